@@ -1,0 +1,18 @@
+# A room is a folder, a static library, and a list of the rooms it may use. The DEPENDS lists in src/CMakeLists.txt are
+# the layer diagram: tools/check_layers.py holds every #include against them.
+function(onecopy_room name)
+  cmake_parse_arguments(ROOM "PRIVATE" "" "DEPENDS;SOURCES" ${ARGN})
+  add_library(onecopy_${name} STATIC ${ROOM_SOURCES})
+  add_library(onecopy::${name} ALIAS onecopy_${name})
+  target_include_directories(
+    onecopy_${name}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
+    PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_compile_features(onecopy_${name} PUBLIC cxx_std_20)
+  target_link_libraries(onecopy_${name} PUBLIC onecopy_sanitizers)
+  target_link_libraries(onecopy_${name} PRIVATE onecopy_warnings)
+  set_target_properties(onecopy_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name})
+  foreach(dependency IN LISTS ROOM_DEPENDS)
+    target_link_libraries(onecopy_${name} PUBLIC onecopy_${dependency})
+  endforeach()
+endfunction()

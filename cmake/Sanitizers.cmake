@@ -1,0 +1,16 @@
+# ONECOPY_SANITIZE: a list for -fsanitize, e.g. "address,undefined"; empty for none. Everything links with it, because a
+# program with one sanitised half reports what is not there.
+add_library(onecopy_sanitizers INTERFACE)
+if(ONECOPY_SANITIZE)
+  target_compile_options(onecopy_sanitizers INTERFACE -fsanitize=${ONECOPY_SANITIZE} -fno-omit-frame-pointer
+                                                      -fno-sanitize-recover=all)
+  target_link_options(onecopy_sanitizers INTERFACE -fsanitize=${ONECOPY_SANITIZE})
+endif()
+
+add_library(onecopy_warnings INTERFACE)
+target_compile_options(
+  onecopy_warnings
+  INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wnon-virtual-dtor
+            -Woverloaded-virtual $<$<BOOL:${ONECOPY_WERROR}>:-Werror>
+            # Wrong about `"text" + std::to_string(n)` in GCC 12: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105651
+            $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)

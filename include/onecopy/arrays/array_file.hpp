@@ -1,0 +1,51 @@
+// arrays: where a path becomes data. A file of named arrays, opened by mapping and looked at in place.
+//
+//     const auto model = ArrayFile::open("model.safetensors");
+//     Bytes weights = model.bytes("encoder.weight");   // throws std::out_of_range when there is none
+//
+// Ownership: the mapping is shared, so that views given to other languages can outlive the ArrayFile. Opening reads the
+// header (with pread: a file truncated meanwhile is an error, not a signal) and touches no data. Threads: any.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/files/mapping.hpp"
+#include "onecopy/formats/index.hpp"
+
+namespace onecopy {
+
+class ArrayFile {
+ public:
+  // Throws OsError, or FormatError with the path. `options` may not name a part of the file.
+  static ArrayFile open(const std::filesystem::path& path, const MappingOptions& options = {});
+
+  const Index& index() const& noexcept ONECOPY_LIFETIMEBOUND { return index_; }
+  const Index& index() const&& = delete;
+  const std::shared_ptr<const Mapping>& mapping() const& noexcept ONECOPY_LIFETIMEBOUND { return mapping_; }
+  const std::shared_ptr<const Mapping>& mapping() const&& = delete;
+
+  Bytes bytes(const Entry& entry) const& noexcept ONECOPY_LIFETIMEBOUND;
+  Bytes bytes(const Entry& entry) const&& = delete;
+  Bytes bytes(std::string_view name) const& ONECOPY_LIFETIMEBOUND;
+  Bytes bytes(std::string_view name) const&& = delete;
+
+  const Entry& entry(std::string_view name) const& ONECOPY_LIFETIMEBOUND;  // throws std::out_of_range
+  const Entry& entry(std::string_view name) const&& = delete;
+
+  // Where these arrays lie, for warm, evict, pin and residency. No names: the whole data section.
+  std::vector<ByteRange> ranges(std::span<const std::string> names) const;
+
+ private:
+  ArrayFile(std::shared_ptr<const Mapping> mapping, Index index) noexcept;
+
+  std::shared_ptr<const Mapping> mapping_;
+  Index index_;
+};
+
+}  // namespace onecopy

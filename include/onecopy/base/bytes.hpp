@@ -1,0 +1,35 @@
+// base: the words every other room speaks. No operating system, no files, no logging.
+//
+// `Bytes` is a read-only look at memory that somebody else owns. `in_bounds` is the only bounds check of the
+// project: code that has two untrusted numbers never adds them, it asks here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#if defined(__clang__)
+#define ONECOPY_LIFETIMEBOUND [[clang::lifetimebound]]
+#else
+#define ONECOPY_LIFETIMEBOUND
+#endif
+
+namespace onecopy {
+
+using Bytes = std::span<const std::byte>;
+
+// True when [offset, offset + length) lies inside [0, size). Right for every triple of 64-bit numbers: the
+// sum that could wrap is never formed.
+constexpr bool in_bounds(std::uint64_t size, std::uint64_t offset, std::uint64_t length) noexcept {
+  return offset <= size && length <= size - offset;
+}
+
+// A part of a file or of a mapping, in bytes.
+struct ByteRange {
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+
+  friend bool operator==(const ByteRange&, const ByteRange&) = default;
+};
+
+}  // namespace onecopy

@@ -1,0 +1,48 @@
+// Errors carry facts, in two families: the system refused (`OsError`), or the bytes are wrong (`FormatError`).
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace onecopy {
+
+// The system refused. `operation` is what was being done ("open", "map", "read"), `code` an errno value.
+// Python sees the built-in class of that errno: FileNotFoundError, PermissionError, IsADirectoryError, ...
+class OsError : public std::runtime_error {
+ public:
+  // `detail` says more than strerror can; empty: the text of `code`.
+  OsError(std::string operation, std::string path, int code, std::string detail = {});
+
+  const std::string& operation() const noexcept { return operation_; }
+  const std::string& path() const noexcept { return path_; }
+  const std::string& reason() const noexcept { return reason_; }
+  int code() const noexcept { return code_; }
+
+ private:
+  std::string operation_;
+  std::string path_;
+  std::string reason_;
+  int code_;
+};
+
+// The file lost bytes while it was mapped: truncated, or the device failed.
+class DataLost : public OsError {
+ public:
+  using OsError::OsError;
+};
+
+// The path leads to another file than the one that was opened or pickled.
+class FileChanged : public OsError {
+ public:
+  using OsError::OsError;
+};
+
+// The bytes are wrong. The message says what was expected, what was found and where; `with_path` adds the file.
+class FormatError : public std::runtime_error {
+ public:
+  explicit FormatError(const std::string& message) : std::runtime_error(message) {}
+
+  FormatError with_path(const std::string& path) const { return FormatError(path + ": " + what()); }
+};
+
+}  // namespace onecopy

@@ -1,0 +1,25 @@
+// What became of a request that the system may decline. A hint that vanishes silently is the field's commonest
+// ugliness; here every hint answers.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace onecopy {
+
+enum class Outcome : std::uint8_t {
+  applied,      // the kernel took it
+  refused,      // the kernel knows the request and said no (limits, permission, wrong kind of memory)
+  unsupported,  // this kernel or platform has no such request
+};
+
+constexpr std::string_view to_string(Outcome outcome) noexcept {
+  switch (outcome) {
+    case Outcome::applied: return "applied";
+    case Outcome::refused: return "refused";
+    case Outcome::unsupported: return "unsupported";
+  }
+  return "unknown";
+}
+
+}  // namespace onecopy

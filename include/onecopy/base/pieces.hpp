@@ -1,0 +1,37 @@
+// A large range cut into pieces that several threads take in turn. Threads live for one call: nothing survives that
+// a fork could break, and the pool that would save 20 us a call is not missed beside milliseconds of reading.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace onecopy {
+
+// Calls work(0) ... work(count - 1), each once, on up to `threads` threads including the caller's; in order on each.
+// `work` must not throw and returns false to stop everybody early. Fewer threads run where the system allows fewer.
+template <class Work>
+void for_each_piece(std::uint64_t count, unsigned threads, const Work& work) {
+  std::atomic<std::uint64_t> next{0};
+  std::atomic<bool> stop{false};
+  const auto run = [&]() noexcept {
+    while (!stop.load(std::memory_order_relaxed)) {
+      const std::uint64_t piece = next.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= count) return;
+      if (!work(piece)) stop.store(true, std::memory_order_relaxed);
+    }
+  };
+  std::vector<std::jthread> others;
+  const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(threads, count));
+  try {
+    for (unsigned i = 1; i < wanted; ++i) others.emplace_back(run);
+  } catch (const std::system_error&) {
+    // The limit on threads is reached: those that run do all the work.
+  }
+  run();
+}
+
+}  // namespace onecopy

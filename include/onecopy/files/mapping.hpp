@@ -1,0 +1,86 @@
+// files: a path becomes read-only memory. This is the one owner type of the project; everything else looks.
+//
+// `Mapping` owns part or all of a file: mapped (the page cache's own pages, one copy for all processes), copied (a
+// private block, in huge pages where there are any), or mapped with copy-on-write pages for consumers that write in place.
+//
+//     const auto weights = Mapping::open("model.safetensors");
+//     Bytes all = weights.bytes();          // valid as long as `weights`
+//
+// Ownership: the Mapping owns addresses and descriptor and gives both back when it dies. Views are looks; one taken
+// from a temporary does not compile. Threads: all const members may be called by any number of threads at once.
+//
+// Danger, told once: a file that is truncated by somebody while mapped kills the process that touches the lost pages
+// (SIGBUS). Files written by onecopy are replaced, never edited; `warm` and `residency` report a truncated file as
+// `DataLost`. Choose Mode::copy for files that others edit in place.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/files/identity.hpp"
+
+namespace onecopy {
+
+enum class Mode : std::uint8_t {
+  map,   // the page cache's pages, read when touched
+  copy,  // a private block, read now
+};
+
+struct MappingOptions {
+  std::uint64_t offset = 0;             // bytes; any number, page boundaries are our business
+  std::optional<std::uint64_t> length;  // bytes; none: to the end of the file
+  Mode mode = Mode::map;
+  bool private_pages = false;  // writable copy-on-write pages: the file never changes, a written page becomes ours
+  unsigned threads = 0;        // of Mode::copy; 0: chosen by size
+};
+
+class Mapping {
+ public:
+  // At least this many bytes can be read after bytes().end(), so that code that over-reads a little stays inside.
+  static constexpr std::size_t readable_tail = 64;
+
+  // One descriptor from open to map: nothing can slip in between. Throws OsError (missing, permission, folder, FIFO,
+  // empty, shorter than asked, out of memory) with path, operation and errno; follows symbolic links.
+  static Mapping open(const std::filesystem::path& path, const MappingOptions& options = {});
+
+  // The same of an open descriptor (a memfd, an unlinked file). It is duplicated; the caller keeps its own.
+  static Mapping from_descriptor(int fd, std::string name, const MappingOptions& options = {});
+
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  // The address equals file_offset() modulo 2 MiB, so that the kernel can use 2 MiB pages.
+  Bytes bytes() const& noexcept ONECOPY_LIFETIMEBOUND;
+  Bytes bytes() const&& = delete;  // would dangle
+
+  // The same memory, writable. Empty unless opened with private_pages.
+  std::span<std::byte> private_bytes() & noexcept ONECOPY_LIFETIMEBOUND;
+  std::span<std::byte> private_bytes() && = delete;
+
+  const std::string& path() const& noexcept ONECOPY_LIFETIMEBOUND;
+  const FileIdentity& identity() const& noexcept ONECOPY_LIFETIMEBOUND;
+  std::uint64_t file_offset() const noexcept;
+  Mode mode() const noexcept;
+  bool private_pages() const noexcept;
+  int descriptor() const noexcept;  // stays ours; for system calls that take one
+
+  // True when the path now leads to another file, or to none, or when this file was written or truncated since.
+  bool changed() const;
+
+ private:
+  struct State;
+  explicit Mapping(std::unique_ptr<State> state) noexcept;
+
+  std::unique_ptr<State> state_;
+};
+
+// Throws FileChanged unless `mapping` is of the file described by `expected`.
+void expect_identity(const Mapping& mapping, const FileIdentity& expected);
+
+}  // namespace onecopy

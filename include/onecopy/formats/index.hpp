@@ -1,0 +1,89 @@
+// formats: bytes -> what is in them, and what is to be written -> where it goes. Pure functions: no files, no threads.
+//
+// An `Index` that exists is valid: every entry lies inside the file, has a known type, and its shape, type and length
+// agree; names are distinct. Later code has no doubts and checks nothing twice. An Index is immutable: any thread.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/base/dtype.hpp"
+
+namespace onecopy {
+
+// One named array. Name and shape are owned by the Index.
+struct Entry {
+  std::string_view name;
+  DType dtype = DType::u8;
+  std::span<const std::uint64_t> shape;  // empty: a scalar
+  std::uint64_t offset = 0;              // bytes from the start of the file
+  std::uint64_t length = 0;              // bytes
+
+  ByteRange range() const noexcept { return {offset, length}; }
+};
+
+// What a file holds. `foreign`: another tool wrote it.
+enum class Kind : std::uint8_t { foreign, arrays, structure, records, image };
+
+std::string_view to_string(Kind kind) noexcept;
+
+enum class HeaderCheck : std::uint8_t {
+  absent,    // the file carries no checksum of its header
+  matched,
+  mismatch,  // damaged, or re-saved by another tool that kept our metadata
+};
+
+class Index {
+ public:
+  // What a format's parser hands over: entries that it has checked, and the texts they look into.
+  struct Parts {
+    std::vector<char> header;              // names without escapes are looked at in place
+    std::list<std::string> unescaped;      // the others
+    std::vector<std::uint64_t> dimensions;  // all shapes, one after the other
+    std::vector<Entry> entries;            // in the order of the header
+    std::map<std::string, std::string, std::less<>> metadata;
+    std::uint64_t data_offset = 0;  // where the data section begins in the file
+    Kind kind = Kind::foreign;
+    HeaderCheck header_check = HeaderCheck::absent;
+    bool has_fillers = false;
+  };
+
+  // Throws FormatError when two entries have one name.
+  explicit Index(Parts parts);
+
+  Index(Index&&) noexcept = default;
+  Index& operator=(Index&&) noexcept = default;
+  ~Index() = default;
+
+  std::span<const Entry> entries() const& noexcept ONECOPY_LIFETIMEBOUND { return parts_.entries; }
+  std::span<const Entry> entries() const&& = delete;  // `for (auto& e : parse(f).entries())` would dangle
+
+  // Null when there is none of that name.
+  const Entry* find(std::string_view name) const& noexcept ONECOPY_LIFETIMEBOUND;
+  const Entry* find(std::string_view name) const&& = delete;
+
+  const auto& metadata() const& noexcept ONECOPY_LIFETIMEBOUND { return parts_.metadata; }
+  const auto& metadata() const&& = delete;
+
+  std::uint64_t data_offset() const noexcept { return parts_.data_offset; }
+  Kind kind() const noexcept { return parts_.kind; }
+  HeaderCheck header_check() const noexcept { return parts_.header_check; }
+
+  // True for what our writer put in between: '#'-names in a file that says it has such. Listings leave them out.
+  bool is_filler(const Entry& entry) const noexcept { return parts_.has_fillers && entry.name.starts_with('#'); }
+
+ private:
+  std::size_t first_bucket(std::string_view name) const noexcept;
+  std::size_t next_bucket(std::size_t bucket) const noexcept { return (bucket + 1) & (buckets_.size() - 1); }
+
+  Parts parts_;
+  std::vector<std::uint32_t> buckets_;  // open addressing: 1 + the entry's number, 0: empty
+};
+
+}  // namespace onecopy

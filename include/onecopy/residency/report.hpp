@@ -1,0 +1,86 @@
+// What the kernel said and did. Every number that it refuses to tell is empty, never zero.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "onecopy/base/outcome.hpp"
+
+namespace onecopy {
+
+// Who answered "is it in memory": cachestat and mincore speak of the page cache, the page tables only of what this
+// process has mapped in (a lower bound of what is cached).
+enum class Source : std::uint8_t { cachestat, mincore, page_tables, unknown };
+
+constexpr std::string_view to_string(Source source) noexcept {
+  switch (source) {
+    case Source::cachestat: return "cachestat";
+    case Source::mincore: return "mincore";
+    case Source::page_tables: return "pagemap";
+    case Source::unknown: break;
+  }
+  return "unknown";
+}
+
+// All in bytes, in whole pages.
+struct Residency {
+  std::uint64_t bytes = 0;                // asked about
+  std::optional<std::uint64_t> cached;    // in memory, for every process
+  std::optional<std::uint64_t> dirty;     // of these, not yet on the disk
+  std::optional<std::uint64_t> mapped;    // in this process's page tables
+  std::optional<std::uint64_t> huge;      // of these, in 2 MiB entries
+  Source source = Source::unknown;
+};
+
+enum class Mechanism : std::uint8_t {
+  none,      // nothing was done; the reason says why
+  advise,    // huge pages were asked for, reading is left to the first touch
+  populate,  // MADV_POPULATE_READ: read and mapped in
+  read,      // pread into a scratch buffer: read, not mapped in
+};
+
+constexpr std::string_view to_string(Mechanism mechanism) noexcept {
+  switch (mechanism) {
+    case Mechanism::none: return "none";
+    case Mechanism::advise: return "advise";
+    case Mechanism::populate: return "populate";
+    case Mechanism::read: return "read";
+  }
+  return "unknown";
+}
+
+struct WarmReport {
+  std::uint64_t bytes = 0;   // asked for, rounded outwards to whole pages
+  std::uint64_t filled = 0;  // of these, worked on by this call; the rest was in memory before, or over the budget
+  std::optional<std::uint64_t> cached_before;
+  std::optional<std::uint64_t> cached_after;
+  std::optional<double> huge_share;  // of what is mapped in, the part in 2 MiB entries: 0 to 1
+  std::uint64_t minor_faults = 0;
+  std::uint64_t major_faults = 0;  // those that waited for the disk
+  double seconds = 0;
+  double gib_per_s = 0;  // of `filled`; 2^30 bytes
+  Mechanism mechanism = Mechanism::none;
+  Outcome huge = Outcome::unsupported;
+  unsigned threads = 0;
+  bool complete = false;  // everything asked for was in memory, or was brought there
+  std::string reason;     // a sentence: what was chosen, and why
+};
+
+struct EvictReport {
+  std::uint64_t bytes = 0;
+  std::optional<std::uint64_t> cached_before;
+  std::optional<std::uint64_t> cached_after;
+  double seconds = 0;
+  std::string reason;
+};
+
+struct PinReport {
+  std::uint64_t bytes = 0;
+  std::uint64_t pinned = 0;
+  Outcome outcome = Outcome::unsupported;
+  std::string reason;
+};
+
+}  // namespace onecopy

@@ -1,0 +1,28 @@
+// residency: what of a mapping is in memory, and asking for more or less of it. Contents never change here.
+//
+//     const WarmReport report = warm(mapping, {});       // all of it, now, at the device's speed
+//     evict(mapping, {});                                // out of the page cache again
+//
+// Ranges are bytes of `mapping.bytes()`, rounded outwards to whole pages; an empty list means all of it. A hint that the
+// kernel declines is told in the report and never an error; a file that lost bytes meanwhile is `DataLost`.
+// Threads: any; calls on one mapping may overlap.
+#pragma once
+
+#include <span>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/files/mapping.hpp"
+#include "onecopy/residency/report.hpp"
+
+namespace onecopy {
+
+Residency residency(const Mapping& mapping, std::span<const ByteRange> ranges = {});
+
+// Takes pages out of this process and, where nobody else holds them, out of the page cache. Private pages stay.
+EvictReport evict(const Mapping& mapping, std::span<const ByteRange> ranges = {});
+
+// Locks pages into memory until unpin or the mapping's end; bounded by RLIMIT_MEMLOCK (often 8 MiB).
+PinReport pin(const Mapping& mapping, std::span<const ByteRange> ranges = {});
+void unpin(const Mapping& mapping, std::span<const ByteRange> ranges = {});
+
+}  // namespace onecopy

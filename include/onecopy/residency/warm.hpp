@@ -1,0 +1,63 @@
+// Filling a mapping from the disk at the device's speed: blocking, or beside other work as a job.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/files/mapping.hpp"
+#include "onecopy/residency/report.hpp"
+
+namespace onecopy {
+
+enum class Huge : std::uint8_t {
+  automatic,  // yes, unless the file is larger than half of the memory that may be used
+  yes,
+  no,
+};
+
+struct WarmOptions {
+  unsigned threads = 0;                        // 0: chosen
+  Huge huge = Huge::automatic;
+  std::optional<std::uint64_t> budget;         // bytes to bring in at most; none: what memory is available
+  std::optional<Mechanism> mechanism;          // none: chosen
+  bool in_order = false;  // the caller will touch everything from front to back at once: let a large read-ahead do it
+};
+
+struct Progress {
+  std::uint64_t done = 0;   // bytes
+  std::uint64_t total = 0;  // bytes
+};
+
+// Returns when everything is in memory, or with the reason why not. Throws DataLost where a touch would be SIGBUS.
+WarmReport warm(const Mapping& mapping, std::span<const ByteRange> ranges = {}, const WarmOptions& options = {});
+
+// The same beside the caller's other work. The job owns a share of the mapping, so the caller may drop its own.
+// A forked child cannot wait for its parent's job: wait() throws there, and the destructor does nothing.
+class WarmJob {
+ public:
+  static WarmJob start(std::shared_ptr<const Mapping> mapping, std::vector<ByteRange> ranges = {},
+                       const WarmOptions& options = {});
+
+  WarmJob(WarmJob&&) noexcept;
+  WarmJob& operator=(WarmJob&&) noexcept;
+  ~WarmJob();  // cancels and waits for the piece in flight
+
+  bool done() const;
+  Progress progress() const noexcept;
+  void cancel() noexcept;  // soon: at the end of the pieces in flight; wait() then reports what was done
+  bool wait_for(std::chrono::milliseconds time) const;  // true: done
+  WarmReport wait() const;                              // throws what warm() would have thrown
+
+ private:
+  struct State;
+  explicit WarmJob(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace onecopy

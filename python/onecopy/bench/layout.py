@@ -1,0 +1,94 @@
+"""Where the data of a file lies: the table that every configuration is judged by.
+
+A comparison of loaders is honest only if all of them are asked for the same bytes. So the parent reads the
+header of a safetensors file once, with the few lines below and not with the code under test, and each child
+gets the table: names, offsets and lengths. Any other file is one piece, from its first byte to its last.
+
+Pure functions over bytes, and one reader at the end. Not a validator: a header that these lines do not
+understand makes the file one piece, and the loaders under test say for themselves what they think of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["safetensors", "bytes"]
+
+MAX_HEADER = 100_000_000
+"""The longest header that the safetensors format allows, in bytes."""
+
+WHOLE_FILE = "(the whole file)"
+"""The name of the only piece of a file that has no table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One named stretch of the file: `nbytes` bytes from `offset`, both in bytes of the file."""
+
+    name: str
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a file holds: its kind, its size in bytes and its pieces in the order of their offsets."""
+
+    kind: Kind
+    size: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in all pieces: the file without its header and padding."""
+        return sum(piece.nbytes for piece in self.pieces)
+
+
+def one_piece(size: int) -> Layout:
+    """Return the layout of a file that is nothing but bytes."""
+    return Layout("bytes", size, (Piece(WHOLE_FILE, 0, size),))
+
+
+def parse_safetensors(header: bytes, size: int) -> Layout | None:
+    """Return the layout that a safetensors header describes, or None where it is not one.
+
+    Parameters
+    ----------
+    header
+        The JSON text behind the eight length bytes.
+    size
+        The size of the file in bytes; every piece has to end inside it.
+    """
+    try:
+        table = json.loads(header)
+        start = 8 + len(header)
+        pieces = [
+            Piece(name, start + int(entry["data_offsets"][0]), _length(entry["data_offsets"]))
+            for name, entry in table.items()
+            if name != "__metadata__"
+        ]
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return None
+    inside = all(p.nbytes >= 0 and start <= p.offset <= size and p.nbytes <= size - p.offset for p in pieces)
+    if not pieces or not inside:
+        return None
+    return Layout("safetensors", size, tuple(sorted(pieces, key=lambda p: (p.offset, p.name))))
+
+
+def _length(offsets: list[int]) -> int:
+    begin, end = offsets
+    return int(end) - int(begin)
+
+
+def read_layout(path: str | os.PathLike[str]) -> Layout:
+    """Return the layout of the file at `path`; raises OSError where it cannot be read."""
+    with Path(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, MAX_HEADER):
+            return one_piece(size)
+        return parse_safetensors(file.read(length), size) or one_piece(size)

@@ -1,0 +1,59 @@
+"""Waiting for an idle machine: a time that was taken beside other work says nothing.
+
+One job on the machine, and more than 93 % of its CPU time idle before each sample, is the rule. A run has a
+budget of seconds for all its waiting; when that is spent the samples are taken anyway and the record says how
+busy the machine was. Idle includes waiting for a disk; time stolen by a hypervisor does not.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+ENOUGH = 0.93
+"""Share of idle CPU time from which on the machine counts as idle."""
+
+_WINDOW_S = 0.2
+_FIELDS = 8  # user nice system idle iowait irq softirq steal; guest time is part of user time
+
+
+def parse_cpu_times(text: str) -> tuple[int, int]:
+    r"""Return (idle, all) clock ticks since boot from the text of /proc/stat.
+
+    Examples
+    --------
+    >>> parse_cpu_times("cpu  10 0 5 80 5 0 0 0 7 0\ncpu0 ...")
+    (85, 100)
+    """
+    words = text.split("\n", 1)[0].split()
+    if len(words) < 1 + 5 or words[0] != "cpu":
+        raise ValueError(f"/proc/stat begins with {text[:40]!r}, not with the line 'cpu'")
+    ticks = [int(word) for word in words[1 : 1 + _FIELDS]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+class Patience:
+    """Waits for an idle machine, at most `seconds` in all calls together."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    def wait(self) -> float | None:
+        """Wait until the machine is idle or the budget is spent; return the idle share that was seen last.
+
+        None means that the budget was spent before this call, so nothing was watched.
+        """
+        share = None
+        while self._left > 0:
+            share = _idle_share(_WINDOW_S)
+            if share > ENOUGH:
+                break
+            self._left -= _WINDOW_S
+        return share
+
+
+def _idle_share(seconds: float) -> float:
+    idle, total = parse_cpu_times(Path("/proc/stat").read_text())
+    time.sleep(seconds)
+    idle_after, total_after = parse_cpu_times(Path("/proc/stat").read_text())
+    return (idle_after - idle) / max(total_after - total, 1)

@@ -1,0 +1,32 @@
+"""The command line `onecopy`: one file per verb, over the library.
+
+    onecopy ls FILE            what a file holds, and how much of it is in memory
+    onecopy warm FILE          bring it into memory, with a progress bar and a report
+    onecopy evict FILE...      drop it from the page cache again
+    onecopy bench open FILE    measure how it opens and what N processes hold
+
+click and rich are imported by this package alone, and only when a command runs. Errors are one line on stderr
+that starts with "onecopy: "; the exit status is 1, 2 for a wrong command line, 130 after Ctrl-C. Set
+ONECOPY_TRACEBACK=1 to see where an error comes from. A library never needs this package: import `onecopy`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NEEDS = "onecopy: the command line needs click and rich: pip install 'onecopy[cli]'"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status; `arguments` are those of the process if None."""
+    if any(importlib.util.find_spec(package) is None for package in ("click", "rich")):
+        sys.stderr.write(NEEDS + "\n")
+        return 1
+    from onecopy.cli import command_line  # noqa: PLC0415 - needs click and rich
+
+    return command_line.run(arguments)

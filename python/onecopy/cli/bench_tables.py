@@ -1,0 +1,179 @@
+"""A benchmark record as tables: two layouts, and neither loses a digit.
+
+Where there is room, a cell holds median, extremes and ratio side by side; at 80 columns they stand below each
+other. Ratios are to the first row. A star marks ratios of times that do not transfer to other machines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onecopy.bench import sentences, summary
+from onecopy.cli import screen
+from onecopy.cli.words import plain, significant
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from onecopy.bench.record import Record
+    from onecopy.bench.summary import Row, Spread
+
+COLUMNS = {
+    "open_ms": "open ms",
+    "resident_ms": "all-resident ms",
+    "gib_per_s": "GiB/s",
+    "anonymous_mb": "anonymous MB",
+    "pss_mb": "PSS MB",
+    "peak_anonymous_mb": "peak anonymous MB",
+}
+WIDE_COLUMNS = {**COLUMNS, "pss_above_empty_mb": "PSS above empty MB", "huge_mb": "huge pages MB"}
+PAGES = {"first-touch-4k": "4 KiB pages", "first-touch-huge": "2 MiB pages"}
+TIMES = ("open_ms", "resident_ms", "gib_per_s")
+WITH_EXTREMES = ("open_ms", "resident_ms")
+MISSING = "-"
+
+
+def show(console: Console, record: Record) -> None:
+    """Print everything about a record: the rows, the ceilings, the control and the sentences."""
+    screen.show_line(console, heading(record), "bold")
+    console.print()
+    rows = summary.rows_of(record)
+    wide = wide_grid(record, rows)
+    grid = wide if wide.needed() <= console.width else narrow_grid(record, rows)
+    grid.show(console)
+    screen.show_line(console, legend(record), "dim")
+    if record.options.ceilings:
+        console.print()
+        show_ceilings(console, record)
+    console.print()
+    for sentence in sentences.sentences_of(record):
+        note = sentence.kind == "limit"
+        screen.show_line(console, f"note: {sentence.text}" if note else sentence.text, "dim" if note else "")
+
+
+def heading(record: Record) -> str:
+    """Return what was measured, in one line."""
+    options, file = record.options, record.file
+    what = f"{file.pieces} tensors" if file.kind == "safetensors" else "plain bytes"
+    return (
+        f"{record.scenario} {file.name}: {file.size / 1e6:.1f} MB, {what};"
+        f" {_plural(options.processes, 'process', 'processes')}, {'cold' if options.cold else 'warm'},"
+        f" {_plural(options.iterations, 'round', 'rounds')}"
+    )
+
+
+def legend(record: Record) -> str:
+    """Return how to read the table."""
+    who = (
+        "times of the slowest process, memory of all together"
+        if record.options.processes > 1
+        else "one process"
+    )
+    star = (
+        "; *: ratios of times that do not transfer, see the notes" if sentences.is_slow_memory(record) else ""
+    )
+    first = record.entries[0].name
+    return f"Medians (min-max); {who}, interpreters included (row 'empty'); x: relative to '{first}'{star}."
+
+
+def narrow_grid(record: Record, rows: list[Row]) -> screen.Grid:
+    """Return the table for 80 columns: median, ratio and extremes below each other."""
+    titles = [
+        title.replace("anonymous", "anon.").replace("-", "-\n").replace(" ", "\n")
+        for title in COLUMNS.values()
+    ]
+    grid = screen.Grid(
+        (screen.Column("configuration"), *(screen.Column(title, right=True) for title in titles))
+    )
+    star = _star(record)
+    for row in rows:
+        cells = ["\n".join(filter(None, parts_of(row, column, star))) for column in COLUMNS]
+        grid.rows.append((f"{plain(row.entry.name)}\n{plain(second_line(row))}", *cells))
+    return grid
+
+
+def wide_grid(record: Record, rows: list[Row]) -> screen.Grid:
+    """Return the table for wide screens: median, extremes and ratio side by side."""
+    titles = [screen.Column(title, right=True) for title in WIDE_COLUMNS.values()]
+    grid = screen.Grid((screen.Column("configuration"), screen.Column(""), *titles))
+    star = _star(record)
+    columns = [aligned([parts_of(row, column, star) for row in rows]) for column in WIDE_COLUMNS]
+    for row, *cells in zip(rows, *columns, strict=True):
+        grid.rows.append((plain(row.entry.name), plain(second_line(row)), *cells))
+    return grid
+
+
+def second_line(row: Row) -> str:
+    """Return the call that was measured, or how many samples of it went wrong."""
+    lost = sum(failure.times for failure in row.failures)
+    return f"{row.failures[0].state}: {lost} of {row.good + lost}" if lost else row.entry.detail
+
+
+def parts_of(row: Row, column: str, star: str) -> tuple[str, str, str]:
+    """Return (median, ratio, extremes) of one cell; empty where there is none."""
+    spread = row.values.get(column)
+    if spread is None:
+        return MISSING, "", ""
+    ratio = row.relative.get(column)
+    mark = star if column in TIMES else ""
+    extremes = _extremes(spread) if column in WITH_EXTREMES and row.good > 1 else ""
+    return significant(spread.median), "" if ratio is None else f"{_ratio(ratio)}x{mark}", extremes
+
+
+def aligned(cells: list[tuple[str, str, str]]) -> list[str]:
+    """Return the cells of one column with medians, extremes and ratios below each other."""
+    medians, ratios, extremes = (max(map(len, part)) for part in zip(*cells, strict=True))
+    return [
+        " ".join(filter(None, (f"{median:>{medians}}", f"{spread:<{extremes}}", f"{ratio:>{ratios}}")))
+        for median, ratio, spread in cells
+    ]
+
+
+def show_ceilings(console: Console, record: Record) -> None:
+    """Print the O_DIRECT readings by threads, and the control below them."""
+    rows = {row.entry.name: row for row in summary.rows_of(record, "ceiling")}
+    titles = (
+        "into fresh huge-page memory\nms (min-max)  GiB/s",
+        "into reused 4 MiB buffers\nms (min-max)  GiB/s",
+    )
+    columns = (
+        screen.Column("O_DIRECT\nthreads", right=True),
+        *(screen.Column(t, right=True) for t in titles),
+    )
+    grid = screen.Grid(columns)
+    for threads in sorted({int(name.rsplit("-", 1)[1]) for name in rows}):
+        cells = [_ceiling_cell(rows.get(f"o_direct-{kind}-{threads}")) for kind in ("fresh", "reused")]
+        grid.rows.append((str(threads), *cells))
+    grid.show(console)
+    rates = summary.touch_rates(record)
+    words = [f"{PAGES.get(name, name)} {_with_extremes(rate)}" for name, rate in rates.items()]
+    if words:
+        screen.show_line(
+            console, f"Control, first touch of fresh anonymous memory, GB/s: {'; '.join(words)}."
+        )
+
+
+def _ceiling_cell(row: Row | None) -> str:
+    if row is None or not row.values:
+        return MISSING if row is None or not row.failures else row.failures[0].state
+    return f"{_with_extremes(row.values['resident_ms'])}  {significant(row.values['gib_per_s'].median):>5}"
+
+
+def _star(record: Record) -> str:
+    return "*" if sentences.is_slow_memory(record) else ""
+
+
+def _with_extremes(spread: Spread) -> str:
+    return f"{significant(spread.median)} ({_extremes(spread)})"
+
+
+def _extremes(spread: Spread) -> str:
+    return f"{significant(spread.low)}-{significant(spread.high)}"
+
+
+def _ratio(value: float) -> str:
+    return significant(value) if value == 0 or value >= 0.01 else f"{value:.1g}"
+
+
+def _plural(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -1,0 +1,110 @@
+"""The group of verbs, and the one place where an error becomes a line and an exit status.
+
+Verbs are imported when they are asked for, so that `onecopy ls` does not pay for the benchmarks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from onecopy.cli.words import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERBS = ("ls", "warm", "evict", "bench")
+
+FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+
+
+class Verbs(click.Group):
+    """A group whose commands live in one module each, imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the verbs in the order in which they are explained."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the module of a verb and return its command."""
+        if cmd_name not in VERBS:
+            return None
+        command = importlib.import_module(f"onecopy.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+
+def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the version and leave."""
+    if not wanted or context.resilient_parsing:
+        return
+    from importlib.metadata import version  # noqa: PLC0415 - only here
+
+    click.echo(f"onecopy {version('onecopy')}")
+    context.exit()
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=show_version,
+    help="Print the version and exit.",
+)
+def onecopy() -> None:
+    """Big read-only data: opened in milliseconds, held once per machine, its memory shown honestly."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status; nothing but its own errors passes through."""
+    try:
+        status = onecopy.main(arguments, prog_name="onecopy", standalone_mode=False)
+        sys.stdout.flush()
+    except click.UsageError as error:
+        return _complain(_usage(error), USAGE)
+    except click.ClickException as error:
+        return _complain(error.format_message(), FAILED)
+    except (KeyboardInterrupt, click.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left: nobody to tell
+        return BROKEN_PIPE
+    except Exception as error:
+        if os.environ.get("ONECOPY_TRACEBACK") == "1":
+            raise
+        return _complain(describe(error), FAILED)
+    return status if isinstance(status, int) else 0
+
+
+def describe(error: Exception) -> str:
+    """Return an error in one line: for the system's refusals the file and the words, else the message.
+
+    Examples
+    --------
+    >>> describe(FileNotFoundError(2, "No such file or directory", "a.safetensors"))
+    'a.safetensors: No such file or directory'
+    >>> describe(KeyError("a"))
+    "KeyError: 'a'"
+    """
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, OSError | ValueError | RuntimeError) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _usage(error: click.UsageError) -> str:
+    path = error.ctx.command_path if error.ctx is not None else "onecopy"
+    return f"{error.format_message()} (see '{path} --help')"
+
+
+def _complain(message: str, status: int) -> int:
+    line = " ".join(plain(part) for part in message.splitlines())
+    sys.stderr.write(f"onecopy: {line}\n")
+    return status

@@ -1,0 +1,26 @@
+"""`onecopy evict FILE...`: drop files from the page cache, and say how much really went."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+import onecopy
+from onecopy.cli import reports, screen
+
+
+@click.command("evict")
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout: a list with one report per file.")
+def command(*, files: tuple[str, ...], as_json: bool) -> None:
+    """Drop each FILE from the page cache; pages that a process maps stay, and the report says so."""
+    evicted = [(file, onecopy.evict(file)) for file in files]
+    if as_json:
+        click.echo(
+            json.dumps([{"file": file, **reports.facts_of(report)} for file, report in evicted], indent=1)
+        )
+        return
+    console = screen.out()
+    for file, report in evicted:
+        screen.show_line(console, reports.evict_sentence(file, report))

@@ -1,0 +1,132 @@
+"""`onecopy ls FILE`: names, dtypes, shapes, sizes, alignment, and how much of each array is in memory.
+
+It opens the file, reads the header and asks the kernel; it touches no data, so looking does not warm.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import onecopy
+from onecopy.cli import screen
+from onecopy.cli.words import plain, share, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_ALIGNMENT = 2 << 20
+"""Alignment is told up to a huge page: beyond that it is chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is told about one array; sizes and places in bytes, `cached` None where unknown."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+    alignment: int
+    cached: int | None
+
+
+ORDERS = {
+    "offset": lambda line: (line.offset, line.name),
+    "name": lambda line: line.name,
+    "size": lambda line: (-line.nbytes, line.offset),
+}
+
+
+def alignment_of(offset: int) -> int:
+    """Return the largest power of two, at most 2 MiB, that divides an offset.
+
+    Examples
+    --------
+    >>> alignment_of(8), alignment_of(4096 * 3), alignment_of(0)
+    (8, 4096, 2097152)
+    """
+    return min(offset & -offset, MAX_ALIGNMENT) if offset else MAX_ALIGNMENT
+
+
+def lines_of(file: Any, pattern: str) -> list[Line]:
+    """Return a line for each array of an open file whose name matches the pattern."""
+    return [
+        Line(
+            name=entry.name,
+            dtype=str(entry.dtype),
+            shape=tuple(entry.shape),
+            offset=entry.offset,
+            nbytes=entry.nbytes,
+            alignment=alignment_of(entry.offset),
+            cached=file.residency([entry.name]).cached if entry.nbytes else 0,
+        )
+        for entry in file.entries
+        if fnmatch.fnmatchcase(entry.name, pattern)
+    ]
+
+
+COLUMNS = (
+    screen.Column("name", folds=True),
+    screen.Column("dtype"),
+    screen.Column("shape", folds=True),
+    screen.Column("size", right=True),
+    screen.Column("align", right=True),
+    screen.Column("resident", right=True),
+)
+
+
+def grid_of(lines: Sequence[Line]) -> screen.Grid:
+    """Return the table; names and shapes fold, numbers do not."""
+    grid = screen.Grid(COLUMNS)
+    for line in lines:
+        shape = "x".join(str(length) for length in line.shape) or "scalar"
+        resident = share(line.cached, line.nbytes) if line.nbytes else "-"
+        cells = (line.name, line.dtype, shape, size(line.nbytes), str(line.alignment), resident)
+        grid.rows.append(tuple(plain(cell) for cell in cells))
+    return grid
+
+
+def summary_of(file: Any, lines: Sequence[Line]) -> str:
+    """Return the last line: arrays, bytes, worst alignment, resident share, huge pages."""
+    total = sum(line.nbytes for line in lines)
+    words = [f"{len(lines)} of {len(file)} arrays" if len(lines) != len(file) else f"{len(lines)} arrays"]
+    words.append(size(total))
+    filled = [line.alignment for line in lines if line.nbytes]
+    if filled:
+        words.append(f"aligned to {min(filled)} bytes or more")
+    cached = [line.cached for line in lines]
+    known = sum(part for part in cached if part is not None)
+    words.append(f"{share(None if None in cached else known, total) if total else '-'} resident")
+    residency = file.residency()
+    if residency.mapped and residency.huge is not None:
+        words.append(f"{share(residency.huge, residency.mapped)} of what is mapped in huge pages")
+    return ", ".join(words)
+
+
+@click.command("ls")
+@click.argument("file", type=click.Path())
+@click.option("--sort", type=click.Choice(list(ORDERS)), default="offset", help="Order of the lines.")
+@click.option("--match", "pattern", default="*", metavar="GLOB", help="Only names that match.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def command(*, file: str, sort: str, pattern: str, as_json: bool) -> None:
+    """List the arrays of FILE: dtype, shape, size, alignment and resident share."""
+    with onecopy.open(file) as arrays:
+        lines = sorted(lines_of(arrays, pattern), key=ORDERS[sort])
+        if as_json:
+            facts = {
+                "kind": str(arrays.kind),
+                "nbytes": arrays.nbytes,
+                "metadata": dict(arrays.metadata),
+                "arrays": [asdict(line) for line in lines],
+            }
+            click.echo(json.dumps(facts, indent=1))
+            return
+        console = screen.out()
+        grid_of(lines).show(console)
+        screen.show_line(console, summary_of(arrays, lines))

@@ -1,0 +1,72 @@
+#include "onecopy/arrays/array_file.hpp"
+
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/safetensors.hpp"
+#include "os/os.hpp"
+
+namespace onecopy {
+namespace {
+
+// One read is enough for the header of most models.
+constexpr std::size_t first_read = std::size_t{16} << 10U;
+
+void read_fully(const Mapping& mapping, os::MutableBytes into, std::uint64_t offset) {
+  const auto got = os::read_at(mapping.descriptor(), into, offset);
+  if (!got) throw OsError("read", mapping.path(), got.error);
+  if (got.value < into.size())
+    throw DataLost("read", mapping.path(), EIO, "the file became shorter while it was being opened");
+}
+
+Index read_index(const Mapping& mapping) {
+  const std::uint64_t size = mapping.bytes().size();
+  std::array<std::byte, first_read> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled at once
+  const auto begin = std::span(first).first(std::min<std::uint64_t>(size, first.size()));
+  read_fully(mapping, begin, 0);
+  std::vector<char> header(safetensors::header_length(begin, size));
+  const auto all = std::as_writable_bytes(std::span(header));
+  const auto known = Bytes(begin).subspan(safetensors::length_bytes);
+  const std::size_t have = std::min(known.size(), all.size());
+  std::ranges::copy(known.first(have), all.begin());
+  read_fully(mapping, all.subspan(have), safetensors::length_bytes + have);
+  return safetensors::parse(std::move(header), size);
+}
+
+}  // namespace
+
+ArrayFile::ArrayFile(std::shared_ptr<const Mapping> mapping, Index index) noexcept
+    : mapping_(std::move(mapping)), index_(std::move(index)) {}
+
+ArrayFile ArrayFile::open(const std::filesystem::path& path, const MappingOptions& options) {
+  auto mapping = std::make_shared<const Mapping>(Mapping::open(path, options));
+  try {
+    auto index = read_index(*mapping);
+    return {std::move(mapping), std::move(index)};
+  } catch (const FormatError& error) {
+    throw error.with_path(path.string());
+  }
+}
+
+Bytes ArrayFile::bytes(const Entry& entry) const& noexcept {
+  const Mapping& mapping = *mapping_;
+  return mapping.bytes().subspan(entry.offset, entry.length);
+}
+
+Bytes ArrayFile::bytes(std::string_view name) const& { return bytes(entry(name)); }
+
+const Entry& ArrayFile::entry(std::string_view name) const& {
+  if (const Entry* found = index_.find(name)) return *found;
+  throw std::out_of_range(mapping_->path() + ": no array of the name '" + std::string(name) + "'");
+}
+
+std::vector<ByteRange> ArrayFile::ranges(std::span<const std::string> names) const {
+  std::vector<ByteRange> ranges;
+  for (const auto& name : names) ranges.push_back(entry(name).range());
+  if (names.empty()) ranges.push_back({0, mapping_->identity().size});
+  return ranges;
+}
+
+}  // namespace onecopy

@@ -1,0 +1,89 @@
+#include "onecopy/arrays/array_writer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "onecopy/base/crc32c.hpp"
+#include "onecopy/base/error.hpp"
+
+namespace onecopy {
+
+ArrayWriter::ArrayWriter(const std::filesystem::path& path, Layout layout)
+    : layout_(std::move(layout)), file_(path, layout_.file_size()), blocks_(layout_.block_count()) {
+  // The header's place; its checksums are known when everything else is written.
+  const std::string header = layout_.header(blocks_);
+  file_.write(std::as_bytes(std::span(header)));
+  if (!layout_.placements().empty()) left_ = layout_.placements().front().length;
+  skip_fillers();
+}
+
+void ArrayWriter::write(Bytes bytes) {
+  while (!bytes.empty()) {
+    if (next_ == layout_.placements().size()) throw FormatError("more bytes were given than the arrays have");
+    const auto part = bytes.first(std::min<std::uint64_t>(left_, bytes.size()));
+    put(part);
+    bytes = bytes.subspan(part.size());
+    left_ -= part.size();
+    skip_fillers();
+  }
+}
+
+// Goes on to the next array that wants bytes, writing the fillers before it.
+void ArrayWriter::skip_fillers() {
+  constexpr std::array<std::byte, 4096> zeros{};
+  const auto placements = layout_.placements();
+  while (next_ < placements.size() && (left_ == 0 || !placements[next_].array)) {
+    for (; left_ > 0 && !placements[next_].array;) {
+      const auto part = Bytes(zeros).first(std::min<std::uint64_t>(left_, zeros.size()));
+      put(part);
+      left_ -= part.size();
+    }
+    if (++next_ < placements.size()) left_ = placements[next_].length;
+  }
+}
+
+void ArrayWriter::put(Bytes bytes) {
+  if (layout_.checksum()) checksum(bytes);
+  file_.write(bytes);
+}
+
+void ArrayWriter::checksum(Bytes bytes) {
+  constexpr std::uint64_t block_size = Layout::checksum_block;
+  for (std::uint64_t at = file_.written(); !bytes.empty();) {
+    const auto part = bytes.first(std::min<std::uint64_t>(block_size - at % block_size, bytes.size()));
+    auto& block = blocks_[at / block_size - layout_.data_offset() / block_size];
+    block = crc32c(block, part);
+    bytes = bytes.subspan(part.size());
+    at += part.size();
+  }
+}
+
+void ArrayWriter::commit() {
+  if (next_ != layout_.placements().size()) {
+    const auto& array = layout_.arrays()[layout_.placements()[next_].array.value_or(0)];
+    throw FormatError("'" + array.name + "' lacks its last " + std::to_string(left_) + " bytes");
+  }
+  if (layout_.checksum()) {
+    const std::string header = layout_.header(blocks_);
+    file_.overwrite(0, std::as_bytes(std::span(header)));
+  }
+  file_.commit();
+}
+
+void save(const std::filesystem::path& path, std::span<const NamedArray> arrays, const LayoutOptions& options) {
+  std::vector<ArraySpec> specs;
+  for (const auto& array : arrays) specs.push_back(array.spec);
+  ArrayWriter writer(path, Layout::plan(std::move(specs), options));
+  for (const auto& placement : writer.layout().placements()) {
+    if (!placement.array) continue;
+    const auto bytes = arrays[*placement.array].bytes;
+    if (bytes.size() != placement.length)
+      throw FormatError("'" + arrays[*placement.array].spec.name + "' has " + std::to_string(bytes.size()) +
+                        " bytes, its type and shape ask for " + std::to_string(placement.length));
+    writer.write(bytes);
+  }
+  writer.commit();
+}
+
+}  // namespace onecopy

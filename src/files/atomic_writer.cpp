@@ -1,0 +1,184 @@
+#include "onecopy/files/atomic_writer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "onecopy/base/crc32c.hpp"
+#include "onecopy/base/error.hpp"
+#include "os/os.hpp"
+
+namespace onecopy {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t write_size = std::size_t{16} << 20U;
+
+std::string hexadecimal(std::uint32_t number) {
+  std::array<char, 9> text{};
+  std::snprintf(text.data(), text.size(), "%08x", number);
+  return text.data();
+}
+
+// Where a link in the target's place leads in the end, also when nothing is there yet.
+fs::path real_target(const fs::path& target) {
+  fs::path at = fs::absolute(target);
+  for (int depth = 0; depth < 40; ++depth) {  // the kernel's own limit
+    std::error_code error;
+    const auto next = fs::read_symlink(at, error);
+    if (error) return at;
+    at = next.is_absolute() ? next : at.parent_path() / next;
+  }
+  throw OsError("save", target.string(), ELOOP);
+}
+
+// Hidden names of one target share a prefix of fixed length, so that the longest target name still has room.
+std::string hidden_prefix(const fs::path& target) {
+  const auto name = target.filename().string();
+  return ".onecopy-" + hexadecimal(crc32c(0, std::as_bytes(std::span(name)))) + "-";
+}
+
+// Removes hidden files that dead writers of this target left. A live one holds a lock on its file.
+void sweep(const fs::path& folder, const std::string& prefix) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (!at->path().filename().string().starts_with(prefix)) continue;
+    const auto file = os::open_read(at->path().string());
+    if (file && os::try_lock(file.value.get())) (void)os::remove_file(at->path().string());
+  }
+}
+
+}  // namespace
+
+struct AtomicWriter::State {
+  State(const fs::path& asked, std::uint64_t bytes)
+      : target(real_target(asked)), folder(target.parent_path()), prefix(hidden_prefix(target)), size(bytes) {
+    if (fs::is_directory(target)) fail("save", EISDIR);
+    sweep(folder, prefix);
+    create();
+    // Held until the file is in place or this process is dead, so that nobody sweeps a living writer's file.
+    (void)os::try_lock(fd.get());
+    staged.reserve(std::min<std::uint64_t>(size, write_size));
+    const int error = size == 0 ? 0 : os::reserve_space(fd.get(), size);
+    if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
+  }
+
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() { abandon(); }
+
+  void create() {
+    auto unnamed = os::create_unnamed(folder.string());
+    if (unnamed.error == EOPNOTSUPP) {
+      hidden = new_hidden_name();
+      unnamed = os::create_named(hidden);
+    }
+    if (!unnamed) {
+      hidden.clear();
+      fail("save", unnamed.error);
+    }
+    fd = std::move(unnamed.value);
+  }
+
+  std::string new_hidden_name() const {
+    std::random_device random;
+    return (folder / (prefix + hexadecimal(random()))).string();
+  }
+
+  void write(Bytes bytes) {
+    while (!bytes.empty()) {
+      const std::size_t room = write_size - staged.size();
+      const std::size_t step = std::min(room, bytes.size());
+      if (step == write_size) {
+        put(bytes.first(step));  // a whole piece: straight from the caller's memory
+      } else {
+        staged.insert(staged.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(step));
+        if (staged.size() == write_size) flush_staged();
+      }
+      bytes = bytes.subspan(step);
+    }
+  }
+
+  void flush_staged() {
+    put(staged);
+    staged.clear();
+  }
+
+  void put(Bytes piece) {
+    const auto result = os::write_at(fd.get(), piece, on_disk);
+    if (!result) fail("write", result.error);
+    // The device works while we produce the next piece; otherwise it would idle until the final flush.
+    (void)os::start_writeback(fd.get(), {on_disk, piece.size()});
+    on_disk += piece.size();
+  }
+
+  void commit() {
+    if (!staged.empty()) flush_staged();
+    if (on_disk != size)
+      fail("save", EINVAL, std::to_string(size) + " bytes were announced, " + std::to_string(on_disk) + " written");
+    if (const int error = os::sync_file(fd.get()); error != 0) fail("flush", error);
+    if (hidden.empty()) {
+      // linkat cannot replace a file, rename can: hence the detour over a hidden name.
+      auto name = new_hidden_name();
+      if (const int error = os::link_unnamed(fd.get(), name); error != 0) fail("save", error);
+      hidden = std::move(name);
+    }
+    if (const int error = os::rename_file(hidden, target.string()); error != 0) abandon_and_fail("save", error);
+    hidden.clear();
+    fd = os::Fd();
+    // The new file is in place; without this it might be the old one again after a power cut.
+    if (const int error = os::sync_folder(folder.string()); error != 0) fail("flush folder of", error);
+  }
+
+  void abandon() noexcept {
+    if (!hidden.empty()) (void)os::remove_file(hidden);
+    hidden.clear();
+  }
+
+  [[noreturn]] void abandon_and_fail(const char* operation, int error) {
+    abandon();
+    fail(operation, error);
+  }
+
+  [[noreturn]] void fail(const char* operation, int error, std::string detail = {}) const {
+    throw OsError(operation, target.string(), error, std::move(detail));
+  }
+
+  fs::path target;
+  fs::path folder;
+  std::string prefix;
+  std::uint64_t size;
+  std::string hidden;  // the name on the disk, if there is one
+  os::Fd fd;
+  std::uint64_t on_disk = 0;
+  std::vector<std::byte> staged;  // never more than one write
+};
+
+AtomicWriter::AtomicWriter(const fs::path& target, std::uint64_t size)
+    : state_(std::make_unique<State>(target, size)) {}
+AtomicWriter::AtomicWriter(AtomicWriter&&) noexcept = default;
+AtomicWriter& AtomicWriter::operator=(AtomicWriter&&) noexcept = default;
+AtomicWriter::~AtomicWriter() = default;
+
+void AtomicWriter::write(Bytes bytes) { state_->write(bytes); }
+
+void AtomicWriter::overwrite(std::uint64_t offset, Bytes bytes) {
+  if (!in_bounds(written(), offset, bytes.size())) state_->fail("overwrite", EINVAL, "beyond what was written");
+  const std::uint64_t on_disk = state_->on_disk;
+  const std::uint64_t first = offset < on_disk ? std::min<std::uint64_t>(bytes.size(), on_disk - offset) : 0;
+  const auto result = os::write_at(state_->fd.get(), bytes.first(first), offset);
+  if (!result) state_->fail("write", result.error);
+  const std::uint64_t into_staged = offset < on_disk ? 0 : offset - on_disk;
+  std::ranges::copy(bytes.subspan(first), state_->staged.begin() + static_cast<std::ptrdiff_t>(into_staged));
+}
+
+std::uint64_t AtomicWriter::written() const noexcept { return state_->on_disk + state_->staged.size(); }
+
+void AtomicWriter::commit() { state_->commit(); }
+
+}  // namespace onecopy

@@ -1,0 +1,21 @@
+// Filling a private block from a file as fast as the device gives: the copying half of Mapping.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "os/os.hpp"
+
+namespace onecopy {
+
+struct CopyOptions {
+  const std::string& path;  // for errors
+  unsigned threads = 0;     // 0: chosen by size
+};
+
+// Fills `into` with the file's bytes from `offset` on. What the page cache has is copied from it; the rest is read
+// past it (O_DIRECT), because a private copy has no use for a second one in the cache. Throws OsError, or DataLost when
+// the file ends early.
+void copy_in(int fd, os::MutableBytes into, std::uint64_t offset, const CopyOptions& options);
+
+}  // namespace onecopy

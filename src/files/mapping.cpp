@@ -1,0 +1,165 @@
+#include "onecopy/files/mapping.hpp"
+
+#include <limits>
+#include <utility>
+
+#include "files/copy_in.hpp"
+#include "files/page_span.hpp"
+#include "onecopy/base/error.hpp"
+#include "os/os.hpp"
+
+namespace onecopy {
+namespace {
+
+// Reserved addresses; everything mapped into them goes with them.
+struct Addresses {
+  std::byte* at = nullptr;
+  std::size_t size = 0;
+
+  Addresses() = default;
+  Addresses(std::byte* first, std::size_t count) noexcept : at(first), size(count) {}
+  Addresses(const Addresses&) = delete;
+  Addresses& operator=(const Addresses&) = delete;
+  ~Addresses() { os::unmap(at, size); }
+};
+
+FileIdentity identity_of(const os::FileFacts& facts) noexcept {
+  return {facts.device, facts.inode, facts.size, facts.mtime_ns};
+}
+
+os::FileFacts facts_of_regular_file(int fd, const std::string& path) {
+  const auto facts = os::facts_of(fd);
+  if (!facts) throw OsError("open", path, facts.error);
+  if (facts.value.kind == os::FileKind::folder) throw OsError("open", path, EISDIR);
+  if (facts.value.kind == os::FileKind::other)
+    throw OsError("open", path, ENODEV, "not a regular file (a FIFO, socket or device): it cannot be mapped");
+  if (facts.value.size == 0) throw OsError("map", path, ENODATA, "the file is empty");
+  return facts.value;
+}
+
+// The range asked for, proven to lie inside the file.
+ByteRange range_in_file(std::uint64_t size, const MappingOptions& options, const std::string& path) {
+  const std::uint64_t rest = options.offset <= size ? size - options.offset : 0;
+  const ByteRange range{options.offset, options.length.value_or(rest)};
+  if (!in_bounds(size, range.offset, range.length) || options.offset > size)
+    throw OsError("map", path, EINVAL,
+                  "asked for " + std::to_string(range.length) + " bytes at offset " + std::to_string(range.offset) +
+                      ", but the file has " + std::to_string(size));
+  if (range.length == 0) throw OsError("map", path, EINVAL, "asked for 0 bytes");
+  if (range.length > std::numeric_limits<std::size_t>::max() / 2)
+    throw OsError("map", path, ENOMEM, "the range is larger than the address space");
+  return range;
+}
+
+}  // namespace
+
+struct Mapping::State {
+  State(os::Fd descriptor, std::string name, const MappingOptions& options, bool is_named)
+      : fd(std::move(descriptor)),
+        path(std::move(name)),
+        facts(facts_of_regular_file(fd.get(), path)),
+        range(range_in_file(facts.size, options, path)),
+        mode(options.mode),
+        private_pages(options.private_pages),
+        named(is_named),
+        span(page_span(range, os::page_size())),
+        tail(slack_after(range, os::page_size()) < readable_tail ? os::page_size() : 0),
+        addresses(reserve()) {
+    if (mode == Mode::map)
+      map_file();
+    else
+      copy_file(options.threads);
+  }
+
+  // Addresses for the pages and the tail, with room to move to the file offset's place within 2 MiB; the rest is
+  // given back at once. What nothing is mapped over reads as zeros: that is the tail.
+  Addresses reserve() {
+    const std::uint64_t size = span.length + tail;
+    const auto reserved = os::reserve_addresses(size + os::huge_page);
+    check(reserved.error, "reserve addresses for");
+    const auto start = reinterpret_cast<std::uintptr_t>(reserved.value);
+    const std::uint64_t lead = congruent_after(start, span.offset, os::huge_page) - start;
+    os::unmap(reserved.value, lead);
+    os::unmap(reserved.value + lead + size, os::huge_page - lead);
+    first_page = reserved.value + lead;
+    return {first_page, size};
+  }
+
+  void map_file() {
+    check(os::map_file_at(first_page, span.lead + range.length, fd.get(), span.offset, private_pages), "map");
+  }
+
+  void copy_file(unsigned threads) {
+    check(os::map_heap_at(first_page, span.length), "map");
+    (void)os::advise_huge({first_page, span.length});  // refused: the same bytes in small pages
+    copy_in(fd.get(), memory(), range.offset, {path, threads});
+    if (!private_pages) check(os::make_read_only({first_page, span.length}), "protect");
+  }
+
+  void check(int error, const char* operation) const {
+    if (error != 0) throw OsError(operation, path, error);
+  }
+
+  os::MutableBytes memory() const noexcept { return {first_page + span.lead, static_cast<std::size_t>(range.length)}; }
+
+  os::Fd fd;
+  std::string path;
+  os::FileFacts facts;
+  ByteRange range;
+  Mode mode;
+  bool private_pages;
+  bool named;  // the path leads to the file; false where only a descriptor was given
+  PageSpan span;
+  std::uint64_t tail;
+  std::byte* first_page = nullptr;
+  FileIdentity identity = identity_of(facts);
+  Addresses addresses;  // last: made from everything above
+};
+
+Mapping::Mapping(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Mapping::Mapping(Mapping&& other) noexcept = default;
+Mapping& Mapping::operator=(Mapping&& other) noexcept = default;
+Mapping::~Mapping() = default;
+
+Mapping Mapping::open(const std::filesystem::path& path, const MappingOptions& options) {
+  auto fd = os::open_read(path.string());
+  if (!fd) throw OsError("open", path.string(), fd.error);
+  return Mapping(std::make_unique<State>(std::move(fd.value), path.string(), options, true));
+}
+
+Mapping Mapping::from_descriptor(int fd, std::string name, const MappingOptions& options) {
+  auto copy = os::duplicate(fd);
+  if (!copy) throw OsError("duplicate descriptor of", name, copy.error);
+  return Mapping(std::make_unique<State>(std::move(copy.value), std::move(name), options, false));
+}
+
+Bytes Mapping::bytes() const& noexcept { return state_ ? Bytes(state_->memory()) : Bytes(); }
+
+std::span<std::byte> Mapping::private_bytes() & noexcept {
+  return private_pages() ? state_->memory() : std::span<std::byte>();
+}
+
+const std::string& Mapping::path() const& noexcept { return state_->path; }
+const FileIdentity& Mapping::identity() const& noexcept { return state_->identity; }
+std::uint64_t Mapping::file_offset() const noexcept { return state_->range.offset; }
+Mode Mapping::mode() const noexcept { return state_->mode; }
+bool Mapping::private_pages() const noexcept { return state_ && state_->private_pages; }
+int Mapping::descriptor() const noexcept { return state_->fd.get(); }
+
+bool Mapping::changed() const {
+  const auto now = os::facts_of(state_->fd.get());
+  if (!now || identity_of(now.value) != state_->identity) return true;
+  if (!state_->named) return false;
+  const auto at_path = os::facts_of(state_->path);
+  return !at_path || identity_of(at_path.value) != state_->identity;
+}
+
+void expect_identity(const Mapping& mapping, const FileIdentity& expected) {
+  if (mapping.identity() == expected) return;
+  const bool replaced = mapping.identity().device != expected.device || mapping.identity().inode != expected.inode;
+  throw FileChanged("open", mapping.path(), ESTALE,
+                    replaced ? "the path leads to another file than the one that was opened before"
+                             : "the file was written or truncated since it was opened before");
+}
+
+}  // namespace onecopy

@@ -1,0 +1,80 @@
+// A strict reader of JSON text (RFC 8259) that pulls: no tree, no copies of what needs no unescaping.
+//
+// The text is valid UTF-8 (check with is_utf8 first) and outlives the reader. Every mistake is a FormatError with the byte
+// where it stands. Depth is limited, so a text of a million brackets cannot exhaust the stack.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <string>
+#include <string_view>
+
+namespace onecopy::json {
+
+bool is_utf8(std::string_view text) noexcept;
+
+// `text` as a JSON string with its quotes.
+std::string quoted(std::string_view text);
+
+class Reader {
+ public:
+  static constexpr int deepest = 64;
+
+  // Strings that contain escapes are decoded into `unescaped`, which owns them.
+  Reader(std::string_view text, std::list<std::string>& unescaped) noexcept : text_(text), unescaped_(unescaped) {}
+
+  // Calls field(key) for each member, which must read the value. Duplicate keys are the caller's business.
+  template <class Field>
+  void object(const Field& field) {
+    open('{');
+    if (!take('}')) {
+      do {
+        skip_space();
+        const auto key = string();
+        expect(':');
+        field(key);
+      } while (take(','));
+      expect('}');
+    }
+    --depth_;
+  }
+
+  // Calls item() for each element, which must read it.
+  template <class Item>
+  void array(const Item& item) {
+    open('[');
+    if (!take(']')) {
+      do item();
+      while (take(','));
+      expect(']');
+    }
+    --depth_;
+  }
+
+  std::string_view string();
+  std::uint64_t integer();  // a non-negative integer below 2^64; no fraction, no exponent
+  void skip();              // any value
+  void end();               // nothing but space is left
+
+  std::size_t position() const noexcept { return at_; }
+  [[noreturn]] void fail(const std::string& what) const;
+
+ private:
+  void skip_space() noexcept;
+  bool take(char wanted) noexcept;  // after space
+  void expect(char wanted);
+  void open(char bracket);
+  std::string_view unescape(std::size_t start);
+  void escape(std::string& into);
+  std::uint32_t four_hex_digits();
+  void skip_number();
+  void skip_word(std::string_view word);
+  bool digits() noexcept;
+
+  std::string_view text_;
+  std::list<std::string>& unescaped_;
+  std::size_t at_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace onecopy::json

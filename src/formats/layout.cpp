@@ -1,0 +1,152 @@
+#include "onecopy/formats/layout.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <unordered_set>
+#include <utility>
+
+#include "formats/json.hpp"
+#include "formats/onecopy_metadata.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/safetensors.hpp"
+
+namespace onecopy {
+namespace {
+
+constexpr std::uint64_t line = 64;  // bytes: where aligned SIMD loads want to begin
+constexpr std::uint64_t largest_file = UINT64_MAX / 2;
+constexpr std::uint64_t tail = 64;  // code that over-reads a little stays inside
+
+std::uint64_t round_up(std::uint64_t number, std::uint64_t boundary) { return (number + boundary - 1) & ~(boundary - 1); }
+
+std::uint64_t byte_size(const ArraySpec& array) {
+  std::uint64_t product = bits(array.dtype);
+  for (const std::uint64_t extent : array.shape)
+    if (__builtin_mul_overflow(product, extent, &product) || product > largest_file)
+      throw FormatError("'" + array.name + "' is larger than a file can be");
+  if (product % 8 != 0)
+    throw FormatError("'" + array.name + "' does not fill whole bytes: " + std::to_string(product) + " bits");
+  return product / 8;
+}
+
+void check_names(std::span<const ArraySpec> arrays, bool has_fillers) {
+  std::unordered_set<std::string_view> names;
+  for (const auto& array : arrays) {
+    if (!json::is_utf8(array.name)) throw FormatError("an array's name is not UTF-8");
+    if (array.name == "__metadata__") throw FormatError("the name '__metadata__' is reserved by the format");
+    if (has_fillers && array.name.starts_with('#'))
+      throw FormatError("'" + array.name + "': names that begin with '#' are taken by fillers in an aligned file");
+    if (!names.insert(array.name).second) throw FormatError("two arrays have the name '" + array.name + "'");
+  }
+}
+
+void check_options(const LayoutOptions& options) {
+  const std::uint64_t align = options.align.value_or(line);
+  if (!std::has_single_bit(align) || align < line || align > (std::uint64_t{2} << 20U))
+    throw FormatError("align must be a power of two from 64 to 2097152, not " + std::to_string(align));
+  for (const auto& [key, value] : options.metadata) {
+    if (!json::is_utf8(key) || !json::is_utf8(value)) throw FormatError("metadata is not UTF-8");
+    if (key == metadata::key) throw FormatError("the metadata key 'onecopy' is reserved");
+  }
+}
+
+}  // namespace
+
+Layout Layout::plan(std::vector<ArraySpec> arrays, LayoutOptions options) {
+  Layout layout;
+  check_options(options);
+  options.metadata.try_emplace("format", "pt");  // loaders of the 4.x era refuse a file without it
+  if (options.kind != Kind::arrays) options.align = options.align.value_or(line);
+  check_names(arrays, options.align.has_value());
+  layout.arrays_ = std::move(arrays);
+  layout.options_ = std::move(options);
+  layout.place();
+  return layout;
+}
+
+// First with the data section at 0, which tells the header's length, then moved behind the header.
+void Layout::place() {
+  std::vector<std::pair<std::size_t, std::uint64_t>> order;
+  for (std::size_t i = 0; i < arrays_.size(); ++i) order.emplace_back(i, byte_size(arrays_[i]));
+  if (!options_.align) {
+    // Without fillers: whole lines first, then by falling item size, so that each ends where the next may begin.
+    const auto rank = [this](const auto& one) {
+      return one.second % line == 0 ? line : std::uint64_t{item_alignment(arrays_[one.first].dtype)};
+    };
+    std::ranges::stable_sort(order, std::greater{}, rank);
+  }
+  for (const auto& [array, length] : order) {
+    if (options_.align) fill_to(*options_.align);
+    if (length > largest_file - file_size_) throw FormatError("the arrays together are larger than a file can be");
+    placements_.push_back({array, file_size_, length});
+    file_size_ += length;
+  }
+  if (options_.kind != Kind::arrays) {
+    placements_.push_back({std::nullopt, file_size_, tail});
+    file_size_ += tail;
+  }
+  // The number of blocks depends on where the data begins, and that on how long their checksums are: settled by the
+  // second round, because a header grows only with the blocks.
+  for (int round = 0; round < 3; ++round) {
+    const std::vector<std::uint32_t> blocks(block_count());
+    const std::uint64_t needed = round_up(safetensors::length_bytes + json(blocks).size(), data_alignment);
+    file_size_ += needed - data_offset_;
+    for (auto& placement : placements_) placement.offset += needed - data_offset_;
+    if (std::exchange(data_offset_, needed) == needed) break;
+  }
+  if (data_offset_ - safetensors::length_bytes > safetensors::largest_header)
+    throw FormatError("the header would have more than the 100 MB that readers accept");
+}
+
+void Layout::fill_to(std::uint64_t boundary) {
+  const std::uint64_t end = round_up(file_size_, boundary);
+  if (end == file_size_) return;
+  placements_.push_back({std::nullopt, file_size_, end - file_size_});
+  file_size_ = end;
+}
+
+std::size_t Layout::block_count() const noexcept {
+  if (!options_.checksum || file_size_ == data_offset_) return 0;
+  return static_cast<std::size_t>((file_size_ - 1) / checksum_block - data_offset_ / checksum_block + 1);
+}
+
+std::string Layout::json(std::span<const std::uint32_t> blocks) const {
+  std::string text = "{\"__metadata__\":{";
+  for (const auto& [key, value] : options_.metadata) text += json::quoted(key) + ":" + json::quoted(value) + ",";
+  text += json::quoted(metadata::key) + ":" +
+          json::quoted(metadata::write(options_.kind, options_.align.value_or(0), options_.schema, options_.checksum,
+                                       blocks)) +
+          "}";
+  std::vector<const Placement*> of_array(arrays_.size());
+  for (const auto& placement : placements_)
+    if (placement.array) of_array[*placement.array] = &placement;
+  const auto add = [&](const std::string& name, std::string_view dtype, std::span<const std::uint64_t> shape,
+                       const Placement& placement) {
+    text += "," + json::quoted(name) + ":{\"dtype\":\"" + std::string(dtype) + "\",\"shape\":[";
+    for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ",") + std::to_string(shape[i]);
+    const std::uint64_t begin = placement.offset - data_offset_;
+    text += "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(begin + placement.length) + "]}";
+  };
+  for (std::size_t i = 0; i < arrays_.size(); ++i)
+    add(arrays_[i].name, to_string(arrays_[i].dtype), arrays_[i].shape, *of_array[i]);
+  std::size_t fillers = 0;
+  for (const auto& placement : placements_)
+    if (!placement.array) add("#" + std::to_string(fillers++), "U8", std::array{placement.length}, placement);
+  return text + "}";
+}
+
+std::string Layout::header(std::span<const std::uint32_t> blocks) const {
+  std::string text = json(blocks);
+  text.resize(data_offset_ - safetensors::length_bytes, ' ');
+  std::string first_bytes;
+  for (unsigned i = 0; i < safetensors::length_bytes; ++i)
+    first_bytes.push_back(static_cast<char>((text.size() >> (8 * i)) & 0xFFU));
+  first_bytes += text;
+  if (!options_.checksum) return first_bytes;
+  if (const auto at = metadata::find_header_crc(first_bytes, "00000000"))
+    first_bytes.replace(*at, 8, metadata::header_crc(first_bytes, *at));
+  return first_bytes;
+}
+
+}  // namespace onecopy

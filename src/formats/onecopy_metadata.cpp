@@ -1,0 +1,118 @@
+#include "formats/onecopy_metadata.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "formats/json.hpp"
+#include "onecopy/base/crc32c.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/layout.hpp"
+
+namespace onecopy::metadata {
+namespace {
+
+constexpr std::string_view zero_digits = "00000000";
+// As it stands in the file: our text is a JSON string inside JSON, hence the backslashes.
+constexpr std::string_view before_digits = R"(\"header\":\")";
+
+std::uint32_t crc_of(std::uint32_t before, std::string_view text) {
+  return crc32c(before, std::as_bytes(std::span(text)));
+}
+
+Kind parse_kind(std::string_view name) {
+  for (const Kind kind : {Kind::arrays, Kind::structure, Kind::records, Kind::image})
+    if (to_string(kind) == name) return kind;
+  throw FormatError("the file is of kind '" + std::string(name) + "', which this version of onecopy does not know");
+}
+
+void parse_checksums(json::Reader& reader, Facts& facts) {
+  reader.object([&](std::string_view field) {
+    if (field == "header")
+      facts.header_crc = reader.string();
+    else
+      reader.skip();
+  });
+}
+
+std::string base64(std::span<const std::uint32_t> blocks) {
+  constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string bytes;
+  for (const std::uint32_t block : blocks)
+    for (unsigned shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>((block >> shift) & 0xFFU));
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    const auto at = [&](std::size_t k) -> std::uint32_t {
+      return i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U;
+    };
+    const std::uint32_t three = (at(0) << 16U) | (at(1) << 8U) | at(2);
+    const std::size_t used = std::min<std::size_t>(bytes.size() - i, 3);
+    for (std::size_t k = 0; k < 4; ++k)
+      out.push_back(k <= used ? alphabet[(three >> (18U - 6U * k)) & 0x3FU] : '=');
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<Facts> parse(std::string_view text) {
+  Facts facts;
+  std::uint64_t found_version = 0;
+  std::string kind;
+  std::list<std::string> unescaped;
+  json::Reader reader(text, unescaped);
+  try {
+    reader.object([&](std::string_view field) {
+      if (field == "version")
+        found_version = reader.integer();
+      else if (field == "kind")
+        kind = reader.string();
+      else if (field == "align")
+        facts.align = reader.integer();
+      else if (field == "crc32c")
+        parse_checksums(reader, facts);
+      else
+        reader.skip();  // a later version's, or the schema, which its own room reads
+    });
+    reader.end();
+  } catch (const FormatError&) {
+    return std::nullopt;  // somebody else's text under our name
+  }
+  if (found_version == 0 || kind.empty()) return std::nullopt;
+  if (found_version > version)
+    throw FormatError("the file was written by format version " + std::to_string(found_version) +
+                      ", this version of onecopy reads up to " + std::to_string(version));
+  facts.kind = parse_kind(kind);
+  return facts;
+}
+
+std::string write(Kind kind, std::uint64_t align, const std::string& schema, bool checksum,
+                  std::span<const std::uint32_t> blocks) {
+  std::string text = "{\"version\":" + std::to_string(version) + ",\"kind\":" + json::quoted(to_string(kind));
+  if (align != 0) text += ",\"align\":" + std::to_string(align);
+  if (!schema.empty()) text += ",\"schema\":" + schema;
+  if (checksum)  // last, so that the last "header" in the text is this one
+    text += ",\"crc32c\":{\"block\":" + std::to_string(Layout::checksum_block) + ",\"data\":\"" + base64(blocks) +
+            "\",\"header\":\"" + std::string(zero_digits) + "\"}";
+  return text + "}";
+}
+
+std::optional<std::size_t> find_header_crc(std::string_view first_bytes, std::string_view digits) {
+  if (digits.size() != zero_digits.size()) return std::nullopt;
+  const std::string wanted = std::string(before_digits) + std::string(digits);
+  const auto found = first_bytes.find(wanted);
+  if (found == std::string_view::npos || first_bytes.find(wanted, found + 1) != std::string_view::npos)
+    return std::nullopt;
+  return found + before_digits.size();
+}
+
+std::string header_crc(std::string_view first_bytes, std::size_t digits_at) {
+  std::uint32_t crc = crc_of(0, first_bytes.substr(0, digits_at));
+  crc = crc_of(crc, zero_digits);
+  crc = crc_of(crc, first_bytes.substr(digits_at + zero_digits.size()));
+  std::array<char, 9> text{};
+  std::snprintf(text.data(), text.size(), "%08x", crc);
+  return text.data();
+}
+
+}  // namespace onecopy::metadata

@@ -1,0 +1,38 @@
+// The text that onecopy keeps under __metadata__["onecopy"]: what kind of file it is, and checksums.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/formats/index.hpp"
+
+namespace onecopy::metadata {
+
+inline constexpr std::string_view key = "onecopy";
+inline constexpr std::uint64_t version = 1;
+
+struct Facts {
+  Kind kind = Kind::arrays;
+  std::uint64_t align = 0;  // 0: no fillers among plain arrays
+  std::string header_crc;   // 8 lowercase hexadecimal digits; empty: none
+};
+
+// Empty when the text is not one of ours. Throws FormatError for a version or a kind that this program does not know.
+std::optional<Facts> parse(std::string_view text);
+
+// `blocks`: checksums of the data, none when `checksum` is false. The header's own digits are left as zeros.
+std::string write(Kind kind, std::uint64_t align, const std::string& schema, bool checksum,
+                  std::span<const std::uint32_t> blocks);
+
+// The place of the header's own checksum in the file's first bytes [0, 8 + N), given its digits; none if they do not
+// stand there once.
+std::optional<std::size_t> find_header_crc(std::string_view first_bytes, std::string_view digits);
+
+// The checksum of the first bytes with those 8 digits read as zeros.
+std::string header_crc(std::string_view first_bytes, std::size_t digits_at);
+
+}  // namespace onecopy::metadata

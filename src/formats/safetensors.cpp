@@ -1,0 +1,224 @@
+#include "onecopy/formats/safetensors.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "formats/json.hpp"
+#include "formats/onecopy_metadata.hpp"
+#include "onecopy/base/error.hpp"
+
+namespace onecopy::safetensors {
+namespace {
+
+constexpr std::string_view metadata_key = "__metadata__";
+
+std::string describe(std::string_view name) { return "'" + std::string(name.substr(0, 200)) + "'"; }
+
+// Elements times bits, or none where the product does not fit 64 bits.
+std::optional<std::uint64_t> size_in_bits(DType dtype, std::span<const std::uint64_t> shape) noexcept {
+  std::uint64_t product = bits(dtype);
+  for (const std::uint64_t extent : shape)
+    if (__builtin_mul_overflow(product, extent, &product)) return std::nullopt;
+  return product;
+}
+
+class Parser {
+ public:
+  Parser(std::vector<char> header, std::uint64_t file_size)
+      : file_size_(file_size), reader_({header.data(), header.size()}, parts_.unescaped) {
+    parts_.data_offset = length_bytes + header.size();
+    parts_.header = std::move(header);  // keeps its address, so what the reader looks at stays
+  }
+
+  Index parse() {
+    const auto text = header_text();
+    if (text.empty() || text.front() != '{') throw FormatError("the header does not begin with '{'");
+    if (!json::is_utf8(text)) throw FormatError("the header is not UTF-8");
+    reader_.object([this](std::string_view key) {
+      if (key == metadata_key)
+        read_metadata();
+      else
+        read_entry(key);
+    });
+    reader_.end();
+    give_shapes();
+    reject_gaps_and_overlaps();
+    read_our_metadata();
+    return Index(std::move(parts_));
+  }
+
+ private:
+  std::string_view header_text() const noexcept { return {parts_.header.data(), parts_.header.size()}; }
+  std::uint64_t data_size() const noexcept { return file_size_ - parts_.data_offset; }
+
+  void read_metadata() {
+    if (std::exchange(has_metadata_, true)) reader_.fail("__metadata__ stands in the header twice");
+    reader_.object([this](std::string_view key) {
+      const auto value = reader_.string();
+      if (!parts_.metadata.emplace(key, value).second) reader_.fail("metadata " + describe(key) + " stands there twice");
+    });
+  }
+
+  void read_entry(std::string_view name) {
+    Entry entry;
+    entry.name = name;
+    std::optional<std::pair<std::uint64_t, std::uint64_t>> offsets;
+    bool has_dtype = false;
+    bool has_shape = false;
+    shape_starts_.push_back(parts_.dimensions.size());
+    const auto once = [&](bool& seen, std::string_view key) {
+      if (std::exchange(seen, true)) reader_.fail(describe(name) + " has " + std::string(key) + " twice");
+    };
+    bool has_offsets = false;
+    reader_.object([&](std::string_view key) {
+      if (key == "dtype") {
+        once(has_dtype, key);
+        entry.dtype = read_dtype(name);
+      } else if (key == "shape") {
+        once(has_shape, key);
+        reader_.array([this] { parts_.dimensions.push_back(reader_.integer()); });
+      } else if (key == "data_offsets") {
+        once(has_offsets, key);
+        offsets = read_offsets(name);
+      } else {
+        reader_.skip();  // the safetensors package ignores what it does not know
+      }
+    });
+    if (!has_dtype || !has_shape || !offsets)
+      throw FormatError(describe(name) + " lacks dtype, shape or data_offsets");
+    place(entry, offsets->first, offsets->second);
+    parts_.entries.push_back(entry);
+  }
+
+  DType read_dtype(std::string_view name) {
+    const auto text = reader_.string();
+    const auto dtype = parse_dtype(text);
+    if (!dtype) throw FormatError(describe(name) + " has the unknown dtype " + describe(text));
+    return *dtype;
+  }
+
+  std::pair<std::uint64_t, std::uint64_t> read_offsets(std::string_view name) {
+    std::array<std::uint64_t, 2> pair{};
+    std::size_t count = 0;
+    reader_.array([&] {
+      if (count == pair.size()) reader_.fail("data_offsets of " + describe(name) + " are not two numbers");
+      pair.at(count++) = reader_.integer();
+    });
+    if (count != pair.size()) reader_.fail("data_offsets of " + describe(name) + " are not two numbers");
+    return {pair[0], pair[1]};
+  }
+
+  // Offsets count from the data section in the file, and from the file's start in an Entry.
+  void place(Entry& entry, std::uint64_t begin, std::uint64_t end) {
+    const auto range = "bytes [" + std::to_string(begin) + ", " + std::to_string(end) + ")";
+    if (begin > end) throw FormatError(describe(entry.name) + ": " + range + " end before they begin");
+    if (!in_bounds(data_size(), begin, end - begin))
+      throw FormatError(describe(entry.name) + ": " + range + " but the data section has " +
+                        std::to_string(data_size()));
+    const auto shape = std::span(parts_.dimensions).subspan(shape_starts_.back());
+    const auto bits = size_in_bits(entry.dtype, shape);
+    if (!bits || *bits % 8 != 0 || *bits / 8 != end - begin)
+      throw FormatError(describe(entry.name) + ": " + range + " do not agree with its dtype " +
+                        std::string(to_string(entry.dtype)) + " and shape");
+    entry.offset = parts_.data_offset + begin;
+    entry.length = end - begin;
+  }
+
+  // Only now, because the vector of dimensions moved while it grew.
+  void give_shapes() {
+    shape_starts_.push_back(parts_.dimensions.size());
+    const std::span<const std::uint64_t> all(parts_.dimensions);
+    for (std::size_t i = 0; i < parts_.entries.size(); ++i)
+      parts_.entries[i].shape = all.subspan(shape_starts_[i], shape_starts_[i + 1] - shape_starts_[i]);
+  }
+
+  // Overlaps would let a small file claim huge memory; holes can hide what no reader checks.
+  void reject_gaps_and_overlaps() const {
+    std::vector<const Entry*> order(parts_.entries.size());
+    std::ranges::transform(parts_.entries, order.begin(), [](const Entry& entry) { return &entry; });
+    const auto place = [](const Entry* entry) { return std::pair(entry->offset, entry->length); };
+    if (!std::ranges::is_sorted(order, {}, place)) std::ranges::sort(order, {}, place);
+    std::uint64_t end = parts_.data_offset;
+    for (const Entry* entry : order) {
+      if (entry->offset != end)
+        throw FormatError(describe(entry->name) + " begins at byte " + std::to_string(entry->offset) +
+                          " of the file, " + (entry->offset < end ? "inside the array before it" : "after a hole") +
+                          " that ends at " + std::to_string(entry->offset < end ? end : entry->offset));
+      end += entry->length;
+    }
+    if (end != file_size_)
+      throw FormatError("the arrays end at byte " + std::to_string(end) + ", but the file has " +
+                        std::to_string(file_size_));
+  }
+
+  void read_our_metadata() {
+    const auto text = parts_.metadata.find(metadata::key);
+    if (text == parts_.metadata.end()) return;
+    const auto facts = metadata::parse(text->second);
+    if (!facts) return;
+    parts_.kind = facts->kind;
+    parts_.header_check = check_header(facts->header_crc);
+    parts_.has_fillers = facts->kind != Kind::arrays || facts->align != 0;
+    if (parts_.header_check != HeaderCheck::mismatch) return;
+    if (facts->kind != Kind::arrays)
+      throw FormatError("the header's checksum does not match: damaged, or re-saved by another tool, which cannot keep a file of kind '" +
+                        std::string(to_string(facts->kind)) + "' whole");
+    parts_.kind = Kind::foreign;
+    parts_.has_fillers = false;
+  }
+
+  HeaderCheck check_header(std::string_view digits) const {
+    if (digits.empty()) return HeaderCheck::absent;
+    std::string first_bytes(length_bytes, '\0');
+    const std::uint64_t size = parts_.header.size();
+    for (unsigned i = 0; i < length_bytes; ++i) first_bytes[i] = static_cast<char>((size >> (8 * i)) & 0xFFU);
+    first_bytes += header_text();
+    const auto at = metadata::find_header_crc(first_bytes, digits);
+    if (!at || metadata::header_crc(first_bytes, *at) != digits) return HeaderCheck::mismatch;
+    return HeaderCheck::matched;
+  }
+
+  std::uint64_t file_size_;
+  Index::Parts parts_;
+  json::Reader reader_;
+  std::vector<std::size_t> shape_starts_;  // into parts_.dimensions, one for each entry
+  bool has_metadata_ = false;
+};
+
+}  // namespace
+
+std::uint64_t header_length(Bytes first, std::uint64_t file_size) {
+  if (file_size < length_bytes || first.size() < length_bytes)
+    throw FormatError("a safetensors file begins with 8 bytes of header length, but the file has " +
+                      std::to_string(file_size));
+  std::uint64_t length = 0;
+  for (unsigned i = 0; i < length_bytes; ++i)
+    length |= std::to_integer<std::uint64_t>(first[i]) << (8 * i);
+  if (length > largest_header)
+    throw FormatError("the header would have " + std::to_string(length) + " bytes, more than the " +
+                      std::to_string(largest_header) + " that are allowed (is this a safetensors file?)");
+  if (!in_bounds(file_size, length_bytes, length))
+    throw FormatError("the header would have " + std::to_string(length) + " bytes, but the file has " +
+                      std::to_string(file_size));
+  return length;
+}
+
+Index parse(std::vector<char> header, std::uint64_t file_size) {
+  if (!in_bounds(file_size, length_bytes, header.size()))
+    throw FormatError("the header has " + std::to_string(header.size()) + " bytes, but the file has " +
+                      std::to_string(file_size));
+  return Parser(std::move(header), file_size).parse();
+}
+
+Index parse(Bytes file) {
+  const auto length = header_length(file, file.size());
+  const auto header = file.subspan(length_bytes, length);
+  const auto* first = reinterpret_cast<const char*>(header.data());
+  return parse(std::vector<char>(first, first + header.size()), file.size());
+}
+
+}  // namespace onecopy::safetensors

@@ -1,0 +1,94 @@
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "os/os.hpp"
+
+namespace onecopy::os {
+namespace {
+
+// Small kernel files only: what does not fit one page is cut.
+std::string read_text(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 8192> text{};
+  std::size_t size = 0;
+  while (fd && size < text.size()) {
+    const ssize_t got = ::read(fd.get(), text.data() + size, text.size() - size);
+    if (got <= 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  return {text.data(), size};
+}
+
+std::optional<std::uint64_t> number_after(std::string_view text, std::string_view label) {
+  const auto found = text.find(label);
+  if (found == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(found + label.size());
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end == text.data()) return std::nullopt;
+  return number;
+}
+
+// The path of our group in /proc/self/cgroup: after "0::" (version 2) or ":memory:" (version 1).
+std::optional<std::string> group_path(std::string_view groups, std::string_view label) {
+  const auto found = groups.find(label);
+  if (found == std::string_view::npos) return std::nullopt;
+  groups.remove_prefix(found + label.size());
+  return std::string(groups.substr(0, groups.find('\n')));
+}
+
+// The tightest limit on the way from our group to the root. Inside a container the path may name a group that is not
+// visible here; the root of the mount is then the container's own group.
+std::uint64_t tightest_limit(const std::string& mount, std::string group, const char* file) {
+  std::uint64_t limit = UINT64_MAX;
+  for (;;) {
+    const auto text = read_text(mount + group + "/" + file);
+    limit = std::min(limit, number_after(text, "").value_or(UINT64_MAX));  // "max" is no number
+    if (group.empty() || group == "/") return limit;
+    group.resize(group.find_last_of('/'));
+  }
+}
+
+std::uint64_t group_limit() {
+  const auto groups = read_text("/proc/self/cgroup");
+  std::uint64_t limit = UINT64_MAX;
+  if (const auto group = group_path(groups, ":memory:"))
+    limit = std::min(limit, tightest_limit("/sys/fs/cgroup/memory", *group, "memory.limit_in_bytes"));
+  if (const auto group = group_path(groups, "0::"))
+    limit = std::min(limit, tightest_limit("/sys/fs/cgroup", *group, "memory.max"));
+  return limit;
+}
+
+}  // namespace
+
+Faults faults_of_thread() noexcept {
+  struct rusage usage {};
+  if (::getrusage(RUSAGE_THREAD, &usage) != 0) return {};
+  return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt)};
+}
+
+std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }
+
+Result<std::uint64_t> available_memory() {
+  const auto kib = number_after(read_text("/proc/meminfo"), "MemAvailable:");
+  if (!kib) return {0, ENOSYS};
+  return {std::min(*kib * 1024, group_limit()), 0};
+}
+
+Result<std::uint64_t> read_ahead(std::uint64_t device) {
+  const auto name = std::to_string(major(device)) + ":" + std::to_string(minor(device));
+  const auto kib = number_after(read_text("/sys/class/bdi/" + name + "/read_ahead_kb"), "");
+  if (!kib) return {0, ENOSYS};
+  return {*kib * 1024, 0};
+}
+
+}  // namespace onecopy::os

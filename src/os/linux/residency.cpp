@@ -1,0 +1,150 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "os/linux/abi.hpp"
+#include "os/os.hpp"
+
+namespace onecopy::os {
+namespace {
+
+// The kernel's, also while a test pretends larger ones: a page past the end of the file would be an error.
+std::size_t kernel_page() noexcept {
+  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+// madvise takes whole pages; the mapping's last page is ours to its end.
+std::size_t whole_pages(std::size_t length) noexcept {
+  return (length + kernel_page() - 1) / kernel_page() * kernel_page();
+}
+
+int advise(Bytes memory, int advice) noexcept {
+  // Cast: the kernel's interface is not const, and these advices change no contents.
+  auto* at = const_cast<std::byte*>(memory.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  return ::madvise(at, whole_pages(memory.size()), advice) == 0 ? 0 : errno;
+}
+
+// The truth of mincore: since Linux 5.2 it says "all resident" about files that the caller neither owns nor may write.
+bool mincore_is_honest(int fd) noexcept {
+  struct stat status {};
+  if (::fstat(fd, &status) == 0 && status.st_uid == ::geteuid()) return true;
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd);
+  return ::faccessat(AT_FDCWD, path.data(), W_OK, AT_EACCESS) == 0;
+}
+
+Result<MappedFacts> mapped_by_scan(Bytes memory) noexcept {
+  const Fd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  if (!pagemap) return {{}, errno};
+  std::array<abi::page_region, 256> regions{};
+  abi::pagemap_scan_request request{};
+  request.size = sizeof request;
+  request.start = reinterpret_cast<std::uintptr_t>(memory.data());
+  request.end = request.start + whole_pages(memory.size());
+  request.regions = reinterpret_cast<std::uintptr_t>(regions.data());
+  request.region_count = regions.size();
+  request.all_of = abi::page_is_present;
+  request.returned = abi::page_is_present | abi::page_is_huge;
+  MappedFacts facts;
+  while (request.start < request.end) {
+    const int count = ::ioctl(pagemap.get(), abi::pagemap_scan, &request);
+    if (count < 0) return {{}, errno};
+    for (const auto& region : std::span(regions).first(static_cast<std::size_t>(count))) {
+      facts.mapped += region.end - region.start;
+      if ((region.categories & abi::page_is_huge) != 0) facts.huge += region.end - region.start;
+    }
+    if (request.walk_end <= request.start) break;  // no progress: nothing more to tell
+    request.start = request.walk_end;
+  }
+  return {facts, 0};
+}
+
+struct CloseFile {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+
+// Kernels before 6.7: the same numbers from smaps, for the regions that begin inside `memory`.
+Result<MappedFacts> mapped_by_smaps(Bytes memory) noexcept {
+  const std::unique_ptr<std::FILE, CloseFile> smaps(std::fopen("/proc/self/smaps", "re"));
+  if (!smaps) return {{}, errno};
+  const auto first = reinterpret_cast<std::uintptr_t>(memory.data());
+  const auto last = first + memory.size();
+  MappedFacts facts;
+  bool inside = false;
+  std::array<char, 4352> line{};  // a region's path is at most PATH_MAX long
+  while (std::fgets(line.data(), static_cast<int>(line.size()), smaps.get()) != nullptr) {
+    std::uintptr_t start = 0;
+    std::uintptr_t end = 0;
+    std::uint64_t kib = 0;
+    if (std::sscanf(line.data(), "%" SCNxPTR "-%" SCNxPTR " ", &start, &end) == 2)
+      inside = start >= first && start < last;
+    else if (inside && std::sscanf(line.data(), "Rss: %" SCNu64 " kB", &kib) == 1)
+      facts.mapped += kib * 1024;
+    else if (inside && (std::sscanf(line.data(), "FilePmdMapped: %" SCNu64 " kB", &kib) == 1 ||
+                        std::sscanf(line.data(), "ShmemPmdMapped: %" SCNu64 " kB", &kib) == 1 ||
+                        std::sscanf(line.data(), "AnonHugePages: %" SCNu64 " kB", &kib) == 1))
+      facts.huge += kib * 1024;
+  }
+  return {facts, 0};
+}
+
+}  // namespace
+
+Outcome advise_huge(Bytes memory) noexcept {
+  const int error = advise(memory, MADV_HUGEPAGE);
+  if (error == 0) return Outcome::applied;
+  return error == EINVAL || error == ENOSYS ? Outcome::unsupported : Outcome::refused;
+}
+
+int populate(Bytes memory) noexcept {
+  int error = 0;
+  do error = advise(memory, abi::madv_populate_read);
+  while (error == EINTR || error == EAGAIN);
+  return error == EINVAL || error == EPERM ? ENOSYS : error;  // a kernel before 5.14, or a sandbox
+}
+
+int drop_mapped(Bytes memory) noexcept { return advise(memory, MADV_DONTNEED); }
+
+int drop_cached(int fd, ByteRange range) noexcept {
+  return ::posix_fadvise(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length), POSIX_FADV_DONTNEED);
+}
+
+Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept {
+  const abi::cachestat_range asked{range.offset, range.length};
+  abi::cachestat_pages pages{};
+  if (::syscall(abi::cachestat_number, fd, &asked, &pages, 0U) != 0) return {{}, errno};
+  return {{pages.cached * kernel_page(), (pages.dirty + pages.writeback) * kernel_page()}, 0};
+}
+
+Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept {
+  if (!mincore_is_honest(fd)) return {{}, EPERM};
+  std::array<unsigned char, 16384> flags{};  // one byte a page
+  auto* at = const_cast<std::byte*>(memory.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  CacheFacts facts;
+  for (std::size_t left = memory.size(); left > 0;) {
+    const std::size_t step = std::min(left, flags.size() * kernel_page());
+    if (::mincore(at, step, flags.data()) != 0) return {{}, errno};
+    const auto pages = std::span(flags).first(whole_pages(step) / kernel_page());
+    for (const unsigned char flag : pages) facts.cached += (flag & 1U) != 0 ? kernel_page() : 0;
+    at += step;
+    left -= step;
+  }
+  return {facts, 0};
+}
+
+Result<MappedFacts> mapped_here(Bytes memory) noexcept {
+  auto scanned = mapped_by_scan(memory);
+  return scanned ? scanned : mapped_by_smaps(memory);
+}
+
+}  // namespace onecopy::os

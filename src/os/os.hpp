@@ -1,0 +1,138 @@
+// os: one function, one system call, and its answer. No policy: who calls decides, and reports.
+//
+// A platform is a folder, not an #ifdef. The names below are the same on each; src/os/linux/ holds what Linux
+// does better, src/os/posix/ everything else, and building with ONECOPY_OS=posix uses the portable half alone.
+//
+// Errors are errno values, never exceptions: the callers know path and intent and make the sentence. Every function
+// is safe to call from any thread and between fork and exec, because none keeps state (the page size is a constant).
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/base/outcome.hpp"
+
+namespace onecopy::os {
+
+using MutableBytes = std::span<std::byte>;
+
+template <class T>
+struct [[nodiscard]] Result {
+  T value{};
+  int error = 0;  // errno; 0: value is good
+
+  explicit operator bool() const noexcept { return error == 0; }
+};
+
+// An owned descriptor: moves, closes, nothing else.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) noexcept : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      close();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~Fd() { close(); }
+
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+ private:
+  void close() noexcept;
+  int fd_ = -1;
+};
+
+// --- file.cpp: what every POSIX system does -------------------------------------------------------------------
+
+enum class FileKind : std::uint8_t { regular, folder, other };
+
+struct FileFacts {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t size = 0;
+  std::int64_t mtime_ns = 0;
+  FileKind kind = FileKind::other;
+};
+
+Result<Fd> open_read(const std::string& path) noexcept;  // follows symbolic links; never blocks on a FIFO
+Result<Fd> duplicate(int fd) noexcept;
+Result<FileFacts> facts_of(int fd) noexcept;
+Result<FileFacts> facts_of(const std::string& path) noexcept;
+Result<std::size_t> read_at(int fd, MutableBytes into, std::uint64_t offset) noexcept;  // short only at the end
+Result<std::size_t> write_at(int fd, Bytes from, std::uint64_t offset) noexcept;        // all, or an error
+int sync_file(int fd) noexcept;
+int sync_folder(const std::string& folder) noexcept;
+int rename_file(const std::string& from, const std::string& to) noexcept;
+int remove_file(const std::string& path) noexcept;
+bool try_lock(int fd) noexcept;  // exclusive, whole file, released by the owner's death
+
+// --- access.cpp: unnamed files, reserved space, direct reads --------------------------------------------------
+
+Result<Fd> create_unnamed(const std::string& folder) noexcept;  // EOPNOTSUPP: make a named one
+Result<Fd> create_named(const std::string& path) noexcept;      // fails if it exists; mode 0666 less the umask
+int link_unnamed(int fd, const std::string& path);
+int reserve_space(int fd, std::uint64_t size) noexcept;  // EOPNOTSUPP: this file system cannot promise space
+Outcome start_writeback(int fd, ByteRange range) noexcept;
+Result<Fd> reopen_direct(int fd);  // past the page cache; buffers, offsets, lengths on direct_alignment
+inline constexpr std::size_t direct_alignment = 4096;
+
+// --- memory.cpp: address space --------------------------------------------------------------------------------
+
+inline constexpr std::size_t huge_page = std::size_t{2} << 20U;
+
+std::size_t page_size() noexcept;
+// For tests: rounding to 16 and 64 KiB pages works on a 4 KiB machine too. 0: the machine's own again.
+void pretend_page_size(std::size_t size) noexcept;
+
+Result<std::byte*> reserve_addresses(std::size_t size) noexcept;  // reads as zeros; nothing is allocated
+int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, bool private_copy) noexcept;
+int map_heap_at(std::byte* at, std::size_t size) noexcept;   // readable and writable
+int make_read_only(MutableBytes memory) noexcept;
+void unmap(std::byte* at, std::size_t size) noexcept;
+int lock_memory(Bytes memory) noexcept;
+int unlock_memory(Bytes memory) noexcept;
+
+// --- residency.cpp: what is in memory, and asking for more or less of it --------------------------------------
+
+Outcome advise_huge(Bytes memory) noexcept;
+// Reads and maps every page. EFAULT or EIO where a touch would be SIGBUS; ENOSYS where the kernel cannot.
+int populate(Bytes memory) noexcept;
+int drop_mapped(Bytes memory) noexcept;                // out of this process's page tables
+int drop_cached(int fd, ByteRange range) noexcept;     // out of the page cache; length 0: to the end
+
+struct CacheFacts {
+  std::uint64_t cached = 0;  // bytes, whole pages
+  std::uint64_t dirty = 0;   // of these, not yet on disk (0 where only mincore answers)
+};
+Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept;  // cachestat
+Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept;  // EPERM where the kernel would not be honest
+
+struct MappedFacts {
+  std::uint64_t mapped = 0;  // bytes present in this process's page tables
+  std::uint64_t huge = 0;    // of these, in 2 MiB entries
+};
+Result<MappedFacts> mapped_here(Bytes memory) noexcept;
+
+// --- machine.cpp: the machine and this process ----------------------------------------------------------------
+
+struct Faults {
+  std::uint64_t minor = 0;
+  std::uint64_t major = 0;
+};
+Faults faults_of_thread() noexcept;
+std::uint64_t process_id() noexcept;
+// What may still be used: the machine's available memory, or less where a control group limits us.
+Result<std::uint64_t> available_memory();
+Result<std::uint64_t> read_ahead(std::uint64_t device);  // bytes the device reads ahead
+
+}  // namespace onecopy::os

@@ -1,0 +1,26 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "os/os.hpp"
+
+namespace onecopy::os {
+
+Result<Fd> create_unnamed(const std::string& /*folder*/) noexcept { return {{}, EOPNOTSUPP}; }
+
+Result<Fd> create_named(const std::string& path) noexcept {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return {{}, errno};
+  return {Fd(fd), 0};
+}
+
+int link_unnamed(int /*fd*/, const std::string& /*path*/) { return EOPNOTSUPP; }
+
+int reserve_space(int fd, std::uint64_t size) noexcept {
+  return ::posix_fallocate(fd, 0, static_cast<off_t>(size));
+}
+
+Outcome start_writeback(int /*fd*/, ByteRange /*range*/) noexcept { return Outcome::unsupported; }
+
+Result<Fd> reopen_direct(int /*fd*/) { return {{}, EOPNOTSUPP}; }
+
+}  // namespace onecopy::os

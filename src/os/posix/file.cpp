@@ -1,0 +1,106 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "os/os.hpp"
+
+namespace onecopy::os {
+namespace {
+
+// Linux moves at most 0x7ffff000 bytes a call; ask for less, so that a short answer means the end of the file.
+constexpr std::size_t largest_transfer = std::size_t{1} << 30U;
+
+FileFacts facts_from(const struct stat& status) noexcept {
+  FileFacts facts;
+  facts.device = static_cast<std::uint64_t>(status.st_dev);
+  facts.inode = static_cast<std::uint64_t>(status.st_ino);
+  facts.size = static_cast<std::uint64_t>(status.st_size);
+#if defined(__APPLE__)
+  const auto& time = status.st_mtimespec;
+#else
+  const auto& time = status.st_mtim;
+#endif
+  facts.mtime_ns = static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+  if (S_ISREG(status.st_mode)) facts.kind = FileKind::regular;
+  if (S_ISDIR(status.st_mode)) facts.kind = FileKind::folder;
+  return facts;
+}
+
+}  // namespace
+
+void Fd::close() noexcept {
+  if (fd_ >= 0) ::close(fd_);  // no retry on EINTR: POSIX leaves the descriptor's state open, Linux has closed it
+  fd_ = -1;
+}
+
+Result<Fd> open_read(const std::string& path) noexcept {
+  // O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever; regular files ignore it.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) return {{}, errno};
+  return {Fd(fd), 0};
+}
+
+Result<Fd> duplicate(int fd) noexcept {
+  const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return {{}, errno};
+  return {Fd(copy), 0};
+}
+
+Result<FileFacts> facts_of(int fd) noexcept {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return {{}, errno};
+  return {facts_from(status), 0};
+}
+
+Result<FileFacts> facts_of(const std::string& path) noexcept {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {{}, errno};
+  return {facts_from(status), 0};
+}
+
+Result<std::size_t> read_at(int fd, MutableBytes into, std::uint64_t offset) noexcept {
+  std::size_t done = 0;
+  while (done < into.size()) {
+    const std::size_t want = std::min(into.size() - done, largest_transfer);
+    const ssize_t got = ::pread(fd, into.data() + done, want, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return {done, errno};
+    if (got == 0) break;  // the end of the file
+    done += static_cast<std::size_t>(got);
+  }
+  return {done, 0};
+}
+
+Result<std::size_t> write_at(int fd, Bytes from, std::uint64_t offset) noexcept {
+  std::size_t done = 0;
+  while (done < from.size()) {
+    const std::size_t want = std::min(from.size() - done, largest_transfer);
+    const ssize_t put = ::pwrite(fd, from.data() + done, want, static_cast<off_t>(offset + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return {done, errno};
+    if (put == 0) return {done, ENOSPC};
+    done += static_cast<std::size_t>(put);
+  }
+  return {done, 0};
+}
+
+int sync_file(int fd) noexcept { return ::fsync(fd) == 0 ? 0 : errno; }
+
+int sync_folder(const std::string& folder) noexcept {
+  const Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return errno;
+  return sync_file(fd.get());
+}
+
+int rename_file(const std::string& from, const std::string& to) noexcept {
+  return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+}
+
+int remove_file(const std::string& path) noexcept { return ::unlink(path.c_str()) == 0 ? 0 : errno; }
+
+bool try_lock(int fd) noexcept { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
+
+}  // namespace onecopy::os

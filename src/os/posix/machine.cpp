@@ -1,0 +1,20 @@
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "os/os.hpp"
+
+namespace onecopy::os {
+
+Faults faults_of_thread() noexcept {
+  struct rusage usage {};
+  if (::getrusage(RUSAGE_SELF, &usage) != 0) return {};
+  return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt)};
+}
+
+std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }
+
+Result<std::uint64_t> available_memory() { return {0, ENOSYS}; }
+
+Result<std::uint64_t> read_ahead(std::uint64_t /*device*/) { return {0, ENOSYS}; }
+
+}  // namespace onecopy::os

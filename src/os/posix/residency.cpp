@@ -1,0 +1,25 @@
+#include <fcntl.h>
+
+#include "os/os.hpp"
+
+// POSIX says nothing of huge pages, and gives no honest answer to "is this cached": unknown is the answer.
+
+namespace onecopy::os {
+
+Outcome advise_huge(Bytes /*memory*/) noexcept { return Outcome::unsupported; }
+
+int populate(Bytes /*memory*/) noexcept { return ENOSYS; }
+
+int drop_mapped(Bytes /*memory*/) noexcept { return ENOSYS; }
+
+int drop_cached(int fd, ByteRange range) noexcept {
+  return ::posix_fadvise(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length), POSIX_FADV_DONTNEED);
+}
+
+Result<CacheFacts> cached_in_file(int /*fd*/, ByteRange /*range*/) noexcept { return {{}, ENOSYS}; }
+
+Result<CacheFacts> cached_by_mincore(int /*fd*/, Bytes /*memory*/) noexcept { return {{}, ENOSYS}; }
+
+Result<MappedFacts> mapped_here(Bytes /*memory*/) noexcept { return {{}, ENOSYS}; }
+
+}  // namespace onecopy::os

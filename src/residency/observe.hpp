@@ -1,0 +1,33 @@
+// One question to whichever kernel interface answers it honestly.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "files/page_span.hpp"
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/files/mapping.hpp"
+#include "onecopy/residency/report.hpp"
+#include "os/os.hpp"
+
+namespace onecopy {
+
+// The pages that hold `range` of the mapping; madvise and friends want the address of a whole page.
+inline os::MutableBytes pages_of(const Mapping& mapping, ByteRange range) noexcept {
+  const PageSpan span = page_span({mapping.file_offset() + range.offset, range.length}, os::page_size());
+  // Const is cast away for the kernel's interface; nothing here writes.
+  auto* first = const_cast<std::byte*>(mapping.bytes().data()) + range.offset - span.lead;  // NOLINT
+  return {first, static_cast<std::size_t>(span.lead + range.length)};
+}
+
+struct Cached {
+  std::optional<std::uint64_t> bytes;
+  std::optional<std::uint64_t> dirty;
+  Source source = Source::unknown;
+};
+
+Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges);
+
+std::optional<os::MappedFacts> mapped(const Mapping& mapping, std::span<const ByteRange> ranges);
+
+}  // namespace onecopy

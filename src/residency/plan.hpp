@@ -1,0 +1,35 @@
+// Deciding how to warm: pure functions over what was measured, so that the policy can be read and tested alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "onecopy/residency/warm.hpp"
+
+namespace onecopy {
+
+// What the machine says at this moment. Empty: it does not say.
+struct Conditions {
+  std::uint64_t file_size = 0;
+  std::uint64_t missing = 0;                    // bytes asked for that are not in memory
+  std::optional<std::uint64_t> available;       // memory that may still be used, bytes
+  std::optional<std::uint64_t> read_ahead;      // of the device, bytes
+  bool private_copy = false;                    // Mode::copy: nothing to bring in
+  unsigned processors = 1;
+};
+
+struct Plan {
+  Mechanism mechanism = Mechanism::populate;
+  bool huge = false;
+  unsigned threads = 1;
+  std::uint64_t most = 0;  // bytes to bring in
+  std::string reason;
+};
+
+Plan choose(const Conditions& conditions, const WarmOptions& options);
+
+// "1.5 GiB", for reasons that people read.
+std::string readable(std::uint64_t bytes);
+
+}  // namespace onecopy

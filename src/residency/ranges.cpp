@@ -1,0 +1,40 @@
+#include "residency/ranges.hpp"
+
+#include <algorithm>
+
+#include "files/page_span.hpp"
+#include "os/os.hpp"
+
+namespace onecopy {
+
+std::vector<ByteRange> whole_pages(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t file_offset) {
+  if (ranges.empty()) return {{0, size}};
+  std::vector<ByteRange> rounded;
+  for (const auto& range : ranges) {
+    if (range.offset >= size || range.length == 0) continue;
+    const std::uint64_t length = std::min(range.length, size - range.offset);
+    const PageSpan span = page_span({file_offset + range.offset, length}, os::page_size());
+    const std::uint64_t begin = std::max(span.offset, file_offset) - file_offset;
+    const std::uint64_t end = std::min(span.offset + span.length - file_offset, size);
+    rounded.push_back({begin, end - begin});
+  }
+  std::ranges::sort(rounded, {}, &ByteRange::offset);
+  std::vector<ByteRange> merged;
+  for (const auto& range : rounded) {
+    if (!merged.empty() && range.offset <= merged.back().offset + merged.back().length) {
+      const std::uint64_t end = std::max(merged.back().offset + merged.back().length, range.offset + range.length);
+      merged.back().length = end - merged.back().offset;
+    } else {
+      merged.push_back(range);
+    }
+  }
+  return merged;
+}
+
+std::uint64_t total_length(std::span<const ByteRange> ranges) noexcept {
+  std::uint64_t total = 0;
+  for (const auto& range : ranges) total += range.length;
+  return total;
+}
+
+}  // namespace onecopy

@@ -1,0 +1,18 @@
+// Ranges of a mapping as a sorted, disjoint list of whole pages.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "onecopy/base/bytes.hpp"
+
+namespace onecopy {
+
+// Rounds each range outwards to pages of the file (the mapping begins at `file_offset`), cuts at the mapping's ends,
+// sorts and merges. Ranges that reach past `size` are cut; an empty list means everything.
+std::vector<ByteRange> whole_pages(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t file_offset);
+
+std::uint64_t total_length(std::span<const ByteRange> ranges) noexcept;
+
+}  // namespace onecopy

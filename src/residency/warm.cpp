@@ -1,0 +1,181 @@
+#include "onecopy/residency/warm.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/base/pieces.hpp"
+#include "os/os.hpp"
+#include "residency/observe.hpp"
+#include "residency/plan.hpp"
+#include "residency/ranges.hpp"
+#include "residency/warmer.hpp"
+
+namespace onecopy {
+namespace {
+
+constexpr std::uint64_t piece_size = std::uint64_t{8} << 20U;
+constexpr std::size_t read_size = std::size_t{1} << 20U;
+
+// Cuts ranges at multiples of the piece size of the *file*, so that no 2 MiB page is worked on twice.
+std::vector<ByteRange> pieces_of(std::span<const ByteRange> ranges, std::uint64_t file_offset) {
+  std::vector<ByteRange> pieces;
+  for (const auto& range : ranges) {
+    for (std::uint64_t at = range.offset; at < range.offset + range.length;) {
+      const std::uint64_t to_cut = piece_size - (file_offset + at) % piece_size;
+      const std::uint64_t length = std::min(to_cut, range.offset + range.length - at);
+      pieces.push_back({at, length});
+      at += length;
+    }
+  }
+  return pieces;
+}
+
+bool is_cached(const Mapping& mapping, ByteRange piece) {
+  const auto facts = os::cached_in_file(mapping.descriptor(), {mapping.file_offset() + piece.offset, piece.length});
+  return facts && facts.value.cached >= piece.length;
+}
+
+Conditions observe(const Mapping& mapping, std::uint64_t missing) {
+  Conditions conditions;
+  conditions.file_size = mapping.identity().size;
+  conditions.missing = missing;
+  if (const auto memory = os::available_memory()) conditions.available = memory.value;
+  if (const auto ahead = os::read_ahead(mapping.identity().device)) conditions.read_ahead = ahead.value;
+  conditions.private_copy = mapping.mode() == Mode::copy;
+  conditions.processors = std::thread::hardware_concurrency();
+  return conditions;
+}
+
+}  // namespace
+
+Warmer::Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, const WarmOptions& options)
+    : mapping_(mapping),
+      options_(options),
+      ranges_(whole_pages(ranges, mapping.bytes().size(), mapping.file_offset())) {
+  progress_total_.store(total_length(ranges_), std::memory_order_relaxed);
+}
+
+WarmReport Warmer::run() {
+  const auto start = std::chrono::steady_clock::now();
+  report_.bytes = total_length(ranges_);
+  report_.cached_before = cached(mapping_, ranges_).bytes;
+  auto missing = pieces_of(ranges_, mapping_.file_offset());
+  std::erase_if(missing, [&](ByteRange piece) { return is_cached(mapping_, piece); });
+  const auto plan = choose(observe(mapping_, total_length(missing)), options_);
+  report_.reason = plan.reason;
+  progress_done_.store(report_.bytes - total_length(missing), std::memory_order_relaxed);
+  if (plan.huge && plan.mechanism != Mechanism::none) advise_huge();
+  const bool whole = cut_to_budget(missing, plan.most);
+  if (plan.mechanism == Mechanism::populate || plan.mechanism == Mechanism::read) fill(missing, plan);
+  if (report_.mechanism == Mechanism::none) report_.mechanism = plan.mechanism;
+  finish(whole && (plan.mechanism != Mechanism::none || missing.empty()) && plan.mechanism != Mechanism::advise);
+  report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (report_.seconds > 0)
+    report_.gib_per_s = static_cast<double>(report_.filled) / static_cast<double>(1U << 30U) / report_.seconds;
+  return report_;
+}
+
+void Warmer::advise_huge() {
+  report_.huge = Outcome::applied;
+  for (const auto& range : ranges_) {
+    const auto outcome = os::advise_huge(pages_of(mapping_, range));
+    if (outcome != Outcome::applied) report_.huge = outcome;
+  }
+  if (report_.huge != Outcome::applied)
+    report_.reason += std::string("; 2 MiB pages were ") + std::string(to_string(report_.huge)) + " by the kernel";
+}
+
+// False when the budget ends before the work does.
+bool Warmer::cut_to_budget(std::vector<ByteRange>& pieces, std::uint64_t most) {
+  std::uint64_t sum = 0;
+  const auto over = std::ranges::find_if(pieces, [&](ByteRange piece) { return (sum += piece.length) > most; });
+  if (over == pieces.end()) return true;
+  pieces.erase(over, pieces.end());
+  report_.reason += "; stopped at the budget of " + readable(most);
+  return false;
+}
+
+void Warmer::fill(std::span<const ByteRange> pieces, const Plan& plan) {
+  mechanism_.store(plan.mechanism, std::memory_order_relaxed);
+  report_.threads = static_cast<unsigned>(std::min<std::uint64_t>(plan.threads, pieces.size()));
+  for_each_piece(pieces.size(), plan.threads, [&](std::uint64_t i) noexcept {
+    const auto before = os::faults_of_thread();
+    const int error = fill_piece(pieces[i]);
+    const auto after = os::faults_of_thread();
+    minor_faults_.fetch_add(after.minor - before.minor, std::memory_order_relaxed);
+    major_faults_.fetch_add(after.major - before.major, std::memory_order_relaxed);
+    if (error != 0) {
+      int none = 0;
+      if (error_.compare_exchange_strong(none, error)) failed_at_.store(pieces[i].offset);
+      return false;
+    }
+    filled_.fetch_add(pieces[i].length, std::memory_order_relaxed);
+    progress_done_.fetch_add(pieces[i].length, std::memory_order_relaxed);
+    return !cancelled_.load(std::memory_order_relaxed);
+  });
+  report_.mechanism = mechanism_.load();
+  report_.filled = filled_.load();
+  report_.minor_faults = minor_faults_.load();
+  report_.major_faults = major_faults_.load();
+  if (report_.mechanism != plan.mechanism) report_.reason += "; this kernel cannot populate, so it was read";
+  if (error_.load() != 0) fail();
+}
+
+int Warmer::fill_piece(ByteRange piece) noexcept {
+  if (mechanism_.load(std::memory_order_relaxed) == Mechanism::populate) {
+    const int error = os::populate(pages_of(mapping_, piece));
+    if (error != ENOSYS) return error;
+    mechanism_.store(Mechanism::read, std::memory_order_relaxed);
+  }
+  return read_piece(piece);
+}
+
+int Warmer::read_piece(ByteRange piece) noexcept {
+  thread_local std::vector<std::byte> scratch;
+  try {
+    scratch.resize(read_size);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+  for (std::uint64_t done = 0; done < piece.length;) {
+    const auto part = std::span(scratch).first(std::min<std::uint64_t>(read_size, piece.length - done));
+    const auto got = os::read_at(mapping_.descriptor(), part, mapping_.file_offset() + piece.offset + done);
+    if (!got) return got.error;
+    if (got.value < part.size()) return EFAULT;  // the same words as populate's: the file ends before the mapping
+    done += part.size();
+  }
+  return 0;
+}
+
+void Warmer::finish(bool whole) {
+  report_.cached_after = cached(mapping_, ranges_).bytes;
+  if (const auto here = mapped(mapping_, ranges_); here && here->mapped != 0)
+    report_.huge_share = static_cast<double>(here->huge) / static_cast<double>(here->mapped);
+  const bool cancelled = cancelled_.load();
+  if (cancelled) report_.reason += "; cancelled";
+  report_.complete = whole && !cancelled;
+}
+
+void Warmer::fail() const {
+  const auto now = os::facts_of(mapping_.descriptor());
+  const std::uint64_t needed = mapping_.file_offset() + mapping_.bytes().size();
+  if (now && now.value.size < needed)
+    throw DataLost("warm", mapping_.path(), EIO,
+                   "the file was truncated to " + std::to_string(now.value.size) + " bytes while mapped; bytes up to " +
+                       std::to_string(needed) + " are in use");
+  const int error = error_.load();
+  if (error == EFAULT || error == EIO)
+    throw DataLost("warm", mapping_.path(), EIO,
+                   "the device could not read the file near offset " +
+                       std::to_string(mapping_.file_offset() + failed_at_.load()));
+  throw OsError("warm", mapping_.path(), error);
+}
+
+WarmReport warm(const Mapping& mapping, std::span<const ByteRange> ranges, const WarmOptions& options) {
+  return Warmer(mapping, ranges, options).run();
+}
+
+}  // namespace onecopy

@@ -1,0 +1,88 @@
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/residency/warm.hpp"
+#include "os/os.hpp"
+#include "residency/warmer.hpp"
+
+namespace onecopy {
+
+struct WarmJob::State {
+  State(std::shared_ptr<const Mapping> owner, std::span<const ByteRange> ranges, const WarmOptions& options)
+      : mapping(std::move(owner)), warmer(*mapping, ranges, options), thread([this] { run(); }) {}
+
+  void run() noexcept {
+    try {
+      report = warmer.run();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::scoped_lock lock(mutex);
+    finished = true;
+    changed.notify_all();
+  }
+
+  // After a fork the child has this memory but not the thread, and the mutex as it happened to be: hands off.
+  bool forked() const noexcept { return os::process_id() != process; }
+
+  std::shared_ptr<const Mapping> mapping;
+  Warmer warmer;
+  WarmReport report;
+  std::exception_ptr error;
+  std::uint64_t process = os::process_id();
+  mutable std::mutex mutex;
+  mutable std::condition_variable changed;
+  bool finished = false;
+  std::thread thread;  // last: it uses everything above
+};
+
+WarmJob::WarmJob(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+WarmJob::WarmJob(WarmJob&&) noexcept = default;
+
+WarmJob& WarmJob::operator=(WarmJob&& other) noexcept {
+  WarmJob ended(std::move(*this));
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+WarmJob::~WarmJob() {
+  if (!state_) return;
+  if (state_->forked()) {
+    (void)state_.release();  // NOLINT(bugprone-unused-return-value): joining a thread that is not here would hang
+    return;
+  }
+  cancel();
+  state_->thread.join();
+}
+
+WarmJob WarmJob::start(std::shared_ptr<const Mapping> mapping, std::vector<ByteRange> ranges,
+                       const WarmOptions& options) {
+  return WarmJob(std::make_unique<State>(std::move(mapping), ranges, options));
+}
+
+bool WarmJob::done() const { return wait_for(std::chrono::milliseconds(0)); }
+
+Progress WarmJob::progress() const noexcept { return state_->warmer.progress(); }
+
+void WarmJob::cancel() noexcept { state_->warmer.cancel(); }
+
+bool WarmJob::wait_for(std::chrono::milliseconds time) const {
+  if (state_->forked())
+    throw OsError("wait for the warming of", state_->mapping->path(), ECHILD,
+                  "this process was forked while it ran; the job belongs to the parent");
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_for(lock, time, [&] { return state_->finished; });
+}
+
+WarmReport WarmJob::wait() const {
+  while (!wait_for(std::chrono::hours(1))) {
+  }
+  if (state_->error) std::rethrow_exception(state_->error);
+  return state_->report;
+}
+
+}  // namespace onecopy

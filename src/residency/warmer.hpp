@@ -1,0 +1,50 @@
+// One warming, with the counters that other threads may look at while it runs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "onecopy/residency/warm.hpp"
+#include "residency/plan.hpp"
+
+namespace onecopy {
+
+class Warmer {
+ public:
+  Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, const WarmOptions& options);
+
+  WarmReport run();  // once; throws DataLost, OsError
+
+  // From any thread, while run() works in another.
+  void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
+  Progress progress() const noexcept {
+    return {progress_done_.load(std::memory_order_relaxed), progress_total_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  void advise_huge();
+  bool cut_to_budget(std::vector<ByteRange>& pieces, std::uint64_t most);
+  void fill(std::span<const ByteRange> pieces, const Plan& plan);
+  int fill_piece(ByteRange piece) noexcept;
+  int read_piece(ByteRange piece) noexcept;
+  void finish(bool whole);
+  [[noreturn]] void fail() const;
+
+  const Mapping& mapping_;
+  WarmOptions options_;
+  std::vector<ByteRange> ranges_;
+  WarmReport report_;
+  std::atomic<Mechanism> mechanism_{Mechanism::none};
+  std::atomic<std::uint64_t> progress_done_{0};
+  std::atomic<std::uint64_t> progress_total_{0};
+  std::atomic<std::uint64_t> filled_{0};
+  std::atomic<std::uint64_t> minor_faults_{0};
+  std::atomic<std::uint64_t> major_faults_{0};
+  std::atomic<std::uint64_t> failed_at_{0};
+  std::atomic<int> error_{0};
+  std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace onecopy
