@@ -27,9 +27,10 @@ std::string hexadecimal(std::uint32_t number) {
 
 // Where a link in the target's place leads in the end, also when nothing is there yet.
 fs::path real_target(const fs::path& target) {
-  fs::path at = fs::absolute(target);
+  std::error_code error;
+  fs::path at = fs::absolute(target, error);
+  if (error) throw OsError("save", target.string(), error.value());
   for (int depth = 0; depth < 40; ++depth) {  // the kernel's own limit
-    std::error_code error;
     const auto next = fs::read_symlink(at, error);
     if (error) return at;
     at = next.is_absolute() ? next : at.parent_path() / next;
@@ -58,7 +59,7 @@ void sweep(const fs::path& folder, const std::string& prefix) {
 struct AtomicWriter::State {
   State(const fs::path& asked, std::uint64_t bytes)
       : target(real_target(asked)), folder(target.parent_path()), prefix(hidden_prefix(target)), size(bytes) {
-    if (fs::is_directory(target)) fail("save", EISDIR);
+    check_target();
     sweep(folder, prefix);
     create();
     // Held until the file is in place or this process is dead, so that nobody sweeps a living writer's file.
@@ -71,6 +72,13 @@ struct AtomicWriter::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() { abandon(); }
+
+  // Now, and not after all is written.
+  void check_target() const {
+    const auto there = os::facts_of(target.string());
+    if (there && there.value.kind == os::FileKind::folder) fail("save", EISDIR);
+    if (!there && there.error != ENOENT) fail("save", there.error);
+  }
 
   void create() {
     auto unnamed = os::create_unnamed(folder.string());

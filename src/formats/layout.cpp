@@ -88,9 +88,10 @@ void Layout::place() {
   }
   // The number of blocks depends on where the data begins, and that on how long their checksums are: settled by the
   // second round, because a header grows only with the blocks.
+  const std::uint64_t boundary = std::max(data_alignment, options_.align.value_or(0));
   for (int round = 0; round < 3; ++round) {
     const std::vector<std::uint32_t> blocks(block_count());
-    const std::uint64_t needed = round_up(safetensors::length_bytes + json(blocks).size(), data_alignment);
+    const std::uint64_t needed = round_up(safetensors::length_bytes + json(blocks).size(), boundary);
     file_size_ += needed - data_offset_;
     for (auto& placement : placements_) placement.offset += needed - data_offset_;
     if (std::exchange(data_offset_, needed) == needed) break;

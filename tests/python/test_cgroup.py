@@ -158,6 +158,11 @@ def test_refaults_before_linux_5_9_were_those_of_files():
     assert (stat.workingset_refault_file, stat.workingset_refault_anon) == (3, None)
 
 
+def test_v1_counts_the_groups_below():
+    stat = cgroup.parse_memory_stat("rss 1\ncache 2\ndirty 3\ntotal_rss 4\ntotal_cache 5\ntotal_dirty 6\n")
+    assert (stat.anon, stat.file, stat.file_dirty) == (4, 5, 6)
+
+
 def test_every_unlimited_number_of_v1_is_none():
     for page in (4096, 16384, 65536):
         assert cgroup.parse_limit(f"{(2**63 - 1) // page * page}\n") is None

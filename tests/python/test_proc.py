@@ -145,9 +145,8 @@ def test_a_region_without_flags_is_read_to_its_last_number():
 
 def test_a_status_is_read_in_bytes():
     status, expected = proc.status(100, root=NOW), numbers_by_hand(recorded("status"))
-    assert (status.vm_rss, status.vm_hwm, status.vm_peak) == tuple(
-        expected[name] for name in ("VmRSS", "VmHWM", "VmPeak")
-    )
+    assert status.vm_rss == expected["VmRSS"]
+    assert (status.vm_hwm, status.vm_peak) == (expected["VmHWM"], expected["VmPeak"])
     assert status.vm_rss == status.rss_anon + status.rss_file + status.rss_shmem
     assert (status.vm_pte, status.vm_swap, status.vm_lck) == (expected["VmPTE"], 0, 0)
     assert (status.threads, status.uid, status.state) == (1, 0, "S")
@@ -174,9 +173,7 @@ def test_a_stat_is_read_although_its_name_looks_like_fields():
     stat = proc.stat(100, root=NOW)
     assert (stat.comm, stat.state, stat.num_threads) == ("a) S 1 (\nb", "S", 1)
     words = recorded("stat").rsplit(")", 1)[1].split()
-    assert stat.minflt == int(words[7]) > 0
-    assert stat.starttime == int(words[19]) / 100
-    assert stat.ppid == int(words[1])
+    assert (stat.minflt, stat.starttime) == (int(words[7]), int(words[19]) / 100)
 
 
 def test_io_is_read():
@@ -239,7 +236,10 @@ def test_a_damaged_recording_is_read_or_refused(kind, parse, data):
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=15))
 def test_any_name_of_a_process_is_read_back_from_stat(name):
-    assert proc.parse_stat(f"7 ({name}) R" + " 1" * 49 + "\n").comm == name
+    fields = " ".join(str(number) for number in range(4, 53))  # as proc(5) counts them
+    assert proc.parse_stat(f"7 ({name}) R {fields}\n") == proc.Stat(
+        7, name, "R", 4, 10, 12, 0.14, 0.15, 20, 0.22
+    )
 
 
 PATHS = st.text(st.characters(codec="utf-8", exclude_characters="\0\\"), min_size=1, max_size=60)
@@ -291,14 +291,12 @@ def test_a_file_mapped_by_two_processes_is_private_to_neither(children, tmp_path
     second.map_file(path)
     shares = [proc.regions_of(child.pid, path) for child in children]
     assert alone == 16 * MIB
-    for regions in shares:
-        assert sum(region.memory.rss for region in regions) == 16 * MIB
-        assert sum(region.memory.pss for region in regions) == 8 * MIB
-        assert sum(region.memory.uss for region in regions) == 0
+    for [region] in shares:
+        assert (region.memory.rss, region.memory.pss, region.memory.uss) == (16 * MIB, 8 * MIB, 0)
 
 
 def test_regions_of_tells_a_file_from_the_one_that_replaced_it(child, tmp_path):
-    path, other = tmp_path / "a b\nc", tmp_path / "other"
+    path, other = tmp_path / os.fsdecode(b"a b\nc\xff"), tmp_path / "other"
     path.write_bytes(b"x" * 8192)
     other.write_bytes(b"y" * 8192)
     child.map_file(path)
@@ -320,6 +318,8 @@ def test_an_inode_number_alone_does_not_make_it_the_file(tmp_path):
     entry = recorded("smaps", root=OLD).replace("08:01 1308167", f"00:fe {found.st_ino}")
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "smaps").write_text(entry)
+    assert proc.regions_of(7, path, root=tmp_path) == []
+    (tmp_path / "7" / "smaps").write_text(entry.replace("/opt/app/serve", f"{path} (deleted)"))
     assert proc.regions_of(7, path, root=tmp_path) == []
     (tmp_path / "7" / "smaps").write_text(entry.replace("/opt/app/serve", str(path)))
     assert len(proc.regions_of(7, path, root=tmp_path)) == 1  # as btrfs and overlayfs show it

@@ -17,6 +17,7 @@ parent, by signal and, should that be missed, by the end of its stdin.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -67,12 +68,14 @@ def load(configuration: Any, job: Any) -> tuple[dict[str, Any], object]:
     opened = configuration.open(job)
     at_open = perf_counter_ns()
     notes = opened.warm() if opened.warm is not None else {}
+    at_warm = perf_counter_ns()
     checksum = touch.of_arrays(opened.arrays()) if opened.arrays is not None else None
     at_resident = perf_counter_ns()
     after = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "phase": "resident",
         "open_ns": at_open - start,
+        "warm_ns": at_warm - start if opened.warm is not None else None,
         "resident_ns": at_resident - start,
         "checksum": checksum,
         "minor_faults": after.ru_minflt - before.ru_minflt,
@@ -94,6 +97,9 @@ def prepare(name: str, path: str, table: dict[str, Any]) -> tuple[Any, Any]:
     configuration = configuration_named(name)
     for module in configuration.modules:
         importlib.import_module(module)
+    for module in configuration.optional:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     touch.of_arrays([("", np.zeros(2 * touch.STRIDE, np.uint8))])
     pieces = tuple(Piece(*piece) for piece in table["pieces"])
     return configuration, Job(path, table["kind"], table["size"], pieces)

@@ -30,6 +30,10 @@ Named = tuple[str, NDArray[Any]]
 Role = Literal["row", "ceiling", "control"]
 
 
+ONECOPY = ("onecopy", "onecopy.arrays", "onecopy.files", "onecopy.residency")
+"""Its rooms are loaded on first use, and that must not be on the clock."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a child has to load: the file, its kind and its pieces (see `layout`)."""
@@ -68,6 +72,8 @@ class Configuration:
         Opens the file of a job; runs in the child.
     modules
         Modules the child imports before the clock starts.
+    optional
+        Modules it imports too where they are installed.
     kinds
         The kinds of file it understands.
     role
@@ -83,7 +89,8 @@ class Configuration:
     name: str
     detail: str
     open: Callable[[Job], Opened]
-    modules: tuple[str, ...] = ("onecopy",)
+    modules: tuple[str, ...] = ONECOPY
+    optional: tuple[str, ...] = ("ml_dtypes",)
     kinds: tuple[Kind, ...] = ("safetensors", "bytes")
     role: Role = "row"
     private_share: float = 0.0
@@ -91,8 +98,9 @@ class Configuration:
     command: tuple[str, ...] = field(default=())
 
     def is_installed(self) -> bool:
-        """Tell whether every module it needs can be found; imports none of them."""
-        return all(importlib.util.find_spec(module) is not None for module in self.modules)
+        """Tell whether the package of every module it needs can be found; imports none of them."""
+        packages = {module.partition(".")[0] for module in self.modules}
+        return all(importlib.util.find_spec(package) is not None for package in packages)
 
 
 def module(name: str) -> Any:
@@ -115,7 +123,7 @@ def _open(job: Job, mode: str) -> tuple[Any, Callable[[], Iterable[Named]]]:
         file = onecopy.open(job.path, mode=mode)
         return file, _items(file, job)
     mapping = onecopy.Mapping(job.path, mode=mode)
-    return mapping, views(np.frombuffer(mapping, np.uint8), job)
+    return mapping, views(np.frombuffer(mapping.view(), np.uint8), job)
 
 
 def open_copy(job: Job) -> Opened:
@@ -133,7 +141,7 @@ def open_map(job: Job) -> Opened:
 def open_map_warm(job: Job) -> Opened:
     """Map the file, then have onecopy populate the mapping before the touches."""
     file, arrays = _open(job, "map")
-    return Opened(arrays, keep=file, warm=lambda: report_notes(file.warm()))
+    return Opened(arrays, keep=file, warm=lambda: report_notes(module("onecopy").warm(file)))
 
 
 def report_notes(report: object) -> Notes:
@@ -172,9 +180,9 @@ def open_nothing(_: Job) -> Opened:
 
 
 ROWS = (
-    Configuration("copy", "onecopy.open(mode='copy')", open_copy, private_share=1.0),
-    Configuration("map", "onecopy.open()", open_map),
-    Configuration("map+warm", "open(), then .warm()", open_map_warm),
+    Configuration("copy", "open(mode='copy')", open_copy, private_share=1.0),
+    Configuration("map", "open()", open_map),
+    Configuration("map+warm", "open(), .warm()", open_map_warm),
     Configuration(
         "safetensors.torch",
         "load_file (mmap)",

@@ -36,7 +36,7 @@ class Patience:
     """Waits for an idle machine, at most `seconds` in all calls together."""
 
     def __init__(self, seconds: float) -> None:
-        self._left = seconds
+        self._windows = round(seconds / _WINDOW_S)
 
     def wait(self) -> float | None:
         """Wait until the machine is idle or the budget is spent; return the idle share that was seen last.
@@ -44,11 +44,11 @@ class Patience:
         None means that the budget was spent before this call, so nothing was watched.
         """
         share = None
-        while self._left > 0:
+        while self._windows > 0:
             share = _idle_share(_WINDOW_S)
             if share > ENOUGH:
                 break
-            self._left -= _WINDOW_S
+            self._windows -= 1
         return share
 
 

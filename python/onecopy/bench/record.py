@@ -33,11 +33,14 @@ class Memory:
 class Reading:
     """One process of one sample: its two clocks, its faults, and its memory before and while it holds.
 
+    `open_ns` ends when an array can be asked for, `warm_ns` when the warming call returned (None: there was
+    none), `resident_ns` when every page had been touched; all three start together.
     `read_bytes` came from a disk because this process asked. `empty` was taken when the imports were done and
     the file not yet opened: what an empty interpreter with the same imports costs, in the same sample.
     """
 
     open_ns: int
+    warm_ns: int | None
     resident_ns: int
     checksum: int | None
     minor_faults: int

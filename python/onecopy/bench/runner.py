@@ -133,8 +133,12 @@ def measure(plan: Plan, configuration: Configuration, sample: Sample, patience: 
         crew.gather("ready")
         empty = [memory_of(pid) for pid in crew.pids]
         read_before = [read_bytes(pid) for pid in crew.pids]
-        cached_before = declare_cache(job.path, plan.options) if configuration.uses_cache else None
+        if configuration.uses_cache:
+            declare_cache(job.path, plan.options)
         idle_share = patience.wait()
+        cached_before = (
+            cache.ask(job.path) if configuration.uses_cache else None
+        )  # waiting may have changed it
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         disk_before = disk_bytes(job.path)
         peak = Peak(crew.pids)
@@ -144,8 +148,9 @@ def measure(plan: Plan, configuration: Configuration, sample: Sample, patience: 
         disk_after = disk_bytes(job.path)
         read_after = [read_bytes(pid) for pid in crew.pids]
         cached_after = cache.ask(job.path) if configuration.uses_cache else None
+        read = map(difference, read_after, read_before)
+        readings = tuple(map(reading, messages, read, empty, held))
         crew.dismiss()
-    read = map(difference, read_after, read_before)
     return replace(
         sample,
         started=started,
@@ -154,14 +159,15 @@ def measure(plan: Plan, configuration: Configuration, sample: Sample, patience: 
         cached_after=cached_after,
         disk_bytes=difference(disk_after, disk_before),
         peak_anonymous=max(peak.bytes, sum(memory.anonymous for memory in held)),
-        readings=tuple(map(reading, messages, read, empty, held)),
+        readings=readings,
     )
 
 
-def declare_cache(path: str, options: Options) -> int | None:
-    """Bring the page cache into the declared state and return the cached bytes of the file."""
-    cached = cache.evict(path)
-    return cached if options.cold else cache.fill(path)
+def declare_cache(path: str, options: Options) -> None:
+    """Bring the page cache into the declared state; whether that worked is asked later."""
+    cache.evict(path)
+    if not options.cold:
+        cache.fill(path)
 
 
 def reading(message: dict[str, Any], read: int | None, empty: Memory, held: Memory) -> Reading:
@@ -169,6 +175,7 @@ def reading(message: dict[str, Any], read: int | None, empty: Memory, held: Memo
     try:
         return Reading(
             open_ns=int(message["open_ns"]),
+            warm_ns=message.get("warm_ns"),
             resident_ns=int(message["resident_ns"]),
             checksum=message.get("checksum"),
             minor_faults=int(message.get("minor_faults", 0)),

@@ -76,14 +76,14 @@ def _above_empty(row: Row | None) -> float | None:
 
 def peers(record: Record) -> str | None:
     """Say how `map+warm` compares with a plain NumPy mapping, paired by round."""
-    ratio = summary.paired_ratio(record, "map+warm", "numpy.memmap")
-    if ratio is None:
+    touched = summary.paired_ratio(record, "map+warm", "numpy.memmap")
+    warmed = summary.paired_ratio(record, "map+warm", "numpy.memmap", summary.warm_ms)
+    if touched is None or warmed is None:
         return None
-    n = record.options.processes
-    who = f"the slowest of {n} processes" if n > 1 else "one process"
     return (
-        f"{state_of(record)}, map+warm takes {_ratio(ratio[0])} of the time of a plain numpy.memmap"
-        f" until all is resident ({who}, {_pairs(ratio[1])})."
+        f"{state_of(record)}, {_who(record)} takes {_ratio(touched[0])} of the time of a plain numpy.memmap"
+        f" until every page has been touched, {_ratio(warmed[0])} until warm() returns"
+        f" ({_pairs(touched[1])})."
     )
 
 
@@ -91,14 +91,17 @@ def ceilings(record: Record) -> Iterable[str]:
     """Say which share of the device's rate `map+warm` reaches, where it started cold."""
     if not record.options.cold:
         return
+    who = _who(record)
     for kind, where in (("fresh", "into fresh huge-page memory"), ("reused", "into a reused 4 MiB buffer")):
         best = summary.best_ceiling(record, kind)
-        ratio = summary.paired_ratio(record, best, "map+warm") if best is not None else None
-        if best is not None and ratio is not None:
+        warmed = summary.paired_ratio(record, best, "map+warm", summary.warm_ms) if best else None
+        touched = summary.paired_ratio(record, best, "map+warm") if best else None
+        if best is not None and warmed is not None and touched is not None:
             threads = best.rsplit("-", 1)[1]
             yield (
-                f"Cold, map+warm reaches {_ratio(ratio[0])} of the rate of O_DIRECT x {threads} {where}"
-                f" (the best of its kind, {_pairs(ratio[1])})."
+                f"Cold, {who} reaches {_ratio(warmed[0])} of the rate of O_DIRECT x {threads} {where}"
+                f" when warm() returns, {_ratio(touched[0])} when every page has been touched"
+                f" (against the best of its kind, {_pairs(warmed[1])})."
             )
 
 
@@ -195,6 +198,11 @@ def few_rounds(record: Record) -> str | None:
 def state_of(record: Record) -> str:
     """Return the declared state of the cache as the first word of a sentence."""
     return "Cold" if record.options.cold else "Warm"
+
+
+def _who(record: Record) -> str:
+    n = record.options.processes
+    return f"map+warm, the slowest of {n} processes," if n > 1 else "map+warm"
 
 
 def _ratio(spread: Spread) -> str:

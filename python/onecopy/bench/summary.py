@@ -75,6 +75,16 @@ def resident_ms(sample: Sample) -> float:
     return max(reading.resident_ns for reading in sample.readings) / 1e6
 
 
+def warm_ms(sample: Sample) -> float:
+    """Return the time of the slowest process until its warming call returned, or until all was touched."""
+    return (
+        max(
+            reading.resident_ns if reading.warm_ns is None else reading.warm_ns for reading in sample.readings
+        )
+        / 1e6
+    )
+
+
 def touch_gb_per_s(sample: Sample) -> float:
     """Return the rate of a first-touch control in 10**9 bytes per second."""
     (reading,) = sample.readings
@@ -85,6 +95,7 @@ def columns_of(data_bytes: int) -> dict[str, Callable[[Sample], float]]:
     """Return what is computed from each sample of a row, by column."""
     return {
         "open_ms": open_ms,
+        "warm_ms": warm_ms,
         "resident_ms": resident_ms,
         "gib_per_s": lambda s: data_bytes / GIB / max(resident_ms(s) / 1e3, 1e-9),
         "anonymous_mb": lambda s: sum(r.held.anonymous for r in s.readings) / MB,
@@ -131,7 +142,7 @@ def _row(record: Record, entry: Entry) -> Row:
 
 def _applies(entry: Entry, column: str) -> bool:
     """Tell whether a column means anything: what loads nothing has no time and no rate."""
-    return entry.name != "empty" or column not in {"open_ms", "resident_ms", "gib_per_s"}
+    return entry.name != "empty" or column not in {"open_ms", "warm_ms", "resident_ms", "gib_per_s"}
 
 
 def _failures(samples: list[Sample]) -> tuple[Failure, ...]:
@@ -164,13 +175,15 @@ def touch_rates(record: Record) -> dict[str, Spread]:
     return found
 
 
-def paired_ratio(record: Record, numerator: str, denominator: str) -> tuple[Spread, int] | None:
-    """Return the ratio of two configurations' all-resident times by round, and how many pairs."""
-    below = {sample.round: resident_ms(sample) for sample in good_samples(record, denominator)}
+def paired_ratio(
+    record: Record, name: str, other: str, time: Callable[[Sample], float] = resident_ms
+) -> tuple[Spread, int] | None:
+    """Return the time of one configuration divided by that of another, by round, and how many pairs."""
+    below = {sample.round: time(sample) for sample in good_samples(record, other)}
     ratios = [
-        resident_ms(sample) / below[sample.round]
-        for sample in good_samples(record, numerator)
-        if sample.round in below
+        time(sample) / below[sample.round]
+        for sample in good_samples(record, name)
+        if below.get(sample.round, 0) > 0
     ]
     spread = Spread.of(ratios)
     return (spread, len(ratios)) if spread is not None else None

@@ -32,15 +32,33 @@ def warm_sentences(name: str, report: Any) -> list[str]:
         f" {report.major_faults} major faults; in huge pages: {huge}."
     )
     third = [] if report.complete else ["Not complete."]
-    return [first, second, *third, *([report.reason] if report.reason else [])]
+    return [first, second, *third, *reason_sentences(report)]
 
 
 def evict_sentence(name: str, report: Any) -> str:
     """Return what evicting did."""
     before = _part(report.cached_before, report.bytes)
     after = _part(report.cached_after, report.bytes)
-    why = f" {report.reason}" if report.reason else ""
-    return f"{name}: {size(report.bytes)}; resident before {before}, now {after}.{why}"
+    words = [
+        f"{name}: {size(report.bytes)}; resident before {before}, now {after}.",
+        *reason_sentences(report),
+    ]
+    return " ".join(words)
+
+
+def reason_sentences(report: Any) -> list[str]:
+    """Return the reason of a report as a sentence, if it gives one.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> reason_sentences(SimpleNamespace(reason="2 MiB pages asked for before reading"))
+    ['2 MiB pages asked for before reading.']
+    >>> reason_sentences(SimpleNamespace(reason="mapped elsewhere; it stays."))
+    ['Mapped elsewhere; it stays.']
+    """
+    reason = str(report.reason or "").strip()
+    return [reason[:1].upper() + reason[1:].rstrip(".") + "."] if reason else []
 
 
 def _part(cached: int | None, whole: int) -> str:

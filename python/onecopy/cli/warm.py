@@ -36,8 +36,7 @@ def names_matching(file: Any, pattern: str) -> list[str]:
 def warm(path: str, pattern: str | None, options: dict[str, Any], watch: Callable[[int, int], None]) -> Any:
     """Open the file, warm all of it or the arrays that match, and return the report."""
     if pattern is None:
-        with onecopy.Mapping(path) as mapping:
-            return mapping.warm(**options, on_progress=watch)
+        return onecopy.warm(path, **options, on_progress=watch)
     with onecopy.open(path) as file:
         return file.warm(names_matching(file, pattern), **options, on_progress=watch)
 

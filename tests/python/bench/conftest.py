@@ -12,7 +12,7 @@ import pytest
 from onecopy.bench import touch
 from onecopy.bench.configurations import Configuration, Job, Opened
 from onecopy.bench.layout import read_layout
-from onecopy.bench.record import Options
+from onecopy.bench.record import Entry, File, Memory, Options, Reading, Record, Sample
 from onecopy.bench.runner import Plan
 
 READY = """
@@ -93,3 +93,89 @@ def is_alive(pid: int) -> bool:
 @pytest.fixture
 def alive():
     return is_alive
+
+
+def memory(pss: float, anonymous: float) -> Memory:
+    """Make the memory of a process, in MB."""
+    return Memory(int(pss * 1e6), int(anonymous * 1e6), int(anonymous * 1e6), 0, 0)
+
+
+def sample_of(name: str, number: int, *, ms: float, pss: float, anonymous: float, n: int, **more) -> Sample:
+    """Make a good sample of n processes; the last of them is the slowest, and memory is of all together."""
+    readings = tuple(
+        Reading(
+            open_ns=int(ms * 1e5 * (i + 1) / n),
+            warm_ns=int(ms * 8e5 * (i + 1) / n) if name == "map+warm" else None,
+            resident_ns=int(ms * 1e6 * (i + 1) / n),
+            checksum=more.get("checksum", 77),
+            minor_faults=10,
+            major_faults=1,
+            cpu_ms=1.0,
+            read_bytes=4096,
+            empty=memory(5, 4),
+            held=memory(5 + pss / n, 4 + anonymous / n),
+            notes=more.get("notes", {}),
+        )
+        for i in range(n)
+    )
+    return Sample(
+        configuration=name,
+        round=number,
+        processes=n,
+        state="ok",
+        started="2026-01-01T00:00:00.000+00:00",
+        idle_share=more.get("idle_share", 0.99),
+        cached_before=more.get("cached_before", 0),
+        peak_anonymous=int((anonymous + 4 * n) * 1e6),
+        readings=readings,
+    )
+
+
+ENTRIES = (
+    ("copy", "row"),
+    ("map", "row"),
+    ("map+warm", "row"),
+    ("numpy.memmap", "row"),
+    ("empty", "row"),
+    ("o_direct-fresh-1", "ceiling"),
+    ("o_direct-fresh-4", "ceiling"),
+    ("o_direct-reused-4", "ceiling"),
+    ("first-touch-4k", "control"),
+    ("first-touch-huge", "control"),
+)
+
+
+@pytest.fixture
+def record_of():
+    """Make a record of 91 MB and n processes in which everything goes as hoped, or as told."""
+
+    def make(n=4, rounds=7, touch_ms=10.0, pss=92.0, **options) -> Record:
+        loaded = {
+            "copy": {"ms": 400.0, "pss": 91.0 * n, "anonymous": 91.0 * n},
+            "map": {"ms": 41.0, "pss": pss, "anonymous": 0.5},
+            "map+warm": {"ms": 40.0, "pss": pss, "anonymous": 0.5},
+            "numpy.memmap": {"ms": 50.0, "pss": 91.0, "anonymous": 0.0},
+            "empty": {"ms": 0.001, "pss": 0.0, "anonymous": 0.0, "checksum": None},
+            "o_direct-fresh-1": {"ms": 60.0, "pss": 91.0, "anonymous": 91.0},
+            "o_direct-fresh-4": {"ms": 38.0, "pss": 91.0, "anonymous": 91.0},
+            "o_direct-reused-4": {"ms": 30.0, "pss": 0.0, "anonymous": 0.0, "checksum": None},
+            "first-touch-4k": {"ms": touch_ms, "pss": 91.0, "anonymous": 91.0, "checksum": None},
+            "first-touch-huge": {"ms": 9.0, "pss": 91.0, "anonymous": 91.0, "checksum": None},
+        }
+        roles = dict(ENTRIES)
+        samples = [
+            sample_of(name, number, n=n if roles[name] == "row" else 1, notes={"bytes": 91_000_000}, **values)
+            for number in range(rounds)
+            for name, values in loaded.items()
+        ]
+        return Record(
+            scenario="open",
+            created="2026-01-01T00:00:00+00:00",
+            machine={"kernel": "Linux 6.18", "read_ahead_bytes": None},
+            options=Options(**{"processes": n, "iterations": rounds, "cold": True} | options),
+            file=File("model.safetensors", "safetensors", 91_000_000, 90_990_000, 103, 77),
+            entries=tuple(Entry(name, "as called", role, role == "row") for name, role in ENTRIES),
+            samples=tuple(samples),
+        )
+
+    return make

@@ -27,8 +27,8 @@ def test_a_good_child_is_measured_while_it_holds(plan_of, stand_in):
     assert len(sample.readings) == 2
     for reading in sample.readings:
         assert (reading.open_ns, reading.resident_ns) == (1_000_000, 2_000_000)
-        assert 0 < reading.held.pss
-        assert 0 < reading.empty.anonymous
+        assert reading.held.pss > 0
+        assert reading.empty.anonymous > 0
 
 
 def test_memory_is_that_of_the_holding_child_and_the_empty_one_is_known(plan_of, stand_in):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -67,8 +68,7 @@ def test_before_each_sample_the_cache_is_in_the_declared_state(plan_of, stand_in
 
 @pytest.mark.processes
 def test_what_does_not_use_the_cache_leaves_it_alone(plan_of, stand_in, job):
-    with open(job.path, "rb") as file:
-        file.read()
+    Path(job.path).read_bytes()
     configuration = stand_in(GOOD, uses_cache=False)
     sample = runner.take(plan_of(cold=True), configuration, 0, Patience(0))
     assert (sample.cached_before, sample.cached_after) == (None, None)

@@ -1,0 +1,198 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+#include "onecopy/arrays/array_file.hpp"
+#include "onecopy/arrays/array_writer.hpp"
+
+namespace onecopy::bindings {
+namespace {
+
+nb::tuple to_tuple_of_ints(std::span<const std::uint64_t> shape) {
+  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromUnsignedLongLong(shape[i]));
+  return nb::borrow<nb::tuple>(tuple);
+}
+
+// The index beside a mapping that can be closed.
+class ArrayFileHandle {
+ public:
+  explicit ArrayFileHandle(ArrayFile file) : file_(std::move(file)), mapping_(file_->mapping()) {}
+
+  const Index& index() const {
+    (void)mapping_.get();  // closed: an error
+    return file_->index();
+  }
+  const MappingHandle& mapping() const { return mapping_; }
+
+  // The mapping goes when the last view does.
+  void close() noexcept {
+    mapping_.close();
+    file_.reset();
+  }
+
+  nb::tuple view(std::string_view name) const {
+    const Entry* entry = index().find(name);
+    if (entry == nullptr) throw nb::key_error(std::string(name).c_str());
+    return nb::make_tuple(mapping_.view(entry->range()), to_string(entry->dtype), to_tuple_of_ints(entry->shape));
+  }
+
+ private:
+  std::optional<ArrayFile> file_;
+  MappingHandle mapping_;
+};
+
+std::unique_ptr<ArrayFileHandle> open_arrays(const std::filesystem::path& path, bool copy, bool private_pages,
+                                             unsigned threads, std::optional<IdentityTuple> expected) {
+  const nb::gil_scoped_release release;
+  auto file = ArrayFile::open(path, mapping_options(copy, private_pages, threads));
+  if (expected) expect_identity(*file.mapping(), to_identity(*expected));
+  return std::make_unique<ArrayFileHandle>(std::move(file));
+}
+
+nb::tuple entry_tuple(const Entry& entry) {
+  return nb::make_tuple(entry.name, to_string(entry.dtype), to_tuple_of_ints(entry.shape), entry.offset, entry.length);
+}
+
+nb::list names(const ArrayFileHandle& file) {
+  nb::list list;
+  for (const Entry& entry : file.index().entries())
+    if (!file.index().is_filler(entry)) list.append(nb::str(entry.name.data(), entry.name.size()));
+  return list;
+}
+
+nb::list entries(const ArrayFileHandle& file) {
+  nb::list list;
+  for (const Entry& entry : file.index().entries())
+    if (!file.index().is_filler(entry)) list.append(entry_tuple(entry));
+  return list;
+}
+
+using SpecTuple = std::tuple<std::string, std::string, std::vector<std::uint64_t>>;  // name, dtype, shape
+
+std::unique_ptr<ArrayWriter> make_writer(const std::filesystem::path& path, const std::vector<SpecTuple>& specs,
+                                         const std::map<std::string, std::string>& metadata,
+                                         std::optional<std::uint64_t> align, bool checksum) {
+  std::vector<ArraySpec> arrays;
+  for (const auto& [name, dtype, shape] : specs) {
+    const auto parsed = parse_dtype(dtype);
+    if (!parsed) throw nb::value_error(("unknown dtype '" + dtype + "'").c_str());
+    arrays.push_back({name, *parsed, shape});
+  }
+  LayoutOptions options;
+  options.metadata.insert(metadata.begin(), metadata.end());
+  options.align = align;
+  options.checksum = checksum;
+  const nb::gil_scoped_release release;
+  return std::make_unique<ArrayWriter>(path, Layout::plan(std::move(arrays), std::move(options)));
+}
+
+// Which array is written when: numbers of the specs, in the order of the file.
+std::vector<std::size_t> write_order(const ArrayWriter& writer) {
+  std::vector<std::size_t> order;
+  for (const auto& placement : writer.layout().placements())
+    if (placement.array) order.push_back(*placement.array);
+  return order;
+}
+
+// A contiguous buffer that stays put while the GIL is away.
+class Buffer {
+ public:
+  explicit Buffer(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_C_CONTIGUOUS) != 0) throw nb::python_error();
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { PyBuffer_Release(&buffer_); }
+
+  Bytes bytes() const noexcept {
+    return {static_cast<const std::byte*>(buffer_.buf), static_cast<std::size_t>(buffer_.len)};
+  }
+
+ private:
+  Py_buffer buffer_{};
+};
+
+void write(ArrayWriter& writer, nb::handle object) {
+  const Buffer buffer(object);
+  const nb::gil_scoped_release release;
+  writer.write(buffer.bytes());
+}
+
+// The memory of a DLPack tensor, kept by it: numpy cannot import bfloat16 and the eight-bit floats itself.
+struct TensorMemory {
+  nb::ndarray<nb::ro, nb::device::cpu> tensor;
+};
+
+int get_tensor_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
+  const auto& tensor = nb::inst_ptr<TensorMemory>(self)->tensor;
+  std::size_t span = tensor.size() == 0 ? 0 : 1;  // elements from the first to the last
+  for (std::size_t axis = 0; axis < tensor.ndim() && span != 0; ++axis)
+    span += (tensor.shape(axis) - 1) * static_cast<std::size_t>(tensor.stride(axis));
+  auto* data = const_cast<void*>(static_cast<const void*>(tensor.data()));  // NOLINT: read_only below
+  return PyBuffer_FillInfo(buffer, self, data, static_cast<Py_ssize_t>(span * tensor.itemsize()), 1, flags);
+}
+
+PyType_Slot tensor_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_tensor_buffer)}, {0, nullptr}};  // NOLINT
+
+// (memory, DLPack type code, bits, shape, strides in elements)
+nb::tuple import_dlpack(nb::ndarray<nb::ro, nb::device::cpu> tensor) {
+  std::vector<std::uint64_t> shape;
+  std::vector<std::int64_t> strides;
+  for (std::size_t axis = 0; axis < tensor.ndim(); ++axis) {
+    if (tensor.stride(axis) < 0) throw nb::value_error("a tensor with negative strides");
+    shape.push_back(tensor.shape(axis));
+    strides.push_back(tensor.stride(axis));
+  }
+  const auto dtype = tensor.dtype();
+  if (dtype.lanes != 1) throw nb::value_error("a tensor of vectors");
+  return nb::make_tuple(TensorMemory{std::move(tensor)}, unsigned{dtype.code}, unsigned{dtype.bits}, shape, strides);
+}
+
+}  // namespace
+
+void bind_arrays(nb::module_& module) {
+  nb::class_<ArrayFileHandle>(module, "ArrayFile", "A file of named arrays.")
+      .def("view", &ArrayFileHandle::view, nb::arg("name"), "(memory, dtype name, shape); KeyError when there is none.")
+      .def("names", &names)
+      .def("entries", &entries, "(name, dtype name, shape, offset in the file, bytes) of each, in header order.")
+      .def("entry", [](const ArrayFileHandle& self, std::string_view name) -> std::optional<nb::tuple> {
+             const Entry* entry = self.index().find(name);
+             if (entry == nullptr) return std::nullopt;
+             return entry_tuple(*entry);
+           }, nb::arg("name"))
+      .def("metadata", [](const ArrayFileHandle& self) {
+             const auto& metadata = self.index().metadata();
+             return std::map<std::string, std::string>(metadata.begin(), metadata.end());
+           })
+      .def("close", &ArrayFileHandle::close)
+      .def_prop_ro("mapping", &ArrayFileHandle::mapping, nb::rv_policy::reference_internal)
+      .def_prop_ro("kind", [](const ArrayFileHandle& self) { return to_string(self.index().kind()); })
+      .def_prop_ro("header_damaged", [](const ArrayFileHandle& self) {
+        return self.index().header_check() == HeaderCheck::mismatch;
+      });
+  module.def("open_arrays", &open_arrays, nb::arg("path"), nb::arg("copy"), nb::arg("private_pages"),
+             nb::arg("threads"), nb::arg("expected").none());
+
+  nb::class_<ArrayWriter>(module, "ArrayWriter", "Writes a file of named arrays in one stream.")
+      .def("write", &write, nb::arg("buffer"))
+      .def("commit", &ArrayWriter::commit, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("order", &write_order);
+  module.def("make_writer", &make_writer, nb::arg("path"), nb::arg("specs"), nb::arg("metadata"),
+             nb::arg("align").none(), nb::arg("checksum"));
+
+  nb::class_<TensorMemory>(module, "TensorMemory", nb::type_slots(tensor_slots),
+                           "The memory of a DLPack tensor, for the buffer protocol.");
+  module.def("import_dlpack", &import_dlpack, nb::arg("tensor"));
+}
+
+}  // namespace onecopy::bindings

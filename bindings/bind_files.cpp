@@ -1,0 +1,112 @@
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include "bindings.hpp"
+
+namespace onecopy::bindings {
+namespace {
+
+// An empty span may have no address, and Python's buffers must have one.
+const std::byte nothing{};
+
+int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
+  const View* view = nb::inst_ptr<View>(self);
+  const bool read_only = !view->mapping->private_pages();
+  // The buffer protocol has no const; read_only says it instead.
+  auto* data = const_cast<std::byte*>(view->bytes.empty() ? &nothing : view->bytes.data());  // NOLINT
+  return PyBuffer_FillInfo(buffer, self, data, static_cast<Py_ssize_t>(view->bytes.size()), read_only ? 1 : 0, flags);
+}
+
+PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};  // NOLINT
+
+MappingHandle open_mapping(const std::filesystem::path& path, std::uint64_t offset, std::optional<std::uint64_t> length,
+                           bool copy, bool private_pages, unsigned threads, std::optional<IdentityTuple> expected) {
+  const nb::gil_scoped_release release;
+  auto options = mapping_options(copy, private_pages, threads);
+  options.offset = offset;
+  options.length = length;
+  auto mapping = std::make_shared<const Mapping>(Mapping::open(path, options));
+  if (expected) expect_identity(*mapping, to_identity(*expected));
+  return MappingHandle(std::move(mapping));
+}
+
+MappingHandle map_descriptor(int fd, const std::string& name, std::uint64_t offset, std::optional<std::uint64_t> length,
+                             bool copy, bool private_pages) {
+  const nb::gil_scoped_release release;
+  auto options = mapping_options(copy, private_pages, 0);
+  options.offset = offset;
+  options.length = length;
+  return MappingHandle(std::make_shared<const Mapping>(Mapping::from_descriptor(fd, name, options)));
+}
+
+}  // namespace
+
+IdentityTuple to_tuple(const FileIdentity& identity) {
+  return {identity.device, identity.inode, identity.size, identity.mtime_ns};
+}
+
+FileIdentity to_identity(const IdentityTuple& tuple) {
+  return {std::get<0>(tuple), std::get<1>(tuple), std::get<2>(tuple), std::get<3>(tuple)};
+}
+
+std::vector<ByteRange> to_ranges(const std::vector<RangeTuple>& tuples) {
+  std::vector<ByteRange> ranges;
+  for (const auto& [offset, length] : tuples) ranges.push_back({offset, length});
+  return ranges;
+}
+
+MappingOptions mapping_options(bool copy, bool private_pages, unsigned threads) {
+  MappingOptions options;
+  options.mode = copy ? Mode::copy : Mode::map;
+  options.private_pages = private_pages;
+  options.threads = threads;
+  return options;
+}
+
+const std::shared_ptr<const Mapping>& MappingHandle::get() const {
+  if (!mapping_) throw nb::value_error("the file is closed");
+  return mapping_;
+}
+
+View MappingHandle::view(ByteRange range) const {
+  const Mapping& mapping = *get();
+  if (!in_bounds(mapping.bytes().size(), range.offset, range.length))
+    throw nb::index_error("the view would reach beyond the mapping");
+  return {mapping_, mapping.bytes().subspan(range.offset, range.length), count_.token()};
+}
+
+void bind_files(nb::module_& module) {
+  nb::class_<View>(module, "View", nb::type_slots(view_slots),
+                   "Bytes of a mapping, for the buffer protocol; keeps the mapping alive.")
+      .def("__len__", [](const View& view) { return view.bytes.size(); });
+
+  nb::class_<MappingHandle>(module, "Mapping", "Part or all of a file in memory.")
+      .def("view",
+           [](const MappingHandle& self, std::uint64_t offset, std::uint64_t length) {
+             return self.view({offset, length});
+           })
+      .def("close", &MappingHandle::close)
+      .def("changed", [](const MappingHandle& self) { return self.get()->changed(); })
+      .def("fileno", [](const MappingHandle& self) { return self.get()->descriptor(); })
+      .def_prop_ro("closed", &MappingHandle::closed)
+      .def_prop_ro("views", &MappingHandle::views)
+      .def_prop_ro("identity", [](const MappingHandle& self) { return to_tuple(self.get()->identity()); })
+      .def_prop_ro("address",
+                   [](const MappingHandle& self) {
+                     const Mapping& mapping = *self.get();
+                     return reinterpret_cast<std::uintptr_t>(mapping.bytes().data());
+                   })
+      .def_prop_ro("nbytes", [](const MappingHandle& self) {
+        const Mapping& mapping = *self.get();
+        return mapping.bytes().size();
+      });
+
+  module.def("open_mapping", &open_mapping, nb::arg("path"), nb::arg("offset"), nb::arg("length").none(), nb::arg("copy"),
+             nb::arg("private_pages"), nb::arg("threads"), nb::arg("expected").none());
+  module.def("map_descriptor", &map_descriptor, nb::arg("fd"), nb::arg("name"), nb::arg("offset"),
+             nb::arg("length").none(), nb::arg("copy"), nb::arg("private_pages"));
+}
+
+}  // namespace onecopy::bindings

@@ -1,0 +1,114 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+#include "onecopy/residency/residency.hpp"
+#include "onecopy/residency/warm.hpp"
+
+namespace onecopy::bindings {
+namespace {
+
+using Release = nb::call_guard<nb::gil_scoped_release>;
+using Ranges = std::vector<RangeTuple>;
+
+std::optional<Mechanism> parse_mechanism(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  for (const Mechanism mechanism : {Mechanism::none, Mechanism::advise, Mechanism::populate, Mechanism::read})
+    if (to_string(mechanism) == name) return mechanism;
+  throw nb::value_error("mechanism must be 'auto', 'populate', 'read', 'advise' or 'none'");
+}
+
+WarmJob start_warm(const MappingHandle& mapping, const Ranges& ranges, unsigned threads, std::optional<bool> huge,
+                   std::optional<std::uint64_t> budget, const std::string& mechanism, bool in_order) {
+  WarmOptions options;
+  options.threads = threads;
+  if (huge) options.huge = *huge ? Huge::yes : Huge::no;
+  options.budget = budget;
+  options.mechanism = parse_mechanism(mechanism);
+  options.in_order = in_order;
+  auto shared = mapping.get();
+  const nb::gil_scoped_release release;
+  return WarmJob::start(std::move(shared), to_ranges(ranges), options);
+}
+
+// The room's functions want a mapping and ranges; the GIL is released around them.
+template <auto function>
+auto with_ranges(const MappingHandle& handle, const Ranges& ranges) {
+  const auto shared = handle.get();
+  const nb::gil_scoped_release release;
+  return function(*shared, to_ranges(ranges));
+}
+
+std::optional<double> cached_share(const Residency& residency) {
+  if (!residency.cached || residency.bytes == 0) return std::nullopt;
+  return static_cast<double>(*residency.cached) / static_cast<double>(residency.bytes);
+}
+
+void bind_reports(nb::module_& module) {
+  nb::class_<Residency>(module, "Residency", "What of a mapping is in memory, in bytes; None: the kernel does not tell.")
+      .def_ro("bytes", &Residency::bytes, "Bytes asked about, in whole pages.")
+      .def_ro("cached", &Residency::cached, "In memory, for every process of the machine.")
+      .def_ro("dirty", &Residency::dirty, "Of the cached bytes, those not yet on the disk.")
+      .def_ro("mapped", &Residency::mapped, "In this process's page tables.")
+      .def_ro("huge", &Residency::huge, "Of the mapped bytes, those in 2 MiB entries.")
+      .def_prop_ro("source", [](const Residency& self) { return to_string(self.source); },
+                   "Who answered: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.")
+      .def_prop_ro("share", &cached_share, "cached / bytes, 0 to 1.");
+  nb::class_<WarmReport>(module, "WarmReport", "What a warm did.")
+      .def_ro("bytes", &WarmReport::bytes, "Bytes asked for, in whole pages.")
+      .def_ro("filled", &WarmReport::filled, "Of these, brought in by this call.")
+      .def_ro("cached_before", &WarmReport::cached_before)
+      .def_ro("cached_after", &WarmReport::cached_after)
+      .def_ro("huge_share", &WarmReport::huge_share, "Of what is mapped, the part in 2 MiB entries, 0 to 1.")
+      .def_ro("minor_faults", &WarmReport::minor_faults)
+      .def_ro("major_faults", &WarmReport::major_faults, "Faults that waited for the disk.")
+      .def_ro("seconds", &WarmReport::seconds)
+      .def_ro("gib_per_s", &WarmReport::gib_per_s, "Of the filled bytes; 2**30 bytes a second.")
+      .def_prop_ro("mechanism", [](const WarmReport& self) { return to_string(self.mechanism); },
+                   "'populate', 'read', 'advise' or 'none'.")
+      .def_prop_ro("huge", [](const WarmReport& self) { return to_string(self.huge); },
+                   "What became of asking for 2 MiB pages: 'applied', 'refused', 'unsupported'.")
+      .def_ro("threads", &WarmReport::threads)
+      .def_ro("complete", &WarmReport::complete, "True when everything asked for is in memory.")
+      .def_ro("reason", &WarmReport::reason, "What was chosen, and why.");
+  nb::class_<EvictReport>(module, "EvictReport", "What an evict did.")
+      .def_ro("bytes", &EvictReport::bytes)
+      .def_ro("cached_before", &EvictReport::cached_before)
+      .def_ro("cached_after", &EvictReport::cached_after)
+      .def_ro("seconds", &EvictReport::seconds)
+      .def_ro("reason", &EvictReport::reason);
+  nb::class_<PinReport>(module, "PinReport", "What a pin did.")
+      .def_ro("bytes", &PinReport::bytes)
+      .def_ro("pinned", &PinReport::pinned)
+      .def_prop_ro("outcome", [](const PinReport& self) { return to_string(self.outcome); })
+      .def_ro("reason", &PinReport::reason);
+}
+
+}  // namespace
+
+void bind_residency(nb::module_& module) {
+  bind_reports(module);
+  nb::class_<WarmJob>(module, "WarmJob", "A warming that runs beside other work; owns a share of the mapping.")
+      .def("wait_for",
+           [](const WarmJob& self, double seconds) {
+             return self.wait_for(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
+           },
+           nb::arg("seconds"), Release())
+      .def("report", &WarmJob::wait, Release())
+      .def("cancel", &WarmJob::cancel)
+      .def_prop_ro("progress", [](const WarmJob& self) {
+        const Progress progress = self.progress();
+        return std::pair(progress.done, progress.total);
+      });
+  module.def("start_warm", &start_warm, nb::arg("mapping"), nb::arg("ranges"), nb::arg("threads"),
+             nb::arg("huge").none(), nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"));
+  module.def("residency", &with_ranges<residency>, nb::arg("mapping"), nb::arg("ranges"));
+  module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges"));
+  module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges"));
+  module.def("unpin", &with_ranges<unpin>, nb::arg("mapping"), nb::arg("ranges"));
+}
+
+}  // namespace onecopy::bindings

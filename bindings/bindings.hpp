@@ -1,0 +1,71 @@
+// bindings: the C++ rooms as Python sees them. Conversions and lifetimes only: no algorithms, no loops over data.
+//
+// Each room has one file. What Python's own files build on top is written for people; what is bound here is for them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "onecopy/files/mapping.hpp"
+
+namespace onecopy::bindings {
+
+namespace nb = nanobind;
+
+void bind_base(nb::module_& module);
+void bind_files(nb::module_& module);
+void bind_residency(nb::module_& module);
+void bind_arrays(nb::module_& module);
+
+// (device, inode, size, mtime in ns), as it travels in pickles.
+using IdentityTuple = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::int64_t>;
+using RangeTuple = std::pair<std::uint64_t, std::uint64_t>;  // offset, length
+
+IdentityTuple to_tuple(const FileIdentity& identity);
+FileIdentity to_identity(const IdentityTuple& tuple);
+std::vector<ByteRange> to_ranges(const std::vector<RangeTuple>& tuples);
+
+// Counts the views that Python holds: every view has a share of one token.
+class ViewCount {
+ public:
+  using Token = std::shared_ptr<const char>;
+
+  Token token() const { return token_; }
+  long views() const noexcept { return token_.use_count() - 1; }
+
+ private:
+  Token token_ = std::make_shared<const char>('\0');
+};
+
+// Memory that Python looks at through the buffer protocol. Keeps the mapping alive, whatever becomes of the file object.
+struct View {
+  std::shared_ptr<const Mapping> mapping;
+  Bytes bytes;
+  ViewCount::Token token;
+};
+
+// A mapping that can be closed while views of it live on.
+class MappingHandle {
+ public:
+  explicit MappingHandle(std::shared_ptr<const Mapping> mapping) : mapping_(std::move(mapping)) {}
+
+  // Throws ValueError when closed.
+  const std::shared_ptr<const Mapping>& get() const;
+  void close() noexcept { mapping_.reset(); }
+  bool closed() const noexcept { return mapping_ == nullptr; }
+  View view(ByteRange range) const;
+  long views() const noexcept { return count_.views(); }
+
+ private:
+  std::shared_ptr<const Mapping> mapping_;
+  ViewCount count_;
+};
+
+MappingOptions mapping_options(bool copy, bool private_pages, unsigned threads);
+
+}  // namespace onecopy::bindings

@@ -1,0 +1,10 @@
+#include "bindings.hpp"
+
+NB_MODULE(_core, module) {
+  module.doc() = "The compiled half of onecopy. Use the package's own modules; what is here may change without notice.";
+  using namespace onecopy::bindings;
+  bind_base(module);
+  bind_files(module);
+  bind_residency(module);
+  bind_arrays(module);
+}

@@ -1,0 +1,77 @@
+"""Big read-only data opened in milliseconds, held once per machine, its memory shown honestly.
+
+    import onecopy as oc
+
+    model = oc.open("model.safetensors")     # maps; touches nothing
+    weights = model["encoder.weight"]        # a read-only numpy view of the page cache
+    print(model.warm())                      # fills it at the device's speed and says how
+
+Importing this package loads nothing else: numpy comes with the first array, a framework never. Every name below is
+loaded when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onecopy import arrays, base, cgroup, files, proc, residency
+    from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
+    from onecopy.base import DataLost, FileChanged, FormatError
+    from onecopy.files import Mapping
+    from onecopy.residency import WarmJob, evict, pin, unpin, warm
+
+__version__ = "0.1.0"
+
+_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "residency")
+_HOMES = {
+    "ArrayFile": "arrays",
+    "Entry": "arrays",
+    "open": "arrays",
+    "save": "arrays",
+    "DataLost": "base",
+    "FileChanged": "base",
+    "FormatError": "base",
+    "Mapping": "files",
+    "WarmJob": "residency",
+    "evict": "residency",
+    "pin": "residency",
+    "unpin": "residency",
+    "warm": "residency",
+}
+
+__all__ = [
+    "ArrayFile",
+    "DataLost",
+    "Entry",
+    "FileChanged",
+    "FormatError",
+    "Mapping",
+    "WarmJob",
+    "__version__",
+    "arrays",
+    "base",
+    "cgroup",
+    "evict",
+    "files",
+    "open",
+    "pin",
+    "proc",
+    "residency",
+    "save",
+    "unpin",
+    "warm",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"onecopy.{name}")
+    if name in _HOMES:
+        value = getattr(import_module(f"onecopy.{_HOMES[name]}"), name)
+        globals()[name] = value  # found at once the next time
+        return value
+    raise AttributeError(f"module 'onecopy' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

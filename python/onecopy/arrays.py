@@ -1,0 +1,480 @@
+"""A file of named arrays, opened by mapping and looked at in place; and writing one.
+
+`open` reads the header and touches no data: a 4 GB model opens in the time of a few system calls, and its pages are the page
+cache's own, so N processes hold one copy. `save` writes the same format (safetensors, laid out for mapping), in one stream,
+and replaces the target at the end or not at all.
+
+numpy is loaded with the first array. Arrays are read-only views that keep the memory alive, also after `ArrayFile.close`.
+Element types that numpy does not have (BF16, F8) come through `ml_dtypes` when it is installed, else as raw bytes (void items
+of that size, whose ``dtype.metadata["onecopy"]`` is the type's name); packed types (F4, F6) always as uint8 bytes, likewise
+marked.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
+
+from onecopy import _core, residency
+from onecopy.files import Identity, Mode, check_mode, natural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Self
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from onecopy.residency import EvictReport, Mechanism, PinReport, Range, Residency, WarmJob, WarmReport
+
+__all__ = ["ArrayFile", "Entry", "Part", "open", "save"]
+
+Part: TypeAlias = "str | tuple[str, slice]"
+"""An array by name, or rows of it: ("wte", slice(0, 1000))."""
+
+
+class Entry(NamedTuple):
+    """One array of a file."""
+
+    name: str
+    dtype: str
+    """As in the file: "F32", "BF16", ..."""
+    shape: tuple[int, ...]
+    offset: int
+    """Bytes from the start of the file."""
+    nbytes: int
+
+
+class ArrayFile(Mapping[str, "NDArray[Any]"]):
+    """A read-only mapping from names to arrays, all of them views of one mapped file.
+
+    Made by `onecopy.open`. Looking up a name costs about a microsecond and touches no data. It pickles as path and identity, so
+    that another process (fork, spawn or forkserver) maps the same pages; if the path leads to another file by then,
+    `FileChanged` is raised there.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        mode: Mode = "map",
+        private: bool = False,
+        threads: int | None = None,
+        identity: Identity | None = None,
+    ) -> None:
+        self._path = os.fspath(path)
+        self._absolute = str(Path(self._path).absolute())
+        self._mode: Mode = mode
+        self._private = private
+        self._threads = natural("threads", threads)
+        self._core = _core.open_arrays(self._path, check_mode(mode), private, self._threads, identity)
+        self._mapping = self._core.mapping
+        self._names: list[str] | None = None
+        if self._core.header_damaged:
+            warnings.warn(
+                f"{self._path}: the header's checksum does not match: the file is damaged, or was re-saved by another "
+                "tool that kept onecopy's metadata. It is opened as a file of another tool, without checksums.",
+                stacklevel=3,
+            )
+
+    # --- arrays ---------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        import numpy as np
+
+        memory, dtype, shape = self._core.view(name)
+        packed = _packed_dtype(dtype)
+        if packed is not None:
+            return np.ndarray(len(memory), packed, memory)
+        return np.ndarray(shape, _numpy_dtype(dtype), memory)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all_names())
+
+    def __len__(self) -> int:
+        return len(self._all_names())
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._core.entry(name) is not None
+
+    def _all_names(self) -> list[str]:
+        if self._names is None:
+            self._names = self._core.names()
+        return self._names
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Name, dtype, shape, offset and bytes of each array, in the order of the header; reads no data."""
+        return tuple(Entry(*row) for row in self._core.entries())
+
+    def entry(self, name: str) -> Entry:
+        """Return what the header says of one array; KeyError when there is none of that name."""
+        row = self._core.entry(name)
+        if row is None:
+            raise KeyError(name)
+        return Entry(*row)
+
+    def shard(self, name: str, rank: int, ranks: int, *, axis: int = 0) -> NDArray[Any]:
+        """Return the part of an array that belongs to one rank of a tensor-parallel group: a view, no copy.
+
+        Parameters
+        ----------
+        name
+            The array. Its extent along `axis` must be divisible by `ranks`.
+        rank, ranks
+            Which part of how many: 0 <= rank < ranks.
+        axis
+            The axis that is split. Along axis 0 the part is contiguous, and only its pages are ever read.
+
+        Examples
+        --------
+        >>> import numpy as np, onecopy as oc, tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+        >>> oc.save(path, {"w": np.arange(8).reshape(4, 2)})
+        >>> oc.open(path).shard("w", 1, 2)
+        array([[4, 5],
+               [6, 7]])
+        """
+        array = self[name]
+        if not 0 <= rank < ranks:
+            raise ValueError(f"rank must be from 0 to {ranks - 1}, not {rank}")
+        extent = array.shape[axis]
+        if extent % ranks:
+            raise ValueError(f"{name!r}: {extent} along axis {axis} cannot be split into {ranks} equal parts")
+        part = slice(rank * (extent // ranks), (rank + 1) * (extent // ranks))
+        index = [slice(None)] * array.ndim
+        index[axis] = part
+        return array[tuple(index)]
+
+    # --- residency ------------------------------------------------------------------------------------------------
+
+    @overload
+    def warm(
+        self,
+        names: Iterable[Part] | None = None,
+        *,
+        threads: int | None = None,
+        huge: bool | None = None,
+        budget: int | None = None,
+        mechanism: Mechanism = "auto",
+        in_order: bool = False,
+        wait: Literal[True] = True,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> WarmReport: ...
+
+    @overload
+    def warm(
+        self,
+        names: Iterable[Part] | None = None,
+        *,
+        threads: int | None = None,
+        huge: bool | None = None,
+        budget: int | None = None,
+        mechanism: Mechanism = "auto",
+        in_order: bool = False,
+        wait: Literal[False],
+        on_progress: None = None,
+    ) -> WarmJob: ...
+
+    def warm(self, names: Iterable[Part] | None = None, **options: Any) -> WarmReport | WarmJob:
+        """Bring arrays into memory at the device's speed; see `onecopy.warm` for the options.
+
+        Parameters
+        ----------
+        names
+            Names, or (name, slice of rows); None: everything.
+
+        Examples
+        --------
+        >>> import numpy as np, onecopy as oc, tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+        >>> oc.save(path, {"a": np.zeros(1000), "b": np.ones(1000)})
+        >>> with oc.open(path) as model:
+        ...     model.warm(["b"]).complete
+        True
+        """
+        report: WarmReport | WarmJob = residency.warm(self, self._ranges(names), **options)
+        return report
+
+    def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
+        """Take arrays out of memory; see `onecopy.evict`."""
+        return residency.evict(self, self._ranges(names))
+
+    def residency(self, names: Iterable[Part] | None = None) -> Residency:
+        """Tell what is in memory; see `onecopy.residency.residency`."""
+        return residency.residency(self, self._ranges(names))
+
+    def pin(self, names: Iterable[Part] | None = None) -> PinReport:
+        """Lock arrays into memory; see `onecopy.pin`."""
+        return residency.pin(self, self._ranges(names))
+
+    def unpin(self, names: Iterable[Part] | None = None) -> None:
+        """Let go of what `pin` locked."""
+        residency.unpin(self, self._ranges(names))
+
+    def _ranges(self, names: Iterable[Part] | None) -> list[Range] | None:
+        if names is None:
+            return None
+        if isinstance(names, str):
+            raise TypeError(f"names must be a list of names: [{names!r}]")
+        # An empty list means nothing here, and everything there.
+        return [self._range(part) for part in names] or [(0, 0)]
+
+    def _range(self, part: Part) -> Range:
+        name, rows = (part, slice(None)) if isinstance(part, str) else part
+        entry = self.entry(name)
+        if not entry.shape or entry.nbytes == 0:
+            return entry.offset, entry.nbytes
+        start, stop, step = rows.indices(entry.shape[0])
+        if step != 1:
+            raise ValueError(f"{name!r}: rows must be a slice of step 1, not {step}")
+        row = entry.nbytes // entry.shape[0]
+        return entry.offset + start * row, max(stop - start, 0) * row
+
+    # --- the file -------------------------------------------------------------------------------------------------
+
+    @property
+    def core(self) -> _core.Mapping:
+        """The compiled half's mapping, for `onecopy.residency`."""
+        return self._mapping
+
+    @property
+    def path(self) -> str:
+        """The path as given."""
+        return self._path
+
+    @property
+    def mode(self) -> Mode:
+        """How it was opened: "map" or "copy"."""
+        return self._mode
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(row[4] for row in self._core.entries())
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Return the file's own key-value texts; onecopy's entry is left out."""
+        return {key: value for key, value in self._core.metadata().items() if key != "onecopy"}
+
+    @property
+    def kind(self) -> str:
+        """What onecopy wrote ("arrays", "struct", "records", "image"), or "foreign" for other tools' files."""
+        return self._core.kind
+
+    @property
+    def identity(self) -> Identity:
+        """Which file this is: (device, inode, size, mtime in ns)."""
+        return self._mapping.identity
+
+    def changed(self) -> bool:
+        """Tell whether the path now leads to another file, or the file was written or truncated since."""
+        return self._mapping.changed()
+
+    @property
+    def views(self) -> int:
+        """How many arrays taken from this file are alive; they keep the memory after `close`."""
+        return self._mapping.views
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._mapping.closed
+
+    def close(self) -> None:
+        """Give the mapping back; memory goes with the last array. Closing twice is fine."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reattach, (self._absolute, self._mode, self._private, self._threads, self.identity)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<onecopy.ArrayFile {self._path!r} closed>"
+        return f"<onecopy.ArrayFile {self._path!r} {len(self)} arrays, {self.nbytes / 1e6:.1f} MB, {self._mode}>"
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other  # comparing all arrays would read all of both files
+
+
+def _reattach(path: str, mode: Mode, private: bool, threads: int, identity: Identity) -> ArrayFile:
+    """Open again what was pickled in another process."""
+    return ArrayFile(path, mode=mode, private=private, threads=threads, identity=identity)
+
+
+def open(
+    path: str | os.PathLike[str],
+    mode: Mode = "map",
+    *,
+    warm: bool = False,
+    private: bool = False,
+    threads: int | None = None,
+) -> ArrayFile:
+    """Open a safetensors file: names to read-only arrays, without reading the data.
+
+    Parameters
+    ----------
+    path
+        A safetensors file of any tool.
+    mode
+        "map": arrays are the page cache's own pages, shared by all processes, read when touched.
+        "copy": everything is read into one private block now, in huge pages, in parallel.
+    warm
+        Bring everything into memory before returning (see `ArrayFile.warm`).
+    private
+        Writable arrays on copy-on-write pages, for consumers that write in place: the file never changes, and each page
+        that is written becomes private memory of this process.
+    threads
+        Of ``mode="copy"``; None: chosen by size.
+
+    Raises
+    ------
+    OSError
+        FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``.
+    FormatError
+        Not a valid safetensors file; the message names the array or the byte.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+    >>> oc.save(path, {"weight": np.arange(3.0)}, metadata={"step": "12"})
+    >>> with oc.open(path) as model:
+    ...     weight = model["weight"]
+    ...     print(list(model), model.metadata["step"])
+    ['weight'] 12
+    >>> weight  # still there: a view keeps the memory
+    array([0., 1., 2.])
+    """
+    file = ArrayFile(path, mode=mode, private=private, threads=threads)
+    if warm:
+        file.warm()
+    return file
+
+
+def save(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, Any],
+    metadata: Mapping[str, str] | None = None,
+    align: int | None = None,
+    *,
+    checksum: bool = True,
+) -> None:
+    """Write arrays to a safetensors file that is laid out for mapping.
+
+    The file appears whole or not at all: it is written beside the target, flushed to the disk, and put in its place by a
+    rename. Readers of an older file keep it. Its mode follows the umask; a symbolic link in the target's place is followed. Peak
+    memory does not grow with the data (at most 16 MiB are held).
+
+    Parameters
+    ----------
+    path
+        The target.
+    arrays
+        Names to arrays: numpy arrays (also of ml_dtypes), CPU tensors of any framework (DLPack), anything with the buffer
+        protocol. Each is asked for twice: once for its type and shape, once for its data. An open `ArrayFile` will do.
+    metadata
+        Text for text; "format" is "pt" unless you give another, because some readers ask for it.
+    align
+        Bytes, a power of two from 64 to 2 MiB: every array starts on it, and gaps are filled with arrays named "#0", "#1",
+        ... that onecopy hides and other readers show. None: no fillers; arrays whose size is a multiple of 64 start on 64,
+        the others on their item size.
+    checksum
+        Store CRC-32C checksums of every 2 MiB and of the header.
+
+    Raises
+    ------
+    OSError
+        No folder, no permission, no space (known before anything is written, where the file system can reserve).
+    FormatError, TypeError, ValueError
+        A name twice or reserved; an element type that safetensors does not have.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+    >>> oc.save(path, {"weight": np.zeros((2, 3), np.float32), "step": np.int64(7)})
+    >>> oc.open(path)["step"].item()
+    7
+    """
+    from onecopy import _buffers
+
+    names = list(arrays)
+    specs = [_buffers.describe(name, arrays[name]) for name in names]
+    writer = _core.make_writer(os.fspath(path), specs, dict(metadata or {}), align, checksum)
+    for number in writer.order:
+        spec = specs[number]
+        value = arrays[names[number]]
+        if _buffers.describe(names[number], value) != spec:
+            raise ValueError(f"{names[number]!r} changed its type or shape while it was being saved")
+        for chunk in _buffers.chunks(names[number], value):
+            writer.write(chunk)
+    writer.commit()
+
+
+# --- element types ------------------------------------------------------------------------------------------------
+
+_NUMPY = {
+    "BOOL": "?",
+    "U8": "u1",
+    "I8": "i1",
+    "I16": "<i2",
+    "U16": "<u2",
+    "F16": "<f2",
+    "I32": "<i4",
+    "U32": "<u4",
+    "F32": "<f4",
+    "C64": "<c8",
+    "F64": "<f8",
+    "I64": "<i8",
+    "U64": "<u8",
+}
+_ML_DTYPES = {
+    "BF16": "bfloat16",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
+_PACKED = ("F4", "F6_E2M3", "F6_E3M2")
+_dtypes: dict[str, np.dtype[Any]] = {}
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    if name not in _dtypes:
+        _dtypes[name] = _make_dtype(name)
+    return _dtypes[name]
+
+
+def _packed_dtype(name: str) -> np.dtype[Any] | None:
+    return _numpy_dtype(name) if name in _PACKED else None
+
+
+def _make_dtype(name: str) -> np.dtype[Any]:
+    import numpy as np
+
+    if name in _NUMPY:
+        return np.dtype(_NUMPY[name])
+    if name in _PACKED:
+        return np.dtype("u1", metadata={"onecopy": name})
+    try:
+        import ml_dtypes
+    except ImportError:
+        return np.dtype("V2" if name == "BF16" else "V1", metadata={"onecopy": name})
+    return np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))

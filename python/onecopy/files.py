@@ -1,0 +1,227 @@
+"""A file as read-only memory: any file, whole or in part.
+
+`Mapping` is the one owner. What you take from it (memoryviews, arrays) keeps the memory alive, also after `close`, until the
+last view is gone. Mapped memory is the page cache's own: one copy for all processes of the machine.
+
+When not to use it: for files that other programs edit in place. A file that is truncated while mapped kills the process that
+touches the lost part (SIGBUS); ``mode="copy"`` is safe from that. Threads: any.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from onecopy import _core
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["Identity", "Mapping", "Mode"]
+
+Mode: TypeAlias = Literal["map", "copy"]
+Identity: TypeAlias = tuple[int, int, int, int]
+"""(device, inode, size in bytes, time of the last write in ns): equal for the same, unchanged file."""
+
+
+def check_mode(mode: Mode) -> bool:
+    """Return True for "copy", False for "map"; ValueError for anything else."""
+    if mode not in ("map", "copy"):
+        raise ValueError(f"mode must be 'map' or 'copy', not {mode!r}")
+    return mode == "copy"
+
+
+def natural(name: str, number: int | None) -> int:
+    """Return `number`, or 0 for None; ValueError when negative, so that no sign reaches 64-bit arithmetic."""
+    if number is not None and number < 0:
+        raise ValueError(f"{name} must not be negative, but is {number}")
+    return number or 0
+
+
+class Mapping:
+    """Part or all of a file in memory; supports the buffer protocol through `memoryview(mapping.view())`.
+
+    Parameters
+    ----------
+    path
+        A regular file; symbolic links are followed.
+    offset, length
+        In bytes, any numbers: page boundaries are not your business. None: to the end.
+    mode
+        "map" looks at the page cache; "copy" reads into a private block, in huge pages, with `threads` threads.
+    private
+        True gives writable copy-on-write memory: the file never changes, a page you write becomes private.
+    threads
+        Of ``mode="copy"``; None: chosen by size.
+
+    Raises
+    ------
+    OSError
+        FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``: also for an empty
+        file (ENODATA), a FIFO or device (ENODEV), a range that is longer than the file (EINVAL).
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(b"hello, world")
+    >>> with oc.Mapping(path, offset=7) as mapping:
+    ...     bytes(mapping.view())
+    b'world'
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        mode: Mode = "map",
+        private: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        length = None if length is None else natural("length", length)
+        self._set(
+            os.fspath(path), natural("offset", offset), length, mode, private, natural("threads", threads), None
+        )
+
+    def _set(
+        self,
+        path: str,
+        offset: int,
+        length: int | None,
+        mode: Mode,
+        private: bool,
+        threads: int,
+        expected: Identity | None,
+    ) -> None:
+        self._options = (offset, length, mode, private, threads)
+        self._path = path
+        self._core = _core.open_mapping(path, offset, length, check_mode(mode), private, threads, expected)
+        self._absolute = str(Path(path).absolute())
+
+    @classmethod
+    def from_descriptor(
+        cls,
+        fd: int,
+        name: str | None = None,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        mode: Mode = "map",
+        private: bool = False,
+    ) -> Self:
+        """Map an open descriptor (a memfd, an unlinked file). It is duplicated; you keep and close your own.
+
+        `name` stands for the path in errors. Such a mapping cannot be pickled.
+
+        Examples
+        --------
+        >>> import os, onecopy as oc
+        >>> fd = os.memfd_create("scratch")
+        >>> _ = os.write(fd, b"abc")
+        >>> bytes(oc.Mapping.from_descriptor(fd).view())
+        b'abc'
+        """
+        self = cls.__new__(cls)
+        self._path = name or f"<descriptor {fd}>"
+        self._options = (offset, length, mode, private, 0)
+        self._absolute = ""
+        length = None if length is None else natural("length", length)
+        self._core = _core.map_descriptor(
+            fd, self._path, natural("offset", offset), length, check_mode(mode), private
+        )
+        return self
+
+    def view(self, offset: int = 0, length: int | None = None) -> memoryview:
+        """Return bytes of the mapping without a copy; read-only unless opened with ``private=True``.
+
+        The memory stays as long as the view, whatever becomes of the Mapping. IndexError beyond its end.
+        """
+        rest = max(self.nbytes - natural("offset", offset), 0) if length is None else natural("length", length)
+        return memoryview(self._core.view(offset, rest))
+
+    def changed(self) -> bool:
+        """Tell whether the path now leads to another file, or the file was written or truncated since."""
+        return self._core.changed()
+
+    def fileno(self) -> int:
+        """Return the descriptor, which stays ours: for system calls, not for closing."""
+        return self._core.fileno()
+
+    def close(self) -> None:
+        """Give the mapping back; memory goes with the last view. Closing twice is fine."""
+        self._core.close()
+
+    @property
+    def core(self) -> _core.Mapping:
+        """The compiled half."""
+        return self._core
+
+    @property
+    def path(self) -> str:
+        """The path as given."""
+        return self._path
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the mapping."""
+        return self._core.nbytes
+
+    @property
+    def address(self) -> int:
+        """Address of the first byte: equal to the file offset modulo 2 MiB; 64 bytes after the end can be read."""
+        return self._core.address
+
+    @property
+    def identity(self) -> Identity:
+        """Which file this is: (device, inode, size, mtime in ns)."""
+        return self._core.identity
+
+    @property
+    def views(self) -> int:
+        """How many views are alive; they keep the memory after `close`."""
+        return self._core.views
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._core.closed
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if not self._absolute:
+            raise TypeError(f"{self!r} has no path: pass its descriptor to the other process instead")
+        return _reattach, (type(self), self._absolute, *self._options, self.identity)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.nbytes} bytes, {self._options[2]}"
+        return f"<onecopy.{type(self).__name__} {self._path!r} {state}>"
+
+
+def _reattach(
+    cls: type[Mapping],
+    path: str,
+    offset: int,
+    length: int | None,
+    mode: Mode,
+    private: bool,
+    threads: int,
+    identity: Identity,
+) -> Mapping:
+    """Open again what was pickled in another process; FileChanged if the path leads elsewhere by now."""
+    mapping = cls.__new__(cls)
+    mapping._set(path, offset, length, mode, private, threads, identity)
+    return mapping

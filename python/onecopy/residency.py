@@ -1,0 +1,281 @@
+"""What of a file is in memory, and asking for more or less of it.
+
+The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return what the kernel did. A hint
+that is declined is told in the report, never raised; a number the kernel does not tell is None, never zero. A file that
+was truncated meanwhile raises `onecopy.DataLost`.
+
+Page cache belongs to the machine: what one process warms is warm for all. Private copies (``mode="copy"``) are not
+affected. Every function releases the GIL and may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, overload
+
+from onecopy import _core
+from onecopy._core import EvictReport, PinReport, Residency, WarmReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = [
+    "EvictReport",
+    "Mechanism",
+    "PinReport",
+    "Range",
+    "Residency",
+    "WarmJob",
+    "WarmReport",
+    "evict",
+    "pin",
+    "residency",
+    "unpin",
+    "warm",
+]
+
+Mechanism: TypeAlias = Literal["auto", "populate", "read", "advise", "none"]
+Range: TypeAlias = tuple[int, int]
+"""(offset, length) in bytes of the mapping; rounded outwards to whole pages."""
+
+
+class Mapped(Protocol):
+    """Whatever has a mapping: `onecopy.Mapping`, `onecopy.ArrayFile`."""
+
+    @property
+    def core(self) -> _core.Mapping: ...
+
+
+Target: TypeAlias = "Mapped | str | os.PathLike[str]"
+
+
+def _mapping(target: Target) -> _core.Mapping:
+    if isinstance(target, str | os.PathLike):
+        return _core.open_mapping(os.fspath(target), 0, None, False, False, 0, None)
+    return target.core
+
+
+class WarmJob:
+    """A warming that runs beside your other work.
+
+    It owns a share of the mapping, so the file may be closed meanwhile. After a fork it belongs to the parent: waiting in
+    the child raises OSError (ECHILD).
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(bytes(1 << 20))
+    >>> job = oc.warm(path, wait=False)
+    >>> job.wait().complete
+    True
+    """
+
+    def __init__(self, core: _core.WarmJob) -> None:
+        self._core = core
+
+    def wait(
+        self, timeout: float | None = None, *, on_progress: Callable[[int, int], object] | None = None
+    ) -> WarmReport:
+        """Wait for the end and return the report.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; TimeoutError after that, and the job goes on. None waits as long as it takes.
+        on_progress
+            Called about 20 times a second with (bytes done, bytes in total).
+
+        Raises
+        ------
+        DataLost
+            The file was truncated, or the device failed.
+        KeyboardInterrupt
+            Ctrl-C; the job is cancelled first. So it is by any exception of `on_progress`.
+        """
+        left = float("inf") if timeout is None else timeout
+        try:
+            while not self._core.wait_for(min(0.05, max(left, 0.0))):
+                if on_progress is not None:
+                    on_progress(*self.progress)
+                left -= 0.05
+                if left <= 0:
+                    done, total = self.progress
+                    raise TimeoutError(f"warming has done {done} of {total} bytes after {timeout} s; it goes on")
+        except TimeoutError:
+            raise
+        except BaseException:
+            self.cancel()
+            raise
+        report = self._core.report()
+        if on_progress is not None:
+            on_progress(*self.progress)
+        return report
+
+    def cancel(self) -> None:
+        """Ask it to stop at the end of the pieces in flight; `wait` then reports what was done."""
+        self._core.cancel()
+
+    @property
+    def done(self) -> bool:
+        """True when `wait` would return at once."""
+        return self._core.wait_for(0.0)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """(bytes done, bytes in total); what was in memory before counts as done."""
+        return self._core.progress
+
+    def __repr__(self) -> str:
+        done, total = self.progress
+        return f"<onecopy.WarmJob {done} of {total} bytes{', done' if self.done else ''}>"
+
+
+@overload
+def warm(
+    target: Target,
+    ranges: Sequence[Range] | None = None,
+    *,
+    threads: int | None = None,
+    huge: bool | None = None,
+    budget: int | None = None,
+    mechanism: Mechanism = "auto",
+    in_order: bool = False,
+    wait: Literal[True] = True,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> WarmReport: ...
+
+
+@overload
+def warm(
+    target: Target,
+    ranges: Sequence[Range] | None = None,
+    *,
+    threads: int | None = None,
+    huge: bool | None = None,
+    budget: int | None = None,
+    mechanism: Mechanism = "auto",
+    in_order: bool = False,
+    wait: Literal[False],
+    on_progress: None = None,
+) -> WarmJob: ...
+
+
+def warm(
+    target: Target,
+    ranges: Sequence[Range] | None = None,
+    *,
+    threads: int | None = None,
+    huge: bool | None = None,
+    budget: int | None = None,
+    mechanism: Mechanism = "auto",
+    in_order: bool = False,
+    wait: bool = True,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> WarmReport | WarmJob:
+    """Bring a file into memory at the device's speed.
+
+    Parameters
+    ----------
+    target
+        An open file, or a path. A path's pages stay in the page cache, as long as nobody needs the memory.
+    ranges
+        (offset, length) in bytes; None: everything.
+    threads
+        Threads that read; None: chosen from the number of processors.
+    huge
+        Ask for 2 MiB pages before reading. None: yes, unless the file is larger than half of the memory that may be used
+        (a small access would then read 512 times too much, and push out what is needed).
+    budget
+        Bytes to bring in at most; None: what memory is available.
+    mechanism
+        "auto", or "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only ask for huge pages), "none".
+    in_order
+        You will touch everything from front to back right after: where the device reads far ahead (4 MiB and more), touching
+        is then as fast as warming, so only huge pages are asked for.
+    wait
+        False returns a `WarmJob` at once.
+    on_progress
+        Called about 20 times a second with (bytes done, bytes in total) while waiting; raising in it cancels.
+
+    Returns
+    -------
+    WarmReport or WarmJob
+        Bytes, cached before and after, huge share, faults, GiB/s, mechanism and reason.
+
+    Raises
+    ------
+    DataLost
+        The file was truncated under the mapping, or the device failed.
+    OSError
+        A path that cannot be opened.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(bytes(1 << 20))
+    >>> report = oc.warm(path)
+    >>> report.bytes, report.complete
+    (1048576, True)
+    """
+    job = WarmJob(
+        _core.start_warm(_mapping(target), list(ranges or ()), threads or 0, huge, budget, mechanism, in_order)
+    )
+    return job.wait(on_progress=on_progress) if wait else job
+
+
+def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
+    """Take a file out of memory: out of this process and, where nobody else holds it, out of the page cache.
+
+    Pages that are mapped by other processes or locked stay, and the report says so. Pages of ``private=True`` mappings stay,
+    because they may hold your changes. Unsaved pages are written to the disk first.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(bytes(1 << 20))
+    >>> oc.evict(path).bytes
+    1048576
+    """
+    return _core.evict(_mapping(target), list(ranges or ()))
+
+
+def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residency:
+    """Tell what of a file is in memory.
+
+    Costs about 0.1 ms per GiB where the kernel has cachestat (Linux 6.5, own or writable files), else up to 4 ms.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from onecopy.residency import residency
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(bytes(1 << 20))
+    >>> residency(path).bytes
+    1048576
+    """
+    return _core.residency(_mapping(target), list(ranges or ()))
+
+
+def pin(target: Mapped, ranges: Sequence[Range] | None = None) -> PinReport:
+    """Lock an open file's pages into memory until `unpin`, or until the mapping is gone.
+
+    Bounded by RLIMIT_MEMLOCK (often 8 MiB): the report says how much was locked. Reads what is not in memory.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(bytes(1 << 16))
+    >>> with oc.Mapping(path) as mapping:
+    ...     oc.pin(mapping).bytes
+    65536
+    """
+    return _core.pin(_mapping(target), list(ranges or ()))
+
+
+def unpin(target: Mapped, ranges: Sequence[Range] | None = None) -> None:
+    """Let go of what `pin` locked."""
+    _core.unpin(_mapping(target), list(ranges or ()))

@@ -1,0 +1,99 @@
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <limits>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/base/crc32c.hpp"
+#include "onecopy/base/dtype.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/base/pieces.hpp"
+#include "scratch_folder.hpp"
+
+namespace onecopy {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+std::uint64_t near_an_edge(std::mt19937_64& random) {
+  constexpr std::uint64_t top = std::uint64_t{1} << 63U;
+  const std::uint64_t wobble = random() % 5;
+  switch (random() % 5) {
+    case 0: return wobble;
+    case 1: return top - 2 + wobble;
+    case 2: return std::numeric_limits<std::uint64_t>::max() - wobble;
+    case 3: return random() >> (random() % 64);
+    default: return (random() % 1000) * 4096 + wobble;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("in_bounds agrees with 128-bit arithmetic at the edges") {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 200'000; ++round) {
+    const std::uint64_t size = near_an_edge(random);
+    const std::uint64_t offset = near_an_edge(random);
+    const std::uint64_t length = near_an_edge(random);
+    CHECK(in_bounds(size, offset, length) == (Wide{offset} + Wide{length} <= Wide{size}));
+  }
+}
+
+TEST_CASE("crc32c gives the check value of its specification") {
+  constexpr std::string_view digits = "123456789";
+  CHECK(crc32c(0, std::as_bytes(std::span(digits))) == 0xE3069283U);
+  CHECK(crc32c_portable(0, std::as_bytes(std::span(digits))) == 0xE3069283U);
+  CHECK(crc32c(0, {}) == 0);
+}
+
+TEST_CASE("crc32c by instruction agrees with the table, at every alignment and cut") {
+  const auto bytes = testing::random_bytes(300);
+  for (std::size_t begin = 0; begin < 20; ++begin) {
+    for (std::size_t end = begin; end < bytes.size(); end += 7) {
+      const auto part = Bytes(bytes).subspan(begin, end - begin);
+      const auto whole = crc32c_portable(0, part);
+      CHECK(crc32c(0, part) == whole);
+      const auto half = part.size() / 3;
+      CHECK(crc32c(crc32c(0, part.first(half)), part.subspan(half)) == whole);
+    }
+  }
+}
+
+TEST_CASE("the table of types is in the order of its enum, and names lead back") {
+  for (std::size_t i = 0; i < dtype_table.size(); ++i) {
+    CHECK(static_cast<std::size_t>(dtype_table[i].dtype) == i);
+    CHECK(parse_dtype(dtype_table[i].name) == dtype_table[i].dtype);
+  }
+  CHECK(parse_dtype("F12") == std::nullopt);
+  CHECK(item_alignment(DType::f4) == 1);
+  CHECK(item_alignment(DType::u64) == 8);
+}
+
+TEST_CASE("an OsError says operation, path and reason") {
+  const OsError plain("open", "/a/b", ENOENT);
+  CHECK(std::string_view(plain.what()) == "open '/a/b': No such file or directory");
+  CHECK(plain.code() == ENOENT);
+  const OsError detailed("map", "/a/b", EINVAL, "the file is a riddle");
+  CHECK(std::string_view(detailed.what()) == "map '/a/b': the file is a riddle");
+}
+
+TEST_CASE("every piece is worked on once, by any number of threads") {
+  for (const unsigned threads : {0U, 1U, 2U, 8U, 100U}) {
+    std::vector<std::atomic<int>> done(257);
+    for_each_piece(done.size(), threads, [&](std::uint64_t piece) noexcept { return ++done[piece] == 1; });
+    for (const auto& count : done) CHECK(count == 1);
+  }
+}
+
+TEST_CASE("a piece that fails stops the others") {
+  std::atomic<int> done = 0;
+  for_each_piece(1'000'000, 4, [&](std::uint64_t /*piece*/) noexcept { return ++done < 10; });
+  CHECK(done >= 10);
+  CHECK(done < 20);
+}
+
+}  // namespace onecopy

@@ -1,0 +1,136 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "onecopy/base/crc32c.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/layout.hpp"
+#include "onecopy/formats/safetensors.hpp"
+#include "scratch_folder.hpp"
+
+namespace onecopy {
+namespace {
+
+std::vector<ArraySpec> random_arrays(std::mt19937_64& random) {
+  std::vector<ArraySpec> arrays;
+  for (std::uint64_t count = random() % 12; count > 0; --count) {
+    ArraySpec array;
+    array.name = "layer\"\n\u00e9." + std::to_string(count);
+    array.dtype = dtype_table.at(random() % dtype_table.size()).dtype;
+    for (std::uint64_t rank = random() % 4; rank > 0; --rank) array.shape.push_back(random() % 40);
+    if (bits(array.dtype) % 8 != 0) array.shape.push_back(8);  // packed types fill whole bytes
+    arrays.push_back(array);
+  }
+  return arrays;
+}
+
+// A file as it would be written, with zeros for data.
+std::vector<std::byte> file_of(const Layout& layout) {
+  const std::vector<std::uint32_t> blocks(layout.block_count(), 0xABCD1234U);
+  const auto header = layout.header(blocks);
+  std::vector<std::byte> file(layout.file_size());
+  std::ranges::copy(std::as_bytes(std::span(header)), file.begin());
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("every layout is a valid file that keeps the rules of the format") {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 400; ++round) {
+    const auto arrays = random_arrays(random);
+    LayoutOptions options;
+    if (random() % 3 == 0) options.align = std::uint64_t{64} << (random() % 8);
+    if (random() % 4 == 0) options.kind = Kind::records;
+    options.checksum = random() % 4 != 0;
+    options.metadata["key \"\\"] = "value\t";
+    const auto layout = Layout::plan(arrays, options);
+    CHECK(layout.data_offset() % 4096 == 0);
+    const auto file = file_of(layout);
+    const auto index = safetensors::parse(file);
+    CHECK(index.kind() == options.kind);
+    CHECK(index.header_check() == (options.checksum ? HeaderCheck::matched : HeaderCheck::absent));
+    CHECK(index.metadata().at("key \"\\") == "value\t");
+    CHECK(index.metadata().at("format") == "pt");
+    std::vector<const Entry*> shown;
+    for (const Entry& entry : index.entries()) {
+      if (!index.is_filler(entry)) shown.push_back(&entry);
+      if (options.align) CHECK(entry.offset % (index.is_filler(entry) ? 1 : *options.align) == 0);
+    }
+    REQUIRE(shown.size() == arrays.size());
+    for (std::size_t i = 0; i < arrays.size(); ++i) {  // the user's keys, in the user's order
+      CHECK(shown[i]->name == arrays[i].name);
+      CHECK(shown[i]->dtype == arrays[i].dtype);
+      CHECK(std::ranges::equal(shown[i]->shape, arrays[i].shape));
+      const std::uint64_t item = item_alignment(arrays[i].dtype);
+      CHECK(shown[i]->offset % item == 0);
+      if (shown[i]->length % 64 == 0) CHECK(shown[i]->offset % 64 == 0);
+      if (options.kind != Kind::arrays) CHECK(shown[i]->offset % 64 == 0);
+    }
+    if (!options.align && options.kind == Kind::arrays) CHECK(index.entries().size() == arrays.size());
+    if (options.kind != Kind::arrays) CHECK(index.entries().back().length >= 64);
+  }
+}
+
+TEST_CASE("the header's checksum is right, and any change of the header breaks it") {
+  const auto layout = Layout::plan({{"a", DType::u8, {100}}}, {});
+  auto file = file_of(layout);
+  const auto index = safetensors::parse(file);
+  CHECK(index.header_check() == HeaderCheck::matched);
+  CHECK(index.kind() == Kind::arrays);
+  file[layout.data_offset() - 1] = std::byte{'\n'};  // padding, still valid JSON
+  const auto damaged = safetensors::parse(file);
+  CHECK(damaged.header_check() == HeaderCheck::mismatch);
+  CHECK(damaged.kind() == Kind::foreign);
+}
+
+TEST_CASE("checksum blocks are counted by file offset, over the data section") {
+  const auto blocks = [](std::uint64_t size) { return Layout::plan({{"a", DType::u8, {size}}}, {}).block_count(); };
+  constexpr std::uint64_t block = Layout::checksum_block;
+  CHECK(Layout::plan({}, {}).block_count() == 0);
+  CHECK(blocks(1) == 1);
+  CHECK(blocks(block - 4096) == 1);      // the header takes the first 4096 of the first block
+  CHECK(blocks(block - 4096 + 1) == 2);
+  CHECK(blocks(10 * block) == 11);
+}
+
+TEST_CASE("a header that grows with its checksums still fits") {
+  // Enough blocks for the checksums to push the data section over several pages.
+  for (const std::uint64_t size : {std::uint64_t{100} << 30U, std::uint64_t{3} << 40U}) {
+    const auto layout = Layout::plan({{"a", DType::u8, {size}}}, {});
+    const std::vector<std::uint32_t> blocks(layout.block_count());
+    CHECK(layout.header(blocks).size() == layout.data_offset());
+  }
+}
+
+TEST_CASE("what cannot be laid out is an error") {
+  const auto error_of = [](std::vector<ArraySpec> arrays, LayoutOptions options = {}) -> std::string {
+    try {
+      (void)Layout::plan(std::move(arrays), std::move(options));
+    } catch (const FormatError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(error_of({{"a", DType::u8, {1}}, {"a", DType::u8, {1}}}) == "two arrays have the name 'a'");
+  CHECK(error_of({{"__metadata__", DType::u8, {1}}}).find("reserved") != std::string::npos);
+  CHECK(error_of({{"\xff", DType::u8, {1}}}).find("UTF-8") != std::string::npos);
+  CHECK(error_of({{"a", DType::f4, {3}}}).find("whole bytes") != std::string::npos);
+  CHECK(error_of({{"a", DType::f64, {UINT64_MAX, 8}}}).find("larger than a file") != std::string::npos);
+  constexpr std::uint64_t huge = UINT64_MAX / 2 - 10'000;
+  CHECK(error_of({{"a", DType::u8, {huge}}, {"b", DType::u8, {huge}}}).find("larger than a file") != std::string::npos);
+  LayoutOptions odd;
+  odd.align = 100;
+  CHECK(error_of({}, odd).find("power of two") != std::string::npos);
+  LayoutOptions aligned;
+  aligned.align = 64;
+  CHECK(error_of({{"#0", DType::u8, {1}}}, aligned).find("fillers") != std::string::npos);
+  CHECK(error_of({{"#0", DType::u8, {1}}}) == "no error");
+  LayoutOptions reserved;
+  reserved.metadata["onecopy"] = "x";
+  CHECK(error_of({}, reserved).find("reserved") != std::string::npos);
+}
+
+}  // namespace onecopy

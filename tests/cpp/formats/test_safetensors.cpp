@@ -1,0 +1,181 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <string>
+#include <string_view>
+
+#include "formats/json.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/safetensors.hpp"
+#include "scratch_folder.hpp"
+
+namespace onecopy {
+namespace {
+
+std::vector<std::byte> file_of(std::string_view header, std::size_t data_size, std::uint64_t announced) {
+  std::vector<std::byte> file;
+  for (unsigned i = 0; i < 8; ++i) file.push_back(static_cast<std::byte>((announced >> (8 * i)) & 0xFFU));
+  for (const char c : header) file.push_back(static_cast<std::byte>(c));
+  file.resize(file.size() + data_size);
+  return file;
+}
+
+std::vector<std::byte> file_of(std::string_view header, std::size_t data_size) {
+  return file_of(header, data_size, header.size());
+}
+
+std::string error_of(const std::vector<std::byte>& file) {
+  try {
+    (void)safetensors::parse(file);
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct Bad {
+  std::string_view header;
+  std::size_t data_size;
+  std::string_view message;  // a part of it
+};
+
+}  // namespace
+
+TEST_CASE("a valid file gives its entries in the order of the header") {
+  const auto file = file_of(
+      R"( {"b":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]},"__metadata__":{"k":"v"},)"
+      R"("a\u00e9\n":{"shape":[],"data_offsets":[0,8],"dtype":"I64"},"empty":{"dtype":"U8","shape":[0,7],"data_offsets":[32,32]}}  )",
+      32);
+  // The format wants '{' first; the space is there to see that.
+  CHECK(error_of(file) == "the header does not begin with '{'");
+  auto header = std::string(reinterpret_cast<const char*>(file.data()) + 9, file.size() - 9 - 32);
+  const auto good = file_of(header, 32);
+  const auto index = safetensors::parse(good);
+  REQUIRE(index.entries().size() == 3);
+  const Entry& b = index.entries()[0];
+  CHECK(b.name == "b");
+  CHECK(b.dtype == DType::f32);
+  CHECK(std::ranges::equal(b.shape, std::array<std::uint64_t, 2>{2, 3}));
+  CHECK(b.offset == 8 + header.size() + 8);
+  CHECK(b.length == 24);
+  CHECK(index.entries()[1].name == "a\u00e9\n");
+  CHECK(index.entries()[1].shape.empty());
+  CHECK(index.metadata().at("k") == "v");
+  CHECK(index.find("empty")->length == 0);
+  CHECK(index.find("missing") == nullptr);
+  CHECK(index.kind() == Kind::foreign);
+}
+
+TEST_CASE("every lie in a header is told, with the name or the byte") {
+  const std::string deep(100, '[');
+  const std::string deep_header = R"({"a":{"x":)" + deep + "}}";
+  const std::array bad{
+      Bad{"", 0, "does not begin with '{'"},
+      Bad{"[]", 0, "does not begin with '{'"},
+      Bad{"{", 0, "expected"},
+      Bad{"{}x", 0, "text after the end"},
+      Bad{"{,}", 0, "expected '\"'"},
+      Bad{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},})", 1, "expected '\"'"},
+      Bad{R"({"a":1})", 0, "expected '{'"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 3, "'a': bytes [0, 4) but the data section has 3"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 5, "the arrays end at byte"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,0]}})", 4, "end before they begin"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4,5]}})", 4, "are not two numbers"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0]}})", 4, "are not two numbers"},
+      Bad{R"({"a":{"dtype":"U8","shape":[5],"data_offsets":[0,4]}})", 4, "do not agree with its dtype U8 and shape"},
+      Bad{R"({"a":{"dtype":"U9","shape":[4],"data_offsets":[0,4]}})", 4, "'a' has the unknown dtype 'U9'"},
+      Bad{R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}})", 2, "do not agree"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4]}})", 4, "'a' lacks dtype, shape or data_offsets"},
+      Bad{R"({"a":{"dtype":"U8","shape":[-4],"data_offsets":[0,4]}})", 4, "expected a non-negative integer"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4.0],"data_offsets":[0,4]}})", 4, "expected an integer"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4e0],"data_offsets":[0,4]}})", 4, "expected an integer"},
+      Bad{R"({"a":{"dtype":"U8","shape":[04],"data_offsets":[0,4]}})", 4, "leading zero"},
+      Bad{R"({"a":{"dtype":"U8","shape":[18446744073709551616],"data_offsets":[0,4]}})", 4, "more than 64 bits"},
+      Bad{R"({"a":{"dtype":"F64","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0, "do not agree"},
+      Bad{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,18446744073709551615]}})", 1, "but the data section has 1"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[0],"data_offsets":[4,4]}})", 4, "'a' stands in the header twice"},
+      Bad{R"({"a":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4, "'a' has dtype twice"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", 6, "inside the array before it"},
+      Bad{R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}})", 6, "after a hole"},
+      Bad{R"({"__metadata__":{"a":1}})", 0, "expected '\"'"},
+      Bad{R"({"__metadata__":{"a":"1","a":"2"}})", 0, "metadata 'a' stands there twice"},
+      Bad{R"({"__metadata__":{},"__metadata__":{}})", 0, "__metadata__ stands in the header twice"},
+      Bad{"{\"a\xff\":{}}", 0, "not UTF-8"},
+      Bad{"{\"a\xc0\xaf\":{}}", 0, "not UTF-8"},
+      Bad{"{\"a\n\":{}}", 0, "control character"},
+      Bad{R"({"\ud800":{}})", 0, "surrogate"},
+      Bad{R"({"\x":{}})", 0, "an escape that JSON does not have"},
+      Bad{R"({"\u12g4":{}})", 0, "four hexadecimal digits"},
+      Bad{deep_header, 0, "nested deeper than 64"},
+      Bad{R"({"__metadata__":{"onecopy":"{\"version\":9,\"kind\":\"arrays\"}"}})", 0, "format version 9"},
+      Bad{R"({"__metadata__":{"onecopy":"{\"version\":1,\"kind\":\"riddle\"}"}})", 0, "kind 'riddle'"},
+      Bad{R"({"__metadata__":{"onecopy":"{\"version\":1,\"kind\":\"struct\",\"crc32c\":{\"header\":\"00000000\"}}"}})", 0, "checksum does not match"},
+  };
+  for (const auto& one : bad) {
+    CAPTURE(one.header);
+    const auto error = error_of(file_of(one.header, one.data_size));
+    CAPTURE(error);
+    CHECK(error.find(one.message) != std::string::npos);
+  }
+}
+
+TEST_CASE("a header length that lies is told before anything is allocated") {
+  CHECK(error_of(std::vector<std::byte>(7)).find("8 bytes of header length, but the file has 7") != std::string::npos);
+  CHECK(error_of(file_of("{}", 0, 3)).find("would have 3 bytes, but the file has 10") != std::string::npos);
+  CHECK(error_of(file_of("{}", 0, 100'000'001)).find("more than the 100000000") != std::string::npos);
+  CHECK(error_of(file_of("{}", 0, UINT64_MAX)).find("more than the 100000000") != std::string::npos);
+  CHECK(error_of(file_of("{}", 0)) == "no error");
+}
+
+TEST_CASE("other tools' texts under our name are only texts") {
+  for (const std::string_view text : {"", "hello", "{}", R"({\"version\":1})", R"({\"kind\":\"arrays\"})", "[1]"}) {
+    const auto header = R"({"__metadata__":{"onecopy":")" + std::string(text) + R"("}})";
+    const auto file = file_of(header, 0);
+    CHECK(safetensors::parse(file).kind() == Kind::foreign);
+  }
+}
+
+TEST_CASE("cut or flipped anywhere, a small file is accepted or refused, never worse") {
+  const auto good = file_of(
+      R"({"__metadata__":{"k":"v\u00e9"},"a":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},"b":{"dtype":"F4","shape":[4],"data_offsets":[8,10]}})",
+      10);
+  REQUIRE(error_of(good) == "no error");
+  for (std::size_t size = 0; size < good.size(); ++size)
+    CHECK(error_of({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)}) != "no error");
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 20'000; ++round) {
+    auto bad = good;
+    for (std::uint64_t flips = random() % 3 + 1; flips > 0; --flips)
+      bad[random() % bad.size()] ^= static_cast<std::byte>(1U << (random() % 8));
+    try {
+      const auto index = safetensors::parse(bad);
+      for (const Entry& entry : index.entries()) CHECK(in_bounds(bad.size(), entry.offset, entry.length));
+    } catch (const FormatError&) {
+      CHECK(true);
+    }
+  }
+}
+
+TEST_CASE("UTF-8 is judged as RFC 3629 does") {
+  CHECK(json::is_utf8("plain ascii, longer than eight"));
+  CHECK(json::is_utf8("\u00e9\u20ac\U0001F600"));
+  for (const std::string_view bad : {"\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "12345678\xff"})
+    CHECK(!json::is_utf8(bad));
+}
+
+TEST_CASE("quoting and reading a string give it back") {
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    for (std::uint64_t size = random() % 20; size > 0; --size) text.push_back(static_cast<char>(random() % 128));
+    std::list<std::string> unescaped;
+    const auto quoted = json::quoted(text);
+    json::Reader reader(quoted, unescaped);
+    CHECK(reader.string() == text);
+    CHECK_NOTHROW(reader.end());
+  }
+}
+
+}  // namespace onecopy

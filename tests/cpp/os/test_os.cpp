@@ -1,0 +1,88 @@
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "os/os.hpp"
+#include "scratch_folder.hpp"
+
+namespace onecopy::os {
+
+TEST_CASE("reading stops at the end of the file and says how much there was") {
+  const testing::ScratchFolder folder;
+  const auto path = folder.write("data", testing::random_bytes(100));
+  const auto fd = open_read(path.string());
+  REQUIRE(fd);
+  std::vector<std::byte> into(200);
+  CHECK(read_at(fd.value.get(), into, 60).value == 40);
+  CHECK(read_at(fd.value.get(), into, 100).value == 0);
+  CHECK(read_at(fd.value.get(), into, 1'000'000).value == 0);
+}
+
+TEST_CASE("a missing file, a folder and a FIFO are told apart without waiting") {
+  const testing::ScratchFolder folder;
+  CHECK(open_read((folder / "missing").string()).error == ENOENT);
+  CHECK(facts_of(folder.path().string()).value.kind == FileKind::folder);
+  const auto fifo = (folder / "fifo").string();
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const auto fd = open_read(fifo);
+  REQUIRE(fd);
+  CHECK(facts_of(fd.value.get()).value.kind == FileKind::other);
+}
+
+TEST_CASE("a lock is released by the death of its owner") {
+  const testing::ScratchFolder folder;
+  const auto path = folder.write("lock", testing::random_bytes(1)).string();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto fd = open_read(path);
+    const bool locked = try_lock(fd.value.get());
+    ::pause();
+    ::_exit(locked ? 0 : 1);
+  }
+  const auto fd = open_read(path);
+  bool held = false;
+  for (int i = 0; i < 1000 && !held; ++i) {
+    held = !try_lock(fd.value.get());
+    if (!held) {  // ours for a moment: the child has not come that far
+      (void)::flock(fd.value.get(), LOCK_UN);
+      ::usleep(1000);
+    }
+  }
+  CHECK(held);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  CHECK(try_lock(fd.value.get()));
+}
+
+TEST_CASE("moving a descriptor leaves one owner") {
+  const testing::ScratchFolder folder;
+  const auto path = folder.write("data", testing::random_bytes(1)).string();
+  auto first = std::move(open_read(path).value);
+  const int number = first.get();
+  Fd second(std::move(first));
+  CHECK(!first);  // NOLINT(bugprone-use-after-move): that it is empty is the point
+  CHECK(second.get() == number);
+  second = std::move(open_read(path).value);
+  CHECK(::fcntl(number, F_GETFD) == -1);  // closed by the assignment
+}
+
+TEST_CASE("the machine answers with sense, or says that it does not know") {
+  if (const auto memory = available_memory()) CHECK(memory.value > (std::uint64_t{1} << 20U));
+  CHECK(page_size() >= 4096);
+  CHECK(process_id() == static_cast<std::uint64_t>(::getpid()));
+}
+
+TEST_CASE("reserved addresses read as zeros and can be given back in parts") {
+  const auto reserved = reserve_addresses(4 * page_size());
+  REQUIRE(reserved);
+  CHECK(reserved.value[4 * page_size() - 1] == std::byte{0});
+  unmap(reserved.value, page_size());
+  CHECK(reserved.value[page_size()] == std::byte{0});
+  unmap(reserved.value + page_size(), 3 * page_size());
+}
+
+}  // namespace onecopy::os

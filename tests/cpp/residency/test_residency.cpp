@@ -1,0 +1,287 @@
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/files/atomic_writer.hpp"
+#include "onecopy/residency/residency.hpp"
+#include "onecopy/residency/warm.hpp"
+#include "os/os.hpp"
+#include "residency/plan.hpp"
+#include "residency/ranges.hpp"
+#include "scratch_folder.hpp"
+
+namespace onecopy {
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
+constexpr std::uint64_t file_size = 48 * mib + 1234;
+
+struct TestFile {
+  testing::ScratchFolder folder;
+  std::filesystem::path path = folder / "data";
+  std::vector<std::byte> content = testing::random_bytes(file_size);
+
+  TestFile() {
+    AtomicWriter writer(path, content.size());
+    writer.write(content);
+    writer.commit();
+  }
+};
+
+std::uint64_t whole_file_in_pages() { return (file_size + 4095) / 4096 * 4096; }
+
+}  // namespace
+
+TEST_CASE("a cold file is warmed, and a warm one is left alone") {
+  const TestFile file;
+  const auto mapping = Mapping::open(file.path);
+  const auto gone = evict(mapping);
+  if (gone.cached_after) REQUIRE(*gone.cached_after == 0);
+  const auto report = warm(mapping);
+  CHECK(report.complete);
+  CHECK(report.bytes == file_size);
+  CHECK(report.filled == file_size);
+  CHECK(report.seconds > 0);
+  CHECK(report.gib_per_s > 0);
+  CHECK(report.threads >= 1);
+  CHECK(!report.reason.empty());
+  if (report.cached_after) CHECK(*report.cached_after == whole_file_in_pages());
+  CHECK(std::ranges::equal(mapping.bytes(), file.content));
+  const auto again = warm(mapping);
+  CHECK(again.complete);
+  if (again.cached_before) {
+    CHECK(again.mechanism == Mechanism::none);
+    CHECK(again.filled == 0);
+    CHECK(again.reason == "already in memory");
+  }
+}
+
+TEST_CASE("every mechanism fills the file, and says which it was") {
+  const TestFile file;
+  for (const Mechanism mechanism : {Mechanism::populate, Mechanism::read}) {
+    for (const unsigned threads : {1U, 3U}) {
+      const auto mapping = Mapping::open(file.path);
+      (void)evict(mapping);
+      WarmOptions options;
+      options.mechanism = mechanism;
+      options.threads = threads;
+      const auto report = warm(mapping, {}, options);
+      CHECK(report.complete);
+      CHECK(report.threads == threads);
+      if (residency(mapping).source == Source::cachestat) {
+        CHECK(report.mechanism == mechanism);
+        CHECK(*report.cached_after == whole_file_in_pages());
+      }
+    }
+  }
+}
+
+TEST_CASE("a range is rounded outwards, and the rest of the file stays cold") {
+  const TestFile file;
+  const auto mapping = Mapping::open(file.path);
+  if (!evict(mapping).cached_after) return;
+  WarmOptions options;
+  options.huge = Huge::no;
+  options.mechanism = Mechanism::populate;
+  const ByteRange part{20 * mib + 5, 10};
+  const auto report = warm(mapping, std::array{part}, options);
+  CHECK(report.bytes == 4096);
+  CHECK(*report.cached_after == 4096);
+  CHECK(*residency(mapping).cached < whole_file_in_pages());
+  CHECK(*residency(mapping, std::array{part}).cached == 4096);
+}
+
+TEST_CASE("a mapping of part of a file warms that part") {
+  const TestFile file;
+  MappingOptions options;
+  options.offset = 7 * mib + 77;
+  options.length = 9 * mib;
+  const auto mapping = Mapping::open(file.path, options);
+  (void)evict(Mapping::open(file.path));
+  const auto report = warm(mapping);
+  CHECK(report.complete);
+  CHECK(report.bytes == 9 * mib);
+  CHECK(std::ranges::equal(mapping.bytes(), Bytes(file.content).subspan(7 * mib + 77, 9 * mib)));
+}
+
+TEST_CASE("a budget ends the work early, and the report says so") {
+  const TestFile file;
+  const auto mapping = Mapping::open(file.path);
+  if (!evict(mapping).cached_after) return;
+  WarmOptions options;
+  options.budget = 17 * mib;
+  const auto report = warm(mapping, {}, options);
+  CHECK(!report.complete);
+  CHECK(report.filled <= 17 * mib);
+  CHECK(report.filled > 0);
+  CHECK(report.reason.find("budget of 17.0 MiB") != std::string::npos);
+}
+
+TEST_CASE("a file truncated under its mapping is an error, not a signal") {
+  for (const Mechanism mechanism : {Mechanism::populate, Mechanism::read}) {
+    const TestFile file;
+    const auto mapping = Mapping::open(file.path);
+    (void)evict(mapping);
+    std::filesystem::resize_file(file.path, 10 * mib);
+    WarmOptions options;
+    options.mechanism = mechanism;
+    CHECK_THROWS_AS(warm(mapping, {}, options), DataLost);
+    CHECK(residency(mapping).bytes == file_size);  // asking is safe
+    CHECK(evict(mapping).bytes == file_size);
+  }
+}
+
+TEST_CASE("a job runs beside other work, owns the mapping, and can be waited for by many") {
+  const TestFile file;
+  auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+  (void)evict(*mapping);
+  const std::weak_ptr<const Mapping> observer = mapping;
+  {
+    const auto job = WarmJob::start(std::move(mapping));
+    std::jthread other([&] { CHECK(job.wait().complete); });
+    CHECK(job.wait().complete);
+    CHECK(job.done());
+    CHECK(job.progress().done == job.progress().total);
+    CHECK(!observer.expired());
+  }
+  CHECK(observer.expired());
+}
+
+TEST_CASE("a job that is dropped or cancelled stops, and reports what it did") {
+  const TestFile file;
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+  for (int round = 0; round < 20; ++round) {
+    (void)evict(*mapping);
+    auto job = WarmJob::start(mapping);
+    if (round % 2 == 0) continue;  // dropped
+    job.cancel();
+    const auto report = job.wait();
+    CHECK((report.complete || report.reason.ends_with("cancelled")));
+  }
+}
+
+TEST_CASE("a job carries the error of its work") {
+  const TestFile file;
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+  (void)evict(*mapping);
+  std::filesystem::resize_file(file.path, 4096);
+  CHECK_THROWS_AS((void)WarmJob::start(mapping).wait(), DataLost);
+}
+
+TEST_CASE("a forked child neither waits for its parent's job nor hangs on dropping it") {
+  const TestFile file;
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+  (void)evict(*mapping);
+  for (int round = 0; round < 5; ++round) {
+    auto job = WarmJob::start(mapping);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int refused = 0;
+      try {
+        (void)job.wait();
+      } catch (const OsError& error) {
+        refused = error.code() == ECHILD ? 1 : 0;
+      }
+      { const WarmJob dropped = std::move(job); }
+      const bool warmed = warm(*mapping).complete;  // its own threads work
+      ::_exit(refused == 1 && warmed ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+    CHECK(job.wait().complete);
+  }
+}
+
+TEST_CASE("private pages survive eviction with the caller's changes") {
+  const TestFile file;
+  MappingOptions options;
+  options.private_pages = true;
+  auto mapping = Mapping::open(file.path, options);
+  mapping.private_bytes()[5 * mib] = std::byte{0x77};
+  (void)evict(mapping);
+  CHECK(mapping.bytes()[5 * mib] == std::byte{0x77});
+}
+
+TEST_CASE("a private copy has nothing to warm, and says so") {
+  const TestFile file;
+  MappingOptions options;
+  options.mode = Mode::copy;
+  const auto mapping = Mapping::open(file.path, options);
+  const auto report = warm(mapping);
+  CHECK(report.mechanism == Mechanism::none);
+  CHECK(report.reason == "a private copy is in memory already");
+}
+
+TEST_CASE("pinning locks what the limit allows, and reports the rest") {
+  const TestFile file;
+  const auto mapping = Mapping::open(file.path);
+  const auto small = pin(mapping, std::array{ByteRange{0, 8192}});
+  CHECK(small.bytes == 8192);
+  CHECK((small.pinned == 8192 || small.outcome != Outcome::applied));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const bool really = false;  // sanitizers make mlock do nothing
+#else
+  const bool really = small.pinned == 8192;
+#endif
+  if (really) {
+    (void)evict(mapping);
+    if (const auto cached = residency(mapping, std::array{ByteRange{0, 8192}}).cached) CHECK(*cached == 8192);
+  }
+  unpin(mapping);
+}
+
+TEST_CASE("whole_pages sorts, merges and stays inside") {
+  const std::vector<ByteRange> asked{{9000, 10}, {0, 5000}, {5000, 1}, {100'000, 50}, {1'000'000, 5}, {7, 0}};
+  const auto pages = whole_pages(asked, 100'020, 0);
+  CHECK(pages == std::vector<ByteRange>{{0, 12288}, {98304, 1716}});
+  CHECK(whole_pages({}, 77, 0) == std::vector<ByteRange>{{0, 77}});
+  // A mapping that begins in the middle of a page: pages are those of the file.
+  CHECK(whole_pages(std::array{ByteRange{4000, 1}}, 10'000, 100) == std::vector<ByteRange>{{3996, 4096}});
+}
+
+TEST_CASE("the plan follows what was measured, and says why") {
+  Conditions conditions;
+  conditions.file_size = 4096 * mib;
+  conditions.missing = 4096 * mib;
+  conditions.available = 20'000 * mib;
+  conditions.read_ahead = 128 * 1024;
+  conditions.processors = 2;
+  CHECK(choose(conditions, {}).mechanism == Mechanism::populate);
+  CHECK(choose(conditions, {}).huge);
+
+  SUBCASE("files larger than half of the memory stay in small pages") {
+    conditions.available = 8000 * mib;
+    const auto plan = choose(conditions, {});
+    CHECK(!plan.huge);
+    CHECK(plan.reason.find("4.0 GiB is more than half of the 7.8 GiB") != std::string::npos);
+    WarmOptions forced;
+    forced.huge = Huge::yes;
+    CHECK(choose(conditions, forced).huge);
+  }
+  SUBCASE("a file larger than memory is not pushed through it") {
+    conditions.available = 1000 * mib;
+    CHECK(choose(conditions, {}).most == 1000 * mib);
+  }
+  SUBCASE("with a large read-ahead and use in order, only huge pages help") {
+    conditions.read_ahead = 8 * mib;
+    WarmOptions in_order;
+    in_order.in_order = true;
+    CHECK(choose(conditions, in_order).mechanism == Mechanism::advise);
+    in_order.huge = Huge::no;
+    CHECK(choose(conditions, in_order).mechanism == Mechanism::none);
+    conditions.read_ahead = 128 * 1024;
+    CHECK(choose(conditions, in_order).mechanism == Mechanism::populate);
+  }
+  SUBCASE("nothing missing, nothing done") {
+    conditions.missing = 0;
+    CHECK(choose(conditions, {}).mechanism == Mechanism::none);
+  }
+}
+
+}  // namespace onecopy

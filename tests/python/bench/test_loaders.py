@@ -1,0 +1,157 @@
+"""Every installed configuration loads what the file holds; ceilings and controls do what they are called."""
+
+import importlib.util
+import os
+
+import numpy as np
+import pytest
+
+from onecopy import proc
+from onecopy.bench import ceilings, configurations, runner, touch
+from onecopy.bench.ceilings import CEILINGS, CONTROLS, SECTOR
+from onecopy.bench.configurations import ROWS, Job
+from onecopy.bench.layout import read_layout
+from onecopy.bench.quiet import Patience
+from onecopy.bench.record import Options
+from onecopy.bench.runner import Plan
+from onecopy.bench.scenarios import open as opening
+
+HAS_CORE = importlib.util.find_spec("onecopy._core") is not None
+NEEDS_CORE = pytest.mark.skipif(not HAS_CORE, reason="the compiled core is not built")
+EVERY = (*ROWS, *CEILINGS, *CONTROLS)
+LOADERS = [
+    pytest.param(entry, id=entry.name, marks=[NEEDS_CORE] if "onecopy" in entry.modules else [])
+    for entry in EVERY
+    if entry.is_installed() or "onecopy" in entry.modules
+]
+
+
+def plan_for(path, **options) -> Plan:
+    layout = read_layout(path)
+    job = Job(str(path), layout.kind, layout.size, layout.pieces)
+    settings = {"processes": 2, "timeout": 60.0, "idle_wait": 0.0} | options
+    return Plan((), job, touch.of_file(path, layout), Options(**settings))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("configuration", LOADERS)
+@pytest.mark.parametrize("kind", ["safetensors", "bytes"])
+def test_each_configuration_touches_the_bytes_of_the_file(configuration, kind, model, tmp_path):
+    path = model
+    if kind == "bytes":
+        path = tmp_path / "plain"
+        path.write_bytes(os.urandom(2_000_003))
+    if kind not in configuration.kinds:
+        pytest.skip("does not understand the file")
+    sample = runner.take(plan_for(path), configuration, 0, Patience(0))
+    assert (sample.state, sample.reason) == ("ok", "")
+    keeps_data = configuration in ROWS[:-1] or "fresh" in configuration.name
+    for reading in sample.readings:
+        assert (reading.checksum is not None) == keeps_data
+        assert 0 <= reading.open_ns <= reading.resident_ns
+
+
+@pytest.mark.processes
+def test_a_row_that_loads_other_bytes_is_found_out(model, tmp_path):
+    plan = plan_for(model)
+    changed = tmp_path / "changed.safetensors"
+    data = bytearray(model.read_bytes())
+    data[-1] ^= 1
+    changed.write_bytes(data)
+    memmap = next(entry for entry in ROWS if entry.name == "numpy.memmap")
+    other = Plan((), Job(str(changed), *plan_fields(plan)), plan.checksum, plan.options)
+    assert runner.take(plan, memmap, 0, Patience(0)).state == "ok"
+    assert runner.take(other, memmap, 0, Patience(0)).state == "wrong data"
+
+
+def plan_fields(plan: Plan):
+    return plan.job.kind, plan.job.size, plan.job.pieces
+
+
+@pytest.mark.parametrize("size", [1, SECTOR - 1, SECTOR, 9 * 2**20 + 3, 16 * 2**20])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_o_direct_reads_the_whole_file_with_its_tail(tmp_path, size, threads):
+    content = os.urandom(size)
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    job = Job(str(path), "bytes", size, read_layout(path).pieces)
+    opened = ceilings.open_direct_fresh(job, threads=threads)
+    assert opened.arrays is not None
+    ((_, data),) = opened.arrays()
+    assert data.tobytes() == content
+    assert ceilings.open_direct_reused(job, threads=threads).keep == size
+
+
+@pytest.mark.parametrize("huge", [True, False])
+def test_fresh_memory_is_private_anonymous_and_aligned_to_a_huge_page(huge):
+    size = 8 * 2**20
+    before = proc.rollup(os.getpid())
+    memory, data = ceilings.fresh_memory(size, huge=huge)
+    assert data.ctypes.data % ceilings.HUGE == 0
+    assert data.size >= size
+    data[:size:4096] = 1
+    after = proc.rollup(os.getpid())
+    assert after.anonymous - before.anonymous >= size
+    if not huge:
+        assert after.anon_huge_pages == before.anon_huge_pages
+    assert memory.closed is False
+
+
+def test_a_control_touches_as_much_as_the_file_has_and_not_more(model, monkeypatch):
+    monkeypatch.setattr(ceilings, "CONTROL_BYTES", 1 << 20)
+    layout = read_layout(model)
+    opened = ceilings.open_first_touch(Job(str(model), layout.kind, layout.size, layout.pieces), huge=False)
+    assert opened.warm is not None
+    assert opened.warm() == {"bytes": 1 << 20}
+
+
+def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, monkeypatch):
+    monkeypatch.setattr(
+        configurations.Configuration, "is_installed", lambda entry: "torch" not in entry.modules
+    )
+    safetensors = [c.name for c in opening.applicable(read_layout(model), Options())]
+    assert "safetensors.numpy" in safetensors
+    assert "safetensors.torch" not in safetensors
+    assert safetensors[0] == "copy"
+    assert safetensors[-1] == "first-touch-huge"
+    plain = [c.name for c in opening.applicable(read_layout(__file__), Options(ceilings=False))]
+    assert plain == ["copy", "map", "map+warm", "numpy.memmap", "empty"]
+
+
+def test_a_module_of_a_missing_package_is_missing_too():
+    from dataclasses import replace
+
+    missing = replace(ROWS[0], modules=("no_such_package", "no_such_package.module"))
+    assert not missing.is_installed()
+    assert not replace(ROWS[0], modules=("no_such_package.module",)).is_installed()
+
+
+def test_notes_of_a_report_are_its_plain_facts():
+    class Report:
+        seconds = 0.5
+        reason = "why"
+        huge_share = None
+        _hidden = 1
+
+        def method(self):
+            pass
+
+    assert configurations.report_notes(Report()) == {"seconds": 0.5, "reason": "why", "huge_share": None}
+
+
+@pytest.mark.processes
+def test_a_whole_run_has_every_sample_and_rows_that_agree(model):
+    chosen = tuple(
+        entry for entry in EVERY if entry.name in {"numpy.memmap", "o_direct-fresh-1", "first-touch-4k"}
+    )
+    options = Options(processes=2, iterations=2, idle_wait=0.0, timeout=60.0, cold=True)
+    record = opening.run(model, options, configurations=chosen)
+    assert [sample.state for sample in record.samples] == ["ok"] * 6
+    assert {len(sample.readings) for sample in record.samples if sample.configuration == "numpy.memmap"} == {
+        2
+    }
+    assert record.file.name == "model.safetensors"
+    assert np.all([s.cached_before == 0 for s in record.samples if s.configuration == "numpy.memmap"])
+    assert all(
+        s.cached_after == record.file.size for s in record.samples if s.configuration == "numpy.memmap"
+    )

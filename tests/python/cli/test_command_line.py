@@ -1,0 +1,144 @@
+"""One line per error, the right status, and nothing that needs the compiled core."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import onecopy.cli
+from onecopy.cli import command_line
+
+
+def failing(monkeypatch, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(command_line.onecopy, "main", fail)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "a/b"), "a/b: No such file or directory"),
+        (PermissionError(13, "Permission denied", b"a\xff"), r"a\udcff: Permission denied"),
+        (ValueError("bytes [64, 8256) but the file has 4096"), "bytes [64, 8256) but the file has 4096"),
+        (RuntimeError("a\nb\x1b[2J"), r"a b\x1b[2J"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (OSError("plain"), "plain"),
+        (ValueError(), "ValueError: "),
+    ],
+)
+def test_an_error_is_one_line_on_stderr_and_status_1(monkeypatch, capsys, error, line):
+    failing(monkeypatch, error)
+    assert command_line.run(["ls"]) == 1
+    assert capsys.readouterr() == ("", f"onecopy: {line}\n")
+
+
+def test_a_traceback_comes_only_when_asked_for(monkeypatch):
+    failing(monkeypatch, ValueError("x"))
+    monkeypatch.setenv("ONECOPY_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="x"):
+        command_line.run(["ls"])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
+def test_an_interrupt_is_status_130(monkeypatch, capsys, error):
+    failing(monkeypatch, error)
+    assert command_line.run(["ls"]) == 130
+    assert capsys.readouterr().err == "onecopy: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing"], "No such command 'nothing'. (see 'onecopy --help')"),
+        (["ls"], "Missing argument 'FILE'. (see 'onecopy ls --help')"),
+        (
+            ["warm", "f", "--budget", "much"],
+            "'much' is not a size such as 500MB or 2GiB (see 'onecopy warm --help')",
+        ),
+        (["warm", "f", "--threads", "0"], "0 is not in the range x>=1."),
+        (["bench", "open", "f", "-n", "0"], "(see 'onecopy bench open --help')"),
+        (["bench", "open", "f", "--json", "/no/such/folder/x"], "no folder for '/no/such/folder/x'"),
+        (["ls", "f", "--sort", "colour"], "'colour' is not one of"),
+        (["evict"], "Missing argument 'FILE...'"),
+        (["--nonsense"], "No such option"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_status_2(capsys, arguments, words):
+    assert command_line.run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("onecopy: ")
+    assert err.count("\n") == 1
+    assert words in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["-h"], ["ls", "-h"], ["warm", "-h"], ["bench", "open", "--help"]]
+)
+def test_help_is_status_0(capsys, arguments):
+    assert command_line.run(arguments) == 0
+    assert "Usage: onecopy" in capsys.readouterr().out
+
+
+def test_help_lists_every_verb(capsys):
+    command_line.run(["--help"])
+    text = capsys.readouterr().out
+    assert all(f"  {verb} " in text for verb in command_line.VERBS)
+
+
+def test_without_click_or_rich_there_is_one_plain_line(monkeypatch, capsys):
+    find_spec = onecopy.cli.importlib.util.find_spec
+    monkeypatch.setattr(
+        onecopy.cli.importlib.util, "find_spec", lambda name: None if name == "rich" else find_spec(name)
+    )
+    assert onecopy.cli.main(["ls"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "onecopy: the command line needs click and rich: pip install 'onecopy[cli]'\n")
+
+
+@pytest.mark.processes
+def test_the_package_of_the_command_line_needs_neither_click_nor_rich_to_be_imported():
+    import subprocess
+
+    code = (
+        "import sys, onecopy.cli, onecopy.bench; print(sorted({'click', 'rich', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "click" not in done.stdout
+    assert "rich" not in done.stdout
+
+
+@pytest.mark.processes
+def test_python_m_onecopy_is_the_command_line(onecopy_process):
+    done = onecopy_process("nothing")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("onecopy: No such command")
+
+
+@pytest.mark.processes
+def test_a_reader_that_leaves_early_is_not_an_error(monkeypatch, capfd):
+    reader, writer = os.pipe()
+    os.close(reader)
+    kept = os.dup(1)
+    os.dup2(writer, 1)
+    try:
+        failing(monkeypatch, BrokenPipeError(32, "Broken pipe"))
+        assert command_line.run(["ls"]) == 141
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(writer)
+
+
+def test_the_benchmark_imports_nothing_of_the_command_line():
+    folder = Path(onecopy.cli.__file__).parent.parent / "bench"
+    for file in folder.rglob("*.py"):
+        text = file.read_text()
+        assert "onecopy.cli" not in text.replace("`onecopy.cli`", "")
+        assert "import rich" not in text
+        assert "import click" not in text
+        assert "print(" not in text

@@ -1,0 +1,213 @@
+"""The verbs over real files, as a user runs them: in a process of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from onecopy.bench import cache
+from onecopy.bench.record import from_json
+
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("with_core")]
+
+
+def test_ls_shows_every_array_with_size_and_share(onecopy_process, model):
+    done = onecopy_process("ls", model)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["name", "dtype", "shape", "size", "align", "resident"]
+    assert [line.split()[0] for line in lines[1:4]] == ["layer.0.weight", "layer.1.weight", "bias"]
+    assert lines[2].split()[1:5] == ["U8", "70000", "70.0", "kB"]
+    assert lines[1].endswith("100 %")
+    assert lines[4].startswith("3 arrays, 75.0 kB, aligned to ")
+    assert "100 % resident" in lines[4]
+
+
+def test_looking_does_not_warm(onecopy_process, model):
+    cache.evict(model)
+    facts = json.loads(onecopy_process("ls", model, "--json").stdout)
+    big = next(array for array in facts["arrays"] if array["name"] == "layer.1.weight")
+    assert big["cached"] < 70_000  # the header's pages may be there, and what is read ahead with them
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("offset", ["layer.0.weight", "layer.1.weight", "bias"]),
+        ("name", ["bias", "layer.0.weight", "layer.1.weight"]),
+        ("size", ["layer.1.weight", "layer.0.weight", "bias"]),
+    ],
+)
+def test_ls_sorts(onecopy_process, model, order, names):
+    facts = json.loads(onecopy_process("ls", model, "--json", "--sort", order).stdout)
+    assert [array["name"] for array in facts["arrays"]] == names
+
+
+def test_ls_matches_names(onecopy_process, model):
+    done = onecopy_process("ls", model, "--match", "layer.*")
+    assert "bias" not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("2 of 3 arrays, 75.0 kB")
+
+
+def test_ls_tells_the_truth_in_json(onecopy_process, model):
+    facts = json.loads(onecopy_process("ls", model, "--json").stdout)
+    data = model.read_bytes()
+    bias = next(array for array in facts["arrays"] if array["name"] == "bias")
+    assert data[bias["offset"] : bias["offset"] + bias["nbytes"]] == b"12345678"
+    assert (bias["dtype"], bias["shape"]) == ("U8", [8])
+    assert bias["offset"] % bias["alignment"] == 0
+
+
+def test_ls_of_hostile_names_repaints_nothing(onecopy_process, write, tmp_path):
+    names = ["\x1b]0;owned\x07", "[red]markup[/red]", "a\nb", "\u202eback", "é模型", "\x1b[2J" * 50]
+    path = write(tmp_path / "hostile.safetensors", dict.fromkeys(names, b"x" * 8))
+    done = onecopy_process("ls", path)
+    assert done.returncode == 0
+    assert not set(done.stdout) & {"\x1b", "\x07", "\u202e"}
+    assert "[red]markup[/red]" in done.stdout
+    assert r"a\nb" in done.stdout
+    assert "é模型" in done.stdout
+
+
+def test_ls_of_an_empty_array_divides_by_nothing(onecopy_process, write, tmp_path):
+    path = write(tmp_path / "model.safetensors", {"empty": b"", "full": b"12345678"})
+    done = onecopy_process("ls", path)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1].split()[0] == "empty"
+
+
+@pytest.mark.parametrize("verb", [["ls"], ["warm"], ["evict"], ["bench", "open"]])
+def test_a_missing_file_is_one_line_with_its_name(onecopy_process, tmp_path, verb):
+    done = onecopy_process(*verb, tmp_path / "nothing\x1b[2J")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("onecopy: ")
+    assert done.stderr.endswith(r"nothing\x1b[2J: No such file or directory" + "\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_no_safetensors_file_is_one_line(onecopy_process, tmp_path):
+    path = tmp_path / "text"
+    path.write_text("once upon a time there was a file")
+    done = onecopy_process("ls", path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("onecopy: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_traceback_can_be_asked_for(onecopy_process, tmp_path):
+    done = onecopy_process("ls", tmp_path / "nothing", env={"ONECOPY_TRACEBACK": "1"})
+    assert done.returncode == 1
+    assert "Traceback (most recent call last)" in done.stderr
+
+
+def test_warm_fills_the_cache_and_reports(onecopy_process, model):
+    cache.evict(model)
+    done = onecopy_process("warm", model)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert cache.ask(model) == model.stat().st_size
+    assert "now 100 %" in done.stdout.replace("\n", " ")
+    assert "GiB/s" in done.stdout
+
+
+def test_warm_reports_in_json(onecopy_process, model):
+    cache.evict(model)
+    report = json.loads(onecopy_process("warm", model, "--json", "--threads", "2").stdout)
+    assert report["cached_before"] == 0
+    assert report["cached_after"] >= model.stat().st_size
+    assert report["complete"] is True
+    assert isinstance(report["mechanism"], str)
+
+
+def test_warm_takes_any_file(onecopy_process, tmp_path):
+    path = tmp_path / "plain"
+    path.write_bytes(os.urandom(300_001))
+    cache.evict(path)
+    assert onecopy_process("warm", path).returncode == 0
+    assert cache.ask(path) == 300_001
+
+
+def test_warm_takes_names_of_arrays(onecopy_process, model):
+    done = onecopy_process("warm", model, "--names", "layer.*", "--json")
+    assert 75_000 <= json.loads(done.stdout)["bytes"] < 75_000 + 3 * 4096
+    done = onecopy_process("warm", model, "--names", "nothing*")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "none of the 3 arrays of " in done.stderr
+    assert "matches 'nothing*'" in done.stderr
+
+
+def test_evict_reports_per_file(onecopy_process, model, tmp_path):
+    other = tmp_path / "other"
+    other.write_bytes(bytes(10_000))
+    done = onecopy_process("evict", model, other)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("now 0 %") == 2
+    assert cache.ask(model) == 0
+    reports = json.loads(onecopy_process("evict", model, other, "--json").stdout)
+    assert [report["file"] for report in reports] == [str(model), str(other)]
+    assert all(report["cached_after"] == 0 for report in reports)
+
+
+def test_version_is_that_of_the_package(onecopy_process):
+    import onecopy
+
+    assert onecopy_process("--version").stdout == f"onecopy {onecopy.__version__}\n"
+
+
+def test_a_benchmark_prints_its_tables_and_writes_its_record(onecopy_process, model, tmp_path):
+    out = tmp_path / "record.json"
+    arguments = ("bench", "open", model, "-n", "2", "--cold", "--iterations", "1", "--idle-wait", "0")
+    done = onecopy_process(*arguments, "--json", out)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("open model.safetensors: ")
+    for word in ("copy", "map+warm", "numpy.memmap", "O_DIRECT", "first touch", "2 processes hold"):
+        assert word in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    record = from_json(out.read_text())
+    assert {sample.state for sample in record.samples} == {"ok"}
+    assert str(tmp_path) not in out.read_text()
+    plain = json.loads(out.read_text())
+    assert plain["rows"][0]["entry"]["name"] == "copy"
+    assert any("hold" in sentence for sentence in plain["sentences"])
+
+
+def test_a_benchmark_can_be_json_alone(onecopy_process, model):
+    arguments = ("-n", "1", "--iterations", "1", "--no-ceilings", "--idle-wait", "0", "--json", "-")
+    done = onecopy_process("bench", "open", model, *arguments)
+    assert {entry.role for entry in from_json(done.stdout).entries} == {"row"}
+
+
+def test_a_timeout_of_all_children_is_a_table_and_not_an_end(onecopy_process, model):
+    done = onecopy_process("bench", "open", model, "-n", "1", "--iterations", "1", "--timeout", "0.001")
+    assert done.returncode == 0
+    assert "timeout: 1 of 1" in done.stdout
+
+
+def test_ctrl_c_ends_a_benchmark_with_its_children(model, alive_children):
+    command = [sys.executable, "-m", "onecopy", "bench", "open", str(model), "--idle-wait", "1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 30
+        while not (children := alive_children(process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert children
+    assert (process.returncode, out, err) == (130, "", "\nonecopy: interrupted\n")
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+@pytest.fixture
+def alive_children():
+    """List the children of a process."""
+
+    def children(pid: int) -> list[int]:
+        try:
+            return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        except FileNotFoundError:
+            return []
+
+    return children

@@ -1,0 +1,68 @@
+"""Sizes, shares and names in words."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onecopy.cli import words
+
+
+@given(st.text())
+def test_plain_text_moves_no_cursor_and_hides_nothing(text):
+    shown = words.plain(text)
+    assert not any(unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for c in shown)
+    assert shown.encode().decode() == shown
+    if text.isascii() and text.isprintable():
+        assert shown == text
+
+
+def test_escape_sequences_direction_marks_and_lone_surrogates_become_visible():
+    assert words.plain("a\x1b[2Jb") == r"a\x1b[2Jb"
+    assert words.plain("a\u202eb\u200b") == r"a\u202eb\u200b"
+    assert words.plain("\udcff\r\n\t") == r"\udcff\r\n\t"
+    assert words.plain("größe [bold] 模型") == "größe [bold] 模型"
+
+
+@given(st.floats(1e-3, 1e12))
+def test_a_number_keeps_three_digits_and_all_before_the_point(value):
+    shown = words.significant(value)
+    assert float(shown) == pytest.approx(value, rel=6e-3, abs=6e-4)
+    assert "e" not in shown
+
+
+@given(st.integers(0, 10**17))
+def test_a_size_is_near_the_bytes_it_stands_for(nbytes):
+    number, unit = words.size(nbytes).split()
+    factor = 1000 ** ["B", "kB", "MB", "GB", "TB", "PB"].index(unit)
+    assert float(number) * factor == pytest.approx(nbytes, rel=6e-3)
+    assert nbytes < 1000 or float(number) < 1000 or unit == "PB"
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**6))
+def test_a_share_says_all_or_nothing_only_when_it_is_so(part, whole):
+    shown = words.share(part, whole)
+    assert (shown == "0 %") == (part == 0)
+    assert (shown == "100 %") == (part >= whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("2GiB", 2**31),
+        ("2gib", 2**31),
+        ("1.5 MB", 1_500_000),
+        ("7", 7),
+        ("7b", 7),
+        ("1TiB", 2**40),
+    ],
+)
+def test_a_size_is_read_as_it_is_written(text, nbytes):
+    assert words.parse_size(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "1 2", "1e9", "2 GiBs", "0x10", "nan", "1k"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match="is not a size such as"):
+        words.parse_size(text)
