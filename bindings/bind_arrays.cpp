@@ -43,7 +43,8 @@ class ArrayFileHandle {
   nb::tuple view(std::string_view name) const {
     const Entry* entry = index().find(name);
     if (entry == nullptr) throw nb::key_error(std::string(name).c_str());
-    return nb::make_tuple(mapping_.view(entry->range()), to_string(entry->dtype), to_tuple_of_ints(entry->shape));
+    return nb::make_tuple(memoryview_of(mapping_.view(entry->range())), to_string(entry->dtype),
+                          to_tuple_of_ints(entry->shape));
   }
 
  private:
@@ -155,36 +156,44 @@ nb::tuple import_dlpack(nb::ndarray<nb::ro, nb::device::cpu> tensor) {
   }
   const auto dtype = tensor.dtype();
   if (dtype.lanes != 1) throw nb::value_error("a tensor of vectors");
-  return nb::make_tuple(TensorMemory{std::move(tensor)}, unsigned{dtype.code}, unsigned{dtype.bits}, shape, strides);
+  const nb::object memory = nb::cast(TensorMemory{std::move(tensor)});
+  return nb::make_tuple(nb::steal(PyMemoryView_FromObject(memory.ptr())), unsigned{dtype.code}, unsigned{dtype.bits},
+                        shape, strides);
 }
 
 }  // namespace
 
 void bind_arrays(nb::module_& module) {
   nb::class_<ArrayFileHandle>(module, "ArrayFile", "A file of named arrays.")
-      .def("view", &ArrayFileHandle::view, nb::arg("name"), "(memory, dtype name, shape); KeyError when there is none.")
-      .def("names", &names)
-      .def("entries", &entries, "(name, dtype name, shape, offset in the file, bytes) of each, in header order.")
-      .def("entry", [](const ArrayFileHandle& self, std::string_view name) -> std::optional<nb::tuple> {
-             const Entry* entry = self.index().find(name);
-             if (entry == nullptr) return std::nullopt;
-             return entry_tuple(*entry);
-           }, nb::arg("name"))
-      .def("metadata", [](const ArrayFileHandle& self) {
+      .def("view", &ArrayFileHandle::view, nb::arg("name"),
+           nb::sig("def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...]]"),
+           "(memory, dtype name, shape); KeyError when there is none.")
+      .def("names", &names, nb::sig("def names(self) -> list[str]"), "In the order of the header.")
+      .def("entries", &entries, nb::sig("def entries(self) -> list[tuple[str, str, tuple[int, ...], int, int]]"),
+           "(name, dtype name, shape, offset in the file, bytes) of each, in header order.")
+      .def(
+          "entry",
+          [](const ArrayFileHandle& self, std::string_view name) -> std::optional<nb::tuple> {
+            const Entry* entry = self.index().find(name);
+            if (entry == nullptr) return std::nullopt;
+            return entry_tuple(*entry);
+          },
+          nb::arg("name"), nb::sig("def entry(self, name: str) -> tuple[str, str, tuple[int, ...], int, int] | None"))
+      .def("metadata",
+           [](const ArrayFileHandle& self) {
              const auto& metadata = self.index().metadata();
              return std::map<std::string, std::string>(metadata.begin(), metadata.end());
            })
       .def("close", &ArrayFileHandle::close)
       .def_prop_ro("mapping", &ArrayFileHandle::mapping, nb::rv_policy::reference_internal)
       .def_prop_ro("kind", [](const ArrayFileHandle& self) { return to_string(self.index().kind()); })
-      .def_prop_ro("header_damaged", [](const ArrayFileHandle& self) {
-        return self.index().header_check() == HeaderCheck::mismatch;
-      });
+      .def_prop_ro("header_damaged",
+                   [](const ArrayFileHandle& self) { return self.index().header_check() == HeaderCheck::mismatch; });
   module.def("open_arrays", &open_arrays, nb::arg("path"), nb::arg("copy"), nb::arg("private_pages"),
              nb::arg("threads"), nb::arg("expected").none());
 
   nb::class_<ArrayWriter>(module, "ArrayWriter", "Writes a file of named arrays in one stream.")
-      .def("write", &write, nb::arg("buffer"))
+      .def("write", &write, nb::arg("buffer"), nb::sig("def write(self, buffer: object) -> None"))
       .def("commit", &ArrayWriter::commit, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("order", &write_order);
   module.def("make_writer", &make_writer, nb::arg("path"), nb::arg("specs"), nb::arg("metadata"),
@@ -192,7 +201,8 @@ void bind_arrays(nb::module_& module) {
 
   nb::class_<TensorMemory>(module, "TensorMemory", nb::type_slots(tensor_slots),
                            "The memory of a DLPack tensor, for the buffer protocol.");
-  module.def("import_dlpack", &import_dlpack, nb::arg("tensor"));
+  module.def("import_dlpack", &import_dlpack, nb::arg("tensor"),
+             nb::sig("def import_dlpack(tensor: object) -> tuple[memoryview, int, int, list[int], list[int]]"));
 }
 
 }  // namespace onecopy::bindings

@@ -70,6 +70,11 @@ const std::shared_ptr<const Mapping>& MappingHandle::get() const {
   return mapping_;
 }
 
+nb::object memoryview_of(View view) {
+  const nb::object object = nb::cast(std::move(view));
+  return nb::steal(PyMemoryView_FromObject(object.ptr()));
+}
+
 View MappingHandle::view(ByteRange range) const {
   const Mapping& mapping = *get();
   if (!in_bounds(mapping.bytes().size(), range.offset, range.length))
@@ -83,10 +88,13 @@ void bind_files(nb::module_& module) {
       .def("__len__", [](const View& view) { return view.bytes.size(); });
 
   nb::class_<MappingHandle>(module, "Mapping", "Part or all of a file in memory.")
-      .def("view",
-           [](const MappingHandle& self, std::uint64_t offset, std::uint64_t length) {
-             return self.view({offset, length});
-           })
+      .def(
+          "view",
+          [](const MappingHandle& self, std::uint64_t offset, std::uint64_t length) {
+            return memoryview_of(self.view({offset, length}));
+          },
+          nb::arg("offset"), nb::arg("length"), nb::sig("def view(self, offset: int, length: int) -> memoryview"),
+          "Bytes of the mapping; read-only unless its pages are private.")
       .def("close", &MappingHandle::close)
       .def("changed", [](const MappingHandle& self) { return self.get()->changed(); })
       .def("fileno", [](const MappingHandle& self) { return self.get()->descriptor(); })
@@ -103,8 +111,8 @@ void bind_files(nb::module_& module) {
         return mapping.bytes().size();
       });
 
-  module.def("open_mapping", &open_mapping, nb::arg("path"), nb::arg("offset"), nb::arg("length").none(), nb::arg("copy"),
-             nb::arg("private_pages"), nb::arg("threads"), nb::arg("expected").none());
+  module.def("open_mapping", &open_mapping, nb::arg("path"), nb::arg("offset"), nb::arg("length").none(),
+             nb::arg("copy"), nb::arg("private_pages"), nb::arg("threads"), nb::arg("expected").none());
   module.def("map_descriptor", &map_descriptor, nb::arg("fd"), nb::arg("name"), nb::arg("offset"),
              nb::arg("length").none(), nb::arg("copy"), nb::arg("private_pages"));
 }

@@ -48,14 +48,16 @@ std::optional<double> cached_share(const Residency& residency) {
 }
 
 void bind_reports(nb::module_& module) {
-  nb::class_<Residency>(module, "Residency", "What of a mapping is in memory, in bytes; None: the kernel does not tell.")
+  nb::class_<Residency>(module, "Residency",
+                        "What of a mapping is in memory, in bytes; None: the kernel does not tell.")
       .def_ro("bytes", &Residency::bytes, "Bytes asked about, in whole pages.")
       .def_ro("cached", &Residency::cached, "In memory, for every process of the machine.")
       .def_ro("dirty", &Residency::dirty, "Of the cached bytes, those not yet on the disk.")
       .def_ro("mapped", &Residency::mapped, "In this process's page tables.")
       .def_ro("huge", &Residency::huge, "Of the mapped bytes, those in 2 MiB entries.")
-      .def_prop_ro("source", [](const Residency& self) { return to_string(self.source); },
-                   "Who answered: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.")
+      .def_prop_ro(
+          "source", [](const Residency& self) { return to_string(self.source); },
+          "Who answered: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.")
       .def_prop_ro("share", &cached_share, "cached / bytes, 0 to 1.");
   nb::class_<WarmReport>(module, "WarmReport", "What a warm did.")
       .def_ro("bytes", &WarmReport::bytes, "Bytes asked for, in whole pages.")
@@ -67,10 +69,12 @@ void bind_reports(nb::module_& module) {
       .def_ro("major_faults", &WarmReport::major_faults, "Faults that waited for the disk.")
       .def_ro("seconds", &WarmReport::seconds)
       .def_ro("gib_per_s", &WarmReport::gib_per_s, "Of the filled bytes; 2**30 bytes a second.")
-      .def_prop_ro("mechanism", [](const WarmReport& self) { return to_string(self.mechanism); },
-                   "'populate', 'read', 'advise' or 'none'.")
-      .def_prop_ro("huge", [](const WarmReport& self) { return to_string(self.huge); },
-                   "What became of asking for 2 MiB pages: 'applied', 'refused', 'unsupported'.")
+      .def_prop_ro(
+          "mechanism", [](const WarmReport& self) { return to_string(self.mechanism); },
+          "'populate', 'read', 'advise' or 'none'.")
+      .def_prop_ro(
+          "huge", [](const WarmReport& self) { return to_string(self.huge); },
+          "What became of asking for 2 MiB pages: 'applied', 'refused', 'unsupported'.")
       .def_ro("threads", &WarmReport::threads)
       .def_ro("complete", &WarmReport::complete, "True when everything asked for is in memory.")
       .def_ro("reason", &WarmReport::reason, "What was chosen, and why.");
@@ -92,11 +96,12 @@ void bind_reports(nb::module_& module) {
 void bind_residency(nb::module_& module) {
   bind_reports(module);
   nb::class_<WarmJob>(module, "WarmJob", "A warming that runs beside other work; owns a share of the mapping.")
-      .def("wait_for",
-           [](const WarmJob& self, double seconds) {
-             return self.wait_for(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
-           },
-           nb::arg("seconds"), Release())
+      .def(
+          "wait_for",
+          [](const WarmJob& self, double seconds) {
+            return self.wait_for(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
+          },
+          nb::arg("seconds"), Release())
       .def("report", &WarmJob::wait, Release())
       .def("cancel", &WarmJob::cancel)
       .def_prop_ro("progress", [](const WarmJob& self) {

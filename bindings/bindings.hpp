@@ -42,12 +42,16 @@ class ViewCount {
   Token token_ = std::make_shared<const char>('\0');
 };
 
-// Memory that Python looks at through the buffer protocol. Keeps the mapping alive, whatever becomes of the file object.
+// Memory that Python looks at through the buffer protocol. Keeps the mapping alive, whatever becomes of the file
+// object.
 struct View {
   std::shared_ptr<const Mapping> mapping;
   Bytes bytes;
   ViewCount::Token token;
 };
+
+// As Python's own type, which keeps the View.
+nb::object memoryview_of(View view);
 
 // A mapping that can be closed while views of it live on.
 class MappingHandle {

@@ -95,8 +95,8 @@ def _as_array(name: str, value: Any) -> tuple[str, NDArray[Any]]:
 
 
 def _of_numpy(name: str, array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
-    marked = (array.dtype.metadata or {}).get("onecopy")  # raw items of a file opened without ml_dtypes
-    dtype = marked or _BY_ML_DTYPE.get(array.dtype.name) or _BY_KIND.get((array.dtype.kind, array.dtype.itemsize))
+    marked: Any = array.dtype.metadata  # of raw items, from a file that was opened without ml_dtypes
+    dtype = (marked or {}).get("onecopy") or _BY_ML_DTYPE.get(array.dtype.name) or _BY_KIND.get((array.dtype.kind, array.dtype.itemsize))
     if dtype is None:
         raise TypeError(f"{name!r}: safetensors has no element type for numpy's {array.dtype}")
     return dtype, array

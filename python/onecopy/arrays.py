@@ -477,4 +477,5 @@ def _make_dtype(name: str) -> np.dtype[Any]:
         import ml_dtypes
     except ImportError:
         return np.dtype("V2" if name == "BF16" else "V1", metadata={"onecopy": name})
-    return np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+    made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+    return made

@@ -141,7 +141,7 @@ class Mapping:
         The memory stays as long as the view, whatever becomes of the Mapping. IndexError beyond its end.
         """
         rest = max(self.nbytes - natural("offset", offset), 0) if length is None else natural("length", length)
-        return memoryview(self._core.view(offset, rest))
+        return self._core.view(offset, rest)
 
     def changed(self) -> bool:
         """Tell whether the path now leads to another file, or the file was written or truncated since."""

@@ -1,12 +1,12 @@
 #include "onecopy/arrays/array_file.hpp"
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <utility>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/safetensors.hpp"
-#include "os/os.hpp"
 
 namespace onecopy {
 namespace {
@@ -14,24 +14,17 @@ namespace {
 // One read is enough for the header of most models.
 constexpr std::size_t first_read = std::size_t{16} << 10U;
 
-void read_fully(const Mapping& mapping, os::MutableBytes into, std::uint64_t offset) {
-  const auto got = os::read_at(mapping.descriptor(), into, offset);
-  if (!got) throw OsError("read", mapping.path(), got.error);
-  if (got.value < into.size())
-    throw DataLost("read", mapping.path(), EIO, "the file became shorter while it was being opened");
-}
-
 Index read_index(const Mapping& mapping) {
   const std::uint64_t size = mapping.bytes().size();
   std::array<std::byte, first_read> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled at once
   const auto begin = std::span(first).first(std::min<std::uint64_t>(size, first.size()));
-  read_fully(mapping, begin, 0);
+  mapping.read(0, begin);
   std::vector<char> header(safetensors::header_length(begin, size));
   const auto all = std::as_writable_bytes(std::span(header));
   const auto known = Bytes(begin).subspan(safetensors::length_bytes);
   const std::size_t have = std::min(known.size(), all.size());
   std::ranges::copy(known.first(have), all.begin());
-  read_fully(mapping, all.subspan(have), safetensors::length_bytes + have);
+  mapping.read(safetensors::length_bytes + have, all.subspan(have));
   return safetensors::parse(std::move(header), size);
 }
 

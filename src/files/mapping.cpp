@@ -1,5 +1,6 @@
 #include "onecopy/files/mapping.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -137,6 +138,18 @@ Bytes Mapping::bytes() const& noexcept { return state_ ? Bytes(state_->memory())
 
 std::span<std::byte> Mapping::private_bytes() & noexcept {
   return private_pages() ? state_->memory() : std::span<std::byte>();
+}
+
+void Mapping::read(std::uint64_t offset, std::span<std::byte> into) const {
+  if (!in_bounds(state_->range.length, offset, into.size()))
+    throw OsError("read", path(), EINVAL, "beyond the end of the mapping");
+  if (mode() == Mode::copy) {
+    std::ranges::copy(bytes().subspan(offset, into.size()), into.begin());
+    return;
+  }
+  const auto got = os::read_at(descriptor(), into, file_offset() + offset);
+  if (!got) throw OsError("read", path(), got.error);
+  if (got.value < into.size()) throw DataLost("read", path(), EIO, "the file became shorter while it was open");
 }
 
 const std::string& Mapping::path() const& noexcept { return state_->path; }

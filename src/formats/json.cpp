@@ -32,7 +32,8 @@ std::size_t sequence_length(std::string_view text) noexcept {
   if (first >= 0xF0 && first <= 0xF4) {
     const bool overlong = first == 0xF0 && second < 0x90;
     const bool too_large = first == 0xF4 && second > 0x8F;
-    return is_continuation(second) && is_continuation(at(2)) && is_continuation(at(3)) && !overlong && !too_large ? 4 : 0;
+    return is_continuation(second) && is_continuation(at(2)) && is_continuation(at(3)) && !overlong && !too_large ? 4
+                                                                                                                  : 0;
   }
   return 0;
 }
@@ -98,7 +99,8 @@ void Reader::fail(const std::string& what) const {
 }
 
 void Reader::skip_space() noexcept {
-  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;
+  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
+    ++at_;
 }
 
 bool Reader::take(char wanted) noexcept {

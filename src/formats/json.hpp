@@ -1,7 +1,7 @@
 // A strict reader of JSON text (RFC 8259) that pulls: no tree, no copies of what needs no unescaping.
 //
-// The text is valid UTF-8 (check with is_utf8 first) and outlives the reader. Every mistake is a FormatError with the byte
-// where it stands. Depth is limited, so a text of a million brackets cannot exhaust the stack.
+// The text is valid UTF-8 (check with is_utf8 first) and outlives the reader. Every mistake is a FormatError with the
+// byte where it stands. Depth is limited, so a text of a million brackets cannot exhaust the stack.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,9 @@ constexpr std::uint64_t line = 64;  // bytes: where aligned SIMD loads want to b
 constexpr std::uint64_t largest_file = UINT64_MAX / 2;
 constexpr std::uint64_t tail = 64;  // code that over-reads a little stays inside
 
-std::uint64_t round_up(std::uint64_t number, std::uint64_t boundary) { return (number + boundary - 1) & ~(boundary - 1); }
+std::uint64_t round_up(std::uint64_t number, std::uint64_t boundary) {
+  return (number + boundary - 1) & ~(boundary - 1);
+}
 
 std::uint64_t byte_size(const ArraySpec& array) {
   std::uint64_t product = bits(array.dtype);
@@ -116,8 +118,8 @@ std::string Layout::json(std::span<const std::uint32_t> blocks) const {
   std::string text = "{\"__metadata__\":{";
   for (const auto& [key, value] : options_.metadata) text += json::quoted(key) + ":" + json::quoted(value) + ",";
   text += json::quoted(metadata::key) + ":" +
-          json::quoted(metadata::write(options_.kind, options_.align.value_or(0), options_.schema, options_.checksum,
-                                       blocks)) +
+          json::quoted(
+              metadata::write(options_.kind, options_.align.value_or(0), options_.schema, options_.checksum, blocks)) +
           "}";
   std::vector<const Placement*> of_array(arrays_.size());
   for (const auto& placement : placements_)

@@ -47,8 +47,7 @@ std::string base64(std::span<const std::uint32_t> blocks) {
     };
     const std::uint32_t three = (at(0) << 16U) | (at(1) << 8U) | at(2);
     const std::size_t used = std::min<std::size_t>(bytes.size() - i, 3);
-    for (std::size_t k = 0; k < 4; ++k)
-      out.push_back(k <= used ? alphabet[(three >> (18U - 6U * k)) & 0x3FU] : '=');
+    for (std::size_t k = 0; k < 4; ++k) out.push_back(k <= used ? alphabet[(three >> (18U - 6U * k)) & 0x3FU] : '=');
   }
   return out;
 }

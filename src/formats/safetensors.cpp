@@ -59,7 +59,8 @@ class Parser {
     if (std::exchange(has_metadata_, true)) reader_.fail("__metadata__ stands in the header twice");
     reader_.object([this](std::string_view key) {
       const auto value = reader_.string();
-      if (!parts_.metadata.emplace(key, value).second) reader_.fail("metadata " + describe(key) + " stands there twice");
+      if (!parts_.metadata.emplace(key, value).second)
+        reader_.fail("metadata " + describe(key) + " stands there twice");
     });
   }
 
@@ -88,8 +89,7 @@ class Parser {
         reader_.skip();  // the safetensors package ignores what it does not know
       }
     });
-    if (!has_dtype || !has_shape || !offsets)
-      throw FormatError(describe(name) + " lacks dtype, shape or data_offsets");
+    if (!has_dtype || !has_shape || !offsets) throw FormatError(describe(name) + " lacks dtype, shape or data_offsets");
     place(entry, offsets->first, offsets->second);
     parts_.entries.push_back(entry);
   }
@@ -165,8 +165,10 @@ class Parser {
     parts_.has_fillers = facts->kind != Kind::arrays || facts->align != 0;
     if (parts_.header_check != HeaderCheck::mismatch) return;
     if (facts->kind != Kind::arrays)
-      throw FormatError("the header's checksum does not match: damaged, or re-saved by another tool, which cannot keep a file of kind '" +
-                        std::string(to_string(facts->kind)) + "' whole");
+      throw FormatError(
+          "the header's checksum does not match: damaged, or re-saved by another tool, which cannot keep a file of "
+          "kind '" +
+          std::string(to_string(facts->kind)) + "' whole");
     parts_.kind = Kind::foreign;
     parts_.has_fillers = false;
   }
@@ -196,8 +198,7 @@ std::uint64_t header_length(Bytes first, std::uint64_t file_size) {
     throw FormatError("a safetensors file begins with 8 bytes of header length, but the file has " +
                       std::to_string(file_size));
   std::uint64_t length = 0;
-  for (unsigned i = 0; i < length_bytes; ++i)
-    length |= std::to_integer<std::uint64_t>(first[i]) << (8 * i);
+  for (unsigned i = 0; i < length_bytes; ++i) length |= std::to_integer<std::uint64_t>(first[i]) << (8 * i);
   if (length > largest_header)
     throw FormatError("the header would have " + std::to_string(length) + " bytes, more than the " +
                       std::to_string(largest_header) + " that are allowed (is this a safetensors file?)");

@@ -96,7 +96,7 @@ void pretend_page_size(std::size_t size) noexcept;
 
 Result<std::byte*> reserve_addresses(std::size_t size) noexcept;  // reads as zeros; nothing is allocated
 int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, bool private_copy) noexcept;
-int map_heap_at(std::byte* at, std::size_t size) noexcept;   // readable and writable
+int map_heap_at(std::byte* at, std::size_t size) noexcept;  // readable and writable
 int make_read_only(MutableBytes memory) noexcept;
 void unmap(std::byte* at, std::size_t size) noexcept;
 int lock_memory(Bytes memory) noexcept;
@@ -107,8 +107,8 @@ int unlock_memory(Bytes memory) noexcept;
 Outcome advise_huge(Bytes memory) noexcept;
 // Reads and maps every page. EFAULT or EIO where a touch would be SIGBUS; ENOSYS where the kernel cannot.
 int populate(Bytes memory) noexcept;
-int drop_mapped(Bytes memory) noexcept;                // out of this process's page tables
-int drop_cached(int fd, ByteRange range) noexcept;     // out of the page cache; length 0: to the end
+int drop_mapped(Bytes memory) noexcept;             // out of this process's page tables
+int drop_cached(int fd, ByteRange range) noexcept;  // out of the page cache; length 0: to the end
 
 struct CacheFacts {
   std::uint64_t cached = 0;  // bytes, whole pages

@@ -11,7 +11,8 @@ namespace {
 // touched, 1.33 to 1.43 s populated).
 constexpr std::uint64_t large_read_ahead = std::uint64_t{4} << 20U;
 
-// A huge page read for one small access is 512 times too much; a file that leaves no room for that stays in 4 KiB pages.
+// A huge page read for one small access is 512 times too much; a file that leaves no room for that stays in 4 KiB
+// pages.
 bool fits_huge(const Conditions& conditions) {
   return !conditions.available || conditions.file_size <= *conditions.available / 2;
 }
@@ -28,9 +29,10 @@ bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) 
   return false;
 }
 
-Plan nothing(std::string reason) {
+Plan nothing_to_do(std::string reason) {
   Plan plan;
   plan.mechanism = Mechanism::none;
+  plan.nothing_missing = true;
   plan.reason = std::move(reason);
   return plan;
 }
@@ -48,8 +50,8 @@ std::string readable(std::uint64_t bytes) {
 }
 
 Plan choose(const Conditions& conditions, const WarmOptions& options) {
-  if (conditions.private_copy) return nothing("a private copy is in memory already");
-  if (conditions.missing == 0) return nothing("already in memory");
+  if (conditions.private_copy) return nothing_to_do("a private copy is in memory already");
+  if (conditions.missing == 0) return nothing_to_do("already in memory");
   Plan plan;
   plan.huge = choose_huge(conditions, options.huge, plan.reason);
   if (plan.huge) plan.reason = "2 MiB pages asked for before reading";

@@ -12,10 +12,10 @@ namespace onecopy {
 // What the machine says at this moment. Empty: it does not say.
 struct Conditions {
   std::uint64_t file_size = 0;
-  std::uint64_t missing = 0;                    // bytes asked for that are not in memory
-  std::optional<std::uint64_t> available;       // memory that may still be used, bytes
-  std::optional<std::uint64_t> read_ahead;      // of the device, bytes
-  bool private_copy = false;                    // Mode::copy: nothing to bring in
+  std::uint64_t missing = 0;                // bytes asked for that are not in memory
+  std::optional<std::uint64_t> available;   // memory that may still be used, bytes
+  std::optional<std::uint64_t> read_ahead;  // of the device, bytes
+  bool private_copy = false;                // Mode::copy: nothing to bring in
   unsigned processors = 1;
 };
 
@@ -23,8 +23,11 @@ struct Plan {
   Mechanism mechanism = Mechanism::populate;
   bool huge = false;
   unsigned threads = 1;
-  std::uint64_t most = 0;  // bytes to bring in
+  std::uint64_t most = 0;        // bytes to bring in
+  bool nothing_missing = false;  // what was asked for is in memory as it is
   std::string reason;
+
+  bool fills() const noexcept { return mechanism == Mechanism::populate || mechanism == Mechanism::read; }
 };
 
 Plan choose(const Conditions& conditions, const WarmOptions& options);

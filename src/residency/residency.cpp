@@ -48,9 +48,8 @@ Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges) {
       }))
     return *told;
   if (mapping.mode() == Mode::copy) return {};  // the next two ask about the mapping, and this one is private
-  if (const auto told = ask_cache(ranges, Source::mincore, false, [&](ByteRange range) {
-        return os::cached_by_mincore(fd, pages_of(mapping, range));
-      }))
+  if (const auto told = ask_cache(ranges, Source::mincore, false,
+                                  [&](ByteRange range) { return os::cached_by_mincore(fd, pages_of(mapping, range)); }))
     return *told;
   if (const auto facts = mapped(mapping, ranges)) return {facts->mapped, {}, Source::page_tables};
   return {};

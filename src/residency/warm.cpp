@@ -66,12 +66,15 @@ WarmReport Warmer::run() {
   std::erase_if(missing, [&](ByteRange piece) { return is_cached(mapping_, piece); });
   const auto plan = choose(observe(mapping_, total_length(missing)), options_);
   report_.reason = plan.reason;
+  report_.mechanism = plan.mechanism;
   progress_done_.store(report_.bytes - total_length(missing), std::memory_order_relaxed);
   if (plan.huge && plan.mechanism != Mechanism::none) advise_huge();
-  const bool whole = cut_to_budget(missing, plan.most);
-  if (plan.mechanism == Mechanism::populate || plan.mechanism == Mechanism::read) fill(missing, plan);
-  if (report_.mechanism == Mechanism::none) report_.mechanism = plan.mechanism;
-  finish(whole && (plan.mechanism != Mechanism::none || missing.empty()) && plan.mechanism != Mechanism::advise);
+  report_.complete = plan.nothing_missing;
+  if (plan.fills()) {
+    report_.complete = cut_to_budget(missing, plan.most);
+    fill(missing, plan);
+  }
+  finish();
   report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (report_.seconds > 0)
     report_.gib_per_s = static_cast<double>(report_.filled) / static_cast<double>(1U << 30U) / report_.seconds;
@@ -85,7 +88,7 @@ void Warmer::advise_huge() {
     if (outcome != Outcome::applied) report_.huge = outcome;
   }
   if (report_.huge != Outcome::applied)
-    report_.reason += std::string("; 2 MiB pages were ") + std::string(to_string(report_.huge)) + " by the kernel";
+    report_.reason += "; the kernel says of 2 MiB pages: " + std::string(to_string(report_.huge));
 }
 
 // False when the budget ends before the work does.
@@ -150,13 +153,14 @@ int Warmer::read_piece(ByteRange piece) noexcept {
   return 0;
 }
 
-void Warmer::finish(bool whole) {
+void Warmer::finish() {
   report_.cached_after = cached(mapping_, ranges_).bytes;
   if (const auto here = mapped(mapping_, ranges_); here && here->mapped != 0)
     report_.huge_share = static_cast<double>(here->huge) / static_cast<double>(here->mapped);
-  const bool cancelled = cancelled_.load();
-  if (cancelled) report_.reason += "; cancelled";
-  report_.complete = whole && !cancelled;
+  if (cancelled_.load()) {
+    report_.reason += "; cancelled";
+    report_.complete = false;
+  }
 }
 
 void Warmer::fail() const {
@@ -168,9 +172,9 @@ void Warmer::fail() const {
                        std::to_string(needed) + " are in use");
   const int error = error_.load();
   if (error == EFAULT || error == EIO)
-    throw DataLost("warm", mapping_.path(), EIO,
-                   "the device could not read the file near offset " +
-                       std::to_string(mapping_.file_offset() + failed_at_.load()));
+    throw DataLost(
+        "warm", mapping_.path(), EIO,
+        "the device could not read the file near offset " + std::to_string(mapping_.file_offset() + failed_at_.load()));
   throw OsError("warm", mapping_.path(), error);
 }
 

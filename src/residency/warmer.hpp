@@ -29,7 +29,7 @@ class Warmer {
   void fill(std::span<const ByteRange> pieces, const Plan& plan);
   int fill_piece(ByteRange piece) noexcept;
   int read_piece(ByteRange piece) noexcept;
-  void finish(bool whole);
+  void finish();
   [[noreturn]] void fail() const;
 
   const Mapping& mapping_;

@@ -35,8 +35,8 @@ class ArrayWriter {
   Layout layout_;
   AtomicWriter file_;
   std::vector<std::uint32_t> blocks_;
-  std::size_t next_ = 0;           // the placement being written
-  std::uint64_t left_ = 0;         // of it, bytes
+  std::size_t next_ = 0;    // the placement being written
+  std::uint64_t left_ = 0;  // of it, bytes
 };
 
 struct NamedArray {

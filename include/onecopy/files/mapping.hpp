@@ -1,7 +1,8 @@
 // files: a path becomes read-only memory. This is the one owner type of the project; everything else looks.
 //
 // `Mapping` owns part or all of a file: mapped (the page cache's own pages, one copy for all processes), copied (a
-// private block, in huge pages where there are any), or mapped with copy-on-write pages for consumers that write in place.
+// private block, in huge pages where there are any), or mapped with copy-on-write pages for consumers that write in
+// place.
 //
 //     const auto weights = Mapping::open("model.safetensors");
 //     Bytes all = weights.bytes();          // valid as long as `weights`
@@ -62,6 +63,10 @@ class Mapping {
   // The same memory, writable. Empty unless opened with private_pages.
   std::span<std::byte> private_bytes() & noexcept ONECOPY_LIFETIMEBOUND;
   std::span<std::byte> private_bytes() && = delete;
+
+  // Copies bytes of the mapping without touching mapped pages: a file that was truncated meanwhile is DataLost, not a
+  // signal. [offset, offset + into.size()) must lie in bounds.
+  void read(std::uint64_t offset, std::span<std::byte> into) const;
 
   const std::string& path() const& noexcept ONECOPY_LIFETIMEBOUND;
   const FileIdentity& identity() const& noexcept ONECOPY_LIFETIMEBOUND;

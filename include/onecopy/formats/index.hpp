@@ -34,7 +34,7 @@ enum class Kind : std::uint8_t { foreign, arrays, structure, records, image };
 std::string_view to_string(Kind kind) noexcept;
 
 enum class HeaderCheck : std::uint8_t {
-  absent,    // the file carries no checksum of its header
+  absent,  // the file carries no checksum of its header
   matched,
   mismatch,  // damaged, or re-saved by another tool that kept our metadata
 };
@@ -43,10 +43,10 @@ class Index {
  public:
   // What a format's parser hands over: entries that it has checked, and the texts they look into.
   struct Parts {
-    std::vector<char> header;              // names without escapes are looked at in place
-    std::list<std::string> unescaped;      // the others
+    std::vector<char> header;               // names without escapes are looked at in place
+    std::list<std::string> unescaped;       // the others
     std::vector<std::uint64_t> dimensions;  // all shapes, one after the other
-    std::vector<Entry> entries;            // in the order of the header
+    std::vector<Entry> entries;             // in the order of the header
     std::map<std::string, std::string, std::less<>> metadata;
     std::uint64_t data_offset = 0;  // where the data section begins in the file
     Kind kind = Kind::foreign;

@@ -1,4 +1,5 @@
-// Where everything goes in a safetensors file laid out for mapping (docs/formats/file.md), decided before a byte is written.
+// Where everything goes in a safetensors file laid out for mapping (docs/formats/file.md), decided before a byte is
+// written.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
 // Reading safetensors: u64 little-endian header length N, N bytes of JSON, then the data section.
 //
 // Strict, because a parser that guesses is an attack surface: the whole header is checked before anything is believed
-// (length against the file and a cap of 100 MB, UTF-8, JSON grammar and depth, names, types, shapes, offsets, no overlap,
-// no hole). Accepts every file the safetensors package writes. https://github.com/huggingface/safetensors#format
+// (length against the file and a cap of 100 MB, UTF-8, JSON grammar and depth, names, types, shapes, offsets, no
+// overlap, no hole). Accepts every file the safetensors package writes.
+// https://github.com/huggingface/safetensors#format
 #pragma once
 
 #include <cstdint>

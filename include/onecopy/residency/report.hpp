@@ -26,11 +26,11 @@ constexpr std::string_view to_string(Source source) noexcept {
 
 // All in bytes, in whole pages.
 struct Residency {
-  std::uint64_t bytes = 0;                // asked about
-  std::optional<std::uint64_t> cached;    // in memory, for every process
-  std::optional<std::uint64_t> dirty;     // of these, not yet on the disk
-  std::optional<std::uint64_t> mapped;    // in this process's page tables
-  std::optional<std::uint64_t> huge;      // of these, in 2 MiB entries
+  std::uint64_t bytes = 0;              // asked about
+  std::optional<std::uint64_t> cached;  // in memory, for every process
+  std::optional<std::uint64_t> dirty;   // of these, not yet on the disk
+  std::optional<std::uint64_t> mapped;  // in this process's page tables
+  std::optional<std::uint64_t> huge;    // of these, in 2 MiB entries
   Source source = Source::unknown;
 };
 

@@ -3,8 +3,8 @@
 //     const WarmReport report = warm(mapping, {});       // all of it, now, at the device's speed
 //     evict(mapping, {});                                // out of the page cache again
 //
-// Ranges are bytes of `mapping.bytes()`, rounded outwards to whole pages; an empty list means all of it. A hint that the
-// kernel declines is told in the report and never an error; a file that lost bytes meanwhile is `DataLost`.
+// Ranges are bytes of `mapping.bytes()`, rounded outwards to whole pages; an empty list means all of it. A hint that
+// the kernel declines is told in the report and never an error; a file that lost bytes meanwhile is `DataLost`.
 // Threads: any; calls on one mapping may overlap.
 #pragma once
 

@@ -22,10 +22,10 @@ enum class Huge : std::uint8_t {
 };
 
 struct WarmOptions {
-  unsigned threads = 0;                        // 0: chosen
+  unsigned threads = 0;  // 0: chosen
   Huge huge = Huge::automatic;
-  std::optional<std::uint64_t> budget;         // bytes to bring in at most; none: what memory is available
-  std::optional<Mechanism> mechanism;          // none: chosen
+  std::optional<std::uint64_t> budget;  // bytes to bring in at most; none: what memory is available
+  std::optional<Mechanism> mechanism;   // none: chosen
   bool in_order = false;  // the caller will touch everything from front to back at once: let a large read-ahead do it
 };
 

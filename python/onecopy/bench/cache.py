@@ -12,6 +12,7 @@ library it judges.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -39,7 +40,8 @@ def evict(path: str | os.PathLike[str]) -> int | None:
     """Write the file back, drop its cached pages and return how many bytes are cached now (None: unknown)."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fdatasync(fd)
+        with contextlib.suppress(OSError):  # a read-only file system has nothing to write back
+            os.fdatasync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         return cached_bytes(fd)
     finally:

@@ -56,18 +56,18 @@ def sharing(record: Record, rows: dict[str, Row]) -> str | None:
         return None
     n, size = record.options.processes, record.file.size / MB
     copies = _above_empty(rows.get("copy"))
-    against = f" against {copies:.0f} MB for copies" if copies is not None else ""
+    against = f" against {_mb(copies)} for copies" if copies is not None else ""
     if n == 1:
         private = rows["map"].values["anonymous_above_empty_mb"].median
         return (
-            f"1 process holds the {size:.0f} MB in the page cache, where others can share them,"
-            f" and {max(private, 0):.1f} MB of its own{against}."
+            f"1 process holds the {_mb(size)} in the page cache, where others can share them,"
+            f" and {_mb(max(private, 0))} of its own{against}."
         )
-    total = f"{held:.0f} MB in total (PSS minus {n} empty interpreters){against}"
+    total = f"{_mb(held)} in total (PSS minus {n} empty interpreters){against}"
     times = held / size
     if times <= ONCE:
-        return f"{n} processes hold {size:.0f} MB once instead of {n} times: {total}."
-    return f"{n} processes hold {size:.0f} MB {times:.2f} times, not once: {total}."
+        return f"{n} processes hold {_mb(size)} once instead of {n} times: {total}."
+    return f"{n} processes hold {_mb(size)} {times:.2f} times, not once: {total}."
 
 
 def _above_empty(row: Row | None) -> float | None:
@@ -203,6 +203,10 @@ def state_of(record: Record) -> str:
 def _who(record: Record) -> str:
     n = record.options.processes
     return f"map+warm, the slowest of {n} processes," if n > 1 else "map+warm"
+
+
+def _mb(megabytes: float) -> str:
+    return f"{megabytes:.0f} MB" if megabytes >= 10 else f"{megabytes:.3g} MB"
 
 
 def _ratio(spread: Spread) -> str:

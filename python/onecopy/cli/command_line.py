@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import click
@@ -64,7 +65,9 @@ def onecopy() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status; nothing but its own errors passes through."""
     try:
-        status = onecopy.main(arguments, prog_name="onecopy", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            status = onecopy.main(arguments, prog_name="onecopy", standalone_mode=False)
         sys.stdout.flush()
     except click.UsageError as error:
         return _complain(_usage(error), USAGE)
@@ -72,7 +75,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _complain(error.format_message(), FAILED)
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", INTERRUPTED)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click turns the first into the second, and nothing else
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left: nobody to tell
         return BROKEN_PIPE
     except Exception as error:
@@ -108,3 +111,8 @@ def _complain(message: str, status: int) -> int:
     line = " ".join(plain(part) for part in message.splitlines())
     sys.stderr.write(f"onecopy: {line}\n")
     return status
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """Show a warning of the library as one line, without the place in its source."""
+    _complain(f"warning: {message}", 0)

@@ -15,7 +15,7 @@ from onecopy.cli import reports, screen
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout: a list with one report per file.")
 def command(*, files: tuple[str, ...], as_json: bool) -> None:
     """Drop each FILE from the page cache; pages that a process maps stay, and the report says so."""
-    evicted = [(file, onecopy.evict(file)) for file in files]
+    evicted = ((file, onecopy.evict(file)) for file in files)  # one by one: what was done has been told
     if as_json:
         click.echo(
             json.dumps([{"file": file, **reports.facts_of(report)} for file, report in evicted], indent=1)

@@ -54,6 +54,12 @@ def alignment_of(offset: int) -> int:
     return min(offset & -offset, MAX_ALIGNMENT) if offset else MAX_ALIGNMENT
 
 
+def cached_of(file: Any, entry: Any) -> int | None:
+    """Return how many bytes of an array are cached; the kernel counts whole pages, shared by neighbours."""
+    cached = file.residency([entry.name]).cached if entry.nbytes else 0
+    return None if cached is None else min(cached, entry.nbytes)
+
+
 def lines_of(file: Any, pattern: str) -> list[Line]:
     """Return a line for each array of an open file whose name matches the pattern."""
     return [
@@ -64,7 +70,7 @@ def lines_of(file: Any, pattern: str) -> list[Line]:
             offset=entry.offset,
             nbytes=entry.nbytes,
             alignment=alignment_of(entry.offset),
-            cached=file.residency([entry.name]).cached if entry.nbytes else 0,
+            cached=cached_of(file, entry),
         )
         for entry in file.entries
         if fnmatch.fnmatchcase(entry.name, pattern)

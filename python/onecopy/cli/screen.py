@@ -8,18 +8,22 @@ that a terminal folds can be read and a number that was cut cannot. No text is p
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import zip_longest
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
-from onecopy.cli.words import plain
-
-if TYPE_CHECKING:
-    from rich.progress import ProgressColumn
+from onecopy.cli.words import plain, significant
 
 GAP = 2
 FOLDED = 16
@@ -54,39 +58,70 @@ class Grid:
 
     def needed(self) -> int:
         """Return the characters that a line needs so that no number is cut."""
-        widths = (
-            min(width, FOLDED) if column.folds else width
-            for column, width in zip(self.columns, self._widths(), strict=True)
-        )
-        return sum(widths) + GAP * (len(self.columns) - 1)
-
-    def _widths(self) -> list[int]:
-        cells = zip(*([column.title for column in self.columns], *self.rows), strict=True)
-        return [max(cell_len(line) for cell in column for line in (cell.split("\n"))) for column in cells]
+        return self._across(self._least())
 
     def show(self, console: Console) -> None:
         """Print the table at the width of the console, or at its own where that is wider."""
-        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-        for column in self.columns:
-            table.add_column(
-                Text(column.title),
-                justify="right" if column.right else "left",
-                no_wrap=not column.folds,
-                overflow="fold",
-            )
-        for row in self.rows:
-            table.add_row(*(Text(cell) for cell in row))
-        width = console.width
-        try:
-            console.width = max(width, self.needed())
-            console.print(table)
-        finally:
-            console.width = width
+        widths = self._fitted(console.width)
+        title, *body = (line for row in self._every() for line in self._lines(row, widths))
+        titles = max(column.title.count("\n") for column in self.columns)
+        header = "\n".join([title, *body[:titles]])
+        console.print(Text(header, style="bold"), soft_wrap=True)
+        if body[titles:]:
+            console.print(Text("\n".join(body[titles:])), soft_wrap=True)
+
+    def _every(self) -> list[tuple[str, ...]]:
+        height = max(column.title.count("\n") for column in self.columns)
+        titles = ("\n" * (height - column.title.count("\n")) + column.title for column in self.columns)
+        return [tuple(titles), *self.rows]
+
+    def _natural(self) -> list[int]:
+        cells = zip(*self._every(), strict=True)
+        return [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
+
+    def _least(self) -> list[int]:
+        pairs = zip(self.columns, self._natural(), strict=True)
+        return [min(width, FOLDED) if column.folds else width for column, width in pairs]
+
+    def _across(self, widths: list[int]) -> int:
+        return sum(widths) + GAP * (len(widths) - 1)
+
+    def _fitted(self, width: int) -> list[int]:
+        """Return the widths of the columns: natural, and what folds gives way, the widest first."""
+        widths, least = self._natural(), self._least()
+        while (excess := self._across(widths) - width) > 0 and widths != least:
+            at = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
+            widths[at] = max(least[at], widths[at] - excess)
+        return widths
+
+    def _lines(self, row: tuple[str, ...], widths: list[int]) -> list[str]:
+        """Return the lines of one row, each cell folded into its width and padded to it."""
+        folded = [
+            [piece for line in cell.split("\n") for piece in (chop_cells(line, width) or [""])]
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        return [
+            (" " * GAP).join(map(self._padded, self.columns, pieces, widths)).rstrip()
+            for pieces in zip_longest(*folded, fillvalue="")
+        ]
+
+    @staticmethod
+    def _padded(column: Column, piece: str, width: int) -> str:
+        space = " " * (width - cell_len(piece))
+        return space + piece if column.right else piece + space
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:
     """Print one line or paragraph of plain text, folded at words."""
     console.print(Text(plain(text), style=style))
+
+
+class RateColumn(ProgressColumn):
+    """The rate so far, in GiB/s like all rates."""
+
+    def render(self, task: Task) -> Text:
+        """Return the cell."""
+        return Text("" if task.speed is None else f"{significant(task.speed / 2**30)} GiB/s")
 
 
 def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:

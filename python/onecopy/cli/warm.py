@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.progress import DownloadColumn, TransferSpeedColumn
+from rich.progress import DownloadColumn
 
 import onecopy
 from onecopy.cli import reports, screen
@@ -59,7 +59,7 @@ def command(
 ) -> None:
     """Bring FILE into memory and report what the kernel did."""
     options = {"threads": threads, "budget": budget, "huge": huge}
-    with screen.progress_bar(screen.err(), DownloadColumn(), TransferSpeedColumn()) as bar:
+    with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
         task = bar.add_task("warm", total=None)
         report = warm(
             file, pattern, options, lambda done, total: bar.update(task, completed=done, total=total)

@@ -71,7 +71,7 @@ std::uint64_t group_limit() {
 }  // namespace
 
 Faults faults_of_thread() noexcept {
-  struct rusage usage {};
+  struct rusage usage{};
   if (::getrusage(RUSAGE_THREAD, &usage) != 0) return {};
   return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt)};
 }

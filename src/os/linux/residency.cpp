@@ -36,7 +36,7 @@ int advise(Bytes memory, int advice) noexcept {
 
 // The truth of mincore: since Linux 5.2 it says "all resident" about files that the caller neither owns nor may write.
 bool mincore_is_honest(int fd) noexcept {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd, &status) == 0 && status.st_uid == ::geteuid()) return true;
   std::array<char, 32> path{};
   std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd);
@@ -128,7 +128,7 @@ Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept {
 
 Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept {
   if (!mincore_is_honest(fd)) return {{}, EPERM};
-  std::array<unsigned char, 16384> flags{};  // one byte a page
+  std::array<unsigned char, 16384> flags{};          // one byte a page
   auto* at = const_cast<std::byte*>(memory.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
   CacheFacts facts;
   for (std::size_t left = memory.size(); left > 0;) {

@@ -15,9 +15,7 @@ Result<Fd> create_named(const std::string& path) noexcept {
 
 int link_unnamed(int /*fd*/, const std::string& /*path*/) { return EOPNOTSUPP; }
 
-int reserve_space(int fd, std::uint64_t size) noexcept {
-  return ::posix_fallocate(fd, 0, static_cast<off_t>(size));
-}
+int reserve_space(int fd, std::uint64_t size) noexcept { return ::posix_fallocate(fd, 0, static_cast<off_t>(size)); }
 
 Outcome start_writeback(int /*fd*/, ByteRange /*range*/) noexcept { return Outcome::unsupported; }
 

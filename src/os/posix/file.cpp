@@ -50,13 +50,13 @@ Result<Fd> duplicate(int fd) noexcept {
 }
 
 Result<FileFacts> facts_of(int fd) noexcept {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd, &status) != 0) return {{}, errno};
   return {facts_from(status), 0};
 }
 
 Result<FileFacts> facts_of(const std::string& path) noexcept {
-  struct stat status {};
+  struct stat status{};
   if (::stat(path.c_str(), &status) != 0) return {{}, errno};
   return {facts_from(status), 0};
 }

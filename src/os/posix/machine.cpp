@@ -6,7 +6,7 @@
 namespace onecopy::os {
 
 Faults faults_of_thread() noexcept {
-  struct rusage usage {};
+  struct rusage usage{};
   if (::getrusage(RUSAGE_SELF, &usage) != 0) return {};
   return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt)};
 }

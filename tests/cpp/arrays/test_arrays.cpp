@@ -27,7 +27,8 @@ Content random_content(std::uint64_t seed) {
     content.data.push_back(testing::random_bytes(size * 2, seed + i));
   }
   for (std::size_t i = 0; i < count; ++i)
-    content.arrays.push_back({{"array." + std::to_string(i), DType::i16, {content.data[i].size() / 2}}, content.data[i]});
+    content.arrays.push_back(
+        {{"array." + std::to_string(i), DType::i16, {content.data[i].size() / 2}}, content.data[i]});
   return content;
 }
 
@@ -45,8 +46,7 @@ TEST_CASE("what is saved is what opens, mapped and copied") {
       how.mode = mode;
       const auto file = ArrayFile::open(folder / "file", how);
       CHECK(file.index().header_check() == HeaderCheck::matched);
-      for (const auto& array : content.arrays)
-        CHECK(std::ranges::equal(file.bytes(array.spec.name), array.bytes));
+      for (const auto& array : content.arrays) CHECK(std::ranges::equal(file.bytes(array.spec.name), array.bytes));
     }
   }
 }

@@ -24,7 +24,7 @@ void write_file(const std::filesystem::path& path, Bytes content) {
 }
 
 mode_t mode_of(const std::filesystem::path& path) {
-  struct stat status {};
+  struct stat status{};
   REQUIRE(::stat(path.c_str(), &status) == 0);
   return status.st_mode & 0777U;
 }

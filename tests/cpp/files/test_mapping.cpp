@@ -109,7 +109,8 @@ TEST_CASE("64 bytes after the end can be read, wherever the end lies in its page
   const testing::ScratchFolder folder;
   for (const std::size_t page : page_sizes) {
     const PretendPages pretend(page);
-    for (const std::size_t size : {std::size_t{1}, page - 65, page - 64, page - 63, page - 1, page, page + 1, 3 * page}) {
+    for (const std::size_t size :
+         {std::size_t{1}, page - 65, page - 64, page - 63, page - 1, page, page + 1, 3 * page}) {
       const auto path = folder.write("data", testing::random_bytes(size));
       for (const Mode mode : {Mode::map, Mode::copy}) {
         const auto mapping = Mapping::open(path, range(0, std::nullopt, mode));

@@ -91,7 +91,7 @@ TEST_CASE("checksum blocks are counted by file offset, over the data section") {
   constexpr std::uint64_t block = Layout::checksum_block;
   CHECK(Layout::plan({}, {}).block_count() == 0);
   CHECK(blocks(1) == 1);
-  CHECK(blocks(block - 4096) == 1);      // the header takes the first 4096 of the first block
+  CHECK(blocks(block - 4096) == 1);  // the header takes the first 4096 of the first block
   CHECK(blocks(block - 4096 + 1) == 2);
   CHECK(blocks(10 * block) == 11);
 }

@@ -79,7 +79,8 @@ TEST_CASE("every lie in a header is told, with the name or the byte") {
       Bad{"{,}", 0, "expected '\"'"},
       Bad{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},})", 1, "expected '\"'"},
       Bad{R"({"a":1})", 0, "expected '{'"},
-      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 3, "'a': bytes [0, 4) but the data section has 3"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 3,
+          "'a': bytes [0, 4) but the data section has 3"},
       Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 5, "the arrays end at byte"},
       Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,0]}})", 4, "end before they begin"},
       Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4,5]}})", 4, "are not two numbers"},
@@ -94,11 +95,15 @@ TEST_CASE("every lie in a header is told, with the name or the byte") {
       Bad{R"({"a":{"dtype":"U8","shape":[04],"data_offsets":[0,4]}})", 4, "leading zero"},
       Bad{R"({"a":{"dtype":"U8","shape":[18446744073709551616],"data_offsets":[0,4]}})", 4, "more than 64 bits"},
       Bad{R"({"a":{"dtype":"F64","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0, "do not agree"},
-      Bad{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,18446744073709551615]}})", 1, "but the data section has 1"},
-      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[0],"data_offsets":[4,4]}})", 4, "'a' stands in the header twice"},
+      Bad{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,18446744073709551615]}})", 1,
+          "but the data section has 1"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[0],"data_offsets":[4,4]}})",
+          4, "'a' stands in the header twice"},
       Bad{R"({"a":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4, "'a' has dtype twice"},
-      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", 6, "inside the array before it"},
-      Bad{R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}})", 6, "after a hole"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
+          6, "inside the array before it"},
+      Bad{R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}})",
+          6, "after a hole"},
       Bad{R"({"__metadata__":{"a":1}})", 0, "expected '\"'"},
       Bad{R"({"__metadata__":{"a":"1","a":"2"}})", 0, "metadata 'a' stands there twice"},
       Bad{R"({"__metadata__":{},"__metadata__":{}})", 0, "__metadata__ stands in the header twice"},
@@ -111,7 +116,8 @@ TEST_CASE("every lie in a header is told, with the name or the byte") {
       Bad{deep_header, 0, "nested deeper than 64"},
       Bad{R"({"__metadata__":{"onecopy":"{\"version\":9,\"kind\":\"arrays\"}"}})", 0, "format version 9"},
       Bad{R"({"__metadata__":{"onecopy":"{\"version\":1,\"kind\":\"riddle\"}"}})", 0, "kind 'riddle'"},
-      Bad{R"({"__metadata__":{"onecopy":"{\"version\":1,\"kind\":\"struct\",\"crc32c\":{\"header\":\"00000000\"}}"}})", 0, "checksum does not match"},
+      Bad{R"({"__metadata__":{"onecopy":"{\"version\":1,\"kind\":\"struct\",\"crc32c\":{\"header\":\"00000000\"}}"}})",
+          0, "checksum does not match"},
   };
   for (const auto& one : bad) {
     CAPTURE(one.header);
@@ -161,7 +167,8 @@ TEST_CASE("cut or flipped anywhere, a small file is accepted or refused, never w
 TEST_CASE("UTF-8 is judged as RFC 3629 does") {
   CHECK(json::is_utf8("plain ascii, longer than eight"));
   CHECK(json::is_utf8("\u00e9\u20ac\U0001F600"));
-  for (const std::string_view bad : {"\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "12345678\xff"})
+  for (const std::string_view bad : {"\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                                     "\xf8\x88\x80\x80\x80", "12345678\xff"})
     CHECK(!json::is_utf8(bad));
 }
 

@@ -187,7 +187,9 @@ TEST_CASE("a forked child neither waits for its parent's job nor hangs on droppi
       } catch (const OsError& error) {
         refused = error.code() == ECHILD ? 1 : 0;
       }
-      { const WarmJob dropped = std::move(job); }
+      {
+        const WarmJob dropped = std::move(job);
+      }
       const bool warmed = warm(*mapping).complete;  // its own threads work
       ::_exit(refused == 1 && warmed ? 0 : 1);
     }

@@ -1,7 +1,9 @@
 """Every installed configuration loads what the file holds; ceilings and controls do what they are called."""
 
 import importlib.util
+import json
 import os
+import struct
 
 import numpy as np
 import pytest
@@ -155,3 +157,20 @@ def test_a_whole_run_has_every_sample_and_rows_that_agree(model):
     assert all(
         s.cached_after == record.file.size for s in record.samples if s.configuration == "numpy.memmap"
     )
+
+
+@NEEDS_CORE
+@pytest.mark.processes
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "F16", "BOOL", "C64", "F4"])
+@pytest.mark.parametrize("name", ["copy", "map", "map+warm"])
+def test_every_element_type_is_touched_as_bytes(name, dtype, tmp_path):
+    bits = {"BF16": 16, "F8_E4M3": 8, "F16": 16, "BOOL": 8, "C64": 64, "F4": 4}[dtype]
+    data = bytes(at % 2 for at in range(96_000))
+    shape = [3, len(data) * 8 // bits // 3]
+    header = json.dumps({"t": {"dtype": dtype, "shape": shape, "data_offsets": [0, len(data)]}}).encode()
+    path = tmp_path / "typed.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+    row = next(entry for entry in ROWS if entry.name == name)
+    sample = runner.take(plan_for(path, processes=1), row, 0, Patience(0))
+    assert (sample.state, sample.reason) == ("ok", "")
+    assert sample.readings[0].checksum is not None

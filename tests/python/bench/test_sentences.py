@@ -61,10 +61,17 @@ def test_cold_runs_tell_the_share_of_both_ceilings(record_of):
     assert "O_DIRECT" not in said(record_of(cold=False))
 
 
+def test_small_files_keep_their_digits(record_of):
+    record = record_of(pss=0.4)
+    small = replace(record, file=replace(record.file, size=350_000))
+    assert "4 processes hold 0.35 MB 1.14 times, not once: 0.4 MB in total" in said(small)
+
+
 def test_the_comparison_with_numpy_tells_whose_time_it_is(record_of):
     assert (
-        "Cold, map+warm, the slowest of 4 processes, takes 0.80 (0.80-0.80) of the time of a plain numpy.memmap"
-        " until every page has been touched, 0.64 (0.64-0.64) until warm() returns (median of 7 paired rounds)."
+        "Cold, map+warm, the slowest of 4 processes, takes 0.80 (0.80-0.80) of the time of a plain"
+        " numpy.memmap until every page has been touched, 0.64 (0.64-0.64) until warm() returns"
+        " (median of 7 paired rounds)."
     ) in said(record_of())
     assert "Cold, map+warm takes" in said(record_of(n=1))
 

@@ -142,3 +142,16 @@ def test_the_benchmark_imports_nothing_of_the_command_line():
         assert "import rich" not in text
         assert "import click" not in text
         assert "print(" not in text
+
+
+def test_a_warning_of_the_library_is_one_line(monkeypatch, capsys):
+    import warnings
+
+    def warn(*_, **__):
+        warnings.warn("the header's checksum\ndoes not match", stacklevel=1)
+
+    monkeypatch.setattr(command_line.onecopy, "main", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert command_line.run(["ls"]) == 0
+    assert capsys.readouterr().err == "onecopy: warning: the header's checksum does not match\n"

