@@ -27,7 +27,10 @@ import resource
 import signal
 import sys
 from time import perf_counter_ns
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from onecopy.bench.configurations import Configuration, Job
 
 _PR_SET_PDEATHSIG = 1
 
@@ -59,7 +62,7 @@ def wait_for(word: str) -> None:
         sys.exit(f"expected the word {word!r}, heard {heard!r}")
 
 
-def load(configuration: Any, job: Any) -> tuple[dict[str, Any], object]:
+def load(configuration: Configuration, job: Job) -> tuple[dict[str, Any], object]:
     """Run both clocks and return what they and the kernel counted, and what has to stay alive."""
     from onecopy.bench import touch  # noqa: PLC0415 - the parent's death is arranged before NumPy comes in
 
@@ -85,14 +88,24 @@ def load(configuration: Any, job: Any) -> tuple[dict[str, Any], object]:
     }, opened
 
 
-def prepare(name: str, path: str, table: dict[str, Any]) -> tuple[Any, Any]:
+def configuration_named(name: str) -> Configuration:
+    """Return the configuration of that name; raises ValueError that lists the names."""
+    from onecopy.bench.ceilings import CEILINGS, CONTROLS  # noqa: PLC0415 - they import NumPy
+    from onecopy.bench.configurations import ROWS  # noqa: PLC0415
+
+    every = {entry.name: entry for entry in (*ROWS, *CEILINGS, *CONTROLS)}
+    if name not in every:
+        raise ValueError(f"no configuration {name!r}; there are {', '.join(every)}")
+    return every[name]
+
+
+def prepare(name: str, path: str, table: dict[str, Any]) -> tuple[Configuration, Job]:
     """Import what the configuration needs and run the touching code once on a small array."""
     import numpy as np  # noqa: PLC0415
 
     from onecopy.bench import touch  # noqa: PLC0415
     from onecopy.bench.configurations import Job  # noqa: PLC0415
     from onecopy.bench.layout import Piece  # noqa: PLC0415
-    from onecopy.bench.registry import configuration_named  # noqa: PLC0415
 
     configuration = configuration_named(name)
     for module in configuration.modules:

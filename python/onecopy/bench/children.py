@@ -5,7 +5,8 @@ own, so that Ctrl-C reaches the parent alone; leaving the block kills what still
 Nothing a child does raises anything but `SampleError`: too late, dead by a signal, a line that is no JSON, a
 phase out of turn, an exit status. The sample becomes a row that says so, with the last line of its stderr.
 
-Used from the main thread: the children ask to die with the *thread* that started them.
+A child that an interrupt caught between its start and its place in the list is killed by the kernel when the
+parent ends. Used from the main thread: children ask to die with the *thread* that started them.
 """
 
 from __future__ import annotations

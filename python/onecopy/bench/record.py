@@ -125,7 +125,7 @@ class Options:
     idle_wait
         Seconds that the whole run may spend on waiting for an idle machine.
     ceilings
-        Take the O_DIRECT readings and the first-touch control too.
+        Take the O_DIRECT readings too; the first-touch control is always taken.
     seed
         Of the order of the configurations.
     """

@@ -157,16 +157,19 @@ def cache_state(record: Record) -> str | None:
     )
 
 
-def is_slow_memory(record: Record) -> bool:
-    """Tell whether fresh memory is so slow here that times of copying loaders do not transfer."""
-    return any(rate.median < SLOW_MEMORY_GB_PER_S for rate in summary.touch_rates(record).values())
+def times_transfer(record: Record) -> bool:
+    """Tell whether fresh memory is known to be fast enough here for times of copies to mean something."""
+    rates = summary.touch_rates(record)
+    return bool(rates) and all(rate.median >= SLOW_MEMORY_GB_PER_S for rate in rates.values())
 
 
 def slow_memory(record: Record) -> str | None:
-    """Warn where fresh memory is slower than disks can be."""
+    """Warn where fresh memory is slower than disks can be, or nobody knows."""
     rates = summary.touch_rates(record)
-    if not is_slow_memory(record):
+    if times_transfer(record):
         return None
+    if not rates:
+        return "Without a control, times of copies against maps cannot be taken to other machines."
     slowest = min(rates.values(), key=lambda rate: rate.median)
     return (
         f"Fresh anonymous memory is touched at {slowest.median:.1f} GB/s here, below"

@@ -56,7 +56,7 @@ def command() -> None:
     show_default=True,
     help="Seconds that the whole run may wait for an idle machine.",
 )
-@click.option("--ceilings/--no-ceilings", default=True, help="O_DIRECT readings and the first-touch control.")
+@click.option("--ceilings/--no-ceilings", default=True, help="O_DIRECT readings too, or not.")
 @click.option(
     "--seed", type=int, default=DEFAULTS.seed, show_default=True, help="Of the order in each round."
 )

@@ -42,9 +42,9 @@ def show(console: Console, record: Record) -> None:
     grid = wide if wide.needed() <= console.width else narrow_grid(record, rows)
     grid.show(console)
     screen.show_line(console, legend(record), "dim")
-    if record.options.ceilings:
-        console.print()
-        show_ceilings(console, record)
+    console.print()
+    show_ceilings(console, record)
+    show_control(console, record)
     console.print()
     for sentence in sentences.sentences_of(record):
         note = sentence.kind == "limit"
@@ -69,9 +69,7 @@ def legend(record: Record) -> str:
         if record.options.processes > 1
         else "one process"
     )
-    star = (
-        "; *: ratios of times that do not transfer, see the notes" if sentences.is_slow_memory(record) else ""
-    )
+    star = "; *: ratios of times that do not transfer, see the notes" if _star(record) else ""
     first = record.entries[0].name
     return f"Medians (min-max); {who}, interpreters included (row 'empty'); x: relative to '{first}'{star}."
 
@@ -130,8 +128,10 @@ def aligned(cells: list[tuple[str, str, str]]) -> list[str]:
 
 
 def show_ceilings(console: Console, record: Record) -> None:
-    """Print the O_DIRECT readings by threads, and the control below them."""
+    """Print the O_DIRECT readings by threads, if any were taken."""
     rows = {row.entry.name: row for row in summary.rows_of(record, "ceiling")}
+    if not rows:
+        return
     titles = (
         "into fresh huge-page memory\nms (min-max)  GiB/s",
         "into reused 4 MiB buffers\nms (min-max)  GiB/s",
@@ -145,6 +145,10 @@ def show_ceilings(console: Console, record: Record) -> None:
         cells = [_ceiling_cell(rows.get(f"o_direct-{kind}-{threads}")) for kind in ("fresh", "reused")]
         grid.rows.append((str(threads), *cells))
     grid.show(console)
+
+
+def show_control(console: Console, record: Record) -> None:
+    """Print how fast fresh memory can be touched at all."""
     rates = summary.touch_rates(record)
     words = [f"{PAGES.get(name, name)} {_with_extremes(rate)}" for name, rate in rates.items()]
     if words:
@@ -160,7 +164,7 @@ def _ceiling_cell(row: Row | None) -> str:
 
 
 def _star(record: Record) -> str:
-    return "*" if sentences.is_slow_memory(record) else ""
+    return "" if sentences.times_transfer(record) else "*"
 
 
 def _with_extremes(spread: Spread) -> str:

@@ -175,7 +175,7 @@ import sys, time
 from onecopy.bench.children import Crew, command_of, table_of
 from onecopy.bench.configurations import Job
 from onecopy.bench.layout import read_layout
-from onecopy.bench.registry import configuration_named
+from onecopy.bench.child import configuration_named
 
 layout = read_layout(sys.argv[1])
 job = Job(sys.argv[1], layout.kind, layout.size, layout.pieces)

@@ -9,10 +9,10 @@ import pytest
 from onecopy import cgroup
 from onecopy.bench import runner
 from onecopy.bench.ceilings import CEILINGS, CONTROLS
+from onecopy.bench.child import configuration_named
 from onecopy.bench.configurations import ROWS, Configuration, Opened
 from onecopy.bench.quiet import Patience
 from onecopy.bench.record import Options
-from onecopy.bench.registry import EVERY, configuration_named
 
 GOOD = "go(); resident(checksum=None); sys.stdin.readline()"
 
@@ -101,8 +101,9 @@ def test_a_container_has_what_its_limit_leaves(monkeypatch):
 
 
 def test_every_configuration_has_a_name_of_its_own_and_is_found_by_it():
-    assert len(EVERY) == len(ROWS) + len(CEILINGS) + len(CONTROLS)
-    assert all(configuration_named(name).name == name for name in EVERY)
+    every = (*ROWS, *CEILINGS, *CONTROLS)
+    assert len({entry.name for entry in every}) == len(every)
+    assert all(configuration_named(entry.name) == entry for entry in every)
     with pytest.raises(ValueError, match="no configuration 'nothing'; there are copy, map"):
         configuration_named("nothing")
 

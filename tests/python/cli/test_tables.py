@@ -64,8 +64,12 @@ def test_all_rows_are_named_with_the_call_they_measure(record):
 def test_ratios_of_times_carry_a_star_where_they_do_not_transfer(record):
     assert "1.00x*" in shown(record, 80)
     assert "do not transfer" in shown(record, 80)
-    fast = replace(record, samples=tuple(s for s in record.samples if s.configuration != "first-touch-4k"))
-    assert "*" not in shown(fast, 80)
+    unknown = replace(record, samples=tuple(s for s in record.samples if s.configuration != "first-touch-4k"))
+    assert "1.00x*" in shown(unknown, 80)
+    assert "Without a control" in shown(unknown, 80)
+    (slow,) = (s for s in record.samples if s.configuration == "first-touch-4k")
+    quick = replace(slow, readings=(replace(slow.readings[0], resident_ns=1000),))
+    assert "*" not in shown(replace(unknown, samples=(*unknown.samples, quick)), 80)
 
 
 def test_a_row_that_failed_says_so_in_its_place_and_why_below(record):

@@ -82,5 +82,5 @@ def layout_of(path: str | os.PathLike[str]) -> Layout:
 
 def applicable(layout: Layout, options: Options) -> tuple[Configuration, ...]:
     """Return the configurations that are installed here and understand the file."""
-    candidates = (*ROWS, *CEILINGS, *CONTROLS) if options.ceilings else ROWS
+    candidates = (*ROWS, *(CEILINGS if options.ceilings else ()), *CONTROLS)
     return tuple(c for c in candidates if layout.kind in c.kinds and c.is_installed())
