@@ -1,7 +1,7 @@
 """Hold every #include against the DEPENDS lists of src/CMakeLists.txt: tools/check_layers.py [ROOT].
 
-A room may include itself and the rooms it depends on; only `os` may include system headers; bindings may include public
-headers only. Python's layers are import-linter contracts in pyproject.toml.
+A room may include itself and the rooms it depends on; only `os` may include system headers; bindings may include
+public headers only. Python's layers are import-linter contracts in pyproject.toml.
 """
 
 import re
@@ -28,6 +28,24 @@ def room_of(header: str) -> str:
     return parts[1] if parts[0] == "onecopy" and len(parts) > 1 else parts[0]
 
 
+def includes(path: Path) -> list[tuple[str, str]]:
+    """Return (kind, header) of each include: '<' for system headers, '"' for ours."""
+    return INCLUDE.findall(path.read_text())
+
+
+def fault_of(room: str, public: bool, kind: str, header: str, allowed: dict[str, set[str]]) -> str | None:
+    """Return what is wrong with one include, or None."""
+    if kind == "<":
+        return "system headers belong to os" if room != "os" and SYSTEM.match(header) else None
+    if room not in allowed:
+        return f"{room} is not a room of src/CMakeLists.txt"
+    if public and not header.startswith("onecopy/"):
+        return "public headers include public headers only"
+    if room_of(header) not in allowed[room]:
+        return f"{room} may use {', '.join(sorted(allowed[room]))}"
+    return None
+
+
 def violations(root: Path) -> list[str]:
     """Return one sentence for each include that the diagram forbids."""
     allowed = rooms((root / "src/CMakeLists.txt").read_text())
@@ -35,19 +53,12 @@ def violations(root: Path) -> list[str]:
     for folder in ("include/onecopy", "src"):
         for path in sorted((root / folder).rglob("*.[ch]pp")):
             room = path.relative_to(root / folder).parts[0]
-            for kind, header in INCLUDE.findall(path.read_text()):
-                where = f"{path.relative_to(root)}: includes {header}"
-                if kind == "<":
-                    if room != "os" and SYSTEM.match(header):
-                        found.append(f"{where}: system headers belong to os")
-                elif room not in allowed:
-                    found.append(f"{path.relative_to(root)}: {room} is not a room of src/CMakeLists.txt")
-                elif folder.startswith("include") and not header.startswith("onecopy/"):
-                    found.append(f"{where}: public headers include public headers only")
-                elif room_of(header) not in allowed[room]:
-                    found.append(f"{where}: {room} may use {', '.join(sorted(allowed[room]))}")
+            for kind, header in includes(path):
+                fault = fault_of(room, folder.startswith("include"), kind, header, allowed)
+                if fault:
+                    found.append(f"{path.relative_to(root)}: includes {header}: {fault}")
     for path in sorted((root / "bindings").glob("*.[ch]pp")):
-        for kind, header in INCLUDE.findall(path.read_text()):
+        for kind, header in includes(path):
             if kind == '"' and header != "bindings.hpp" and not header.startswith("onecopy/"):
                 found.append(f"{path.relative_to(root)}: includes {header}: bindings use public headers only")
     return found

@@ -11,7 +11,15 @@ STUB = Path(__file__).parent.parent / "python/onecopy/_core.pyi"
 def generate() -> str:
     """Return the stub of the installed extension, formatted as ours."""
     made = subprocess.run(
-        [sys.executable, "-m", "nanobind.stubgen", "-m", "onecopy._core", "-O", str(STUB.parent / "../../build")],
+        [
+            sys.executable,
+            "-m",
+            "nanobind.stubgen",
+            "-m",
+            "onecopy._core",
+            "-O",
+            str(STUB.parent / "../../build"),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -20,7 +28,11 @@ def generate() -> str:
         raise SystemExit(made.stderr)
     text = (STUB.parent / "../../build/_core.pyi").read_text()
     return subprocess.run(
-        ["ruff", "format", "--stdin-filename", str(STUB), "-"], input=text, capture_output=True, text=True, check=True
+        ["ruff", "format", "--stdin-filename", str(STUB), "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
 
 

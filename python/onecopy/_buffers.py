@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onecopy import _core
+from onecopy import _core, _dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,39 +15,6 @@ if TYPE_CHECKING:
 
 CHUNK = 16 << 20  # bytes; what is not contiguous is copied this much at a time
 
-_BY_KIND = {
-    ("b", 1): "BOOL",
-    ("u", 1): "U8",
-    ("i", 1): "I8",
-    ("i", 2): "I16",
-    ("u", 2): "U16",
-    ("f", 2): "F16",
-    ("i", 4): "I32",
-    ("u", 4): "U32",
-    ("f", 4): "F32",
-    ("c", 8): "C64",
-    ("f", 8): "F64",
-    ("i", 8): "I64",
-    ("u", 8): "U64",
-}
-_BY_ML_DTYPE = {
-    "bfloat16": "BF16",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e8m0fnu": "F8_E8M0",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ",
-}
-# DLPack's DLDataTypeCode, for the types that numpy cannot import: (code, bits).
-_BY_DLPACK = {
-    (4, 16): "BF16",
-    (10, 8): "F8_E4M3",
-    (11, 8): "F8_E4M3FNUZ",
-    (12, 8): "F8_E5M2",
-    (13, 8): "F8_E5M2FNUZ",
-    (14, 8): "F8_E8M0",
-}
-
 Spec = tuple[str, str, tuple[int, ...]]
 """(name, dtype as in the file, shape)"""
 
@@ -55,7 +22,7 @@ Spec = tuple[str, str, tuple[int, ...]]
 def describe(name: str, value: Any) -> Spec:
     """Return name, element type and shape; TypeError for what safetensors does not have."""
     dtype, array = _as_array(name, value)
-    if dtype in ("F4", "F6_E2M3", "F6_E3M2"):
+    if dtype in _dtypes.PACKED:
         raise TypeError(f"{name!r}: packed {dtype} arrays have lost their shape and cannot be saved again")
     return name, dtype, array.shape
 
@@ -95,8 +62,7 @@ def _as_array(name: str, value: Any) -> tuple[str, NDArray[Any]]:
 
 
 def _of_numpy(name: str, array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
-    marked: Any = array.dtype.metadata  # of raw items, from a file that was opened without ml_dtypes
-    dtype = (marked or {}).get("onecopy") or _BY_ML_DTYPE.get(array.dtype.name) or _BY_KIND.get((array.dtype.kind, array.dtype.itemsize))
+    dtype = _dtypes.of_numpy(array.dtype)
     if dtype is None:
         raise TypeError(f"{name!r}: safetensors has no element type for numpy's {array.dtype}")
     return dtype, array
@@ -106,10 +72,11 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
     try:
         memory, code, bits, shape, strides = _core.import_dlpack(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, RuntimeError, BufferError, ValueError) as error:
-        raise TypeError(f"{name!r}: {type(value).__name__} cannot be read in place ({error}); is it on a GPU?") from error
-    kind = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}.get(code, "")
-    dtype = _BY_DLPACK.get((code, bits)) or _BY_KIND.get((kind, bits // 8))
-    if dtype is None or bits % 8:
+        raise TypeError(
+            f"{name!r}: {type(value).__name__} cannot be read in place ({error}); is it on a GPU?"
+        ) from error
+    dtype = _dtypes.of_dlpack(code, bits)
+    if dtype is None:
         raise TypeError(f"{name!r}: safetensors has no element type for DLPack's type code {code} of {bits} bits")
     item = bits // 8
     # Bytes are all that is needed: an unsigned type of the same size says where they lie.

@@ -2,8 +2,9 @@
 The compiled half of onecopy. Use the package's own modules; what is here may change without notice.
 """
 
-from collections.abc import Mapping as _Mapping, Sequence
 import os
+from collections.abc import Mapping as _Mapping
+from collections.abc import Sequence
 
 class View:
     """Bytes of a mapping, for the buffer protocol; keeps the mapping alive."""
@@ -39,9 +40,7 @@ def open_mapping(
     threads: int,
     expected: tuple[int, int, int, int] | None,
 ) -> Mapping: ...
-def map_descriptor(
-    fd: int, name: str, offset: int, length: int | None, copy: bool, private_pages: bool
-) -> Mapping: ...
+def map_descriptor(fd: int, name: str, offset: int, length: int | None, copy: bool, private_pages: bool) -> Mapping: ...
 
 class Residency:
     """
@@ -76,7 +75,7 @@ class Residency:
 
     @property
     def share(self) -> float | None:
-        """cached / bytes, 0 to 1."""
+        """Cached / bytes, 0 to 1."""
 
 class WarmReport:
     """What a warm did."""

@@ -1,13 +1,13 @@
 """A file of named arrays, opened by mapping and looked at in place; and writing one.
 
-`open` reads the header and touches no data: a 4 GB model opens in the time of a few system calls, and its pages are the page
-cache's own, so N processes hold one copy. `save` writes the same format (safetensors, laid out for mapping), in one stream,
-and replaces the target at the end or not at all.
+`open` reads the header and touches no data: a 4 GB model opens in the time of a few system calls, and its pages are
+the page cache's own, so N processes hold one copy. `save` writes the same format (safetensors, laid out for mapping),
+in one stream, and replaces the target at the end or not at all.
 
-numpy is loaded with the first array. Arrays are read-only views that keep the memory alive, also after `ArrayFile.close`.
-Element types that numpy does not have (BF16, F8) come through `ml_dtypes` when it is installed, else as raw bytes (void items
-of that size, whose ``dtype.metadata["onecopy"]`` is the type's name); packed types (F4, F6) always as uint8 bytes, likewise
-marked.
+numpy is loaded with the first array. Arrays are read-only views that keep the memory alive, also after
+`ArrayFile.close`. Element types that numpy does not have (BF16, F8) come through `ml_dtypes` when it is installed,
+else as raw bytes (void items of that size, whose ``dtype.metadata["onecopy"]`` is the type's name); packed types (F4,
+F6) always as uint8 bytes, likewise marked.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
-from onecopy import _core, residency
-from onecopy.files import Identity, Mode, check_mode, natural
+from onecopy import _core, _dtypes, residency
+from onecopy.files import Identity, Mode, absolute, check_mode, natural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Self
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from onecopy.residency import EvictReport, Mechanism, PinReport, Range, Residency, WarmJob, WarmReport
@@ -52,9 +50,9 @@ class Entry(NamedTuple):
 class ArrayFile(Mapping[str, "NDArray[Any]"]):
     """A read-only mapping from names to arrays, all of them views of one mapped file.
 
-    Made by `onecopy.open`. Looking up a name costs about a microsecond and touches no data. It pickles as path and identity, so
-    that another process (fork, spawn or forkserver) maps the same pages; if the path leads to another file by then,
-    `FileChanged` is raised there.
+    Made by `onecopy.open`. Looking up a name costs about a microsecond and touches no data. It pickles as path and
+    identity, so that another process (fork, spawn or forkserver) maps the same pages; if the path leads to another
+    file by then, `FileChanged` is raised there.
     """
 
     def __init__(
@@ -67,7 +65,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
         identity: Identity | None = None,
     ) -> None:
         self._path = os.fspath(path)
-        self._absolute = str(Path(self._path).absolute())
+        self._absolute = absolute(self._path)
         self._mode: Mode = mode
         self._private = private
         self._threads = natural("threads", threads)
@@ -87,10 +85,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
         import numpy as np
 
         memory, dtype, shape = self._core.view(name)
-        packed = _packed_dtype(dtype)
-        if packed is not None:
-            return np.ndarray(len(memory), packed, memory)
-        return np.ndarray(shape, _numpy_dtype(dtype), memory)
+        return np.ndarray(len(memory) if dtype in _dtypes.PACKED else shape, _dtypes.to_numpy(dtype), memory)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all_names())
@@ -377,23 +372,24 @@ def save(
 ) -> None:
     """Write arrays to a safetensors file that is laid out for mapping.
 
-    The file appears whole or not at all: it is written beside the target, flushed to the disk, and put in its place by a
-    rename. Readers of an older file keep it. Its mode follows the umask; a symbolic link in the target's place is followed. Peak
-    memory does not grow with the data (at most 16 MiB are held).
+    The file appears whole or not at all: it is written beside the target, flushed to the disk, and put in its place by
+    a rename. Readers of an older file keep it. Its mode follows the umask; a symbolic link in the target's place is
+    followed. Peak memory does not grow with the data (at most 16 MiB are held).
 
     Parameters
     ----------
     path
         The target.
     arrays
-        Names to arrays: numpy arrays (also of ml_dtypes), CPU tensors of any framework (DLPack), anything with the buffer
-        protocol. Each is asked for twice: once for its type and shape, once for its data. An open `ArrayFile` will do.
+        Names to arrays: numpy arrays (also of ml_dtypes), CPU tensors of any framework (DLPack), anything with the
+        buffer protocol. Each is asked for twice: once for its type and shape, once for its data. An open `ArrayFile`
+        will do.
     metadata
         Text for text; "format" is "pt" unless you give another, because some readers ask for it.
     align
-        Bytes, a power of two from 64 to 2 MiB: every array starts on it, and gaps are filled with arrays named "#0", "#1",
-        ... that onecopy hides and other readers show. None: no fillers; arrays whose size is a multiple of 64 start on 64,
-        the others on their item size.
+        Bytes, a power of two from 64 to 2 MiB: every array starts on it, and gaps are filled with arrays named "#0",
+        "#1", ... that onecopy hides and other readers show. None: no fillers; arrays whose size is a multiple of 64
+        start on 64, the others on their item size.
     checksum
         Store CRC-32C checksums of every 2 MiB and of the header.
 
@@ -425,57 +421,3 @@ def save(
         for chunk in _buffers.chunks(names[number], value):
             writer.write(chunk)
     writer.commit()
-
-
-# --- element types ------------------------------------------------------------------------------------------------
-
-_NUMPY = {
-    "BOOL": "?",
-    "U8": "u1",
-    "I8": "i1",
-    "I16": "<i2",
-    "U16": "<u2",
-    "F16": "<f2",
-    "I32": "<i4",
-    "U32": "<u4",
-    "F32": "<f4",
-    "C64": "<c8",
-    "F64": "<f8",
-    "I64": "<i8",
-    "U64": "<u8",
-}
-_ML_DTYPES = {
-    "BF16": "bfloat16",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}
-_PACKED = ("F4", "F6_E2M3", "F6_E3M2")
-_dtypes: dict[str, np.dtype[Any]] = {}
-
-
-def _numpy_dtype(name: str) -> np.dtype[Any]:
-    if name not in _dtypes:
-        _dtypes[name] = _make_dtype(name)
-    return _dtypes[name]
-
-
-def _packed_dtype(name: str) -> np.dtype[Any] | None:
-    return _numpy_dtype(name) if name in _PACKED else None
-
-
-def _make_dtype(name: str) -> np.dtype[Any]:
-    import numpy as np
-
-    if name in _NUMPY:
-        return np.dtype(_NUMPY[name])
-    if name in _PACKED:
-        return np.dtype("u1", metadata={"onecopy": name})
-    try:
-        import ml_dtypes
-    except ImportError:
-        return np.dtype("V2" if name == "BF16" else "V1", metadata={"onecopy": name})
-    made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
-    return made

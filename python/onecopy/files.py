@@ -1,16 +1,15 @@
 """A file as read-only memory: any file, whole or in part.
 
-`Mapping` is the one owner. What you take from it (memoryviews, arrays) keeps the memory alive, also after `close`, until the
-last view is gone. Mapped memory is the page cache's own: one copy for all processes of the machine.
+`Mapping` is the one owner. What you take from it (memoryviews, arrays) keeps the memory alive, also after `close`,
+until the last view is gone. Mapped memory is the page cache's own: one copy for all processes of the machine.
 
-When not to use it: for files that other programs edit in place. A file that is truncated while mapped kills the process that
-touches the lost part (SIGBUS); ``mode="copy"`` is safe from that. Threads: any.
+When not to use it: for files that other programs edit in place. A file that is truncated while mapped kills the
+process that touches the lost part (SIGBUS); ``mode="copy"`` is safe from that. Threads: any.
 """
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import _core
@@ -38,6 +37,11 @@ def natural(name: str, number: int | None) -> int:
     if number is not None and number < 0:
         raise ValueError(f"{name} must not be negative, but is {number}")
     return number or 0
+
+
+def absolute(path: str) -> str:
+    """Return `path` as another process can use it, whatever its working folder; links stay as they are."""
+    return path if path.startswith("/") else os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - 10 us less
 
 
 class Mapping:
@@ -84,7 +88,13 @@ class Mapping:
     ) -> None:
         length = None if length is None else natural("length", length)
         self._set(
-            os.fspath(path), natural("offset", offset), length, mode, private, natural("threads", threads), None
+            os.fspath(path),
+            natural("offset", offset),
+            length,
+            mode,
+            private,
+            natural("threads", threads),
+            None,
         )
 
     def _set(
@@ -100,7 +110,7 @@ class Mapping:
         self._options = (offset, length, mode, private, threads)
         self._path = path
         self._core = _core.open_mapping(path, offset, length, check_mode(mode), private, threads, expected)
-        self._absolute = str(Path(path).absolute())
+        self._absolute = absolute(path)
 
     @classmethod
     def from_descriptor(
@@ -130,9 +140,7 @@ class Mapping:
         self._options = (offset, length, mode, private, 0)
         self._absolute = ""
         length = None if length is None else natural("length", length)
-        self._core = _core.map_descriptor(
-            fd, self._path, natural("offset", offset), length, check_mode(mode), private
-        )
+        self._core = _core.map_descriptor(fd, self._path, natural("offset", offset), length, check_mode(mode), private)
         return self
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:

@@ -274,9 +274,7 @@ def parse_status(text: str) -> Status:
         uid, state = int(lines["Uid"].split()[1]), lines["State"].split()[1]
     except (LookupError, ValueError):
         raise ValueError(f"status: cannot read {lines.get('Uid')!r} or {lines.get('State')!r}") from None
-    counts = _numbers(
-        "status", "\n".join(lines[name] for name in ("Pid", "PPid", "Threads") if name in lines)
-    )
+    counts = _numbers("status", "\n".join(lines[name] for name in ("Pid", "PPid", "Threads") if name in lines))
     sizes = _numbers("status", "\n".join(lines[name] for name in lines if name.startswith(("Vm", "Rss"))))
     sizes = sizes or dict.fromkeys(_OWNED, 0)  # no address space: nothing is owned, the past is not told
     return _build(Status, "status", {**counts, **sizes, "state": state, "uid": uid})

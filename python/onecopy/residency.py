@@ -1,8 +1,8 @@
 """What of a file is in memory, and asking for more or less of it.
 
-The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return what the kernel did. A hint
-that is declined is told in the report, never raised; a number the kernel does not tell is None, never zero. A file that
-was truncated meanwhile raises `onecopy.DataLost`.
+The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return what the kernel did. A
+hint that is declined is told in the report, never raised; a number the kernel does not tell is None, never zero. A
+file that was truncated meanwhile raises `onecopy.DataLost`.
 
 Page cache belongs to the machine: what one process warms is warm for all. Private copies (``mode="copy"``) are not
 affected. Every function releases the GIL and may be called from any thread.
@@ -58,8 +58,8 @@ def _mapping(target: Target) -> _core.Mapping:
 class WarmJob:
     """A warming that runs beside your other work.
 
-    It owns a share of the mapping, so the file may be closed meanwhile. After a fork it belongs to the parent: waiting in
-    the child raises OSError (ECHILD).
+    It owns a share of the mapping, so the file may be closed meanwhile. After a fork it belongs to the parent: waiting
+    in the child raises OSError (ECHILD).
 
     Examples
     --------
@@ -95,6 +95,8 @@ class WarmJob:
         """
         left = float("inf") if timeout is None else timeout
         try:
+            if on_progress is not None:
+                on_progress(*self.progress)
             while not self._core.wait_for(min(0.05, max(left, 0.0))):
                 if on_progress is not None:
                     on_progress(*self.progress)
@@ -184,15 +186,15 @@ def warm(
     threads
         Threads that read; None: chosen from the number of processors.
     huge
-        Ask for 2 MiB pages before reading. None: yes, unless the file is larger than half of the memory that may be used
-        (a small access would then read 512 times too much, and push out what is needed).
+        Ask for 2 MiB pages before reading. None: yes, unless the file is larger than half of the memory that may be
+        used (a small access would then read 512 times too much, and push out what is needed).
     budget
         Bytes to bring in at most; None: what memory is available.
     mechanism
         "auto", or "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only ask for huge pages), "none".
     in_order
-        You will touch everything from front to back right after: where the device reads far ahead (4 MiB and more), touching
-        is then as fast as warming, so only huge pages are asked for.
+        You will touch everything from front to back right after: where the device reads far ahead (4 MiB and more),
+        touching is then as fast as warming, so only huge pages are asked for.
     wait
         False returns a `WarmJob` at once.
     on_progress
@@ -228,8 +230,8 @@ def warm(
 def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
     """Take a file out of memory: out of this process and, where nobody else holds it, out of the page cache.
 
-    Pages that are mapped by other processes or locked stay, and the report says so. Pages of ``private=True`` mappings stay,
-    because they may hold your changes. Unsaved pages are written to the disk first.
+    Pages that are mapped by other processes or locked stay, and the report says so. Pages of ``private=True`` mappings
+    stay, because they may hold your changes. Unsaved pages are written to the disk first.
 
     Examples
     --------

@@ -70,6 +70,7 @@ Layout Layout::plan(std::vector<ArraySpec> arrays, LayoutOptions options) {
 // First with the data section at 0, which tells the header's length, then moved behind the header.
 void Layout::place() {
   std::vector<std::pair<std::size_t, std::uint64_t>> order;
+  order.reserve(arrays_.size());
   for (std::size_t i = 0; i < arrays_.size(); ++i) order.emplace_back(i, byte_size(arrays_[i]));
   if (!options_.align) {
     // Without fillers: whole lines first, then by falling item size, so that each ends where the next may begin.

@@ -11,19 +11,14 @@ namespace {
 // touched, 1.33 to 1.43 s populated).
 constexpr std::uint64_t large_read_ahead = std::uint64_t{4} << 20U;
 
-// A huge page read for one small access is 512 times too much; a file that leaves no room for that stays in 4 KiB
-// pages.
-bool fits_huge(const Conditions& conditions) {
-  return !conditions.available || conditions.file_size <= *conditions.available / 2;
-}
-
 bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) {
   if (asked == Huge::yes) return true;
   if (asked == Huge::no) {
     reason += "4 KiB pages as asked";
     return false;
   }
-  if (fits_huge(conditions)) return true;
+  // A huge page read for one small access is 512 times too much: a file that leaves no room for that does without.
+  if (!conditions.available || conditions.file_size <= *conditions.available / 2) return true;
   reason += "4 KiB pages, because " + readable(conditions.file_size) + " is more than half of the " +
             readable(*conditions.available) + " of memory that may be used";
   return false;

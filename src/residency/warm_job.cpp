@@ -44,7 +44,7 @@ WarmJob::WarmJob(std::unique_ptr<State> state) noexcept : state_(std::move(state
 WarmJob::WarmJob(WarmJob&&) noexcept = default;
 
 WarmJob& WarmJob::operator=(WarmJob&& other) noexcept {
-  WarmJob ended(std::move(*this));
+  const WarmJob ended(std::move(*this));
   state_ = std::move(other.state_);
   return *this;
 }

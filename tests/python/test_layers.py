@@ -12,7 +12,10 @@ ROOT = Path(__file__).parents[2]
 
 def check_cpp(root: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(ROOT / "tools/check_layers.py"), str(root)], capture_output=True, text=True, check=False
+        [sys.executable, str(ROOT / "tools/check_layers.py"), str(root)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -39,7 +42,11 @@ def test_the_tree_keeps_its_layers(tree: Path) -> None:
         ("src/formats/index.cpp", '#include "onecopy/files/mapping.hpp"', "formats may use base, formats"),
         ("src/files/mapping.cpp", '#include "residency/plan.hpp"', "files may use base, files, os"),
         ("src/arrays/array_file.cpp", "#include <sys/mman.h>", "system headers belong to os"),
-        ("include/onecopy/files/mapping.hpp", '#include "os/os.hpp"', "public headers include public headers only"),
+        (
+            "include/onecopy/files/mapping.hpp",
+            '#include "os/os.hpp"',
+            "public headers include public headers only",
+        ),
         ("bindings/bind_files.cpp", '#include "os/os.hpp"', "bindings use public headers only"),
     ],
 )

@@ -53,9 +53,7 @@ class Child:
         assert self.process.stdout.readline() == "done\n"
 
     def map_file(self, path: Path) -> None:
-        self.run(
-            f"f = open({str(path)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); len(m[:])"
-        )
+        self.run(f"f = open({str(path)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); len(m[:])")
 
 
 @pytest.fixture
@@ -77,9 +75,7 @@ def recorded(kind: str, pid: int = 100, root: Path = NOW) -> str:
 
 
 def numbers_by_hand(text: str) -> dict[str, int]:
-    return {
-        line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.split("\n") if line.endswith(" kB")
-    }
+    return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.split("\n") if line.endswith(" kB")}
 
 
 # --- recorded ---------------------------------------------------------------------------------------------
@@ -116,9 +112,7 @@ def test_the_regions_of_smaps_add_up_to_the_rollup():
 
 def test_maps_and_smaps_see_the_same_regions():
     places = [(r.start, r.end, r.perms, r.offset, r.dev, r.inode, r.path) for r in proc.smaps(100, root=NOW)]
-    assert [
-        (r.start, r.end, r.perms, r.offset, r.dev, r.inode, r.path) for r in proc.maps(100, root=NOW)
-    ] == places
+    assert [(r.start, r.end, r.perms, r.offset, r.dev, r.inode, r.path) for r in proc.maps(100, root=NOW)] == places
 
 
 def test_paths_are_read_with_spaces_newlines_and_the_mark_of_deletion():
@@ -212,9 +206,7 @@ def test_a_line_that_is_missing_is_named(kind, name):
 
 def test_numbers_of_a_newer_kernel_are_skipped():
     text = recorded("smaps_rollup")
-    assert proc.parse_rollup(text + "Future_Kind:      12 kB\nFuture_Count:     3\n") == proc.parse_rollup(
-        text
-    )
+    assert proc.parse_rollup(text + "Future_Kind:      12 kB\nFuture_Count:     3\n") == proc.parse_rollup(text)
 
 
 @pytest.mark.parametrize("parse", PARSERS)
@@ -237,9 +229,7 @@ def test_a_damaged_recording_is_read_or_refused(kind, parse, data):
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=15))
 def test_any_name_of_a_process_is_read_back_from_stat(name):
     fields = " ".join(str(number) for number in range(4, 53))  # as proc(5) counts them
-    assert proc.parse_stat(f"7 ({name}) R {fields}\n") == proc.Stat(
-        7, name, "R", 4, 10, 12, 0.14, 0.15, 20, 0.22
-    )
+    assert proc.parse_stat(f"7 ({name}) R {fields}\n") == proc.Stat(7, name, "R", 4, 10, 12, 0.14, 0.15, 20, 0.22)
 
 
 PATHS = st.text(st.characters(codec="utf-8", exclude_characters="\0\\"), min_size=1, max_size=60)
@@ -270,9 +260,7 @@ def test_any_rollup_is_read_back(numbers):
 
 def test_64_mib_of_anonymous_memory_are_seen_as_such(child):
     before, status = proc.rollup(child.pid), proc.status(child.pid)
-    child.run(
-        "m = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); m[:] = bytes([1]) * len(m)"
-    )
+    child.run("m = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); m[:] = bytes([1]) * len(m)")
     after, now = proc.rollup(child.pid), proc.status(child.pid)
     for name in ("anonymous", "rss", "pss", "uss", "private_dirty", "pss_anon"):
         assert getattr(after, name) - getattr(before, name) == pytest.approx(64 * MIB, abs=MIB), name

@@ -64,7 +64,7 @@ def wait_for(word: str) -> None:
 
 def load(configuration: Configuration, job: Job) -> tuple[dict[str, Any], object]:
     """Run both clocks and return what they and the kernel counted, and what has to stay alive."""
-    from onecopy.bench import touch  # noqa: PLC0415 - the parent's death is arranged before NumPy comes in
+    from onecopy.bench import touch
 
     before = resource.getrusage(resource.RUSAGE_SELF)
     start = perf_counter_ns()
@@ -90,10 +90,10 @@ def load(configuration: Configuration, job: Job) -> tuple[dict[str, Any], object
 
 def configuration_named(name: str) -> Configuration:
     """Return the configuration of that name; raises ValueError that lists the names."""
-    from onecopy.bench.ceilings import CEILINGS, CONTROLS  # noqa: PLC0415 - they import NumPy
-    from onecopy.bench.configurations import ROWS  # noqa: PLC0415
+    from onecopy.bench.ceilings import CEILINGS, CONTROLS
+    from onecopy.bench.configurations import KEYS, ROWS
 
-    every = {entry.name: entry for entry in (*ROWS, *CEILINGS, *CONTROLS)}
+    every = {entry.name: entry for entry in (*ROWS, *KEYS, *CEILINGS, *CONTROLS)}
     if name not in every:
         raise ValueError(f"no configuration {name!r}; there are {', '.join(every)}")
     return every[name]
@@ -101,11 +101,11 @@ def configuration_named(name: str) -> Configuration:
 
 def prepare(name: str, path: str, table: dict[str, Any]) -> tuple[Configuration, Job]:
     """Import what the configuration needs and run the touching code once on a small array."""
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
-    from onecopy.bench import touch  # noqa: PLC0415
-    from onecopy.bench.configurations import Job  # noqa: PLC0415
-    from onecopy.bench.layout import Piece  # noqa: PLC0415
+    from onecopy.bench import touch
+    from onecopy.bench.configurations import Job
+    from onecopy.bench.layout import Piece
 
     configuration = configuration_named(name)
     for module in configuration.modules:

@@ -230,8 +230,7 @@ class Crew:
                     missing = len(self.children) - len(messages)
                     raise SampleError(
                         "timeout",
-                        f"{missing} of {len(self.children)} processes did not say {phase!r}"
-                        f" within {self._timeout:g} s",
+                        f"{missing} of {len(self.children)} processes did not say {phase!r} within {self._timeout:g} s",
                     )
                 for key, _ in selector.select(min(left, _POLL_S) if poll else left):
                     message = key.data.receive(phase)

@@ -202,3 +202,32 @@ ROWS = (
     Configuration("empty", "imports only", open_nothing, uses_cache=False),
 )
 """What `bench open` compares; the first row is what the others are relative to."""
+
+
+REPEATS = 20
+"""How often `bench keys` lists a file in one process, so that the first call does not drown the others."""
+
+
+def list_with_onecopy(job: Job) -> Opened:
+    """Open the file and list the names of its arrays, `REPEATS` times."""
+    onecopy = module("onecopy")
+    for _ in range(REPEATS):
+        with onecopy.open(job.path) as file:
+            names = list(file.keys())
+    return Opened(None, keep=names)
+
+
+def list_with_safetensors(job: Job) -> Opened:
+    """Open the file and list the names of its arrays with the safetensors package, `REPEATS` times."""
+    safe_open = module("safetensors").safe_open
+    for _ in range(REPEATS):
+        with safe_open(job.path, framework="numpy") as file:
+            names = file.keys()
+    return Opened(None, keep=names)
+
+
+KEYS = (
+    Configuration("keys-safetensors", "safe_open(), keys()", list_with_safetensors, modules=("safetensors.numpy",)),
+    Configuration("keys-onecopy", "open(), list(keys())", list_with_onecopy),
+)
+"""What `bench keys` compares."""

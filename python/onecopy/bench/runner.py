@@ -64,9 +64,7 @@ def run(plan: Plan, watch: Callable[[Progress], None] = lambda _: None) -> tuple
     identity = cache.identity(plan.job.path)
     patience = Patience(plan.options.idle_wait)
     order = [
-        (number, entry)
-        for number, entries in enumerate(rounds(plan.configurations, plan.options))
-        for entry in entries
+        (number, entry) for number, entries in enumerate(rounds(plan.configurations, plan.options)) for entry in entries
     ]
     samples: list[Sample] = []
     for number, entry in order:
@@ -136,9 +134,7 @@ def measure(plan: Plan, configuration: Configuration, sample: Sample, patience: 
         if configuration.uses_cache:
             declare_cache(job.path, plan.options)
         idle_share = patience.wait()
-        cached_before = (
-            cache.ask(job.path) if configuration.uses_cache else None
-        )  # waiting may have changed it
+        cached_before = cache.ask(job.path) if configuration.uses_cache else None  # waiting may have changed it
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         disk_before = disk_bytes(job.path)
         peak = Peak(crew.pids)

@@ -124,10 +124,7 @@ def failures(record: Record) -> Iterable[str]:
         for row in summary.rows_of(record, role):
             for failure in row.failures:
                 total = row.good + sum(other.times for other in row.failures)
-                yield (
-                    f"{row.entry.name}: {failure.times} of {total} samples {failure.state}"
-                    f" ({failure.reason})."
-                )
+                yield (f"{row.entry.name}: {failure.times} of {total} samples {failure.state} ({failure.reason}).")
 
 
 def cache_state(record: Record) -> str | None:

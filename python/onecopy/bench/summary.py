@@ -35,6 +35,10 @@ class Spread:
         numbers = list(values)
         return cls(statistics.median(numbers), min(numbers), max(numbers)) if numbers else None
 
+    def divided_by(self, count: int) -> Spread:
+        """Return the spread of one of `count` equal parts."""
+        return Spread(self.median / count, self.low / count, self.high / count)
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -77,12 +81,7 @@ def resident_ms(sample: Sample) -> float:
 
 def warm_ms(sample: Sample) -> float:
     """Return the time of the slowest process until its warming call returned, or until all was touched."""
-    return (
-        max(
-            reading.resident_ns if reading.warm_ns is None else reading.warm_ns for reading in sample.readings
-        )
-        / 1e6
-    )
+    return max(reading.resident_ns if reading.warm_ns is None else reading.warm_ns for reading in sample.readings) / 1e6
 
 
 def touch_gb_per_s(sample: Sample) -> float:
@@ -181,9 +180,7 @@ def paired_ratio(
     """Return the time of one configuration divided by that of another, by round, and how many pairs."""
     below = {sample.round: time(sample) for sample in good_samples(record, other)}
     ratios = [
-        time(sample) / below[sample.round]
-        for sample in good_samples(record, name)
-        if below.get(sample.round, 0) > 0
+        time(sample) / below[sample.round] for sample in good_samples(record, name) if below.get(sample.round, 0) > 0
     ]
     spread = Spread.of(ratios)
     return (spread, len(ratios)) if spread is not None else None

@@ -27,6 +27,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if any(importlib.util.find_spec(package) is None for package in ("click", "rich")):
         sys.stderr.write(NEEDS + "\n")
         return 1
-    from onecopy.cli import command_line  # noqa: PLC0415 - needs click and rich
+    from onecopy.cli import command_line
 
     return command_line.run(arguments)

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from onecopy.bench import sentences, summary
+from onecopy.bench.configurations import REPEATS
 from onecopy.bench.record import Options, Record, to_json
+from onecopy.bench.scenarios import keys as keys_scenario
 from onecopy.bench.scenarios import open as open_scenario
 from onecopy.cli import bench_tables, screen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from onecopy.bench.runner import Progress
 
 DEFAULTS = Options()
@@ -57,12 +61,8 @@ def command() -> None:
     help="Seconds that the whole run may wait for an idle machine.",
 )
 @click.option("--ceilings/--no-ceilings", default=True, help="O_DIRECT readings too, or not.")
-@click.option(
-    "--seed", type=int, default=DEFAULTS.seed, show_default=True, help="Of the order in each round."
-)
-@click.option(
-    "--json", "json_path", metavar="OUT", help="Write the record here; '-' for stdout, without tables."
-)
+@click.option("--seed", type=int, default=DEFAULTS.seed, show_default=True, help="Of the order in each round.")
+@click.option("--json", "json_path", metavar="OUT", help="Write the record here; '-' for stdout, without tables.")
 def open_command(
     file: str,
     json_path: str | None,
@@ -72,7 +72,7 @@ def open_command(
     if json_path not in (None, "-") and not Path(str(json_path)).absolute().parent.is_dir():
         raise click.BadParameter(f"no folder for {json_path!r}", param_hint="--json")
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
-    record = run_with_bar(file, options)
+    record = with_bar(lambda watch: open_scenario.run(file, options, watch))
     text = to_json(record, **computed(record))
     if json_path == "-":
         click.echo(text, nl=False)
@@ -82,24 +82,37 @@ def open_command(
         Path(json_path).write_text(text)
 
 
-def run_with_bar(file: str, options: Options) -> Record:
-    """Run the scenario `open` with a progress bar on stderr."""
+@command.command("keys")
+@click.option("--arrays", type=click.IntRange(min=1), default=20_000, show_default=True, help="Arrays in the file.")
+@click.option(
+    "--iterations", type=click.IntRange(min=1), default=DEFAULTS.iterations, show_default=True, help="Rounds."
+)
+@click.option("--json", "json_path", metavar="OUT", help="Write the record here.")
+def keys_command(arrays: int, iterations: int, json_path: str | None) -> None:
+    """Measure opening a file of many arrays and listing their names."""
+    options = dataclasses.replace(DEFAULTS, iterations=iterations)
+    record = with_bar(lambda watch: keys_scenario.run(arrays, options, watch))
+    bench_tables.show_keys(screen.out(), record, REPEATS)
+    if json_path is not None:
+        Path(json_path).write_text(to_json(record, **computed(record)))
+
+
+def with_bar(run: Callable[[Callable[[Progress], None]], Record]) -> Record:
+    """Run a scenario with a progress bar on stderr."""
     with screen.progress_bar(screen.err()) as bar:
         task = bar.add_task("checking the file", total=None)
 
         def watch(progress: Progress) -> None:
             bar.update(task, completed=progress.done, total=progress.total, description=progress.next)
 
-        return open_scenario.run(file, options, watch)
+        return run(watch)
 
 
 def computed(record: Record) -> dict[str, object]:
     """Return what the record's readers want and its samples imply: rows and sentences."""
     return {
         "rows": [
-            dataclasses.asdict(row)
-            for role in ("row", "ceiling", "control")
-            for row in summary.rows_of(record, role)
+            dataclasses.asdict(row) for role in ("row", "ceiling", "control") for row in summary.rows_of(record, role)
         ],
         "sentences": [sentence.text for sentence in sentences.sentences_of(record)],
     }

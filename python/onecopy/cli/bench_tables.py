@@ -51,6 +51,33 @@ def show(console: Console, record: Record) -> None:
         screen.show_line(console, f"note: {sentence.text}" if note else sentence.text, "dim" if note else "")
 
 
+def show_keys(console: Console, record: Record, repeats: int) -> None:
+    """Print the scenario `keys`: milliseconds of one opening and listing."""
+    screen.show_line(
+        console, f"{record.scenario}: {record.file.pieces} arrays, {record.options.iterations} rounds", "bold"
+    )
+    grid = screen.Grid(
+        (
+            screen.Column("configuration"),
+            screen.Column(""),
+            screen.Column("ms (min-max)", right=True),
+            screen.Column("ratio", right=True),
+        )
+    )
+    for row in summary.rows_of(record):
+        spread, ratio = row.values.get("open_ms"), row.relative.get("open_ms")
+        each = MISSING if spread is None else _with_extremes(spread.divided_by(repeats))
+        grid.rows.append(
+            (
+                plain(row.entry.name),
+                plain(second_line(row)),
+                each,
+                MISSING if ratio is None else f"{_ratio(ratio)}x",
+            )
+        )
+    grid.show(console)
+
+
 def heading(record: Record) -> str:
     """Return what was measured, in one line."""
     options, file = record.options, record.file
@@ -64,11 +91,7 @@ def heading(record: Record) -> str:
 
 def legend(record: Record) -> str:
     """Return how to read the table."""
-    who = (
-        "times of the slowest process, memory of all together"
-        if record.options.processes > 1
-        else "one process"
-    )
+    who = "times of the slowest process, memory of all together" if record.options.processes > 1 else "one process"
     star = "; *: ratios of times that do not transfer, see the notes" if _star(record) else ""
     first = record.entries[0].name
     return f"Medians (min-max); {who}, interpreters included (row 'empty'); x: relative to '{first}'{star}."
@@ -76,13 +99,8 @@ def legend(record: Record) -> str:
 
 def narrow_grid(record: Record, rows: list[Row]) -> screen.Grid:
     """Return the table for 80 columns: median, ratio and extremes below each other."""
-    titles = [
-        title.replace("anonymous", "anon.").replace("-", "-\n").replace(" ", "\n")
-        for title in COLUMNS.values()
-    ]
-    grid = screen.Grid(
-        (screen.Column("configuration"), *(screen.Column(title, right=True) for title in titles))
-    )
+    titles = [title.replace("anonymous", "anon.").replace("-", "-\n").replace(" ", "\n") for title in COLUMNS.values()]
+    grid = screen.Grid((screen.Column("configuration"), *(screen.Column(title, right=True) for title in titles)))
     star = _star(record)
     for row in rows:
         cells = ["\n".join(filter(None, parts_of(row, column, star))) for column in COLUMNS]
@@ -152,9 +170,7 @@ def show_control(console: Console, record: Record) -> None:
     rates = summary.touch_rates(record)
     words = [f"{PAGES.get(name, name)} {_with_extremes(rate)}" for name, rate in rates.items()]
     if words:
-        screen.show_line(
-            console, f"Control, first touch of fresh anonymous memory, GB/s: {'; '.join(words)}."
-        )
+        screen.show_line(console, f"Control, first touch of fresh anonymous memory, GB/s: {'; '.join(words)}.")
 
 
 def _ceiling_cell(row: Row | None) -> str:

@@ -43,7 +43,7 @@ def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> No
     """Print the version and leave."""
     if not wanted or context.resilient_parsing:
         return
-    from importlib.metadata import version  # noqa: PLC0415 - only here
+    from importlib.metadata import version
 
     click.echo(f"onecopy {version('onecopy')}")
     context.exit()

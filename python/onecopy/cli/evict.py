@@ -17,9 +17,7 @@ def command(*, files: tuple[str, ...], as_json: bool) -> None:
     """Drop each FILE from the page cache; pages that a process maps stay, and the report says so."""
     evicted = ((file, onecopy.evict(file)) for file in files)  # one by one: what was done has been told
     if as_json:
-        click.echo(
-            json.dumps([{"file": file, **reports.facts_of(report)} for file, report in evicted], indent=1)
-        )
+        click.echo(json.dumps([{"file": file, **reports.facts_of(report)} for file, report in evicted], indent=1))
         return
     console = screen.out()
     for file, report in evicted:

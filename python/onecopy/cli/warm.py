@@ -61,9 +61,7 @@ def command(
     options = {"threads": threads, "budget": budget, "huge": huge}
     with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
         task = bar.add_task("warm", total=None)
-        report = warm(
-            file, pattern, options, lambda done, total: bar.update(task, completed=done, total=total)
-        )
+        report = warm(file, pattern, options, lambda done, total: bar.update(task, completed=done, total=total))
     if as_json:
         click.echo(json.dumps(reports.facts_of(report), indent=1))
         return

@@ -29,9 +29,7 @@ def plain(text: str) -> str:
     'a\\x1b[31mb\\nc'
     """
     return "".join(
-        character.encode("unicode_escape").decode()
-        if unicodedata.category(character) in _UNSAFE
-        else character
+        character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNSAFE else character
         for character in text
     )
 

@@ -143,7 +143,7 @@ Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept {
 }
 
 Result<MappedFacts> mapped_here(Bytes memory) noexcept {
-  auto scanned = mapped_by_scan(memory);
+  const auto scanned = mapped_by_scan(memory);
   return scanned ? scanned : mapped_by_smaps(memory);
 }
 

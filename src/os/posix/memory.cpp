@@ -29,12 +29,12 @@ Result<std::byte*> reserve_addresses(std::size_t size) noexcept {
 int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, bool private_copy) noexcept {
   const int protection = private_copy ? PROT_READ | PROT_WRITE : PROT_READ;
   const int sharing = private_copy ? MAP_PRIVATE : MAP_SHARED;
-  void* got = ::mmap(at, size, protection, sharing | MAP_FIXED, fd, static_cast<off_t>(offset));
+  const void* got = ::mmap(at, size, protection, sharing | MAP_FIXED, fd, static_cast<off_t>(offset));
   return got == MAP_FAILED ? errno : 0;
 }
 
 int map_heap_at(std::byte* at, std::size_t size) noexcept {
-  void* got = ::mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0);
+  const void* got = ::mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0);
   return got == MAP_FAILED ? errno : 0;
 }
 

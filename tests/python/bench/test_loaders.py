@@ -108,9 +108,7 @@ def test_a_control_touches_as_much_as_the_file_has_and_not_more(model, monkeypat
 
 
 def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, monkeypatch):
-    monkeypatch.setattr(
-        configurations.Configuration, "is_installed", lambda entry: "torch" not in entry.modules
-    )
+    monkeypatch.setattr(configurations.Configuration, "is_installed", lambda entry: "torch" not in entry.modules)
     safetensors = [c.name for c in opening.applicable(read_layout(model), Options())]
     assert "safetensors.numpy" in safetensors
     assert "safetensors.torch" not in safetensors
@@ -143,20 +141,14 @@ def test_notes_of_a_report_are_its_plain_facts():
 
 @pytest.mark.processes
 def test_a_whole_run_has_every_sample_and_rows_that_agree(model):
-    chosen = tuple(
-        entry for entry in EVERY if entry.name in {"numpy.memmap", "o_direct-fresh-1", "first-touch-4k"}
-    )
+    chosen = tuple(entry for entry in EVERY if entry.name in {"numpy.memmap", "o_direct-fresh-1", "first-touch-4k"})
     options = Options(processes=2, iterations=2, idle_wait=0.0, timeout=60.0, cold=True)
     record = opening.run(model, options, configurations=chosen)
     assert [sample.state for sample in record.samples] == ["ok"] * 6
-    assert {len(sample.readings) for sample in record.samples if sample.configuration == "numpy.memmap"} == {
-        2
-    }
+    assert {len(sample.readings) for sample in record.samples if sample.configuration == "numpy.memmap"} == {2}
     assert record.file.name == "model.safetensors"
     assert np.all([s.cached_before == 0 for s in record.samples if s.configuration == "numpy.memmap"])
-    assert all(
-        s.cached_after == record.file.size for s in record.samples if s.configuration == "numpy.memmap"
-    )
+    assert all(s.cached_after == record.file.size for s in record.samples if s.configuration == "numpy.memmap")
 
 
 @NEEDS_CORE

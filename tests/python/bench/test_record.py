@@ -46,8 +46,7 @@ def test_facts_about_the_machine_are_plain_and_nameless(model):
 
 def test_the_file_system_is_that_of_the_device():
     text = (
-        "21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
-        "22 1 0:5 / /home/some\\040body rw shared:1 - xfs /dev/sdb rw\n"
+        "21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n22 1 0:5 / /home/some\\040body rw shared:1 - xfs /dev/sdb rw\n"
     )
     assert machine.file_system(text, os.makedev(0, 5)) == "xfs"
     assert machine.file_system(text, os.makedev(9, 9)) is None

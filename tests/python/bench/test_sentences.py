@@ -29,23 +29,16 @@ def test_a_file_that_is_not_held_once_is_not_said_to_be(record_of):
 
 def test_one_process_shares_with_nobody_and_does_not_claim_to(record_of):
     text = said(record_of(n=1))
-    assert (
-        "1 process holds the 91 MB in the page cache, where others can share them, and 0.5 MB of its own"
-        in text
-    )
+    assert "1 process holds the 91 MB in the page cache, where others can share them, and 0.5 MB of its own" in text
 
 
 def test_without_copies_there_is_nothing_to_compare_with(record_of):
-    failed = change(
-        record_of(), lambda s: s.configuration == "copy", state="skipped", reason="x", readings=()
-    )
+    failed = change(record_of(), lambda s: s.configuration == "copy", state="skipped", reason="x", readings=())
     assert "92 MB in total (PSS minus 4 empty interpreters).\n" in said(failed)
 
 
 def test_without_a_mapped_row_nothing_is_claimed(record_of):
-    failed = change(
-        record_of(), lambda s: s.configuration == "map", state="crashed", reason="SIGBUS", readings=()
-    )
+    failed = change(record_of(), lambda s: s.configuration == "map", state="crashed", reason="SIGBUS", readings=())
     text = said(failed)
     assert "hold" not in text.split("limit:")[0]
     assert "limit: map: 7 of 7 samples crashed (SIGBUS)." in text
@@ -88,9 +81,7 @@ def test_an_eviction_that_did_not_work_is_not_called_cold(record_of):
     text = said(half)
     assert "NOT cold: up to 45.5 of 91.0 MB were still cached before 7 of 35 samples." in text
     assert "Cold: the kernel counted" not in text
-    assert "Cold: the kernel counted 0 cached bytes of the file before each of 35 samples." in said(
-        record_of()
-    )
+    assert "Cold: the kernel counted 0 cached bytes of the file before each of 35 samples." in said(record_of())
 
 
 def test_a_cache_that_was_not_full_is_not_called_warm(record_of):

@@ -58,9 +58,7 @@ def reading(scale: float, memory: int) -> Reading:
 def sample(name: str, number: int, scale: float, memory: int, n: int, **more) -> Sample:
     readings = tuple(reading(scale * (1 + number / 10), memory) for _ in range(n))
     peak = sum(r.held.anonymous for r in readings)
-    return Sample(
-        name, number, n, "ok", "", "2026-01-01T00:00:00+00:00", 0.99, 0, 0, 0, peak, readings, **more
-    )
+    return Sample(name, number, n, "ok", "", "2026-01-01T00:00:00+00:00", 0.99, 0, 0, 0, peak, readings, **more)
 
 
 @pytest.fixture
@@ -80,9 +78,7 @@ def record() -> Record:
         for number in range(3)
         for name, (scale, memory) in {**rows, **ceilings}.items()
     ]
-    slow = Reading(
-        0, None, 10**12, None, 1, 1, 1.0, 1, Memory(1, 1, 1, 0, 0), Memory(1, 1, 1, 0, 0), {"bytes": 2**30}
-    )
+    slow = Reading(0, None, 10**12, None, 1, 1, 1.0, 1, Memory(1, 1, 1, 0, 0), Memory(1, 1, 1, 0, 0), {"bytes": 2**30})
     samples.append(Sample("first-touch-4k", 0, 1, "ok", started="2026-01-01", readings=(slow,)))
     samples.append(Sample("first-touch-huge", 0, 1, "timeout", "too late"))
     roles = dict.fromkeys(rows, "row") | dict.fromkeys(ceilings, "ceiling")
@@ -94,9 +90,7 @@ def record() -> Record:
         machine={},
         options=Options(processes=4, cold=True, iterations=3),
         file=File("model.safetensors", "safetensors", 12_345_678_901, 12_345_670_000, 999, 5),
-        entries=tuple(
-            Entry(n, details.get(n, "as called"), role, role == "row") for n, role in roles.items()
-        ),
+        entries=tuple(Entry(n, details.get(n, "as called"), role, role == "row") for n, role in roles.items()),
         samples=tuple(samples),
     )
 

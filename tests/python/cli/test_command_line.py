@@ -76,9 +76,7 @@ def test_a_wrong_command_line_is_one_line_and_status_2(capsys, arguments, words)
     assert words in err
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["-h"], ["ls", "-h"], ["warm", "-h"], ["bench", "open", "--help"]]
-)
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["ls", "-h"], ["warm", "-h"], ["bench", "open", "--help"]])
 def test_help_is_status_0(capsys, arguments):
     assert command_line.run(arguments) == 0
     assert "Usage: onecopy" in capsys.readouterr().out
@@ -104,9 +102,7 @@ def test_without_click_or_rich_there_is_one_plain_line(monkeypatch, capsys):
 def test_the_package_of_the_command_line_needs_neither_click_nor_rich_to_be_imported():
     import subprocess
 
-    code = (
-        "import sys, onecopy.cli, onecopy.bench; print(sorted({'click', 'rich', 'numpy'} & set(sys.modules)))"
-    )
+    code = "import sys, onecopy.cli, onecopy.bench; print(sorted({'click', 'rich', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "click" not in done.stdout
     assert "rich" not in done.stdout

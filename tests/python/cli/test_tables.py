@@ -122,9 +122,7 @@ def test_a_long_name_folds_and_every_number_stays(width):
     assert target.width == width
 
 
-@pytest.mark.parametrize(
-    "name", ["\x1b]0;owned\x07", "[red]a[/red]", "a\nb", "\u202eevil", "", ":smile:", "\udcff"]
-)
+@pytest.mark.parametrize("name", ["\x1b]0;owned\x07", "[red]a[/red]", "a\nb", "\u202eevil", "", ":smile:", "\udcff"])
 def test_a_hostile_name_is_shown_and_not_obeyed(name):
     grid = ls.grid_of([line_of(name)])
     target = console(80, force_terminal=True, color_system=None)

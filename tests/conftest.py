@@ -1,0 +1,149 @@
+"""What all Python tests share: children, another user, and judges of the page cache that use nothing of onecopy."""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline: the machine is shared. Fixtures that hold a folder serve all examples of a property.
+settings.register_profile(
+    "onecopy",
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("onecopy")
+
+PAGE = mmap.PAGESIZE
+PIECE = 8 << 20  # bytes
+
+
+@pytest.fixture
+def python() -> Callable[..., str]:
+    """Run lines of Python in a fresh process, with warnings as errors; return what it printed."""
+
+    def run(code: str, *arguments: object) -> str:
+        command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    return run
+
+
+class ChildKilledError(Exception):
+    """A child died of the signal that is told."""
+
+
+def call_in_child(function: Callable[..., Any], *arguments: Any, uid: int | None = None) -> Any:
+    """Call a function in a forked child; return what it returns, raise what it raises, or ChildKilledError."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            signal.alarm(100)
+            answer: tuple[bool, Any]
+            try:
+                if uid is not None:
+                    os.setgroups([])
+                    os.setgid(uid)
+                    os.setuid(uid)
+                answer = True, function(*arguments)
+            except BaseException as error:  # it is raised in the parent
+                answer = False, error
+            os.write(write_end, pickle.dumps(answer))
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
+        text = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if not text:
+        raise ChildKilledError(signal.Signals(-status).name)
+    good, answer = pickle.loads(text)
+    if not good:
+        raise answer
+    return answer
+
+
+@pytest.fixture
+def in_child() -> Callable[..., Any]:
+    """Give `call_in_child`: (function, *arguments, uid=None)."""
+    return call_in_child
+
+
+@pytest.fixture
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Give another user's number; the current folder is `tmp_path`, as only root may walk the way to it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    return 65534
+
+
+def pages_in_cache(path: Path) -> list[bool]:
+    """Ask mincore of a mapping of our own, page by page; honest for the owner of the file."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        memory = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    flags = (ctypes.c_ubyte * -(-size // PAGE))()
+    first = ctypes.c_char.from_buffer(memory)
+    failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), flags)
+    del first
+    memory.close()
+    assert failed == 0
+    return [bool(flag & 1) for flag in flags]
+
+
+@pytest.fixture
+def cached() -> Callable[[Path], int]:
+    """Count the bytes of a file that are in the page cache, in whole pages."""
+    return lambda path: PAGE * sum(pages_in_cache(path))
+
+
+def forget(path: Path) -> None:
+    """Take a file out of the page cache, as far as nobody maps it."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+@pytest.fixture
+def cold_file(tmp_path: Path) -> Callable[..., Path]:
+    """Make a file of random bytes that is not in memory."""
+
+    def make(size: int, name: str = "cold.bin") -> Path:
+        path = tmp_path / name
+        block = os.urandom(min(size, PIECE))
+        with path.open("wb") as file:
+            for at in range(0, size, PIECE):
+                file.write(block[: size - at])
+        forget(path)
+        if any(pages_in_cache(path)):
+            pytest.skip(f"the file system of {tmp_path} keeps its files in memory")
+        return path
+
+    return make
+
+
+@pytest.fixture
+def slow_file(tmp_path: Path) -> Iterator[Path]:
+    """Make a file of holes that takes one thread a good part of a second to read: 2 GiB that are on no disk."""
+    path = tmp_path / "slow.bin"
+    with path.open("wb") as file:
+        file.truncate(2 << 30)
+    yield path
+    path.unlink(missing_ok=True)  # and its pages with it

@@ -1,0 +1,28 @@
+"""Files of named arrays, written with the lines of the format's own README."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Tensors = dict[str, tuple[str, list[int], bytes]]
+
+
+@pytest.fixture
+def write_tensors(tmp_path: Path) -> Callable[..., Path]:
+    """Write names to (dtype, shape, bytes) as a safetensors file whose data begins at byte 4096 or later."""
+
+    def make(tensors: Tensors, metadata: dict[str, str] | None = None, name: str = "foreign.safetensors") -> Path:
+        table: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
+        at = 0
+        for key, (dtype, shape, data) in tensors.items():
+            table[key] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+            at += len(data)
+        header = json.dumps(table).encode().ljust(4096 - 8)
+        path = tmp_path / name
+        path.write_bytes(struct.pack("<Q", len(header)) + header + b"".join(data for _, _, data in tensors.values()))
+        return path
+
+    return make

@@ -1,0 +1,316 @@
+"""A mapping against the file itself: open(path, "rb").read() is the judge."""
+
+import copy
+import ctypes
+import errno
+import os
+import random
+import resource
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import onecopy as oc
+
+HUGE = 2 << 20
+DATA = random.Random(7).randbytes(HUGE + 5 * 4096 + 123)
+MODES = ["map", "copy"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "data.bin"
+    path.write_bytes(DATA)
+    return path
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("private", [False, True])
+def test_a_whole_file_reads_as_it_is(path, mode, private):
+    with oc.Mapping(path, mode=mode, private=private) as mapping:
+        assert bytes(mapping.view()) == DATA
+        assert len(mapping) == mapping.nbytes == len(DATA)
+
+
+places = st.one_of(st.integers(0, len(DATA) + 9), st.sampled_from([0, 4095, 4096, 4097, HUGE - 1, HUGE, HUGE + 1]))
+far = st.sampled_from([2**63, 2**64]).flatmap(lambda edge: st.integers(edge - 5, min(edge + 5, 2**64 - 1)))
+
+
+@given(
+    offset=places | far,
+    length=st.none() | st.integers(0, 20_000) | far,
+    mode=st.sampled_from(MODES),
+    private=st.booleans(),
+)
+def test_a_range_is_the_slice_of_the_file_or_an_error(path, offset, length, mode, private):
+    end = len(DATA) if length is None else offset + length
+    if offset < end <= len(DATA):
+        with oc.Mapping(path, offset, length, mode=mode, private=private) as mapping:
+            assert bytes(mapping.view()) == DATA[offset:end]
+            assert mapping.address % HUGE == offset % HUGE
+    else:
+        with pytest.raises(OSError, match="asked for") as raised:
+            oc.Mapping(path, offset, length, mode=mode, private=private)
+        assert (raised.value.errno, raised.value.filename) == (errno.EINVAL, str(path))
+
+
+@given(offset=places | far, length=st.none() | places | far)
+def test_a_view_is_the_slice_of_the_range_or_an_index_error(path, offset, length):
+    with oc.Mapping(path, offset=100) as mapping:
+        end = len(mapping) if length is None else offset + length
+        if offset <= end <= len(mapping):
+            assert bytes(mapping.view(offset, length)) == DATA[100:][offset:end]
+        else:
+            with pytest.raises(IndexError):
+                mapping.view(offset, length)
+
+
+@pytest.mark.xfail(strict=True, raises=TypeError, reason="numbers of 2**64 and more end in nanobind's TypeError")
+@pytest.mark.parametrize("number", [2**64, 2**64 + 1, 2**200])
+@pytest.mark.parametrize("what", ["offset", "length"])
+def test_numbers_beyond_64_bits_are_beyond_the_file(path, number, what):
+    with pytest.raises(OSError, match="asked for") as raised:
+        oc.Mapping(path, **{what: number})
+    assert raised.value.errno == errno.EINVAL
+
+
+def test_the_end_of_a_file_of_one_tebibyte(tmp_path):
+    path = tmp_path / "sparse.bin"
+    with path.open("wb") as file:
+        file.seek((1 << 40) - 3)
+        file.write(b"end")
+    with oc.Mapping(path) as whole, oc.Mapping(path, (1 << 40) - 5) as tail:
+        assert len(whole) == 1 << 40
+        assert bytes(whole.view((1 << 40) - 4)) == b"\0end"
+        assert bytes(tail.view()) == b"\0\0end"
+
+
+def test_a_copy_larger_than_the_address_space_is_an_error(tmp_path, in_child):
+    path = tmp_path / "sparse.bin"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+    def copy_it():
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        oc.Mapping(path, mode="copy")
+
+    with pytest.raises(OSError, match="memory") as raised:
+        in_child(copy_it)
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOMEM, str(path))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_at_least_64_bytes_after_the_end_can_be_read(tmp_path, in_child, mode):
+    def read_beyond():
+        for size in [1, 63, 4031, 4032, 4033, 4095, 4096, 4097, 8192, HUGE - 63, HUGE]:
+            path = tmp_path / f"{size}.bin"
+            path.write_bytes(DATA[:size])
+            for offset in {0, size // 2, size - 1}:
+                mapping = oc.Mapping(path, offset, mode=mode)
+                assert len(ctypes.string_at(mapping.address + mapping.nbytes, 64)) == 64
+        return "alive"
+
+    assert in_child(read_beyond) == "alive"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_views_are_read_only_and_stay_so(path, mode):
+    mapping = oc.Mapping(path, mode=mode)
+    view = mapping.view()
+    assert view.readonly
+    with pytest.raises(TypeError):
+        view[0] = 0
+    with pytest.raises(TypeError):
+        ctypes.c_char.from_buffer(view)
+    with path.open("rb", buffering=0) as file, pytest.raises(TypeError):
+        file.readinto(view)
+    array = np.frombuffer(view, np.uint8)
+    assert not array.flags.writeable
+    for one in (array, array[1:], array.view(np.int8)):
+        with pytest.raises(ValueError, match=r"WRITEABLE|writeable"):
+            one.setflags(write=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_private_memory_is_writable_and_the_file_never_changes(path, mode):
+    with oc.Mapping(path, 5, private=True, mode=mode) as mine, oc.Mapping(path) as shared:
+        view = mine.view()
+        assert not view.readonly
+        view[:3] = b"new"
+        view[-3:] = b"end"
+        assert bytes(mine.view()) == b"new" + DATA[8:-3] + b"end"
+        assert bytes(shared.view()) == DATA
+    assert path.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("state", ["written just now", "cold", "half in memory"])
+@pytest.mark.parametrize(("offset", "cut"), [(0, 0), (1, 0), (4096, 1), ((8 << 20) - 1, 4095)])
+def test_a_copy_is_right_whatever_is_in_memory(cold_file, threads, state, offset, cut):
+    path = cold_file((20 << 20) + 77)
+    expected = path.read_bytes()
+    if state == "written just now":
+        expected = expected[::-1]
+        path.write_bytes(expected)
+    else:
+        path = cold_file(len(expected), "again.bin")
+        expected = path.read_bytes()
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0 if state == "cold" else 9 << 20, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+    end = len(expected) - cut
+    with oc.Mapping(path, offset, end - offset, mode="copy", threads=threads) as mapping:
+        assert bytes(mapping.view()) == expected[offset:end]
+
+
+def test_a_copy_does_not_see_what_becomes_of_the_file(path):
+    with oc.Mapping(path, mode="copy") as mapping:
+        path.write_bytes(b"short")
+        assert bytes(mapping.view()) == DATA
+
+
+# --- descriptors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_memory_file_has_no_path_and_can_be_mapped(mode):
+    fd = os.memfd_create("scratch")
+    os.write(fd, DATA)
+    with oc.Mapping.from_descriptor(fd, "scratch", 7, 5000, mode=mode) as mapping:
+        os.close(fd)  # ours; the mapping has its own
+        assert bytes(mapping.view()) == DATA[7:5007]
+        assert os.fstat(mapping.fileno()).st_size == len(DATA)
+        assert not mapping.changed()
+        with pytest.raises(TypeError, match="descriptor"):
+            copy.copy(mapping)
+
+
+def test_an_unlinked_file_can_be_mapped_and_the_descriptor_stays_where_it_was(path):
+    with path.open("rb") as file:
+        path.unlink()
+        assert file.read(3) == DATA[:3]
+        mapping = oc.Mapping.from_descriptor(file.fileno())
+        assert file.read(3) == DATA[3:6]
+        mapping.close()
+        assert file.read(3) == DATA[6:9]
+
+
+def test_the_name_of_a_descriptor_stands_in_its_errors():
+    with pytest.raises(OSError, match="Bad file descriptor") as raised:
+        oc.Mapping.from_descriptor(1_000_000, "the weights")
+    assert (raised.value.errno, raised.value.filename) == (errno.EBADF, "the weights")
+
+
+def test_a_pipe_cannot_be_mapped():
+    read_end, write_end = os.pipe()
+    with pytest.raises(OSError, match="regular file") as raised:
+        oc.Mapping.from_descriptor(read_end)
+    assert raised.value.errno == errno.ENODEV
+    os.close(read_end)
+    os.close(write_end)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(os.fspath(path))
+
+
+PLACES = {
+    "missing": (lambda path: path.unlink(missing_ok=True), FileNotFoundError, errno.ENOENT),
+    "an empty file": (lambda path: path.touch(), OSError, errno.ENODATA),
+    "a folder": (lambda path: path.mkdir(), IsADirectoryError, errno.EISDIR),
+    "a FIFO": (os.mkfifo, OSError, errno.ENODEV),
+    "a socket": (make_socket, OSError, errno.ENXIO),
+    "a device": (lambda path: path.symlink_to("/dev/null"), OSError, errno.ENODEV),
+    "a loop of links": (lambda path: path.symlink_to(path), OSError, errno.ELOOP),
+    "a link to nothing": (
+        lambda path: path.symlink_to(path.with_suffix(".no")),
+        FileNotFoundError,
+        errno.ENOENT,
+    ),
+}
+OPENERS = [
+    oc.Mapping,
+    lambda path: oc.Mapping(path, mode="copy"),
+    oc.open,
+    oc.warm,
+    oc.evict,
+    oc.residency.residency,
+]
+
+
+@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("opener", OPENERS)
+def test_what_cannot_be_mapped_is_told_with_name_and_number(tmp_path, kind, opener):
+    make, error, number = PLACES[kind]
+    path = tmp_path / "thing"
+    make(path)
+    with pytest.raises(error) as raised:
+        opener(path)
+    assert (raised.value.errno, raised.value.filename) == (number, str(path))
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_file_in_the_way_and_a_name_that_is_too_long(path, opener):
+    with pytest.raises(NotADirectoryError) as raised:
+        opener(path / "below")
+    assert raised.value.filename == str(path / "below")
+    with pytest.raises(OSError, match="too long") as too_long:
+        opener(path.with_name("n" * 300))
+    assert too_long.value.errno == errno.ENAMETOOLONG
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_file_that_may_not_be_read_is_a_permission_error(path, nobody, in_child, opener):
+    path.chmod(0o600)
+    with pytest.raises(PermissionError) as raised:
+        in_child(opener, path.name, uid=nobody)
+    assert (raised.value.errno, raised.value.filename) == (errno.EACCES, path.name)
+
+
+@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="errors about names that are not UTF-8 are lost on the way")
+@pytest.mark.parametrize("opener", OPENERS)
+def test_an_error_names_a_file_whose_name_is_not_utf_8(tmp_path, opener):
+    path = tmp_path / "missing\udcff"
+    with pytest.raises(FileNotFoundError) as raised:
+        opener(path)
+    assert raised.value.filename == str(path)
+
+
+def test_a_file_whose_name_is_not_utf_8_can_be_mapped(tmp_path):
+    path = tmp_path / "here\udcff"
+    path.write_bytes(DATA)
+    assert bytes(oc.Mapping(path, 0, 9).view()) == DATA[:9]
+
+
+@pytest.mark.xfail(strict=True, raises=TypeError, reason="a NUL in a path ends in nanobind's TypeError")
+def test_a_name_with_a_nul_is_a_value_error_as_in_open():
+    with pytest.raises(ValueError, match="null"):
+        oc.Mapping("a\0b")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mode": "x"}, {"mode": True}, {"threads": -1}, {"offset": -1}, {"length": -1}, {"offset": -(2**64)}],
+)
+def test_options_out_of_range_are_value_errors_that_name_them(path, options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        oc.Mapping(path, **options)
+
+
+def test_options_are_keywords(path):
+    with pytest.raises(TypeError, match="positional"):
+        oc.Mapping(path, 0, None, "copy")
+    with pytest.raises(TypeError, match="unexpected"):
+        oc.Mapping(path, writable=True)
+
+
+def test_numbers_of_numpy_are_numbers(path):
+    assert bytes(oc.Mapping(path, np.int64(5), np.uint16(300)).view(np.int8(2), np.uint64(3))) == DATA[7:10]

@@ -1,0 +1,289 @@
+"""Warming beside other work: progress, ends, and threads. No test asserts a time; the slow file is 2 GiB of holes."""
+
+import json
+import os
+import random
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import onecopy as oc
+from onecopy import proc
+from onecopy.residency import WarmReport, residency
+
+MIB = 1 << 20
+SLOWLY = {"threads": 1, "mechanism": "read", "huge": False}
+
+
+def is_mapped(path: Path) -> bool:
+    return bool(proc.regions_of(os.getpid(), path))
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_ends_with_the_report_that_warm_would_have_given(cold_file, cached):
+    path = cold_file(8 * MIB)
+    job = oc.warm(path, wait=False)
+    report = job.wait()
+    assert isinstance(report, WarmReport)
+    assert report.complete
+    assert report.filled == cached(path) == 8 * MIB
+    assert job.done
+    assert job.progress == (8 * MIB, 8 * MIB)
+    assert job.wait(timeout=0).filled == report.filled  # as often as you like
+
+
+def test_a_job_reports_progress_while_it_runs(slow_file):
+    job = oc.warm(slow_file, wait=False, **SLOWLY)
+    assert not job.done
+    while job.progress[0] == 0:
+        time.sleep(0.001)
+    first, total = job.progress
+    assert 0 < first < total == 2 << 30
+    job.cancel()
+
+
+def test_a_cancelled_job_reports_what_was_done(slow_file, cached):
+    job = oc.warm(slow_file, wait=False, **SLOWLY)
+    while job.progress[0] == 0:
+        time.sleep(0.001)
+    job.cancel()
+    report = job.wait()
+    assert not report.complete
+    assert "cancelled" in report.reason
+    assert 0 < report.filled < report.bytes == 2 << 30
+    assert report.filled <= cached(slow_file) < 2 << 30
+    assert job.progress[0] == report.filled
+
+
+def test_waiting_with_a_timeout_leaves_the_job_running(slow_file):
+    job = oc.warm(slow_file, wait=False, **SLOWLY)
+    with pytest.raises(TimeoutError, match="goes on"):
+        job.wait(timeout=0.01)
+    with pytest.raises(TimeoutError):
+        job.wait(timeout=0)
+    assert not job.done
+    before = job.progress[0]
+    while job.progress[0] == before:
+        time.sleep(0.001)
+    job.cancel()
+
+
+def test_a_job_that_is_dropped_stops(slow_file, cached):
+    job = oc.warm(slow_file, wait=False, **SLOWLY)
+    while job.progress[0] == 0:
+        time.sleep(0.001)
+    del job
+    after = cached(slow_file)
+    assert 0 < after < 2 << 30
+    time.sleep(0.1)
+    assert cached(slow_file) == after
+    assert not is_mapped(slow_file)
+
+
+def test_a_job_keeps_the_memory_when_the_file_is_closed(slow_file):
+    with oc.Mapping(slow_file) as mapping:
+        job = oc.warm(mapping, wait=False, **SLOWLY)
+    assert is_mapped(slow_file)
+    job.cancel()
+    job.wait()
+    del job
+    assert not is_mapped(slow_file)
+
+
+def test_a_job_of_a_closed_file_still_brings_everything_in(cold_file, cached):
+    path = cold_file(32 * MIB)
+    with oc.Mapping(path) as mapping:
+        job = oc.warm(mapping, wait=False)
+    assert job.wait().complete
+    assert cached(path) == 32 * MIB
+
+
+def test_the_repr_of_a_job_tells_how_far_it_is(cold_file):
+    job = oc.warm(cold_file(MIB), wait=False)
+    job.wait()
+    assert repr(job) == f"<onecopy.WarmJob {MIB} of {MIB} bytes, done>"
+
+
+# --- on_progress ------------------------------------------------------------------------------------------------------
+
+
+def test_progress_rises_to_the_total(slow_file):
+    calls: list[tuple[int, int]] = []
+    with oc.Mapping(slow_file) as mapping:
+        oc.warm(mapping, [(0, 512 * MIB)], on_progress=lambda done, total: calls.append((done, total)), **SLOWLY)
+    assert {total for _, total in calls} == {512 * MIB}
+    assert calls == sorted(calls)
+    assert calls[0][0] < calls[-1][0] == 512 * MIB
+
+
+def test_progress_begins_with_what_was_in_memory(cold_file):
+    path = cold_file(16 * MIB)
+    calls = []
+    with oc.Mapping(path) as mapping:
+        oc.warm(mapping, [(0, 8 * MIB)])
+        oc.warm(mapping, on_progress=lambda done, total: calls.append((done, total)))
+        assert calls[-1] == (16 * MIB, 16 * MIB)
+        calls.clear()
+        oc.warm(mapping, on_progress=lambda done, total: calls.append((done, total)))
+        assert calls[-1] == (16 * MIB, 16 * MIB)
+
+
+class Enough(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError,
+        KeyboardInterrupt,
+        Enough,
+        pytest.param(
+            TimeoutError, marks=pytest.mark.xfail(strict=True, reason="taken for the timeout of wait: not cancelled")
+        ),
+    ],
+)
+def test_raising_in_on_progress_cancels(slow_file, error):
+    def give_up(done: int, total: int) -> None:
+        if done:
+            raise error("enough")
+
+    job = oc.warm(slow_file, wait=False, **SLOWLY)
+    with pytest.raises(error, match="enough"):
+        job.wait(on_progress=give_up)
+    assert not job.wait().complete
+
+
+def test_after_raising_in_on_progress_nothing_more_is_read(slow_file, cached):
+    def give_up(done: int, total: int) -> None:
+        if done:
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        oc.warm(slow_file, on_progress=give_up, **SLOWLY)
+    after = cached(slow_file)
+    assert 0 < after < 2 << 30
+    time.sleep(0.1)
+    assert cached(slow_file) == after
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+def turns_of_another_thread(call: Callable[[], object]) -> int:
+    """Count how often another thread gets its turn during a call: only when the call gives the GIL away."""
+    turns = 0
+    stop = threading.Event()
+
+    def count() -> None:
+        nonlocal turns
+        while not stop.is_set():
+            turns += 1
+            time.sleep(0)  # gives the GIL away, as nobody takes it by force here
+
+    before = sys.getswitchinterval()
+    counter = threading.Thread(target=count)
+    sys.setswitchinterval(1000)
+    try:
+        counter.start()
+        first = turns
+        call()
+        return turns - first
+    finally:
+        sys.setswitchinterval(before)
+        stop.set()
+        counter.join()
+
+
+def test_the_judge_of_the_next_tests_sees_a_call_that_keeps_the_gil():
+    assert turns_of_another_thread(lambda: sum(range(3_000_000))) == 0
+    assert turns_of_another_thread(lambda: time.sleep(0.1)) > 20
+
+
+@pytest.mark.parametrize("mechanism", ["populate", "read"])
+def test_other_threads_run_while_a_file_is_warmed(slow_file, mechanism):
+    with oc.Mapping(slow_file) as mapping:
+        options = {**SLOWLY, "mechanism": mechanism}
+        assert turns_of_another_thread(lambda: oc.warm(mapping, [(0, 256 * MIB)], **options)) > 20
+
+
+def test_other_threads_run_while_a_file_is_copied(slow_file):
+    def copy_it() -> None:
+        oc.Mapping(slow_file, 0, 256 * MIB, mode="copy", threads=1).close()
+
+    assert turns_of_another_thread(copy_it) > 20
+
+
+def test_other_threads_run_while_a_long_header_is_read(tmp_path):
+    path = tmp_path / "many.safetensors"
+    one = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({f"layers.{number}.weight": one for number in range(100_000)}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    assert turns_of_another_thread(lambda: oc.open(path)) > 20
+
+
+def test_other_threads_run_while_a_file_is_evicted(slow_file):
+    with oc.Mapping(slow_file) as mapping:
+        oc.warm(mapping, [(0, 512 * MIB)], huge=False)
+        assert turns_of_another_thread(lambda: oc.evict(mapping)) > 20
+
+
+def test_any_thread_may_do_anything_to_one_file_at_once(cold_file):
+    path = cold_file(8 * MIB)
+    content = path.read_bytes()
+    mapping = oc.Mapping(path)
+    wrong: list[BaseException] = []
+    after_close = 0
+    started = threading.Barrier(5)
+
+    def look(at: int) -> None:
+        assert bytes(mapping.view(at, 4096)) == content[at : at + 4096]
+
+    def hammer(seed: int) -> None:
+        nonlocal after_close
+        chance = random.Random(seed)
+        started.wait()
+        for _ in range(150):
+            at = chance.randrange(0, 7 * MIB)
+            some = [(at, chance.randrange(1, MIB))]
+            call = chance.choice(
+                [
+                    lambda: look(at),
+                    lambda: oc.warm(mapping, some),
+                    lambda: oc.warm(mapping, some, wait=False),
+                    lambda: oc.evict(mapping, some),
+                    lambda: residency(mapping),
+                    lambda: oc.pin(mapping, [(at, 4096)]),
+                    lambda: oc.unpin(mapping, some),
+                    mapping.changed,
+                    lambda: repr(mapping),
+                ]
+            )
+            try:
+                call()
+            except ValueError as error:
+                after_close += "closed" in str(error)
+                if "closed" not in str(error):
+                    wrong.append(error)
+            except BaseException as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=hammer, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    time.sleep(0.05)
+    mapping.close()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert after_close > 0
+    assert not is_mapped(path)
+    assert path.read_bytes() == content
