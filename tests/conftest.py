@@ -91,8 +91,8 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return 65534
 
 
-def pages_in_cache(path: Path) -> list[bool]:
-    """Ask mincore of a mapping of our own, page by page; honest for the owner of the file."""
+def pages_in_cache(path: Path) -> bytes:
+    """Ask mincore of a mapping of our own: 1 or 0 for each page; honest for the owner of the file."""
     size = path.stat().st_size
     with path.open("rb") as file:
         memory = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
@@ -102,13 +102,13 @@ def pages_in_cache(path: Path) -> list[bool]:
     del first
     memory.close()
     assert failed == 0
-    return [bool(flag & 1) for flag in flags]
+    return bytes(flags)
 
 
 @pytest.fixture
 def cached() -> Callable[[Path], int]:
     """Count the bytes of a file that are in the page cache, in whole pages."""
-    return lambda path: PAGE * sum(pages_in_cache(path))
+    return lambda path: PAGE * pages_in_cache(path).count(1)
 
 
 def forget(path: Path) -> None:
@@ -132,7 +132,7 @@ def cold_file(tmp_path: Path) -> Callable[..., Path]:
             for at in range(0, size, PIECE):
                 file.write(block[: size - at])
         forget(path)
-        if any(pages_in_cache(path)):
+        if 1 in pages_in_cache(path):
             pytest.skip(f"the file system of {tmp_path} keeps its files in memory")
         return path
 
@@ -141,9 +141,9 @@ def cold_file(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def slow_file(tmp_path: Path) -> Iterator[Path]:
-    """Make a file of holes that takes one thread a good part of a second to read: 2 GiB that are on no disk."""
+    """Make a file of holes that takes one thread a second or more to read: 4 GiB that are on no disk."""
     path = tmp_path / "slow.bin"
     with path.open("wb") as file:
-        file.truncate(2 << 30)
+        file.truncate(4 << 30)
     yield path
     path.unlink(missing_ok=True)  # and its pages with it

@@ -335,7 +335,7 @@ def open(
         Writable arrays on copy-on-write pages, for consumers that write in place: the file never changes, and each page
         that is written becomes private memory of this process.
     threads
-        Of ``mode="copy"``; None: chosen by size.
+        Of ``mode="copy"``; None: 8.
 
     Raises
     ------

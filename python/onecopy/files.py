@@ -58,7 +58,7 @@ class Mapping:
     private
         True gives writable copy-on-write memory: the file never changes, a page you write becomes private.
     threads
-        Of ``mode="copy"``; None: chosen by size.
+        Of ``mode="copy"``; None: 8.
 
     Raises
     ------

@@ -184,7 +184,7 @@ def warm(
     ranges
         (offset, length) in bytes; None: everything.
     threads
-        Threads that read; None: chosen from the number of processors.
+        Threads that read; None: 8, because they wait for the disk and not for processors.
     huge
         Ask for 2 MiB pages before reading. None: yes, unless the file is larger than half of the memory that may be
         used (a small access would then read 512 times too much, and push out what is needed).

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/pieces.hpp"
@@ -13,10 +12,9 @@ namespace {
 // Large enough for the device's best rate, small enough that two threads stay busy to the end.
 constexpr std::uint64_t piece_size = std::uint64_t{8} << 20U;
 
-unsigned choose_threads(unsigned asked, std::uint64_t pieces) {
-  const unsigned most = asked != 0 ? asked : std::clamp(std::thread::hardware_concurrency(), 1U, 8U);
-  return static_cast<unsigned>(std::min<std::uint64_t>(most, std::max<std::uint64_t>(pieces, 1)));
-}
+// Threads wait for the disk more than they compute. Measured on two cores, 1.5 GiB: cold 0.70 s with 1, 0.62 with 4 and
+// 8; from the cache 0.52 with 1, 0.13 with 2, 4 and 8.
+constexpr unsigned reading_threads = 8;
 
 class Copier {
  public:
@@ -73,7 +71,7 @@ class Copier {
 void copy_in(int fd, os::MutableBytes into, std::uint64_t offset, const CopyOptions& options) {
   Copier copier(fd, into, offset);
   const std::uint64_t pieces = copier.pieces();
-  for_each_piece(pieces, choose_threads(options.threads, pieces),
+  for_each_piece(pieces, options.threads != 0 ? options.threads : reading_threads,
                  [&](std::uint64_t piece) noexcept { return copier.copy(piece); });
   if (copier.error() == ENODATA)
     throw DataLost("read", options.path, EIO, "the file became shorter while it was being read");

@@ -10,7 +10,7 @@ namespace onecopy {
 
 struct CopyOptions {
   const std::string& path;  // for errors
-  unsigned threads = 0;     // 0: chosen by size
+  unsigned threads = 0;     // 0: 8
 };
 
 // Fills `into` with the file's bytes from `offset` on. What the page cache has is copied from it; the rest is read

@@ -7,6 +7,11 @@
 namespace onecopy {
 namespace {
 
+// Threads wait for the disk, not for processors: eight keep enough requests in flight whatever the machine has. Measured
+// on two cores, 1.5 GiB cold: 0.61 s with 8, 0.59 with 1 and 2 where the device reads 8 MiB ahead; 0.55 s with 8, 0.71
+// with 1 and 2 where it reads 128 KiB ahead.
+constexpr unsigned reading_threads = 8;
+
 // From here on a plain touch in file order keeps the device busy without us (measured at 8 MiB: 1.47 s for 3.77 GiB
 // touched, 1.33 to 1.43 s populated).
 constexpr std::uint64_t large_read_ahead = std::uint64_t{4} << 20U;
@@ -51,7 +56,7 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
   plan.huge = choose_huge(conditions, options.huge, plan.reason);
   if (plan.huge) plan.reason = "2 MiB pages asked for before reading";
   plan.most = options.budget.value_or(conditions.available.value_or(UINT64_MAX));
-  plan.threads = options.threads != 0 ? options.threads : std::clamp(conditions.processors, 1U, 8U);
+  plan.threads = options.threads != 0 ? options.threads : reading_threads;
   if (options.mechanism) {
     plan.mechanism = *options.mechanism;
     plan.reason += "; mechanism as asked";

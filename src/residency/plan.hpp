@@ -16,7 +16,6 @@ struct Conditions {
   std::optional<std::uint64_t> available;   // memory that may still be used, bytes
   std::optional<std::uint64_t> read_ahead;  // of the device, bytes
   bool private_copy = false;                // Mode::copy: nothing to bring in
-  unsigned processors = 1;
 };
 
 struct Plan {

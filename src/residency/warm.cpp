@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 #include <vector>
 
 #include "onecopy/base/error.hpp"
@@ -45,7 +44,6 @@ Conditions observe(const Mapping& mapping, std::uint64_t missing) {
   if (const auto memory = os::available_memory()) conditions.available = memory.value;
   if (const auto ahead = os::read_ahead(mapping.identity().device)) conditions.read_ahead = ahead.value;
   conditions.private_copy = mapping.mode() == Mode::copy;
-  conditions.processors = std::thread::hardware_concurrency();
   return conditions;
 }
 

@@ -1,4 +1,4 @@
-"""Warming beside other work: progress, ends, and threads. No test asserts a time; the slow file is 2 GiB of holes."""
+"""Warming beside other work: progress, ends, and threads. No test asserts a time; the slow file is 4 GiB of holes."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def test_a_job_reports_progress_while_it_runs(slow_file):
     while job.progress[0] == 0:
         time.sleep(0.001)
     first, total = job.progress
-    assert 0 < first < total == 2 << 30
+    assert 0 < first < total == 4 << 30
     job.cancel()
 
 
@@ -57,8 +57,8 @@ def test_a_cancelled_job_reports_what_was_done(slow_file, cached):
     report = job.wait()
     assert not report.complete
     assert "cancelled" in report.reason
-    assert 0 < report.filled < report.bytes == 2 << 30
-    assert report.filled <= cached(slow_file) < 2 << 30
+    assert 0 < report.filled < report.bytes == 4 << 30
+    assert report.filled <= cached(slow_file) < 4 << 30
     assert job.progress[0] == report.filled
 
 
@@ -81,7 +81,7 @@ def test_a_job_that_is_dropped_stops(slow_file, cached):
         time.sleep(0.001)
     del job
     after = cached(slow_file)
-    assert 0 < after < 2 << 30
+    assert 0 < after < 4 << 30
     time.sleep(0.1)
     assert cached(slow_file) == after
     assert not is_mapped(slow_file)
@@ -155,7 +155,8 @@ def test_raising_in_on_progress_cancels(slow_file, error):
         if done:
             raise error("enough")
 
-    job = oc.warm(slow_file, wait=False, **SLOWLY)
+    with oc.Mapping(slow_file) as mapping:
+        job = oc.warm(mapping, [(0, 1024 * MIB)], wait=False, **SLOWLY)
     with pytest.raises(error, match="enough"):
         job.wait(on_progress=give_up)
     assert not job.wait().complete
@@ -169,7 +170,7 @@ def test_after_raising_in_on_progress_nothing_more_is_read(slow_file, cached):
     with pytest.raises(ValueError, match="enough"):
         oc.warm(slow_file, on_progress=give_up, **SLOWLY)
     after = cached(slow_file)
-    assert 0 < after < 2 << 30
+    assert 0 < after < 4 << 30
     time.sleep(0.1)
     assert cached(slow_file) == after
 
@@ -235,55 +236,51 @@ def test_other_threads_run_while_a_file_is_evicted(slow_file):
         assert turns_of_another_thread(lambda: oc.evict(mapping)) > 20
 
 
+@pytest.mark.xfail(strict=True, reason="the destructor waits for the pieces in flight and keeps the GIL")
+def test_other_threads_run_while_a_running_job_is_dropped(slow_file):
+    jobs = [oc.warm(slow_file, wait=False, **SLOWLY)]
+    while jobs[0].progress[0] == 0:
+        time.sleep(0.001)
+    assert turns_of_another_thread(jobs.clear) > 0
+
+
+OPERATIONS: list[Callable[[oc.Mapping, int, int], object]] = [
+    lambda file, at, length: oc.warm(file, [(at, length)]),
+    lambda file, at, length: oc.warm(file, [(at, length)], wait=False),
+    lambda file, at, length: oc.evict(file, [(at, length)]),
+    lambda file, *_: residency(file),
+    lambda file, at, _: oc.pin(file, [(at, 4096)]),
+    lambda file, *_: oc.unpin(file),
+    lambda file, *_: file.changed(),
+    lambda file, *_: repr(file),
+]
+
+
 def test_any_thread_may_do_anything_to_one_file_at_once(cold_file):
     path = cold_file(8 * MIB)
     content = path.read_bytes()
-    mapping = oc.Mapping(path)
-    wrong: list[BaseException] = []
-    after_close = 0
-    started = threading.Barrier(5)
-
-    def look(at: int) -> None:
-        assert bytes(mapping.view(at, 4096)) == content[at : at + 4096]
+    file = oc.Mapping(path)
+    ends: list[str] = []
+    started = threading.Barrier(4)
 
     def hammer(seed: int) -> None:
-        nonlocal after_close
         chance = random.Random(seed)
         started.wait()
-        for _ in range(150):
-            at = chance.randrange(0, 7 * MIB)
-            some = [(at, chance.randrange(1, MIB))]
-            call = chance.choice(
-                [
-                    lambda: look(at),
-                    lambda: oc.warm(mapping, some),
-                    lambda: oc.warm(mapping, some, wait=False),
-                    lambda: oc.evict(mapping, some),
-                    lambda: residency(mapping),
-                    lambda: oc.pin(mapping, [(at, 4096)]),
-                    lambda: oc.unpin(mapping, some),
-                    mapping.changed,
-                    lambda: repr(mapping),
-                ]
-            )
-            try:
-                call()
-            except ValueError as error:
-                after_close += "closed" in str(error)
-                if "closed" not in str(error):
-                    wrong.append(error)
-            except BaseException as error:
-                wrong.append(error)
+        try:
+            for turn in range(100_000):
+                at = chance.randrange(0, 7 * MIB)
+                assert bytes(file.view(at, 4096)) == content[at : at + 4096]
+                chance.choice(OPERATIONS)(file, at, chance.randrange(1, MIB))
+                if seed == 0 and turn == 100:
+                    file.close()
+        except BaseException as error:
+            ends.append(str(error))
 
     threads = [threading.Thread(target=hammer, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
-    started.wait()
-    time.sleep(0.05)
-    mapping.close()
     for thread in threads:
         thread.join()
-    assert wrong == []
-    assert after_close > 0
+    assert ends == ["the file is closed"] * 4
     assert not is_mapped(path)
     assert path.read_bytes() == content

@@ -37,7 +37,7 @@ struct MappingOptions {
   std::optional<std::uint64_t> length;  // bytes; none: to the end of the file
   Mode mode = Mode::map;
   bool private_pages = false;  // writable copy-on-write pages: the file never changes, a written page becomes ours
-  unsigned threads = 0;        // of Mode::copy; 0: chosen by size
+  unsigned threads = 0;        // of Mode::copy; 0: 8
 };
 
 class Mapping {

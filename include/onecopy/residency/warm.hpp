@@ -22,7 +22,7 @@ enum class Huge : std::uint8_t {
 };
 
 struct WarmOptions {
-  unsigned threads = 0;  // 0: chosen
+  unsigned threads = 0;  // 0: 8
   Huge huge = Huge::automatic;
   std::optional<std::uint64_t> budget;  // bytes to bring in at most; none: what memory is available
   std::optional<Mechanism> mechanism;   // none: chosen

@@ -253,7 +253,6 @@ TEST_CASE("the plan follows what was measured, and says why") {
   conditions.missing = 4096 * mib;
   conditions.available = 20'000 * mib;
   conditions.read_ahead = 128 * 1024;
-  conditions.processors = 2;
   CHECK(choose(conditions, {}).mechanism == Mechanism::populate);
   CHECK(choose(conditions, {}).huge);
 

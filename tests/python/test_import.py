@@ -1,0 +1,94 @@
+"""What importing loads, in fresh processes; and which names there are."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+
+ROOMS = ["arrays", "base", "cgroup", "files", "proc", "residency"]
+HEAVY = ["numpy", "ml_dtypes", "safetensors", "torch", "jax", "tensorflow", "pandas", "click", "rich"]
+
+
+@pytest.fixture
+def loaded(python):
+    """Run lines in a fresh process; tell which modules of the package, and which heavy ones, it then has."""
+
+    def run(code: str, *arguments: object) -> tuple[set[str], set[str]]:
+        told = python(f"import sys\n{code}\nprint(*sys.modules)", *arguments).split()
+        return {name for name in told if name.split(".")[0] == "onecopy"}, {name for name in HEAVY if name in told}
+
+    return run
+
+
+def test_importing_the_package_loads_nothing_else(loaded):
+    assert loaded("import onecopy") == ({"onecopy"}, set())
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "_core"])
+def test_no_room_loads_numpy_or_a_framework(loaded, room):
+    ours, heavy = loaded(f"import onecopy.{room}")
+    assert f"onecopy.{room}" in ours
+    assert heavy == set()
+
+
+def test_mapping_and_warming_load_no_numpy(loaded, tmp_path):
+    path = tmp_path / "data.bin"
+    path.write_bytes(b"data")
+    code = "import onecopy as oc\nwith oc.Mapping(sys.argv[1]) as m: oc.warm(m), oc.evict(m), oc.pin(m), m.view()[0]"
+    assert loaded(code, path)[1] == set()
+
+
+def test_numpy_comes_with_the_first_array(loaded, tmp_path):
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {"w": np.zeros(3)})
+    look = "import onecopy as oc; f = oc.open(sys.argv[1]); f.warm(['w']); list(f), f.entries, 'w' in f, repr(f)"
+    assert loaded(look, path)[1] == set()
+    assert loaded(f"{look}; f['w']", path)[1] == {"numpy"}
+
+
+def test_saving_loads_numpy_only(loaded, tmp_path):
+    assert loaded("import onecopy as oc; oc.save(sys.argv[1], {'x': b'abc'})", tmp_path / "x")[1] == {"numpy"}
+
+
+def test_every_public_name_is_there_and_is_what_its_room_has():
+    assert len(oc.__all__) == len(set(oc.__all__))
+    for name in oc.__all__:
+        assert getattr(oc, name) is not None
+    assert oc.open is oc.arrays.open
+    assert oc.Mapping is oc.files.Mapping
+    assert oc.DataLost is oc.base.DataLost
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_public_name_of_a_room_can_be_imported(room):
+    module = importlib.import_module(f"onecopy.{room}")
+    assert getattr(oc, room) is module
+    for name in getattr(module, "__all__", []):
+        assert hasattr(module, name)
+
+
+def test_a_star_brings_the_public_names():
+    names: dict[str, object] = {}
+    exec("from onecopy import *", names)
+    assert set(oc.__all__) <= set(names)
+
+
+def test_dir_lists_the_public_names_also_before_they_are_used(python):
+    assert dir(oc) == sorted(oc.__all__)
+    assert python("import onecopy; print(*dir(onecopy))").split() == sorted(oc.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error_that_names_it():
+    with pytest.raises(AttributeError, match="module 'onecopy' has no attribute 'opne'"):
+        oc.opne  # noqa: B018
+    with pytest.raises(ImportError, match="opne"):
+        exec("from onecopy import opne")
+    assert not hasattr(oc, "__wrapped__")
+
+
+def test_errors_are_of_the_built_in_families():
+    assert issubclass(oc.FormatError, ValueError)
+    assert issubclass(oc.DataLost, OSError)
+    assert issubclass(oc.FileChanged, OSError)

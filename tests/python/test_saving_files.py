@@ -1,0 +1,301 @@
+"""The file that `save` makes: what stands in its header, its rights, and that it appears whole or not at all."""
+
+import base64
+import errno
+import json
+import os
+import resource
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors
+
+import onecopy as oc
+
+MIB = 1 << 20
+OLD = {"old": np.arange(3)}
+NEW = {"a": np.arange(10.0), "b": np.full((3, 3), 7, np.int8)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "model.safetensors"
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# --- the header -------------------------------------------------------------------------------------------------------
+
+
+def header_of(path: Path) -> tuple[bytes, dict]:
+    data = path.read_bytes()
+    end = 8 + struct.unpack("<Q", data[:8])[0]
+    return data[:end], json.loads(data[8:end])
+
+
+def crc32c(data: bytes) -> int:
+    """Compute CRC-32C bit by bit: https://www.rfc-editor.org/rfc/rfc3720#appendix-B.4."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def test_metadata_comes_back_to_us_and_to_others(path):
+    metadata = {"step": "12", "": "empty key", "quotes": "\"'\\ \n\t\0 é \U0001f600", "json": '{"a": [1]}'}
+    oc.save(path, NEW, metadata)
+    assert oc.open(path).metadata == {**metadata, "format": "pt"}
+    with safetensors.safe_open(path, "np") as theirs:
+        told = theirs.metadata()
+    assert json.loads(told.pop("onecopy"))["kind"] == "arrays"
+    assert told == {**metadata, "format": "pt"}
+
+
+def test_a_format_of_the_users_own_is_kept(path):
+    oc.save(path, NEW, {"format": "mlx"})
+    assert oc.open(path).metadata == {"format": "mlx"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"metadata": {"onecopy": "x"}}, oc.FormatError),
+        ({"metadata": {"a": 5}}, TypeError),
+        ({"metadata": {5: "a"}}, TypeError),
+        ({"metadata": {"a": "\ud800"}}, (TypeError, ValueError)),
+        ({"arrays": {"__metadata__": np.zeros(1)}}, oc.FormatError),
+        ({"arrays": {5: np.zeros(1)}}, TypeError),
+        ({"arrays": {"\ud800": np.zeros(1)}}, (TypeError, ValueError)),
+        ({"arrays": {"#0": np.zeros(1)}, "align": 64}, oc.FormatError),
+        ({"align": 0}, oc.FormatError),
+        ({"align": 32}, oc.FormatError),
+        ({"align": 96}, oc.FormatError),
+        ({"align": 4 * MIB}, oc.FormatError),
+    ],
+)
+def test_what_cannot_be_said_in_a_header_is_refused_and_the_old_file_stays(path, arguments, error):
+    oc.save(path, OLD)
+    before = path.read_bytes()
+    with pytest.raises(error):
+        oc.save(path, **({"arrays": NEW} | arguments))
+    assert path.read_bytes() == before
+    assert names_in(path.parent) == [path.name]
+
+
+def test_the_checksums_are_those_of_the_document(path):
+    oc.save(path, {"a": np.random.default_rng(1).bytes(3000)}, {"note": "x"})
+    header, table = header_of(path)
+    told = json.loads(table["__metadata__"]["onecopy"])["crc32c"]
+    zeroed = header.replace(told["header"].encode(), b"00000000")
+    assert told["block"] == 2 * MIB
+    assert base64.b64decode(told["data"]) == struct.pack("<I", crc32c(path.read_bytes()[len(header) :]))
+    assert told["header"] == f"{crc32c(zeroed):08x}"
+
+
+def test_there_is_one_checksum_for_each_two_mebibytes_of_the_file(path):
+    oc.save(path, {"a": np.zeros(5 * MIB, np.uint8)})
+    told = json.loads(header_of(path)[1]["__metadata__"]["onecopy"])
+    assert len(base64.b64decode(told["crc32c"]["data"])) == 4 * 3  # 5 MiB and a header
+
+
+def test_a_file_without_checksums_opens_as_any_other(path):
+    oc.save(path, NEW, checksum=False)
+    assert "crc32c" not in header_of(path)[1]["__metadata__"]["onecopy"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(oc.open(path)) == list(NEW)
+
+
+@pytest.mark.xfail(strict=True, reason="the user's text is taken for the place of our checksum: opens as damaged")
+@pytest.mark.parametrize("where", ["name", "metadata"])
+def test_the_users_texts_may_look_like_our_checksum(path, where):
+    text = '"header":"00000000"'
+    oc.save(path, {text if where == "name" else "a": np.arange(3)}, {"note": text} if where == "metadata" else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert oc.open(path).kind == "arrays"
+
+
+@pytest.mark.xfail(
+    strict=True, raises=oc.FormatError, reason="the header is cut off: the layout's rounds do not settle"
+)
+def test_a_file_whose_header_ends_near_a_multiple_of_2_mib_can_be_opened(path):
+    # With this header the data touches two blocks of checksums, whose digits move the data by a page, where it
+    # touches one block, whose digits ...
+    array = np.zeros(2 * MIB, np.uint8)
+    oc.save(path, {"a": array}, {"m": ""})
+    needed = len(header_of(path)[0].rstrip()) - 8
+    for more in range(-1, 6):
+        oc.save(path, {"a": array}, {"m": "x" * (2 * MIB - 4096 - 8 - needed + more)})
+        assert oc.open(path)["a"].tobytes() == array.tobytes()
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_rights_follow_the_umask(path, umask):
+    before = os.umask(umask)
+    try:
+        oc.save(path, NEW)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+
+
+def test_a_new_file_takes_the_place_and_readers_keep_the_old_one(path):
+    oc.save(path, OLD)
+    with oc.open(path) as reader:
+        oc.save(path, NEW)
+        assert reader["old"].tolist() == [0, 1, 2]
+        assert reader.changed()
+    assert list(oc.open(path)) == list(NEW)
+    assert names_in(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_in_the_place_is_followed_and_stays(tmp_path, exists):
+    (tmp_path / "store").mkdir()
+    real, link = tmp_path / "store" / "real", tmp_path / "link"
+    if exists:
+        oc.save(real, OLD)
+    link.symlink_to(Path("store", "real"))
+    oc.save(link, NEW)
+    assert link.is_symlink()
+    assert list(oc.open(real)) == list(NEW)
+    assert names_in(tmp_path / "store") == ["real"]
+
+
+def test_the_longest_name_has_room(tmp_path):
+    path = tmp_path / ("n" * 255)
+    oc.save(path, NEW)
+    oc.save(path, OLD)
+    assert list(oc.open(path)) == list(OLD)
+
+
+def test_a_relative_path_is_one(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    oc.save(path.name, NEW)
+    assert names_in(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda path: path.mkdir(), IsADirectoryError),
+        (lambda path: path.symlink_to(path), OSError),
+        (lambda path: path.parent.rmdir(), FileNotFoundError),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_with_its_name(tmp_path, make, error):
+    path = tmp_path / "folder" / "model.safetensors"
+    path.parent.mkdir()
+    make(path)
+    with pytest.raises(error) as raised:
+        oc.save(path, NEW)
+    assert raised.value.filename == str(path)
+
+
+def test_a_folder_of_somebody_else_is_a_permission_error(tmp_path, nobody, in_child):
+    with pytest.raises(PermissionError) as raised:
+        in_child(oc.save, "model.safetensors", NEW, uid=nobody)
+    assert raised.value.errno == errno.EACCES
+    assert names_in(tmp_path) == []
+
+
+class Lazy(Mapping[str, np.ndarray]):
+    """Arrays that are made when asked for; from the given time on something goes wrong."""
+
+    def __init__(self, fail_at: int, failure: object) -> None:
+        self.calls = 0
+        self.fail_at = fail_at
+        self.failure = failure
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["a", "b", "c"])
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        self.calls += 1
+        if self.calls >= self.fail_at:
+            if isinstance(self.failure, BaseException):
+                raise self.failure
+            return self.failure
+        return np.full((1000, 1000), ord(name), np.float32)
+
+
+@pytest.mark.parametrize("fail_at", [1, 3, 4, 6])
+@pytest.mark.parametrize("failure", [RuntimeError("broken"), KeyboardInterrupt("stop"), np.zeros(5), [1, 2]])
+@pytest.mark.parametrize("old", [True, False])
+def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(path, fail_at, failure, old):
+    if old:
+        oc.save(path, OLD)
+    before = path.read_bytes() if old else None
+    arrays = Lazy(fail_at, failure)
+    if fail_at <= 3 and isinstance(failure, np.ndarray):
+        arrays.fail_at = 4  # an array of another shape than it had at first; before, it simply is the array
+    with pytest.raises((RuntimeError, KeyboardInterrupt, ValueError, TypeError)):
+        oc.save(path, arrays)
+    assert names_in(path.parent) == ([path.name] if old else [])
+    assert before is None or path.read_bytes() == before
+    oc.save(path, Lazy(99, None))  # nothing is in the way of the next
+    assert oc.open(path)["c"][0, 0] == ord("c")
+
+
+def test_a_file_larger_than_allowed_leaves_nothing(path, in_child):
+    oc.save(path, OLD)
+
+    def save():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
+        oc.save(path, {"a": np.zeros(2 * MIB, np.uint8)})
+
+    with pytest.raises(OSError, match="large") as raised:
+        in_child(save)
+    assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, str(path))
+    assert list(oc.open(path)) == ["old"]
+    assert names_in(path.parent) == [path.name]
+
+
+def test_a_full_disk_is_told_before_any_data_is_asked_for(tmp_path):
+    code = """
+        import errno, os, sys
+        import numpy as np
+        import onecopy as oc
+        path, asked = sys.argv[1] + "/model", 0
+        class Large(dict):
+            def __getitem__(self, name):
+                global asked
+                asked += 1
+                return np.zeros(16 << 20, np.uint8)
+        oc.save(path, {"old": np.arange(3)})
+        try:
+            oc.save(path, Large(a=0))
+        except OSError as error:
+            assert (error.errno, error.filename) == (errno.ENOSPC, path), error
+        print(asked, list(oc.open(path)), os.listdir(sys.argv[1]))
+    """
+    mount = 'mount -t tmpfs -o size=8m none "$1" && exec "$0" -c "$2" "$1"'
+    command = ["unshare", "-m", "sh", "-c", mount, sys.executable, tmp_path, textwrap.dedent(code)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no unshare to make a small disk with")
+    if "unshare:" in done.stderr or "mount:" in done.stderr:
+        pytest.skip(f"a small disk cannot be mounted here: {done.stderr}")
+    assert done.stdout == "1 ['old'] ['model']\n", done.stderr
