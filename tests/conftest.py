@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import faulthandler
 import mmap
 import os
 import pickle
@@ -52,6 +53,7 @@ def call_in_child(function: Callable[..., Any], *arguments: Any, uid: int | None
     if pid == 0:
         with contextlib.suppress(BaseException):
             signal.alarm(100)
+            faulthandler.disable()  # some die as they should, and silently
             answer: tuple[bool, Any]
             try:
                 if uid is not None:

@@ -15,7 +15,12 @@
 namespace onecopy {
 namespace {
 
-constexpr std::uint64_t piece_size = std::uint64_t{8} << 20U;
+// One thread's piece. Large, because the read-ahead state belongs to the open file and threads that work close to each
+// other spoil it: with 8 threads and pieces of 8 MiB 93 % ended in huge pages, with 32 MiB 99.7 to 100 %, 0.52 s
+// instead of 0.61 (1.5 GiB cold, medians of 5).
+constexpr std::uint64_t piece_size = std::uint64_t{32} << 20U;
+// Between two steps a thread looks whether it was cancelled, and tells how far it is.
+constexpr std::uint64_t step_size = std::uint64_t{4} << 20U;
 constexpr std::size_t read_size = std::size_t{1} << 20U;
 
 // Cuts ranges at multiples of the piece size of the *file*, so that no 2 MiB page is worked on twice.
@@ -91,10 +96,15 @@ void Warmer::advise_huge() {
 
 // False when the budget ends before the work does.
 bool Warmer::cut_to_budget(std::vector<ByteRange>& pieces, std::uint64_t most) {
-  std::uint64_t sum = 0;
-  const auto over = std::ranges::find_if(pieces, [&](ByteRange piece) { return (sum += piece.length) > most; });
+  std::uint64_t left = most / os::page_size() * os::page_size();
+  const auto over = std::ranges::find_if(pieces, [&](ByteRange piece) {
+    if (piece.length > left) return true;
+    left -= piece.length;
+    return false;
+  });
   if (over == pieces.end()) return true;
-  pieces.erase(over, pieces.end());
+  over->length = left;
+  pieces.erase(left == 0 ? over : over + 1, pieces.end());
   report_.reason += "; stopped at the budget of " + readable(most);
   return false;
 }
@@ -104,18 +114,11 @@ void Warmer::fill(std::span<const ByteRange> pieces, const Plan& plan) {
   report_.threads = static_cast<unsigned>(std::min<std::uint64_t>(plan.threads, pieces.size()));
   for_each_piece(pieces.size(), plan.threads, [&](std::uint64_t i) noexcept {
     const auto before = os::faults_of_thread();
-    const int error = fill_piece(pieces[i]);
+    const bool go_on = fill_piece(pieces[i]);
     const auto after = os::faults_of_thread();
     minor_faults_.fetch_add(after.minor - before.minor, std::memory_order_relaxed);
     major_faults_.fetch_add(after.major - before.major, std::memory_order_relaxed);
-    if (error != 0) {
-      int none = 0;
-      if (error_.compare_exchange_strong(none, error)) failed_at_.store(pieces[i].offset);
-      return false;
-    }
-    filled_.fetch_add(pieces[i].length, std::memory_order_relaxed);
-    progress_done_.fetch_add(pieces[i].length, std::memory_order_relaxed);
-    return !cancelled_.load(std::memory_order_relaxed);
+    return go_on;
   });
   report_.mechanism = mechanism_.load();
   report_.filled = filled_.load();
@@ -125,25 +128,40 @@ void Warmer::fill(std::span<const ByteRange> pieces, const Plan& plan) {
   if (error_.load() != 0) fail();
 }
 
-int Warmer::fill_piece(ByteRange piece) noexcept {
+bool Warmer::fill_piece(ByteRange piece) noexcept {
+  const std::uint64_t end = piece.offset + piece.length;
+  for (std::uint64_t at = piece.offset; at < end && !cancelled_.load(std::memory_order_relaxed); at += step_size) {
+    const ByteRange step{at, std::min(step_size, end - at)};
+    if (const int error = fill_step(step); error != 0) {
+      int none = 0;
+      if (error_.compare_exchange_strong(none, error)) failed_at_.store(at);
+      return false;
+    }
+    filled_.fetch_add(step.length, std::memory_order_relaxed);
+    progress_done_.fetch_add(step.length, std::memory_order_relaxed);
+  }
+  return !cancelled_.load(std::memory_order_relaxed);
+}
+
+int Warmer::fill_step(ByteRange step) noexcept {
   if (mechanism_.load(std::memory_order_relaxed) == Mechanism::populate) {
-    const int error = os::populate(pages_of(mapping_, piece));
+    const int error = os::populate(pages_of(mapping_, step));
     if (error != ENOSYS) return error;
     mechanism_.store(Mechanism::read, std::memory_order_relaxed);
   }
-  return read_piece(piece);
+  return read_step(step);
 }
 
-int Warmer::read_piece(ByteRange piece) noexcept {
+int Warmer::read_step(ByteRange step) noexcept {
   thread_local std::vector<std::byte> scratch;
   try {
     scratch.resize(read_size);
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
-  for (std::uint64_t done = 0; done < piece.length;) {
-    const auto part = std::span(scratch).first(std::min<std::uint64_t>(read_size, piece.length - done));
-    const auto got = os::read_at(mapping_.descriptor(), part, mapping_.file_offset() + piece.offset + done);
+  for (std::uint64_t done = 0; done < step.length;) {
+    const auto part = std::span(scratch).first(std::min<std::uint64_t>(read_size, step.length - done));
+    const auto got = os::read_at(mapping_.descriptor(), part, mapping_.file_offset() + step.offset + done);
     if (!got) return got.error;
     if (got.value < part.size()) return EFAULT;  // the same words as populate's: the file ends before the mapping
     done += part.size();

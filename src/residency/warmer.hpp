@@ -27,8 +27,9 @@ class Warmer {
   void advise_huge();
   bool cut_to_budget(std::vector<ByteRange>& pieces, std::uint64_t most);
   void fill(std::span<const ByteRange> pieces, const Plan& plan);
-  int fill_piece(ByteRange piece) noexcept;
-  int read_piece(ByteRange piece) noexcept;
+  bool fill_piece(ByteRange piece) noexcept;  // false: everybody stops
+  int fill_step(ByteRange step) noexcept;     // errno
+  int read_step(ByteRange step) noexcept;
   void finish();
   [[noreturn]] void fail() const;
 

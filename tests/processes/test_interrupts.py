@@ -110,20 +110,17 @@ def test_a_forked_child_drops_a_job_of_the_parent_without_touching_it(slow_file,
     assert jobs[0].wait().complete
 
 
-def test_a_forked_child_reads_what_the_parent_mapped_after_the_parent_closed(cold_file, in_child):
+def test_a_forked_child_reads_what_the_parent_mapped_after_the_parent_closed(cold_file):
     path = cold_file(MIB)
+    content = path.read_bytes()
     mapping = oc.Mapping(path)
-    view = mapping.view()
+    views = [mapping.view()]
     read_end, write_end = os.pipe()
-
-    def read() -> bytes:
-        os.read(read_end, 1)  # when the parent has closed
-        return bytes(view)
-
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if read() == path.read_bytes() else 1)
-    del view
+        os.read(read_end, 1)  # when the parent has closed
+        os._exit(0 if bytes(views[0]) == content else 1)
+    views.clear()
     mapping.close()
     os.write(write_end, b"x")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

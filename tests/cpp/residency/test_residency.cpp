@@ -72,7 +72,7 @@ TEST_CASE("every mechanism fills the file, and says which it was") {
       options.threads = threads;
       const auto report = warm(mapping, {}, options);
       CHECK(report.complete);
-      CHECK(report.threads == threads);
+      CHECK(report.threads == std::min(threads, 2U));  // 48 MiB are two pieces
       if (residency(mapping).source == Source::cachestat) {
         CHECK(report.mechanism == mechanism);
         CHECK(*report.cached_after == whole_file_in_pages());

@@ -1,0 +1,169 @@
+"""Handles sent to other processes, and the memory of all of them together, as the kernel counts it."""
+
+import multiprocessing
+import os
+import pickle
+import zlib
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+from onecopy import proc
+
+pytestmark = pytest.mark.processes
+
+MIB = 1 << 20
+START_METHODS = ["fork", "spawn", "forkserver"]
+
+
+def checksum(file: oc.Mapping | oc.ArrayFile) -> int:
+    views = file.values() if isinstance(file, oc.ArrayFile) else [file.view()]
+    return zlib.crc32(b"".join(bytes(view) for view in views))
+
+
+def answer(connection: Connection) -> None:
+    """In a child: receive handles, send back what they lead to, until the other end says None."""
+    while (text := connection.recv_bytes()) != b"end":
+        try:
+            file = pickle.loads(text)
+            connection.send((checksum(file), file.identity, type(file).__name__))
+        except OSError as error:
+            connection.send((type(error).__name__, error.errno, error.filename))
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_a_handle_leads_to_the_same_bytes_in_another_process(tmp_path, method):
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {"a": np.arange(1000), "b": np.random.default_rng(1).standard_normal((30, 7))})
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    child = context.Process(target=answer, args=(theirs,), daemon=True)
+    child.start()
+
+    def ask(file: object) -> object:
+        ours.send_bytes(pickle.dumps(file))
+        assert ours.poll(60)
+        return ours.recv()
+
+    with oc.open(path) as arrays, oc.Mapping(path, 100, 5000) as part, oc.open(path, "copy") as copy:
+        for file in (arrays, part, copy):
+            assert ask(file) == (checksum(file), file.identity, type(file).__name__)
+        stale = arrays.__reduce__()
+    oc.save(path, {"a": np.arange(3)})
+    ours.send_bytes(pickle.dumps(Reduced(stale)))
+    assert ours.recv() == ("FileChanged", 116, str(path))
+    ours.send_bytes(b"end")
+    child.join(60)
+    assert child.exitcode == 0
+
+
+class Reduced:
+    """Pickles as something that was told before."""
+
+    def __init__(self, reduced: tuple[object, ...]) -> None:
+        self._reduced = reduced
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self._reduced
+
+
+def test_a_process_pool_takes_files_as_arguments(tmp_path):
+    path = tmp_path / "data.bin"
+    path.write_bytes(os.urandom(MIB))
+    with oc.Mapping(path) as mapping, multiprocessing.get_context("forkserver").Pool(2) as pool:
+        assert pool.map(checksum, [mapping] * 4) == [zlib.crc32(path.read_bytes())] * 4
+
+
+def hold(connection: Connection, handle: bytes, touched: int) -> None:
+    """In a child: touch every page of the first `touched` bytes, say so, and wait."""
+    file = pickle.loads(handle)
+    array = np.frombuffer(file.view(0, touched), np.uint8)
+    connection.send(int(array[::4096].sum()))
+    connection.recv()
+
+
+@pytest.mark.parametrize("touched", [64 * MIB, 24 * MIB])
+def test_four_processes_hold_one_copy(tmp_path, touched):
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {"w": np.frombuffer(os.urandom(MIB) * 64, np.uint8)})
+    with oc.Mapping(path) as mapping:
+        handle = pickle.dumps(mapping)
+    context = multiprocessing.get_context("fork")
+    pipes = [context.Pipe() for _ in range(4)]
+    children = [context.Process(target=hold, args=(theirs, handle, touched), daemon=True) for _, theirs in pipes]
+    for child in children:
+        child.start()
+    sums = [ours.recv() for ours, _ in pipes]
+    memory = [[region.memory for region in proc.regions_of(child.pid, path)] for child in children]
+    for ours, _ in pipes:
+        ours.send("enough")
+    for child in children:
+        child.join(60)
+    assert len(set(sums)) == 1
+    together = sum(region.pss for regions in memory for region in regions)
+    assert together <= 1.02 * touched
+    assert all(sum(region.rss for region in regions) >= touched for regions in memory)
+    assert sum(region.private_dirty + region.anonymous for regions in memory for region in regions) == 0
+
+
+def test_a_private_mapping_shares_all_pages_but_those_it_wrote(tmp_path):
+    path = tmp_path / "data.bin"
+    path.write_bytes(bytes(4 * MIB))
+    with oc.Mapping(path, private=True) as mapping:
+        sum(mapping.view()[::4096])
+        mapping.view()[MIB : MIB + 10] = b"0123456789"
+        sum(mapping.view()[::4096])  # the kernel lets go of the 2 MiB page around a page that is written
+        memory = [region.memory for region in proc.regions_of(os.getpid(), path)]
+    assert sum(region.rss for region in memory) == 4 * MIB
+    assert sum(region.anonymous for region in memory) == 4096
+
+
+def is_huge(path: Path) -> float:
+    memory = [region.memory for region in proc.regions_of(os.getpid(), path)]
+    return sum(region.file_pmd_mapped for region in memory) / sum(region.rss for region in memory)
+
+
+def needs_large_folios(folder: Path) -> None:
+    """Skip where not even a file written by hand in 16 MiB pieces, reserved before, is mapped in 2 MiB pages."""
+    path = folder / "probe"
+    with path.open("wb", buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, 64 * MIB)
+        for _ in range(4):
+            file.write(bytes(16 * MIB))
+    with oc.Mapping(path) as mapping:
+        sum(mapping.view()[::4096])
+        share = is_huge(path)
+    if share < 0.5:
+        pytest.skip(
+            f"the file system of {folder}, or this kernel, has no large folios: {share:.0%} of a probe are huge"
+        )
+
+
+@pytest.mark.parametrize("arrays", [1, 50])
+def test_a_saved_file_is_mapped_in_2_mib_pages_at_once(tmp_path, arrays):
+    needs_large_folios(tmp_path)
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {f"w{i}": np.zeros(96 * MIB // arrays // 4, np.float32) for i in range(arrays)})
+    with oc.Mapping(path) as mapping:
+        sum(mapping.view()[::4096])
+        assert is_huge(path) >= 0.95
+
+
+def test_a_cold_file_is_warmed_into_2_mib_pages(tmp_path, cold_file):
+    needs_large_folios(tmp_path)
+    with oc.Mapping(cold_file(64 * MIB)) as mapping:
+        report = oc.warm(mapping, huge=True, mechanism="populate", threads=1)
+        assert report.huge == "applied"
+        assert report.huge_share >= 0.95
+
+
+@pytest.mark.parametrize("huge", [True, False])
+def test_the_share_of_huge_pages_is_told_as_the_kernel_counts_it(cold_file, huge):
+    path = cold_file(16 * MIB)
+    with oc.Mapping(path) as mapping:
+        report = oc.warm(mapping, huge=huge, mechanism="populate")
+        told = oc.residency.residency(mapping)
+        assert report.huge_share == told.huge / told.mapped == is_huge(path)

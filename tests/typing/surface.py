@@ -1,0 +1,66 @@
+"""What type checkers see; never run. `revealed` and `refused` are compared by test_types.py."""
+
+import os
+from pathlib import Path
+from typing import reveal_type
+
+import numpy as np
+
+import onecopy as oc
+
+file = oc.open("model.safetensors")
+mapping = oc.Mapping(Path("data.bin"), 5, length=10, mode="copy")
+
+# Opening and looking.
+reveal_type(file)  # revealed: onecopy.arrays.ArrayFile
+reveal_type(file["w"])  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
+reveal_type(file.get("w"))  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]] | None
+reveal_type(list(file))  # revealed: list[str]
+reveal_type(file.shard("w", 0, 2, axis=1))  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
+reveal_type(file.entries[0].dtype)  # revealed: str
+reveal_type(file.entry("w").shape)  # revealed: tuple[int, ...]
+reveal_type(file.metadata)  # revealed: dict[str, str]
+reveal_type(file.mode)  # revealed: Literal['map'] | Literal['copy']
+reveal_type(mapping.view())  # revealed: memoryview[int]
+reveal_type(mapping.identity)  # revealed: tuple[int, int, int, int]
+reveal_type(mapping.address)  # revealed: int
+reveal_type(oc.Mapping.from_descriptor(3))  # revealed: onecopy.files.Mapping
+with file as entered:
+    reveal_type(entered)  # revealed: onecopy.arrays.ArrayFile
+
+# Residency.
+reveal_type(oc.warm(file))  # revealed: onecopy._core.WarmReport
+reveal_type(oc.warm("data.bin", [(0, 5)], wait=True))  # revealed: onecopy._core.WarmReport
+reveal_type(oc.warm(mapping, wait=False))  # revealed: onecopy.residency.WarmJob
+reveal_type(file.warm(["w", ("w", slice(0, 5))]))  # revealed: onecopy._core.WarmReport
+reveal_type(file.warm(wait=False))  # revealed: onecopy.residency.WarmJob
+reveal_type(oc.warm(mapping, wait=False).wait(2.5))  # revealed: onecopy._core.WarmReport
+reveal_type(oc.warm(mapping, wait=False).progress)  # revealed: tuple[int, int]
+reveal_type(oc.warm(mapping).cached_after)  # revealed: int | None
+reveal_type(oc.warm(mapping).huge_share)  # revealed: float | None
+reveal_type(oc.warm(mapping).mechanism)  # revealed: str
+reveal_type(oc.warm(mapping).complete)  # revealed: bool
+reveal_type(oc.evict(Path("data.bin")))  # revealed: onecopy._core.EvictReport
+reveal_type(oc.residency.residency(mapping).share)  # revealed: float | None
+reveal_type(file.residency(["w"]))  # revealed: onecopy._core.Residency
+reveal_type(oc.pin(mapping).pinned)  # revealed: int
+
+# Saving takes any mapping to anything; None comes back.
+oc.save("x", {"a": np.zeros(3), "b": b"abc"}, {"step": "1"}, align=64, checksum=False)
+oc.save(Path("x"), file)
+
+# What a checker must refuse.
+oc.open("x", mode="mapped")  # refused: arg-type
+oc.open("x", "map", True)  # refused: call-arg
+oc.Mapping("x", mode="x")  # refused: arg-type
+oc.Mapping("x", 0, None, "copy")  # refused: call-arg
+oc.warm(mapping, mechanism="magic")  # refused: call-overload
+oc.warm(mapping, wait=False, on_progress=print)  # refused: call-overload
+oc.pin("data.bin")  # refused: arg-type
+oc.save("x", {1: np.zeros(3)})  # refused: dict-item
+oc.save("x", {}, {"step": 1})  # refused: dict-item
+file["w"] = np.zeros(3)  # refused: index
+mapping.nbytes = 5  # refused: misc
+oc.warm(mapping).bytes = 5  # refused: misc
+nothing = oc.nothing_of_that_name  # refused: attr-defined
+os.fspath(file)  # refused: call-overload
