@@ -40,9 +40,15 @@ class ArrayFileHandle {
     file_.reset();
   }
 
-  nb::tuple view(std::string_view name) const {
+  // Null for fillers too: what a listing hides is hidden everywhere.
+  const Entry* find(std::string_view name) const {
     const Entry* entry = index().find(name);
-    if (entry == nullptr) throw nb::key_error(std::string(name).c_str());
+    return entry == nullptr || index().is_filler(*entry) ? nullptr : entry;
+  }
+
+  std::optional<nb::tuple> view(std::string_view name) const {
+    const Entry* entry = find(name);
+    if (entry == nullptr) return std::nullopt;
     return nb::make_tuple(memoryview_of(mapping_.view(entry->range())), to_string(entry->dtype),
                           to_tuple_of_ints(entry->shape));
   }
@@ -130,35 +136,54 @@ void write(ArrayWriter& writer, nb::handle object) {
 }
 
 // The memory of a DLPack tensor, kept by it: numpy cannot import bfloat16 and the eight-bit floats itself.
+const std::byte no_element{};  // Python's buffers must have an address
+
 struct TensorMemory {
   nb::ndarray<nb::ro, nb::device::cpu> tensor;
 };
 
+// Where a tensor's elements lie, counted in elements from its first: strides may be negative.
+struct Extent {
+  std::int64_t lowest = 0;
+  std::int64_t highest = -1;
+};
+
+Extent extent_of(const nb::ndarray<nb::ro, nb::device::cpu>& tensor) {
+  if (tensor.size() == 0) return {};
+  Extent extent{0, 0};
+  for (std::size_t axis = 0; axis < tensor.ndim(); ++axis) {
+    const std::int64_t reach = (static_cast<std::int64_t>(tensor.shape(axis)) - 1) * tensor.stride(axis);
+    (reach < 0 ? extent.lowest : extent.highest) += reach;
+  }
+  return extent;
+}
+
 int get_tensor_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   const auto& tensor = nb::inst_ptr<TensorMemory>(self)->tensor;
-  std::size_t span = tensor.size() == 0 ? 0 : 1;  // elements from the first to the last
-  for (std::size_t axis = 0; axis < tensor.ndim() && span != 0; ++axis)
-    span += (tensor.shape(axis) - 1) * static_cast<std::size_t>(tensor.stride(axis));
-  auto* data = const_cast<void*>(static_cast<const void*>(tensor.data()));  // NOLINT: read_only below
-  return PyBuffer_FillInfo(buffer, self, data, static_cast<Py_ssize_t>(span * tensor.itemsize()), 1, flags);
+  const auto item = static_cast<std::int64_t>(tensor.itemsize());
+  const Extent extent = extent_of(tensor);
+  const auto* first = static_cast<const std::byte*>(tensor.data()) + extent.lowest * item;
+  const std::int64_t size = (extent.highest - extent.lowest + 1) * item;
+  auto* data = const_cast<std::byte*>(size == 0 ? &no_element : first);  // NOLINT: read-only below
+  return PyBuffer_FillInfo(buffer, self, data, size, 1, flags);
 }
 
 PyType_Slot tensor_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_tensor_buffer)}, {0, nullptr}};  // NOLINT
 
-// (memory, DLPack type code, bits, shape, strides in elements)
+// (memory, where its first element lies in bytes, DLPack type code, bits, shape, strides in elements)
 nb::tuple import_dlpack(nb::ndarray<nb::ro, nb::device::cpu> tensor) {
   std::vector<std::uint64_t> shape;
   std::vector<std::int64_t> strides;
   for (std::size_t axis = 0; axis < tensor.ndim(); ++axis) {
-    if (tensor.stride(axis) < 0) throw nb::value_error("a tensor with negative strides");
     shape.push_back(tensor.shape(axis));
     strides.push_back(tensor.stride(axis));
   }
   const auto dtype = tensor.dtype();
   if (dtype.lanes != 1) throw nb::value_error("a tensor of vectors");
+  const std::int64_t first = -extent_of(tensor).lowest * static_cast<std::int64_t>(tensor.itemsize());
   const nb::object memory = nb::cast(TensorMemory{std::move(tensor)});
-  return nb::make_tuple(nb::steal(PyMemoryView_FromObject(memory.ptr())), unsigned{dtype.code}, unsigned{dtype.bits},
-                        shape, strides);
+  return nb::make_tuple(nb::steal(PyMemoryView_FromObject(memory.ptr())), first, unsigned{dtype.code},
+                        unsigned{dtype.bits}, shape, strides);
 }
 
 }  // namespace
@@ -166,15 +191,15 @@ nb::tuple import_dlpack(nb::ndarray<nb::ro, nb::device::cpu> tensor) {
 void bind_arrays(nb::module_& module) {
   nb::class_<ArrayFileHandle>(module, "ArrayFile", "A file of named arrays.")
       .def("view", &ArrayFileHandle::view, nb::arg("name"),
-           nb::sig("def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...]]"),
-           "(memory, dtype name, shape); KeyError when there is none.")
+           nb::sig("def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...]] | None"),
+           "(memory, dtype name, shape), or None.")
       .def("names", &names, nb::sig("def names(self) -> list[str]"), "In the order of the header.")
       .def("entries", &entries, nb::sig("def entries(self) -> list[tuple[str, str, tuple[int, ...], int, int]]"),
            "(name, dtype name, shape, offset in the file, bytes) of each, in header order.")
       .def(
           "entry",
           [](const ArrayFileHandle& self, std::string_view name) -> std::optional<nb::tuple> {
-            const Entry* entry = self.index().find(name);
+            const Entry* entry = self.find(name);
             if (entry == nullptr) return std::nullopt;
             return entry_tuple(*entry);
           },
@@ -202,7 +227,7 @@ void bind_arrays(nb::module_& module) {
   nb::class_<TensorMemory>(module, "TensorMemory", nb::type_slots(tensor_slots),
                            "The memory of a DLPack tensor, for the buffer protocol.");
   module.def("import_dlpack", &import_dlpack, nb::arg("tensor"),
-             nb::sig("def import_dlpack(tensor: object) -> tuple[memoryview, int, int, list[int], list[int]]"));
+             nb::sig("def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int], list[int]]"));
 }
 
 }  // namespace onecopy::bindings

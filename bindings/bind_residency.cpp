@@ -2,6 +2,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
@@ -21,8 +22,29 @@ std::optional<Mechanism> parse_mechanism(const std::string& name) {
   throw nb::value_error("mechanism must be 'auto', 'populate', 'read', 'advise' or 'none'");
 }
 
-WarmJob start_warm(const MappingHandle& mapping, const Ranges& ranges, unsigned threads, std::optional<bool> huge,
-                   std::optional<std::uint64_t> budget, const std::string& mechanism, bool in_order) {
+// Dropping a job waits for the pieces in flight: not while others want the GIL.
+class JobHandle {
+ public:
+  explicit JobHandle(WarmJob job) : job_(std::move(job)) {}
+  JobHandle(JobHandle&&) noexcept = default;
+  JobHandle& operator=(JobHandle&&) noexcept = default;
+  ~JobHandle() {
+    const nb::gil_scoped_release release;
+    job_.reset();
+  }
+
+  const WarmJob& get() const {
+    return *job_;
+  }                                           // NOLINT(bugprone-unchecked-optional-access): empty only when moved from
+  void cancel() noexcept { job_->cancel(); }  // NOLINT(bugprone-unchecked-optional-access)
+
+ private:
+  std::optional<WarmJob> job_;
+};
+
+std::unique_ptr<JobHandle> start_warm(const MappingHandle& mapping, const Ranges& ranges, unsigned threads,
+                                      std::optional<bool> huge, std::optional<std::uint64_t> budget,
+                                      const std::string& mechanism, bool in_order) {
   WarmOptions options;
   options.threads = threads;
   if (huge) options.huge = *huge ? Huge::yes : Huge::no;
@@ -31,7 +53,7 @@ WarmJob start_warm(const MappingHandle& mapping, const Ranges& ranges, unsigned 
   options.in_order = in_order;
   auto shared = mapping.get();
   const nb::gil_scoped_release release;
-  return WarmJob::start(std::move(shared), to_ranges(ranges), options);
+  return std::make_unique<JobHandle>(WarmJob::start(std::move(shared), to_ranges(ranges), options));
 }
 
 // The room's functions want a mapping and ranges; the GIL is released around them.
@@ -47,9 +69,21 @@ std::optional<double> cached_share(const Residency& residency) {
   return static_cast<double>(*residency.cached) / static_cast<double>(residency.bytes);
 }
 
+// "WarmReport(bytes=1048576, filled=0, ...)": what a report knows, in the order of its fields.
+nb::str repr_of(nb::handle self) {
+  nb::list parts;
+  const nb::handle type = self.type();
+  for (const nb::handle name : type.attr("__dict__")) {
+    if (nb::cast<std::string>(nb::str(name)).starts_with("_")) continue;
+    parts.append(nb::str("{}={!r}").format(name, self.attr(name)));
+  }
+  return nb::str("{}({})").format(type.attr("__name__"), nb::str(", ").attr("join")(parts));
+}
+
 void bind_reports(nb::module_& module) {
   nb::class_<Residency>(module, "Residency",
                         "What of a mapping is in memory, in bytes; None: the kernel does not tell.")
+      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("bytes", &Residency::bytes, "Bytes asked about, in whole pages.")
       .def_ro("cached", &Residency::cached, "In memory, for every process of the machine.")
       .def_ro("dirty", &Residency::dirty, "Of the cached bytes, those not yet on the disk.")
@@ -60,6 +94,7 @@ void bind_reports(nb::module_& module) {
           "Who answered: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.")
       .def_prop_ro("share", &cached_share, "cached / bytes, 0 to 1.");
   nb::class_<WarmReport>(module, "WarmReport", "What a warm did.")
+      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("bytes", &WarmReport::bytes, "Bytes asked for, in whole pages.")
       .def_ro("filled", &WarmReport::filled, "Of these, brought in by this call.")
       .def_ro("cached_before", &WarmReport::cached_before)
@@ -79,12 +114,14 @@ void bind_reports(nb::module_& module) {
       .def_ro("complete", &WarmReport::complete, "True when everything asked for is in memory.")
       .def_ro("reason", &WarmReport::reason, "What was chosen, and why.");
   nb::class_<EvictReport>(module, "EvictReport", "What an evict did.")
+      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("bytes", &EvictReport::bytes)
       .def_ro("cached_before", &EvictReport::cached_before)
       .def_ro("cached_after", &EvictReport::cached_after)
       .def_ro("seconds", &EvictReport::seconds)
       .def_ro("reason", &EvictReport::reason);
   nb::class_<PinReport>(module, "PinReport", "What a pin did.")
+      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("bytes", &PinReport::bytes)
       .def_ro("pinned", &PinReport::pinned)
       .def_prop_ro("outcome", [](const PinReport& self) { return to_string(self.outcome); })
@@ -95,17 +132,18 @@ void bind_reports(nb::module_& module) {
 
 void bind_residency(nb::module_& module) {
   bind_reports(module);
-  nb::class_<WarmJob>(module, "WarmJob", "A warming that runs beside other work; owns a share of the mapping.")
+  nb::class_<JobHandle>(module, "WarmJob", "A warming that runs beside other work; owns a share of the mapping.")
       .def(
           "wait_for",
-          [](const WarmJob& self, double seconds) {
-            return self.wait_for(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
+          [](const JobHandle& self, double seconds) {
+            return self.get().wait_for(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
           },
           nb::arg("seconds"), Release())
-      .def("report", &WarmJob::wait, Release())
-      .def("cancel", &WarmJob::cancel)
-      .def_prop_ro("progress", [](const WarmJob& self) {
-        const Progress progress = self.progress();
+      .def(
+          "report", [](const JobHandle& self) { return self.get().wait(); }, Release())
+      .def("cancel", &JobHandle::cancel)
+      .def_prop_ro("progress", [](const JobHandle& self) {
+        const Progress progress = self.get().progress();
         return std::pair(progress.done, progress.total);
       });
   module.def("start_warm", &start_warm, nb::arg("mapping"), nb::arg("ranges"), nb::arg("threads"),

@@ -2,6 +2,8 @@
 
 NB_MODULE(_core, module) {
   module.doc() = "The compiled half of onecopy. Use the package's own modules; what is here may change without notice.";
+  // Objects that a running thread holds at the interpreter's end are no leak, and users are not to read of one.
+  nanobind::set_leak_warnings(false);
   using namespace onecopy::bindings;
   bind_base(module);
   bind_files(module);

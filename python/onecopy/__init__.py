@@ -63,14 +63,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return import_module(f"onecopy.{name}")
-    if name in _HOMES:
-        value = getattr(import_module(f"onecopy.{_HOMES[name]}"), name)
-        globals()[name] = value  # found at once the next time
-        return value
-    raise AttributeError(f"module 'onecopy' has no attribute {name!r}")
+if not TYPE_CHECKING:  # to a type checker, this would have every name
+
+    def __getattr__(name: str) -> Any:
+        if name in _ROOMS:
+            return import_module(f"onecopy.{name}")
+        if name in _HOMES:
+            value = getattr(import_module(f"onecopy.{_HOMES[name]}"), name)
+            globals()[name] = value  # found at once the next time
+            return value
+        raise AttributeError(f"module 'onecopy' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

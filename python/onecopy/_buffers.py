@@ -55,7 +55,7 @@ def _as_array(name: str, value: Any) -> tuple[str, NDArray[Any]]:
         return _of_dlpack(name, value)
     try:
         return _of_numpy(name, np.asarray(memoryview(value)))
-    except TypeError:
+    except (TypeError, ValueError):
         raise TypeError(
             f"{name!r} is a {type(value).__name__}: neither a numpy array, nor a DLPack tensor, nor a buffer"
         ) from None
@@ -70,7 +70,9 @@ def _of_numpy(name: str, array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
 
 def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
     try:
-        memory, code, bits, shape, strides = _core.import_dlpack(value.detach() if hasattr(value, "detach") else value)
+        memory, first, code, bits, shape, strides = _core.import_dlpack(
+            value.detach() if hasattr(value, "detach") else value
+        )
     except (TypeError, RuntimeError, BufferError, ValueError) as error:
         raise TypeError(
             f"{name!r}: {type(value).__name__} cannot be read in place ({error}); is it on a GPU?"
@@ -80,5 +82,5 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
         raise TypeError(f"{name!r}: safetensors has no element type for DLPack's type code {code} of {bits} bits")
     item = bits // 8
     # Bytes are all that is needed: an unsigned type of the same size says where they lie.
-    array = np.ndarray(shape, f"<V{item}" if item > 8 else f"<u{item}", memory, strides=[item * s for s in strides])
+    array = np.ndarray(shape, f"<V{item}" if item > 8 else f"<u{item}", memory, first, [item * s for s in strides])
     return dtype, array

@@ -2,9 +2,8 @@
 The compiled half of onecopy. Use the package's own modules; what is here may change without notice.
 """
 
+from collections.abc import Mapping as _Mapping, Sequence
 import os
-from collections.abc import Mapping as _Mapping
-from collections.abc import Sequence
 
 class View:
     """Bytes of a mapping, for the buffer protocol; keeps the mapping alive."""
@@ -47,6 +46,7 @@ class Residency:
     What of a mapping is in memory, in bytes; None: the kernel does not tell.
     """
 
+    def __repr__(self) -> str: ...
     @property
     def bytes(self) -> int:
         """Bytes asked about, in whole pages."""
@@ -75,11 +75,12 @@ class Residency:
 
     @property
     def share(self) -> float | None:
-        """Cached / bytes, 0 to 1."""
+        """cached / bytes, 0 to 1."""
 
 class WarmReport:
     """What a warm did."""
 
+    def __repr__(self) -> str: ...
     @property
     def bytes(self) -> int:
         """Bytes asked for, in whole pages."""
@@ -131,6 +132,7 @@ class WarmReport:
 class EvictReport:
     """What an evict did."""
 
+    def __repr__(self) -> str: ...
     @property
     def bytes(self) -> int: ...
     @property
@@ -145,6 +147,7 @@ class EvictReport:
 class PinReport:
     """What a pin did."""
 
+    def __repr__(self) -> str: ...
     @property
     def bytes(self) -> int: ...
     @property
@@ -180,8 +183,8 @@ def unpin(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> None: ...
 class ArrayFile:
     """A file of named arrays."""
 
-    def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...]]:
-        """(memory, dtype name, shape); KeyError when there is none."""
+    def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...]] | None:
+        """(memory, dtype name, shape), or None."""
 
     def names(self) -> list[str]:
         """In the order of the header."""
@@ -202,11 +205,7 @@ class ArrayFile:
     def header_damaged(self) -> bool: ...
 
 def open_arrays(
-    path: str | os.PathLike,
-    copy: bool,
-    private_pages: bool,
-    threads: int,
-    expected: tuple[int, int, int, int] | None,
+    path: str | os.PathLike, copy: bool, private_pages: bool, threads: int, expected: tuple[int, int, int, int] | None
 ) -> ArrayFile: ...
 
 class ArrayWriter:
@@ -228,4 +227,4 @@ def make_writer(
 class TensorMemory:
     """The memory of a DLPack tensor, for the buffer protocol."""
 
-def import_dlpack(tensor: object) -> tuple[memoryview, int, int, list[int], list[int]]: ...
+def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int], list[int]]: ...

@@ -12,15 +12,16 @@ F6) always as uint8 bytes, likewise marked.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, overload
 
 from onecopy import _core, _dtypes, residency
-from onecopy.files import Identity, Mode, absolute, check_mode, natural
+from onecopy.base import natural, path_text
+from onecopy.files import Identity, Mode, absolute, check_mode
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Self
@@ -64,7 +65,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
         threads: int | None = None,
         identity: Identity | None = None,
     ) -> None:
-        self._path = os.fspath(path)
+        self._path = path_text(path)
         self._absolute = absolute(self._path)
         self._mode: Mode = mode
         self._private = private
@@ -84,7 +85,10 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         import numpy as np
 
-        memory, dtype, shape = self._core.view(name)
+        found = self._core.view(name) if _is_text(name) else None
+        if found is None:
+            raise KeyError(name)
+        memory, dtype, shape = found
         return np.ndarray(len(memory) if dtype in _dtypes.PACKED else shape, _dtypes.to_numpy(dtype), memory)
 
     def __iter__(self) -> Iterator[str]:
@@ -94,7 +98,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
         return len(self._all_names())
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._core.entry(name) is not None
+        return _is_text(name) and self._core.entry(name) is not None
 
     def _all_names(self) -> list[str]:
         if self._names is None:
@@ -108,7 +112,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
 
     def entry(self, name: str) -> Entry:
         """Return what the header says of one array; KeyError when there is none of that name."""
-        row = self._core.entry(name)
+        row = self._core.entry(name) if _is_text(name) else None
         if row is None:
             raise KeyError(name)
         return Entry(*row)
@@ -135,6 +139,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
                [6, 7]])
         """
         array = self[name]
+        if self.entry(name).dtype in _dtypes.PACKED:
+            raise ValueError(f"{name!r}: packed arrays are given as raw bytes and cannot be split along an axis")
         if not 0 <= rank < ranks:
             raise ValueError(f"rank must be from 0 to {ranks - 1}, not {rank}")
         extent = array.shape[axis]
@@ -216,19 +222,24 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
             return None
         if isinstance(names, str):
             raise TypeError(f"names must be a list of names: [{names!r}]")
-        # An empty list means nothing here, and everything there.
-        return [self._range(part) for part in names] or [(0, 0)]
+        return [self._range(part) for part in names]
 
     def _range(self, part: Part) -> Range:
         name, rows = (part, slice(None)) if isinstance(part, str) else part
         entry = self.entry(name)
         if not entry.shape or entry.nbytes == 0:
             return entry.offset, entry.nbytes
+        if not isinstance(rows, slice):
+            raise TypeError(f"{name!r}: rows must be a slice, not {rows!r}")
         start, stop, step = rows.indices(entry.shape[0])
         if step != 1:
             raise ValueError(f"{name!r}: rows must be a slice of step 1, not {step}")
-        row = entry.nbytes // entry.shape[0]
-        return entry.offset + start * row, max(stop - start, 0) * row
+        if stop <= start:
+            return entry.offset, 0
+        # Rows of packed elements need not begin on a byte: the bytes that hold them.
+        begin = start * entry.nbytes // entry.shape[0]
+        end = -(-stop * entry.nbytes // entry.shape[0])
+        return entry.offset + begin, end - begin
 
     # --- the file -------------------------------------------------------------------------------------------------
 
@@ -305,6 +316,17 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
 
     def __eq__(self, other: object) -> bool:
         return self is other  # comparing all arrays would read all of both files
+
+
+def _is_text(name: object) -> TypeGuard[str]:
+    """Tell whether a file could have an array of this name: text, and not half a surrogate pair."""
+    if not isinstance(name, str):
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _reattach(path: str, mode: Mode, private: bool, threads: int, identity: Identity) -> ArrayFile:
@@ -412,7 +434,7 @@ def save(
 
     names = list(arrays)
     specs = [_buffers.describe(name, arrays[name]) for name in names]
-    writer = _core.make_writer(os.fspath(path), specs, dict(metadata or {}), align, checksum)
+    writer = _core.make_writer(path_text(path), specs, dict(metadata or {}), align, checksum)
     for number in writer.order:
         spec = specs[number]
         value = arrays[names[number]]

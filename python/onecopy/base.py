@@ -1,4 +1,9 @@
-"""Errors of onecopy. The system refused: OSError and its built-in classes. The bytes are wrong: FormatError."""
+"""Errors of onecopy, and checks of what callers give.
+
+The system refused: OSError and its built-in classes. The bytes are wrong: FormatError.
+"""
+
+import os
 
 
 class FormatError(ValueError):
@@ -20,3 +25,21 @@ class FileChanged(OSError):
 
     ``filename`` is the path, ``errno`` is ESTALE.
     """
+
+
+def natural(name: str, number: int | None) -> int:
+    """Return `number`, or 0 for None; ValueError when negative, so that no sign reaches 64-bit arithmetic.
+
+    More than 64 bits can say is beyond every file, and so is the largest number they can say.
+    """
+    if number is not None and number < 0:
+        raise ValueError(f"{name} must not be negative, but is {number}")
+    return min(number or 0, 2**64 - 1)
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """Return a path as text; ValueError for a NUL in it, as the built-in open has it."""
+    text = os.fsdecode(path)
+    if "\0" in text:
+        raise ValueError("embedded null byte")
+    return text

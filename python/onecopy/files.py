@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import _core
+from onecopy.base import natural
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -30,13 +31,6 @@ def check_mode(mode: Mode) -> bool:
     if mode not in ("map", "copy"):
         raise ValueError(f"mode must be 'map' or 'copy', not {mode!r}")
     return mode == "copy"
-
-
-def natural(name: str, number: int | None) -> int:
-    """Return `number`, or 0 for None; ValueError when negative, so that no sign reaches 64-bit arithmetic."""
-    if number is not None and number < 0:
-        raise ValueError(f"{name} must not be negative, but is {number}")
-    return number or 0
 
 
 def absolute(path: str) -> str:

@@ -11,10 +11,12 @@ affected. Every function releases the GIL and may be called from any thread.
 from __future__ import annotations
 
 import os
+from time import monotonic
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, overload
 
 from onecopy import _core
 from onecopy._core import EvictReport, PinReport, Residency, WarmReport
+from onecopy.base import natural, path_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,9 +52,16 @@ Target: TypeAlias = "Mapped | str | os.PathLike[str]"
 
 
 def _mapping(target: Target) -> _core.Mapping:
-    if isinstance(target, str | os.PathLike):
-        return _core.open_mapping(os.fspath(target), 0, None, False, False, 0, None)
+    if isinstance(target, str | bytes | os.PathLike):
+        return _core.open_mapping(path_text(target), 0, None, False, False, 0, None)
     return target.core
+
+
+def _ranges(ranges: Sequence[Range] | None) -> list[Range]:
+    """Return the ranges as the core wants them, where none at all means everything; no ranges are nothing."""
+    if ranges is None:
+        return []
+    return [(natural("offset", offset), natural("length", length)) for offset, length in ranges] or [(0, 0)]
 
 
 class WarmJob:
@@ -93,22 +102,21 @@ class WarmJob:
         KeyboardInterrupt
             Ctrl-C; the job is cancelled first. So it is by any exception of `on_progress`.
         """
-        left = float("inf") if timeout is None else timeout
+        deadline = None if timeout is None else monotonic() + timeout
         try:
             if on_progress is not None:
                 on_progress(*self.progress)
-            while not self._core.wait_for(min(0.05, max(left, 0.0))):
+            while not self._core.wait_for(_pause(deadline)):
                 if on_progress is not None:
                     on_progress(*self.progress)
-                left -= 0.05
-                if left <= 0:
-                    done, total = self.progress
-                    raise TimeoutError(f"warming has done {done} of {total} bytes after {timeout} s; it goes on")
-        except TimeoutError:
-            raise
+                if deadline is not None and monotonic() >= deadline:
+                    break
         except BaseException:
             self.cancel()
             raise
+        if not self.done:
+            done, total = self.progress
+            raise TimeoutError(f"warming has done {done} of {total} bytes after {timeout} s; it goes on")
         report = self._core.report()
         if on_progress is not None:
             on_progress(*self.progress)
@@ -130,7 +138,16 @@ class WarmJob:
 
     def __repr__(self) -> str:
         done, total = self.progress
-        return f"<onecopy.WarmJob {done} of {total} bytes{', done' if self.done else ''}>"
+        try:
+            state = ", done" if self.done else ""
+        except OSError:  # this process was forked while it ran
+            state = ", of the parent process"
+        return f"<onecopy.WarmJob {done} of {total} bytes{state}>"
+
+
+def _pause(deadline: float | None) -> float:
+    """Return how long to wait before looking at progress and signals again, in seconds."""
+    return 0.05 if deadline is None else max(0.0, min(0.05, deadline - monotonic()))
 
 
 @overload
@@ -189,7 +206,7 @@ def warm(
         Ask for 2 MiB pages before reading. None: yes, unless the file is larger than half of the memory that may be
         used (a small access would then read 512 times too much, and push out what is needed).
     budget
-        Bytes to bring in at most; None: what memory is available.
+        Bytes to bring in at most; None: what memory is available. The kernel may read a few MiB ahead of it.
     mechanism
         "auto", or "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only ask for huge pages), "none".
     in_order
@@ -221,9 +238,9 @@ def warm(
     >>> report.bytes, report.complete
     (1048576, True)
     """
-    job = WarmJob(
-        _core.start_warm(_mapping(target), list(ranges or ()), threads or 0, huge, budget, mechanism, in_order)
-    )
+    threads = natural("threads", threads)
+    budget = None if budget is None else natural("budget", budget)
+    job = WarmJob(_core.start_warm(_mapping(target), _ranges(ranges), threads or 0, huge, budget, mechanism, in_order))
     return job.wait(on_progress=on_progress) if wait else job
 
 
@@ -241,7 +258,7 @@ def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
     >>> oc.evict(path).bytes
     1048576
     """
-    return _core.evict(_mapping(target), list(ranges or ()))
+    return _core.evict(_mapping(target), _ranges(ranges))
 
 
 def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residency:
@@ -258,7 +275,7 @@ def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residenc
     >>> residency(path).bytes
     1048576
     """
-    return _core.residency(_mapping(target), list(ranges or ()))
+    return _core.residency(_mapping(target), _ranges(ranges))
 
 
 def pin(target: Mapped, ranges: Sequence[Range] | None = None) -> PinReport:
@@ -275,9 +292,11 @@ def pin(target: Mapped, ranges: Sequence[Range] | None = None) -> PinReport:
     ...     oc.pin(mapping).bytes
     65536
     """
-    return _core.pin(_mapping(target), list(ranges or ()))
+    if isinstance(target, str | bytes | os.PathLike):
+        raise TypeError("pin wants an open file: nothing would hold the lock on a path's pages")
+    return _core.pin(target.core, _ranges(ranges))
 
 
 def unpin(target: Mapped, ranges: Sequence[Range] | None = None) -> None:
     """Let go of what `pin` locked."""
-    _core.unpin(_mapping(target), list(ranges or ()))
+    _core.unpin(target.core, _ranges(ranges))

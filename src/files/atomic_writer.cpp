@@ -27,10 +27,9 @@ std::string hexadecimal(std::uint32_t number) {
 
 // Where a link in the target's place leads in the end, also when nothing is there yet.
 fs::path real_target(const fs::path& target) {
-  std::error_code error;
-  fs::path at = fs::absolute(target, error);
-  if (error) throw OsError("save", target.string(), error.value());
+  fs::path at = target;
   for (int depth = 0; depth < 40; ++depth) {  // the kernel's own limit
+    std::error_code error;
     const auto next = fs::read_symlink(at, error);
     if (error) return at;
     at = next.is_absolute() ? next : at.parent_path() / next;
@@ -58,7 +57,10 @@ void sweep(const fs::path& folder, const std::string& prefix) {
 
 struct AtomicWriter::State {
   State(const fs::path& asked, std::uint64_t bytes)
-      : target(real_target(asked)), folder(target.parent_path()), prefix(hidden_prefix(target)), size(bytes) {
+      : target(real_target(asked)),
+        folder(target.has_parent_path() ? target.parent_path() : fs::path(".")),
+        prefix(hidden_prefix(target)),
+        size(bytes) {
     check_target();
     sweep(folder, prefix);
     create();

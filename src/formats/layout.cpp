@@ -89,15 +89,16 @@ void Layout::place() {
     placements_.push_back({std::nullopt, file_size_, tail});
     file_size_ += tail;
   }
-  // The number of blocks depends on where the data begins, and that on how long their checksums are: settled by the
-  // second round, because a header grows only with the blocks.
+  // The header's length depends on the number of checksums, and that on where the data begins, which is behind the
+  // header. The data section only moves back, and a header that got shorter again is padded: so this settles.
   const std::uint64_t boundary = std::max(data_alignment, options_.align.value_or(0));
-  for (int round = 0; round < 3; ++round) {
+  for (;;) {
     const std::vector<std::uint32_t> blocks(block_count());
-    const std::uint64_t needed = round_up(safetensors::length_bytes + json(blocks).size(), boundary);
+    const std::uint64_t needed = round_up(safetensors::length_bytes + json(blocks).text.size(), boundary);
+    if (needed <= data_offset_) break;
     file_size_ += needed - data_offset_;
     for (auto& placement : placements_) placement.offset += needed - data_offset_;
-    if (std::exchange(data_offset_, needed) == needed) break;
+    data_offset_ = needed;
   }
   if (data_offset_ - safetensors::length_bytes > safetensors::largest_header)
     throw FormatError("the header would have more than the 100 MB that readers accept");
@@ -115,13 +116,14 @@ std::size_t Layout::block_count() const noexcept {
   return static_cast<std::size_t>((file_size_ - 1) / checksum_block - data_offset_ / checksum_block + 1);
 }
 
-std::string Layout::json(std::span<const std::uint32_t> blocks) const {
+Layout::Json Layout::json(std::span<const std::uint32_t> blocks) const {
   std::string text = "{\"__metadata__\":{";
   for (const auto& [key, value] : options_.metadata) text += json::quoted(key) + ":" + json::quoted(value) + ",";
   text += json::quoted(metadata::key) + ":" +
           json::quoted(
-              metadata::write(options_.kind, options_.align.value_or(0), options_.schema, options_.checksum, blocks)) +
-          "}";
+              metadata::write(options_.kind, options_.align.value_or(0), options_.schema, options_.checksum, blocks));
+  const std::size_t ours_end = text.size();
+  text += "}";
   std::vector<const Placement*> of_array(arrays_.size());
   for (const auto& placement : placements_)
     if (placement.array) of_array[*placement.array] = &placement;
@@ -137,20 +139,20 @@ std::string Layout::json(std::span<const std::uint32_t> blocks) const {
   std::size_t fillers = 0;
   for (const auto& placement : placements_)
     if (!placement.array) add("#" + std::to_string(fillers++), "U8", std::array{placement.length}, placement);
-  return text + "}";
+  text += "}";
+  return {std::move(text), ours_end};
 }
 
 std::string Layout::header(std::span<const std::uint32_t> blocks) const {
-  std::string text = json(blocks);
+  auto [text, ours_end] = json(blocks);
   text.resize(data_offset_ - safetensors::length_bytes, ' ');
   std::string first_bytes;
   for (unsigned i = 0; i < safetensors::length_bytes; ++i)
     first_bytes.push_back(static_cast<char>((text.size() >> (8 * i)) & 0xFFU));
   first_bytes += text;
   if (!options_.checksum) return first_bytes;
-  if (const auto at = metadata::find_header_crc(first_bytes, "00000000"))
-    first_bytes.replace(*at, 8, metadata::header_crc(first_bytes, *at));
-  return first_bytes;
+  const std::size_t at = metadata::header_crc_before(safetensors::length_bytes + ours_end);
+  return first_bytes.replace(at, 8, metadata::header_crc(first_bytes, at));
 }
 
 }  // namespace onecopy

@@ -13,9 +13,6 @@ namespace onecopy::metadata {
 namespace {
 
 constexpr std::string_view zero_digits = "00000000";
-// As it stands in the file: our text is a JSON string inside JSON, hence the backslashes.
-constexpr std::string_view before_digits = R"(\"header\":\")";
-
 std::uint32_t crc_of(std::uint32_t before, std::string_view text) {
   return crc32c(before, std::as_bytes(std::span(text)));
 }
@@ -90,19 +87,10 @@ std::string write(Kind kind, std::uint64_t align, const std::string& schema, boo
   std::string text = "{\"version\":" + std::to_string(version) + ",\"kind\":" + json::quoted(to_string(kind));
   if (align != 0) text += ",\"align\":" + std::to_string(align);
   if (!schema.empty()) text += ",\"schema\":" + schema;
-  if (checksum)  // last, so that the last "header" in the text is this one
+  if (checksum)  // last, so that the header's digits are found from the end
     text += ",\"crc32c\":{\"block\":" + std::to_string(Layout::checksum_block) + ",\"data\":\"" + base64(blocks) +
             "\",\"header\":\"" + std::string(zero_digits) + "\"}";
   return text + "}";
-}
-
-std::optional<std::size_t> find_header_crc(std::string_view first_bytes, std::string_view digits) {
-  if (digits.size() != zero_digits.size()) return std::nullopt;
-  const std::string wanted = std::string(before_digits) + std::string(digits);
-  const auto found = first_bytes.find(wanted);
-  if (found == std::string_view::npos || first_bytes.find(wanted, found + 1) != std::string_view::npos)
-    return std::nullopt;
-  return found + before_digits.size();
 }
 
 std::string header_crc(std::string_view first_bytes, std::size_t digits_at) {

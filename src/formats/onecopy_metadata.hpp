@@ -28,9 +28,12 @@ std::optional<Facts> parse(std::string_view text);
 std::string write(Kind kind, std::uint64_t align, const std::string& schema, bool checksum,
                   std::span<const std::uint32_t> blocks);
 
-// The place of the header's own checksum in the file's first bytes [0, 8 + N), given its digits; none if they do not
-// stand there once.
-std::optional<std::size_t> find_header_crc(std::string_view first_bytes, std::string_view digits);
+// The place of the header's own 8 digits in the file's first bytes [0, 8 + N), given where our text ends there (its
+// quote included): they are the last thing in it.
+constexpr std::size_t header_crc_before(std::size_t ours_end) noexcept {
+  constexpr std::string_view after_digits = R"(\"}}")";  // as it stands in the file: JSON inside a JSON string
+  return ours_end - after_digits.size() - 8;
+}
 
 // The checksum of the first bytes with those 8 digits read as zeros.
 std::string header_crc(std::string_view first_bytes, std::size_t digits_at);

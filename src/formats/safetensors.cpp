@@ -16,7 +16,14 @@ namespace {
 
 constexpr std::string_view metadata_key = "__metadata__";
 
-std::string describe(std::string_view name) { return "'" + std::string(name.substr(0, 200)) + "'"; }
+// A name as it can stand in a message: not too long, no control characters.
+std::string describe(std::string_view name) {
+  constexpr std::size_t longest = 200;
+  std::size_t size = std::min(name.size(), longest);
+  while (size < name.size() && size > 0 && (static_cast<unsigned char>(name[size]) & 0xC0U) == 0x80U) --size;
+  const std::string quoted = json::quoted(name.substr(0, size));
+  return "'" + quoted.substr(1, quoted.size() - 2) + (size < name.size() ? "...'" : "'");
+}
 
 // Elements times bits, or none where the product does not fit 64 bits.
 std::optional<std::uint64_t> size_in_bits(DType dtype, std::span<const std::uint64_t> shape) noexcept {
@@ -59,6 +66,7 @@ class Parser {
     if (std::exchange(has_metadata_, true)) reader_.fail("__metadata__ stands in the header twice");
     reader_.object([this](std::string_view key) {
       const auto value = reader_.string();
+      if (key == metadata::key) ours_end_ = reader_.position();
       if (!parts_.metadata.emplace(key, value).second)
         reader_.fail("metadata " + describe(key) + " stands there twice");
     });
@@ -179,15 +187,20 @@ class Parser {
     const std::uint64_t size = parts_.header.size();
     for (unsigned i = 0; i < length_bytes; ++i) first_bytes[i] = static_cast<char>((size >> (8 * i)) & 0xFFU);
     first_bytes += header_text();
-    const auto at = metadata::find_header_crc(first_bytes, digits);
-    if (!at || metadata::header_crc(first_bytes, *at) != digits) return HeaderCheck::mismatch;
-    return HeaderCheck::matched;
+    const std::size_t ours_end = length_bytes + ours_end_;
+    if (ours_end < first_bytes.size() && digits.size() == 8) {
+      const std::size_t at = metadata::header_crc_before(ours_end);
+      if (std::string_view(first_bytes).substr(at, 8) == digits && metadata::header_crc(first_bytes, at) == digits)
+        return HeaderCheck::matched;
+    }
+    return HeaderCheck::mismatch;
   }
 
   std::uint64_t file_size_;
   Index::Parts parts_;
   json::Reader reader_;
   std::vector<std::size_t> shape_starts_;  // into parts_.dimensions, one for each entry
+  std::size_t ours_end_ = 0;               // in the header, where the value of our metadata ends
   bool has_metadata_ = false;
 };
 

@@ -28,6 +28,12 @@ struct Cached {
 
 Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges);
 
+// The same, only where the page cache itself was asked.
+std::optional<std::uint64_t> cached_bytes(const Mapping& mapping, std::span<const ByteRange> ranges);
+
+// Throws DataLost when the file no longer reaches `end` bytes of the mapping.
+void expect_bytes(const Mapping& mapping, std::uint64_t end, const char* operation);
+
 std::optional<os::MappedFacts> mapped(const Mapping& mapping, std::span<const ByteRange> ranges);
 
 }  // namespace onecopy

@@ -1,5 +1,6 @@
 #include "onecopy/residency/residency.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include "onecopy/base/error.hpp"
@@ -13,22 +14,32 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-std::vector<ByteRange> pages_of_all(const Mapping& mapping, std::span<const ByteRange> ranges) {
-  return whole_pages(ranges, mapping.bytes().size(), mapping.file_offset());
-}
-
 // What the page cache holds, asked range by range; the first refusal ends it.
+// The kernel counts whole pages; where the mapping ends inside one, what was asked about is less.
 template <class Ask>
 std::optional<Cached> ask_cache(std::span<const ByteRange> ranges, Source source, bool knows_dirty, const Ask& ask) {
-  Cached sum{0, {}, source};
-  if (knows_dirty) sum.dirty = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t dirty = 0;
   for (const auto& range : ranges) {
     const auto facts = ask(range);
     if (!facts) return std::nullopt;
-    *sum.bytes += facts.value.cached;
-    if (sum.dirty) *sum.dirty += facts.value.dirty;
+    bytes += std::min(facts.value.cached, range.length);
+    dirty += std::min(facts.value.dirty, range.length);
   }
-  return sum;
+  return Cached{bytes, knows_dirty ? std::optional(dirty) : std::nullopt, source};
+}
+
+// A file that lost bytes is told before the kernel is asked about them.
+std::vector<ByteRange> whole_ranges(const Mapping& mapping, std::span<const ByteRange> asked, const char* operation) {
+  auto ranges = whole_pages(asked, mapping.bytes().size(), mapping.file_offset());
+  if (!ranges.empty() && mapping.mode() == Mode::map)
+    expect_bytes(mapping, ranges.back().offset + ranges.back().length, operation);
+  return ranges;
+}
+
+// Page tables say what is mapped here, not what is cached: no answer for those who ask what became of the cache.
+std::optional<std::uint64_t> cache_only(const Cached& cached) {
+  return cached.source == Source::page_tables ? std::nullopt : cached.bytes;
 }
 
 std::string evict_reason(const EvictReport& report, bool private_pages, int refusal) {
@@ -60,14 +71,27 @@ std::optional<os::MappedFacts> mapped(const Mapping& mapping, std::span<const By
   for (const auto& range : ranges) {
     const auto facts = os::mapped_here(pages_of(mapping, range));
     if (!facts) return std::nullopt;
-    sum.mapped += facts.value.mapped;
-    sum.huge += facts.value.huge;
+    sum.mapped += std::min(facts.value.mapped, range.length);
+    sum.huge += std::min(facts.value.huge, range.length);
   }
   return sum;
 }
 
+std::optional<std::uint64_t> cached_bytes(const Mapping& mapping, std::span<const ByteRange> ranges) {
+  return cache_only(cached(mapping, ranges));
+}
+
+void expect_bytes(const Mapping& mapping, std::uint64_t end, const char* operation) {
+  const auto now = os::facts_of(mapping.descriptor());
+  const std::uint64_t needed = mapping.file_offset() + end;
+  if (!now || now.value.size >= needed) return;
+  throw DataLost(operation, mapping.path(), EIO,
+                 "the file was truncated to " + std::to_string(now.value.size) + " bytes while mapped; bytes up to " +
+                     std::to_string(needed) + " are asked for");
+}
+
 Residency residency(const Mapping& mapping, std::span<const ByteRange> asked) {
-  const auto ranges = pages_of_all(mapping, asked);
+  const auto ranges = whole_ranges(mapping, asked, "look at");
   Residency answer;
   answer.bytes = total_length(ranges);
   const auto in_cache = cached(mapping, ranges);
@@ -83,11 +107,11 @@ Residency residency(const Mapping& mapping, std::span<const ByteRange> asked) {
 
 EvictReport evict(const Mapping& mapping, std::span<const ByteRange> asked) {
   const auto start = Clock::now();
-  const auto ranges = pages_of_all(mapping, asked);
+  const auto ranges = whole_ranges(mapping, asked, "evict");
   const bool droppable = mapping.mode() == Mode::map && !mapping.private_pages();
   EvictReport report;
   report.bytes = total_length(ranges);
-  report.cached_before = cached(mapping, ranges).bytes;
+  report.cached_before = cached_bytes(mapping, ranges);
   (void)os::sync_file(mapping.descriptor());  // dirty pages cannot be dropped
   int refusal = 0;
   for (const auto& range : ranges) {
@@ -97,14 +121,14 @@ EvictReport evict(const Mapping& mapping, std::span<const ByteRange> asked) {
     const int error = os::drop_cached(mapping.descriptor(), {pages.offset, pages.length});
     refusal = error != 0 ? error : refusal;
   }
-  report.cached_after = cached(mapping, ranges).bytes;
+  report.cached_after = cached_bytes(mapping, ranges);
   report.seconds = seconds_since(start);
   report.reason = evict_reason(report, mapping.private_pages(), refusal);
   return report;
 }
 
 PinReport pin(const Mapping& mapping, std::span<const ByteRange> asked) {
-  const auto ranges = pages_of_all(mapping, asked);
+  const auto ranges = whole_ranges(mapping, asked, "pin");
   PinReport report;
   report.bytes = total_length(ranges);
   report.outcome = Outcome::applied;
@@ -125,7 +149,8 @@ PinReport pin(const Mapping& mapping, std::span<const ByteRange> asked) {
 }
 
 void unpin(const Mapping& mapping, std::span<const ByteRange> asked) {
-  for (const auto& range : pages_of_all(mapping, asked)) (void)os::unlock_memory(pages_of(mapping, range));
+  for (const auto& range : whole_pages(asked, mapping.bytes().size(), mapping.file_offset()))
+    (void)os::unlock_memory(pages_of(mapping, range));
 }
 
 }  // namespace onecopy

@@ -38,8 +38,9 @@ std::vector<ByteRange> pieces_of(std::span<const ByteRange> ranges, std::uint64_
 }
 
 bool is_cached(const Mapping& mapping, ByteRange piece) {
-  const auto facts = os::cached_in_file(mapping.descriptor(), {mapping.file_offset() + piece.offset, piece.length});
-  return facts && facts.value.cached >= piece.length;
+  const auto pages = page_span({mapping.file_offset() + piece.offset, piece.length}, os::page_size());
+  const auto facts = os::cached_in_file(mapping.descriptor(), {pages.offset, pages.length});
+  return facts && facts.value.cached >= pages.length;
 }
 
 Conditions observe(const Mapping& mapping, std::uint64_t missing) {
@@ -64,7 +65,9 @@ Warmer::Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, const 
 WarmReport Warmer::run() {
   const auto start = std::chrono::steady_clock::now();
   report_.bytes = total_length(ranges_);
-  report_.cached_before = cached(mapping_, ranges_).bytes;
+  if (!ranges_.empty() && mapping_.mode() == Mode::map)
+    expect_bytes(mapping_, ranges_.back().offset + ranges_.back().length, "warm");
+  report_.cached_before = cached_bytes(mapping_, ranges_);
   auto missing = pieces_of(ranges_, mapping_.file_offset());
   std::erase_if(missing, [&](ByteRange piece) { return is_cached(mapping_, piece); });
   const auto plan = choose(observe(mapping_, total_length(missing)), options_);
@@ -170,22 +173,20 @@ int Warmer::read_step(ByteRange step) noexcept {
 }
 
 void Warmer::finish() {
-  report_.cached_after = cached(mapping_, ranges_).bytes;
+  report_.cached_after = cached_bytes(mapping_, ranges_);
   if (const auto here = mapped(mapping_, ranges_); here && here->mapped != 0)
     report_.huge_share = static_cast<double>(here->huge) / static_cast<double>(here->mapped);
   if (cancelled_.load()) {
     report_.reason += "; cancelled";
     report_.complete = false;
   }
+  // Where the kernel does not tell what is cached, having populated all of it does.
+  if (!report_.cached_after && report_.complete && report_.mechanism == Mechanism::populate)
+    report_.cached_after = report_.bytes;
 }
 
 void Warmer::fail() const {
-  const auto now = os::facts_of(mapping_.descriptor());
-  const std::uint64_t needed = mapping_.file_offset() + mapping_.bytes().size();
-  if (now && now.value.size < needed)
-    throw DataLost("warm", mapping_.path(), EIO,
-                   "the file was truncated to " + std::to_string(now.value.size) + " bytes while mapped; bytes up to " +
-                       std::to_string(needed) + " are in use");
+  expect_bytes(mapping_, mapping_.bytes().size(), "warm");
   const int error = error_.load();
   if (error == EFAULT || error == EIO)
     throw DataLost(

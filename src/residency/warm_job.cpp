@@ -1,6 +1,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -13,7 +14,13 @@ namespace onecopy {
 
 struct WarmJob::State {
   State(std::shared_ptr<const Mapping> owner, std::span<const ByteRange> ranges, const WarmOptions& options)
-      : mapping(std::move(owner)), warmer(*mapping, ranges, options), thread([this] { run(); }) {}
+      : mapping(std::move(owner)), warmer(*mapping, ranges, options) {
+    try {
+      thread = std::thread([this] { run(); });
+    } catch (const std::system_error&) {
+      run();  // no thread to be had: done at once, and not beside the caller's work
+    }
+  }
 
   void run() noexcept {
     try {
@@ -37,7 +44,7 @@ struct WarmJob::State {
   mutable std::mutex mutex;
   mutable std::condition_variable changed;
   bool finished = false;
-  std::thread thread;  // last: it uses everything above
+  std::thread thread;  // uses everything above
 };
 
 WarmJob::WarmJob(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -56,7 +63,7 @@ WarmJob::~WarmJob() {
     return;
   }
   cancel();
-  state_->thread.join();
+  if (state_->thread.joinable()) state_->thread.join();
 }
 
 WarmJob WarmJob::start(std::shared_ptr<const Mapping> mapping, std::vector<ByteRange> ranges,

@@ -37,12 +37,12 @@ WARM = """
 WARM_AS_JOB = """
     import sys
     import onecopy as oc
+    def say(done, total):
+        if done:
+            print("begun", flush=True)
     job = oc.warm(sys.argv[1], threads=1, mechanism="read", huge=False, wait=False)
-    while job.progress[0] == 0:
-        pass
-    print("begun", flush=True)
     try:
-        job.wait()
+        job.wait(on_progress=say)
         print("not interrupted")
     except KeyboardInterrupt:
         report = job.wait()

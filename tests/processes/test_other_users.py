@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import resource
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -156,3 +157,23 @@ def current_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def test_where_no_threads_may_be_made_a_copy_is_read_by_the_one_there_is(name, nobody, in_child, tmp_path):
+    def copy_it() -> bytes:
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        return bytes(oc.Mapping(name, mode="copy", threads=4).view())
+
+    assert in_child(copy_it, uid=nobody) == (tmp_path / name).read_bytes()
+
+
+@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="std::system_error of the job's own thread comes through")
+def test_where_no_threads_may_be_made_warming_works_or_is_an_os_error(name, nobody, in_child):
+    def warm() -> bool:
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        try:
+            return oc.warm(name, threads=4).complete
+        except OSError as error:
+            return error.errno == errno.EAGAIN
+
+    assert in_child(warm, uid=nobody)

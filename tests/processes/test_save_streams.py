@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy as np
@@ -94,3 +95,25 @@ def test_readers_see_the_old_or_the_new_file_while_one_is_written_again_and_agai
     assert writer.returncode == 0
     assert seen == sorted(seen)
     assert oc.open(path)["a"][0] == 30
+
+
+def test_many_writers_of_one_file_leave_one_of_theirs_whole(tmp_path):
+    path = tmp_path / "model.safetensors"
+    wrong: list[BaseException] = []
+
+    def write(number: int) -> None:
+        try:
+            for _ in range(10):
+                oc.save(path, {"a": np.full(50_000, number)})
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    array = oc.open(path)["a"]
+    assert array.min() == array.max()
+    assert list(tmp_path.iterdir()) == [path]

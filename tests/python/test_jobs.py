@@ -175,6 +175,21 @@ def test_after_raising_in_on_progress_nothing_more_is_read(slow_file, cached):
     assert cached(slow_file) == after
 
 
+@pytest.mark.xfail(strict=True, reason="only the waits of 50 ms count towards the timeout, not the time of on_progress")
+def test_a_slow_on_progress_does_not_stretch_the_timeout(slow_file):
+    job = oc.warm(slow_file, wait=False, **SLOWLY)
+    calls = []
+
+    def slow(done: int, total: int) -> None:
+        calls.append(done)
+        time.sleep(0.1)
+
+    with pytest.raises(TimeoutError):
+        job.wait(timeout=0.2, on_progress=slow)
+    assert len(calls) <= 3  # one at the start, and two fill the time
+    job.cancel()
+
+
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 

@@ -188,8 +188,9 @@ def test_in_order_reads_everything_or_tells_that_the_read_ahead_will(cold_file, 
 def test_no_more_than_the_budget_is_worked_on(cold_file, cached, budget):
     path = cold_file(64 * MIB)
     report = oc.warm(path, budget=budget)
-    assert report.filled == budget // (8 * MIB) * (8 * MIB)
+    assert report.filled <= budget
     assert report.filled <= cached(path) < 64 * MIB
+    assert (report.filled > 0) == (budget >= 8 * MIB)  # it works in pieces
     assert not report.complete
     assert "budget" in report.reason
 

@@ -233,14 +233,14 @@ class Lazy(Mapping[str, np.ndarray]):
     def __getitem__(self, name: str) -> np.ndarray:
         self.calls += 1
         if self.calls >= self.fail_at:
-            if isinstance(self.failure, BaseException):
-                raise self.failure
+            if isinstance(self.failure, type):
+                raise self.failure("broken")
             return self.failure
         return np.full((1000, 1000), ord(name), np.float32)
 
 
 @pytest.mark.parametrize("fail_at", [1, 3, 4, 6])
-@pytest.mark.parametrize("failure", [RuntimeError("broken"), KeyboardInterrupt("stop"), np.zeros(5), [1, 2]])
+@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, np.zeros(5), [1, 2]])
 @pytest.mark.parametrize("old", [True, False])
 def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(path, fail_at, failure, old):
     if old:

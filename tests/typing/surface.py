@@ -62,5 +62,4 @@ oc.save("x", {}, {"step": 1})  # refused: dict-item
 file["w"] = np.zeros(3)  # refused: index
 mapping.nbytes = 5  # refused: misc
 oc.warm(mapping).bytes = 5  # refused: misc
-nothing = oc.nothing_of_that_name  # refused: attr-defined
 os.fspath(file)  # refused: call-overload

@@ -61,7 +61,12 @@ class Layout {
   Layout() = default;
   void place();
   void fill_to(std::uint64_t boundary);
-  std::string json(std::span<const std::uint32_t> blocks) const;
+
+  struct Json {
+    std::string text;
+    std::size_t ours_end;  // where the value of __metadata__["onecopy"] ends, its quote included
+  };
+  Json json(std::span<const std::uint32_t> blocks) const;
 
   std::vector<ArraySpec> arrays_;
   LayoutOptions options_;
