@@ -113,6 +113,12 @@ def cached() -> Callable[[Path], int]:
     return lambda path: PAGE * pages_in_cache(path).count(1)
 
 
+@pytest.fixture
+def cached_pages() -> Callable[[Path], set[int]]:
+    """List the pages of a file that are in the page cache, by number."""
+    return lambda path: {page for page, flag in enumerate(pages_in_cache(path)) if flag}
+
+
 def forget(path: Path) -> None:
     """Take a file out of the page cache, as far as nobody maps it."""
     fd = os.open(path, os.O_RDONLY)

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, overload
 
 from onecopy import _core, _dtypes, residency
+from onecopy._saving import save
 from onecopy.base import natural, path_text
 from onecopy.files import Identity, Mode, absolute, check_mode
 
@@ -382,64 +383,3 @@ def open(
     if warm:
         file.warm()
     return file
-
-
-def save(
-    path: str | os.PathLike[str],
-    arrays: Mapping[str, Any],
-    metadata: Mapping[str, str] | None = None,
-    align: int | None = None,
-    *,
-    checksum: bool = True,
-) -> None:
-    """Write arrays to a safetensors file that is laid out for mapping.
-
-    The file appears whole or not at all: it is written beside the target, flushed to the disk, and put in its place by
-    a rename. Readers of an older file keep it. Its mode follows the umask; a symbolic link in the target's place is
-    followed. Peak memory does not grow with the data (at most 16 MiB are held).
-
-    Parameters
-    ----------
-    path
-        The target.
-    arrays
-        Names to arrays: numpy arrays (also of ml_dtypes), CPU tensors of any framework (DLPack), anything with the
-        buffer protocol. Each is asked for twice: once for its type and shape, once for its data. An open `ArrayFile`
-        will do.
-    metadata
-        Text for text; "format" is "pt" unless you give another, because some readers ask for it.
-    align
-        Bytes, a power of two from 64 to 2 MiB: every array starts on it, and gaps are filled with arrays named "#0",
-        "#1", ... that onecopy hides and other readers show. None: no fillers; arrays whose size is a multiple of 64
-        start on 64, the others on their item size.
-    checksum
-        Store CRC-32C checksums of every 2 MiB and of the header.
-
-    Raises
-    ------
-    OSError
-        No folder, no permission, no space (known before anything is written, where the file system can reserve).
-    FormatError, TypeError, ValueError
-        A name twice or reserved; an element type that safetensors does not have.
-
-    Examples
-    --------
-    >>> import numpy as np, onecopy as oc, tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
-    >>> oc.save(path, {"weight": np.zeros((2, 3), np.float32), "step": np.int64(7)})
-    >>> oc.open(path)["step"].item()
-    7
-    """
-    from onecopy import _buffers
-
-    names = list(arrays)
-    specs = [_buffers.describe(name, arrays[name]) for name in names]
-    writer = _core.make_writer(path_text(path), specs, dict(metadata or {}), align, checksum)
-    for number in writer.order:
-        spec = specs[number]
-        value = arrays[names[number]]
-        if _buffers.describe(names[number], value) != spec:
-            raise ValueError(f"{names[number]!r} changed its type or shape while it was being saved")
-        for chunk in _buffers.chunks(names[number], value):
-            writer.write(chunk)
-    writer.commit()

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import _core
-from onecopy.base import natural
+from onecopy.base import natural, path_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -82,7 +82,7 @@ class Mapping:
     ) -> None:
         length = None if length is None else natural("length", length)
         self._set(
-            os.fspath(path),
+            path_text(path),
             natural("offset", offset),
             length,
             mode,

@@ -123,7 +123,7 @@ Layout::Json Layout::json(std::span<const std::uint32_t> blocks) const {
           json::quoted(
               metadata::write(options_.kind, options_.align.value_or(0), options_.schema, options_.checksum, blocks));
   const std::size_t ours_end = text.size();
-  text += "}";
+  text += '}';
   std::vector<const Placement*> of_array(arrays_.size());
   for (const auto& placement : placements_)
     if (placement.array) of_array[*placement.array] = &placement;
@@ -139,7 +139,7 @@ Layout::Json Layout::json(std::span<const std::uint32_t> blocks) const {
   std::size_t fillers = 0;
   for (const auto& placement : placements_)
     if (!placement.array) add("#" + std::to_string(fillers++), "U8", std::array{placement.length}, placement);
-  text += "}";
+  text += '}';
   return {std::move(text), ours_end};
 }
 

@@ -92,7 +92,6 @@ def test_waiting_in_a_forked_child_for_a_job_of_the_parent_is_an_error(slow_file
     assert not job.wait().complete
 
 
-@pytest.mark.xfail(strict=True, raises=ChildProcessError, reason="repr asks whether the job is done, and that raises")
 def test_a_job_of_the_parent_has_a_repr_in_a_forked_child(slow_file, in_child):
     job = begun_job(slow_file)
     assert "WarmJob" in in_child(lambda: repr(job))

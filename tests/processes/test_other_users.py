@@ -107,7 +107,6 @@ def test_copying_works_all_the_same(name, nobody, in_child, tmp_path):
     assert in_child(lambda: bytes(oc.Mapping(name, mode="copy").view()), uid=nobody) == (tmp_path / name).read_bytes()
 
 
-@pytest.mark.xfail(strict=True, reason="page tables are taken for the page cache, and the report does not say so")
 def test_a_warm_report_does_not_claim_too_little_to_be_cached(name, nobody, in_child, tmp_path):
     (tmp_path / name).read_bytes()
     before, after = in_child(warm_by_reading, name, uid=nobody)
@@ -115,9 +114,6 @@ def test_a_warm_report_does_not_claim_too_little_to_be_cached(name, nobody, in_c
     assert after in {SIZE, None}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="says 'nothing of it is cached any more', with all of it mapped by another process"
-)
 def test_an_evict_report_does_not_claim_success_that_it_cannot_see(name, nobody, in_child, tmp_path, cached):
     with oc.Mapping(name) as holder:
         oc.warm(holder, mechanism="populate")
@@ -143,9 +139,6 @@ def test_another_user_saves_into_a_folder_of_his_own(nobody, in_child, his_folde
     assert list(his_folder.iterdir()) == [path]
 
 
-@pytest.mark.xfail(
-    strict=True, raises=PermissionError, reason="save makes the path absolute, and the way may be closed"
-)
 def test_a_relative_path_is_saved_to_where_the_way_from_the_root_is_closed(nobody, in_child, tmp_path):
     (tmp_path / "his").mkdir()
     os.chown(tmp_path / "his", nobody, nobody)

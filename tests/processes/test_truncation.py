@@ -57,7 +57,6 @@ def test_what_is_left_can_still_be_warmed(path, in_child):
     assert in_child(lambda: oc.warm(cut(path), [(0, 5 * MIB)]).complete)
 
 
-@pytest.mark.xfail(strict=True, reason="only warm looks; the module's text and mapping.hpp promise it of these too")
 @pytest.mark.parametrize("call", [residency, oc.evict, oc.pin])
 def test_asking_about_lost_bytes_is_data_lost(path, in_child, call):
     with pytest.raises(oc.DataLost):
@@ -76,7 +75,6 @@ def test_no_call_dies_of_lost_bytes(path, in_child, call):
     assert in_child(survive) in {"told", "alive"}
 
 
-@pytest.mark.xfail(strict=True, reason="says 'over the limit on locked memory', and the limit is far")
 def test_a_pin_of_lost_bytes_does_not_blame_the_limit(path, in_child):
     def reason() -> str:
         try:

@@ -1,22 +1,85 @@
-"""What people hand to `save`, as contiguous little-endian bytes: numpy arrays, DLPack tensors, buffers."""
+"""`save`, and what people hand to it as contiguous little-endian bytes: numpy arrays, DLPack tensors, buffers.
+
+Part of `onecopy.arrays`, which re-exports `save`. numpy is imported where it is used, because opening needs none.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from onecopy import _core, _dtypes
+from onecopy.base import path_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import os
+    from collections.abc import Iterator, Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
 CHUNK = 16 << 20  # bytes; what is not contiguous is copied this much at a time
 
 Spec = tuple[str, str, tuple[int, ...]]
 """(name, dtype as in the file, shape)"""
+
+
+def save(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, Any],
+    metadata: Mapping[str, str] | None = None,
+    align: int | None = None,
+    *,
+    checksum: bool = True,
+) -> None:
+    """Write arrays to a safetensors file that is laid out for mapping.
+
+    The file appears whole or not at all: it is written beside the target, flushed to the disk, and put in its place by
+    a rename. Readers of an older file keep it. Its mode follows the umask; a symbolic link in the target's place is
+    followed. Peak memory does not grow with the data (at most 16 MiB are held).
+
+    Parameters
+    ----------
+    path
+        The target.
+    arrays
+        Names to arrays: numpy arrays (also of ml_dtypes), CPU tensors of any framework (DLPack), anything with the
+        buffer protocol. Each is asked for twice: once for its type and shape, once for its data. An open `ArrayFile`
+        will do.
+    metadata
+        Text for text; "format" is "pt" unless you give another, because some readers ask for it.
+    align
+        Bytes, a power of two from 64 to 2 MiB: every array starts on it, and gaps are filled with arrays named "#0",
+        "#1", ... that onecopy hides and other readers show. None: no fillers; arrays whose size is a multiple of 64
+        start on 64, the others on their item size.
+    checksum
+        Store CRC-32C checksums of every 2 MiB and of the header.
+
+    Raises
+    ------
+    OSError
+        No folder, no permission, no space (known before anything is written, where the file system can reserve).
+    FormatError, TypeError, ValueError
+        A name twice or reserved; an element type that safetensors does not have.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+    >>> oc.save(path, {"weight": np.zeros((2, 3), np.float32), "step": np.int64(7)})
+    >>> oc.open(path)["step"].item()
+    7
+    """
+    names = list(arrays)
+    specs = [describe(name, arrays[name]) for name in names]
+    writer = _core.make_writer(path_text(path), specs, dict(metadata or {}), align, checksum)
+    for number in writer.order:
+        spec = specs[number]
+        value = arrays[names[number]]
+        if describe(names[number], value) != spec:
+            raise ValueError(f"{names[number]!r} changed its type or shape while it was being saved")
+        for chunk in chunks(names[number], value):
+            writer.write(chunk)
+    writer.commit()
 
 
 def describe(name: str, value: Any) -> Spec:
@@ -34,6 +97,8 @@ def chunks(name: str, value: Any) -> Iterator[NDArray[np.uint8]]:
 
 
 def _chunks(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:
+    import numpy as np
+
     little = array.dtype.newbyteorder("<")
     if array.size == 0:
         return
@@ -49,6 +114,8 @@ def _chunks(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:
 
 
 def _as_array(name: str, value: Any) -> tuple[str, NDArray[Any]]:
+    import numpy as np
+
     if isinstance(value, np.ndarray | np.generic):
         return _of_numpy(name, np.asarray(value))
     if hasattr(value, "__dlpack__"):
@@ -69,6 +136,8 @@ def _of_numpy(name: str, array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
 
 
 def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
+    import numpy as np
+
     try:
         memory, first, code, bits, shape, strides = _core.import_dlpack(
             value.detach() if hasattr(value, "detach") else value
