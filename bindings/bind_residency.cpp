@@ -33,10 +33,10 @@ class JobHandle {
     job_.reset();
   }
 
-  const WarmJob& get() const {
-    return *job_;
-  }                                           // NOLINT(bugprone-unchecked-optional-access): empty only when moved from
-  void cancel() noexcept { job_->cancel(); }  // NOLINT(bugprone-unchecked-optional-access)
+  // Empty only when moved from. NOLINTBEGIN(bugprone-unchecked-optional-access)
+  const WarmJob& get() const { return *job_; }
+  void cancel() noexcept { job_->cancel(); }
+  // NOLINTEND(bugprone-unchecked-optional-access)
 
  private:
   std::optional<WarmJob> job_;

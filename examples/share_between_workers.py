@@ -1,6 +1,6 @@
 """Four workers, one copy: each opens the same file, and the memory of all of them together is counted.
 
-    python examples/share_between_workers.py
+python examples/share_between_workers.py
 """
 
 import multiprocessing

@@ -47,9 +47,10 @@ Conditions observe(const Mapping& mapping, std::uint64_t missing) {
   Conditions conditions;
   conditions.file_size = mapping.identity().size;
   conditions.missing = missing;
+  conditions.private_copy = mapping.mode() == Mode::copy;
+  if (missing == 0) return conditions;  // nothing to decide: leave the machine's files unread
   if (const auto memory = os::available_memory()) conditions.available = memory.value;
   if (const auto ahead = os::read_ahead(mapping.identity().device)) conditions.read_ahead = ahead.value;
-  conditions.private_copy = mapping.mode() == Mode::copy;
   return conditions;
 }
 
@@ -68,8 +69,7 @@ WarmReport Warmer::run() {
   if (!ranges_.empty() && mapping_.mode() == Mode::map)
     expect_bytes(mapping_, ranges_.back().offset + ranges_.back().length, "warm");
   report_.cached_before = cached_bytes(mapping_, ranges_);
-  auto missing = pieces_of(ranges_, mapping_.file_offset());
-  std::erase_if(missing, [&](ByteRange piece) { return is_cached(mapping_, piece); });
+  auto missing = missing_pieces();
   const auto plan = choose(observe(mapping_, total_length(missing)), options_);
   report_.reason = plan.reason;
   report_.mechanism = plan.mechanism;
@@ -80,11 +80,18 @@ WarmReport Warmer::run() {
     report_.complete = cut_to_budget(missing, plan.most);
     fill(missing, plan);
   }
-  finish();
+  finish(plan);
   report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (report_.seconds > 0)
     report_.gib_per_s = static_cast<double>(report_.filled) / static_cast<double>(1U << 30U) / report_.seconds;
   return report_;
+}
+
+std::vector<ByteRange> Warmer::missing_pieces() const {
+  if (mapping_.mode() == Mode::copy || report_.cached_before == report_.bytes) return {};
+  auto pieces = pieces_of(ranges_, mapping_.file_offset());
+  std::erase_if(pieces, [&](ByteRange piece) { return is_cached(mapping_, piece); });
+  return pieces;
 }
 
 void Warmer::advise_huge() {
@@ -172,7 +179,9 @@ int Warmer::read_step(ByteRange step) noexcept {
   return 0;
 }
 
-void Warmer::finish() {
+void Warmer::finish(const Plan& plan) {
+  report_.cached_after = report_.cached_before;
+  if (plan.mechanism == Mechanism::none) return;
   report_.cached_after = cached_bytes(mapping_, ranges_);
   if (const auto here = mapped(mapping_, ranges_); here && here->mapped != 0)
     report_.huge_share = static_cast<double>(here->huge) / static_cast<double>(here->mapped);

@@ -24,13 +24,14 @@ class Warmer {
   }
 
  private:
+  std::vector<ByteRange> missing_pieces() const;
   void advise_huge();
   bool cut_to_budget(std::vector<ByteRange>& pieces, std::uint64_t most);
   void fill(std::span<const ByteRange> pieces, const Plan& plan);
   bool fill_piece(ByteRange piece) noexcept;  // false: everybody stops
   int fill_step(ByteRange step) noexcept;     // errno
   int read_step(ByteRange step) noexcept;
-  void finish();
+  void finish(const Plan& plan);
   [[noreturn]] void fail() const;
 
   const Mapping& mapping_;

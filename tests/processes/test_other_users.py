@@ -160,7 +160,6 @@ def test_where_no_threads_may_be_made_a_copy_is_read_by_the_one_there_is(name, n
     assert in_child(copy_it, uid=nobody) == (tmp_path / name).read_bytes()
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="std::system_error of the job's own thread comes through")
 def test_where_no_threads_may_be_made_warming_works_or_is_an_os_error(name, nobody, in_child):
     def warm() -> bool:
         resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))

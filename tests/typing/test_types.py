@@ -51,7 +51,6 @@ def test_type_checkers_see_the_surface_as_it_is(mypy):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="type checkers see the package's __getattr__, which has every name")
 def test_type_checkers_refuse_a_name_that_is_not_there(mypy, tmp_path):
     path = tmp_path / "mistake.py"
     path.write_text("import onecopy as oc\n\nfile = oc.opne('model.safetensors')\n")
