@@ -108,8 +108,12 @@ void bind_reports(nb::module_& module) {
           "mechanism", [](const WarmReport& self) { return to_string(self.mechanism); },
           "'populate', 'read', 'advise' or 'none'.")
       .def_prop_ro(
-          "huge", [](const WarmReport& self) { return to_string(self.huge); },
-          "What became of asking for 2 MiB pages: 'applied', 'refused', 'unsupported'.")
+          "huge",
+          [](const WarmReport& self) -> std::optional<std::string_view> {
+            if (!self.huge) return std::nullopt;
+            return to_string(*self.huge);
+          },
+          "What became of asking for 2 MiB pages: 'applied', 'refused', 'unsupported'; None: not asked.")
       .def_ro("threads", &WarmReport::threads)
       .def_ro("complete", &WarmReport::complete, "True when everything asked for is in memory.")
       .def_ro("reason", &WarmReport::reason, "What was chosen, and why.");

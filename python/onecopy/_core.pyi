@@ -114,9 +114,9 @@ class WarmReport:
         """'populate', 'read', 'advise' or 'none'."""
 
     @property
-    def huge(self) -> str:
+    def huge(self) -> str | None:
         """
-        What became of asking for 2 MiB pages: 'applied', 'refused', 'unsupported'.
+        What became of asking for 2 MiB pages: 'applied', 'refused', 'unsupported'; None: not asked.
         """
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core, _dtypes
-from onecopy.base import path_text
+from onecopy.base import natural, path_text
 
 if TYPE_CHECKING:
     import os
@@ -70,6 +70,8 @@ def save(
     7
     """
     names = list(arrays)
+    _check_texts(names, metadata)
+    align = None if align is None else natural("align", align)
     specs = [describe(name, arrays[name]) for name in names]
     writer = _core.make_writer(path_text(path), specs, dict(metadata or {}), align, checksum)
     for number in writer.order:
@@ -80,6 +82,15 @@ def save(
         for chunk in chunks(names[number], value):
             writer.write(chunk)
     writer.commit()
+
+
+def _check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
+    """Raise TypeError for a name, or a key or value of the metadata, that is no text."""
+    for what, text in [("a name", name) for name in names] + [
+        ("metadata", t) for kv in (metadata or {}).items() for t in kv
+    ]:
+        if not isinstance(text, str):
+            raise TypeError(f"{what} must be text, not {text!r}")
 
 
 def describe(name: str, value: Any) -> Spec:

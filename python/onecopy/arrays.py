@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 from onecopy import _core, _dtypes, residency
 from onecopy._saving import save
-from onecopy.base import natural, path_text
+from onecopy.base import path_text, thread_count
 from onecopy.files import Identity, Mode, absolute, check_mode
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
         self._absolute = absolute(self._path)
         self._mode: Mode = mode
         self._private = private
-        self._threads = natural("threads", threads)
+        self._threads = thread_count(threads)
         self._core = _core.open_arrays(self._path, check_mode(mode), private, self._threads, identity)
         self._mapping = self._core.mapping
         self._names: list[str] | None = None

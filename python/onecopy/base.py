@@ -37,6 +37,11 @@ def natural(name: str, number: int | None) -> int:
     return min(number or 0, 2**64 - 1)
 
 
+def thread_count(number: int | None) -> int:
+    """Return a number of threads, 0 for None; more than 1024 are 1024."""
+    return min(natural("threads", number), 1024)
+
+
 def path_text(path: str | os.PathLike[str]) -> str:
     """Return a path as text; ValueError for a NUL in it, as the built-in open has it."""
     text = os.fsdecode(path)

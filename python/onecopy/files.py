@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import _core
-from onecopy.base import natural, path_text
+from onecopy.base import natural, path_text, thread_count
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -87,7 +87,7 @@ class Mapping:
             length,
             mode,
             private,
-            natural("threads", threads),
+            thread_count(threads),
             None,
         )
 
@@ -142,7 +142,8 @@ class Mapping:
 
         The memory stays as long as the view, whatever becomes of the Mapping. IndexError beyond its end.
         """
-        rest = max(self.nbytes - natural("offset", offset), 0) if length is None else natural("length", length)
+        offset = natural("offset", offset)
+        rest = max(self.nbytes - offset, 0) if length is None else natural("length", length)
         return self._core.view(offset, rest)
 
     def changed(self) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, overload
 
 from onecopy import _core
 from onecopy._core import EvictReport, PinReport, Residency, WarmReport
-from onecopy.base import natural, path_text
+from onecopy.base import natural, path_text, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +54,14 @@ Target: TypeAlias = "Mapped | str | os.PathLike[str]"
 def _mapping(target: Target) -> _core.Mapping:
     if isinstance(target, str | bytes | os.PathLike):
         return _core.open_mapping(path_text(target), 0, None, False, False, 0, None)
-    return target.core
+    return _open_file(target).core
+
+
+def _open_file(target: object) -> Mapped:
+    if not hasattr(target, "core"):
+        raise TypeError(f"expected an open onecopy file, not {target!r}")
+    file: Mapped = target
+    return file
 
 
 def _ranges(ranges: Sequence[Range] | None) -> list[Range]:
@@ -238,7 +245,9 @@ def warm(
     >>> report.bytes, report.complete
     (1048576, True)
     """
-    threads = natural("threads", threads)
+    if on_progress is not None and not wait:
+        raise ValueError("on_progress is called while waiting: give it to the job's wait()")
+    threads = thread_count(threads)
     budget = None if budget is None else natural("budget", budget)
     job = WarmJob(_core.start_warm(_mapping(target), _ranges(ranges), threads or 0, huge, budget, mechanism, in_order))
     return job.wait(on_progress=on_progress) if wait else job
@@ -292,11 +301,9 @@ def pin(target: Mapped, ranges: Sequence[Range] | None = None) -> PinReport:
     ...     oc.pin(mapping).bytes
     65536
     """
-    if isinstance(target, str | bytes | os.PathLike):
-        raise TypeError("pin wants an open file: nothing would hold the lock on a path's pages")
-    return _core.pin(target.core, _ranges(ranges))
+    return _core.pin(_open_file(target).core, _ranges(ranges))  # of a path, nothing would hold the lock
 
 
 def unpin(target: Mapped, ranges: Sequence[Range] | None = None) -> None:
     """Let go of what `pin` locked."""
-    _core.unpin(target.core, _ranges(ranges))
+    _core.unpin(_open_file(target).core, _ranges(ranges))

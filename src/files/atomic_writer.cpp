@@ -79,6 +79,8 @@ struct AtomicWriter::State {
   void check_target() const {
     const auto there = os::facts_of(target.string());
     if (there && there.value.kind == os::FileKind::folder) fail("save", EISDIR);
+    if (there && there.value.kind == os::FileKind::other)
+      fail("save", EEXIST, "a FIFO, socket or device stands there, and is not to be replaced");
     if (!there && there.error != ENOENT) fail("save", there.error);
   }
 

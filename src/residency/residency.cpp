@@ -14,18 +14,39 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// What the page cache holds, asked range by range; the first refusal ends it.
-// The kernel counts whole pages; where the mapping ends inside one, what was asked about is less.
+// The kernel counts whole pages: of those at the ends of `range`, only what lies inside counts. `ask` is asked about
+// the pages of a range.
 template <class Ask>
-std::optional<Cached> ask_cache(std::span<const ByteRange> ranges, Source source, bool knows_dirty, const Ask& ask) {
+std::optional<std::uint64_t> cached_inside(ByteRange range, std::uint64_t file_offset, const Ask& ask) {
+  const std::uint64_t page = os::page_size();
+  const PageSpan span = page_span({file_offset + range.offset, range.length}, page);
+  const auto all = ask(range);
+  if (!all) return std::nullopt;
+  if (all.value.cached >= span.length) return range.length;
+  std::uint64_t outside = 0;
+  const std::uint64_t slack = span.length - span.lead - range.length;
+  const auto part_cached = [&](ByteRange part) {
+    const auto facts = ask(part);
+    return facts && facts.value.cached != 0;
+  };
+  if (span.lead != 0 && part_cached({range.offset, 1})) outside += span.lead;
+  if (slack != 0 && part_cached({range.offset + range.length - 1, 1})) outside += slack;
+  return all.value.cached - std::min(outside, all.value.cached);
+}
+
+// What the page cache holds, asked range by range; the first refusal ends it.
+template <class Ask>
+std::optional<Cached> ask_cache(const Mapping& mapping, std::span<const ByteRange> ranges, Source source,
+                                const Ask& ask) {
   std::uint64_t bytes = 0;
   std::uint64_t dirty = 0;
   for (const auto& range : ranges) {
-    const auto facts = ask(range);
-    if (!facts) return std::nullopt;
-    bytes += std::min(facts.value.cached, range.length);
-    dirty += std::min(facts.value.dirty, range.length);
+    const auto inside = cached_inside(range, mapping.file_offset(), ask);
+    if (!inside) return std::nullopt;
+    bytes += *inside;
+    dirty += std::min(ask(range).value.dirty, *inside);
   }
+  const bool knows_dirty = source == Source::cachestat;
   return Cached{bytes, knows_dirty ? std::optional(dirty) : std::nullopt, source};
 }
 
@@ -54,12 +75,12 @@ std::string evict_reason(const EvictReport& report, bool private_pages, int refu
 
 Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges) {
   const int fd = mapping.descriptor();
-  if (const auto told = ask_cache(ranges, Source::cachestat, true, [&](ByteRange range) {
+  if (const auto told = ask_cache(mapping, ranges, Source::cachestat, [&](ByteRange range) {
         return os::cached_in_file(fd, {mapping.file_offset() + range.offset, range.length});
       }))
     return *told;
   if (mapping.mode() == Mode::copy) return {};  // the next two ask about the mapping, and this one is private
-  if (const auto told = ask_cache(ranges, Source::mincore, false,
+  if (const auto told = ask_cache(mapping, ranges, Source::mincore,
                                   [&](ByteRange range) { return os::cached_by_mincore(fd, pages_of(mapping, range)); }))
     return *told;
   if (const auto facts = mapped(mapping, ranges)) return {facts->mapped, {}, Source::page_tables};
@@ -131,6 +152,11 @@ PinReport pin(const Mapping& mapping, std::span<const ByteRange> asked) {
   const auto ranges = whole_ranges(mapping, asked, "pin");
   PinReport report;
   report.bytes = total_length(ranges);
+  if (mapping.private_pages() && mapping.mode() == Mode::map) {
+    report.outcome = Outcome::refused;
+    report.reason = "locking the pages of a private mapping would copy every one of them";
+    return report;
+  }
   report.outcome = Outcome::applied;
   report.reason = "locked into memory until unpinned or closed";
   for (const auto& range : ranges) {

@@ -95,13 +95,13 @@ std::vector<ByteRange> Warmer::missing_pieces() const {
 }
 
 void Warmer::advise_huge() {
-  report_.huge = Outcome::applied;
+  auto worst = Outcome::applied;
   for (const auto& range : ranges_) {
     const auto outcome = os::advise_huge(pages_of(mapping_, range));
-    if (outcome != Outcome::applied) report_.huge = outcome;
+    if (outcome != Outcome::applied) worst = outcome;
   }
-  if (report_.huge != Outcome::applied)
-    report_.reason += "; the kernel says of 2 MiB pages: " + std::string(to_string(report_.huge));
+  report_.huge = worst;
+  if (worst != Outcome::applied) report_.reason += "; the kernel says of 2 MiB pages: " + std::string(to_string(worst));
 }
 
 // False when the budget ends before the work does.

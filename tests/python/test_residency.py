@@ -79,7 +79,6 @@ def test_ranges_are_rounded_to_pages_cut_at_the_ends_and_counted_once(spotted, r
     check_part(*spotted, ranges, begin * PAGE, end * PAGE)
 
 
-@pytest.mark.xfail(strict=True, reason="a page that is in the mapping in part counts whole: up to a page too much")
 @given(ranges=ranges, begin=st.integers(0, 9 * PAGE), end=st.integers(20 * PAGE, 32 * PAGE))
 def test_pages_at_the_ends_of_a_mapping_count_with_the_bytes_that_are_inside(spotted, ranges, begin, end):
     check_part(*spotted, ranges, begin, end)
@@ -217,9 +216,6 @@ def test_a_budget_that_is_enough_changes_nothing(cold_file, cached):
     assert cached(path) == 24 * MIB
 
 
-@pytest.mark.xfail(
-    strict=True, reason="since `missing_pieces` trusts cached_before == bytes, which counts 4096 + 0 here"
-)
 def test_a_range_between_pages_needs_both_of_them(cold_file, cached):
     path = cold_file(2 * PAGE)
     touch_only(path, {0})

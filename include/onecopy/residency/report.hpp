@@ -62,7 +62,7 @@ struct WarmReport {
   double seconds = 0;
   double gib_per_s = 0;  // of `filled`; 2^30 bytes
   Mechanism mechanism = Mechanism::none;
-  Outcome huge = Outcome::unsupported;
+  std::optional<Outcome> huge;  // what became of asking for 2 MiB pages; empty: not asked
   unsigned threads = 0;
   bool complete = false;  // everything asked for was in memory, or was brought there
   std::string reason;     // a sentence: what was chosen, and why
