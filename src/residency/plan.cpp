@@ -53,6 +53,11 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
   if (conditions.private_copy) return nothing_to_do("a private copy is in memory already");
   if (conditions.missing == 0) return nothing_to_do("already in memory");
   Plan plan;
+  if (options.mechanism == Mechanism::none) {
+    plan.mechanism = Mechanism::none;
+    plan.reason = "nothing done, as asked";
+    return plan;
+  }
   plan.huge = choose_huge(conditions, options.huge, plan.reason);
   if (plan.huge) plan.reason = "2 MiB pages asked for before reading";
   plan.most = options.budget.value_or(conditions.available.value_or(UINT64_MAX));

@@ -74,7 +74,7 @@ WarmReport Warmer::run() {
   report_.reason = plan.reason;
   report_.mechanism = plan.mechanism;
   progress_done_.store(report_.bytes - total_length(missing), std::memory_order_relaxed);
-  if (plan.huge && plan.mechanism != Mechanism::none) advise_huge();
+  if (plan.huge) advise_huge();
   report_.complete = plan.nothing_missing;
   if (plan.fills()) {
     report_.complete = cut_to_budget(missing, plan.most);

@@ -2,7 +2,12 @@
 
 import doctest
 import importlib
+import os
+import re
+import subprocess
+import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -13,3 +18,16 @@ def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch):
     result = doctest.testmod(importlib.import_module(f"onecopy.{room}"))
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_four_workers_hold_one_copy(tmp_path):
+    example = Path(__file__).parents[2] / "examples/share_between_workers.py"
+    done = subprocess.run(
+        [sys.executable, str(example)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    held = int(re.fullmatch(r"4 workers hold (\d+) MB of a file of 64 MB\n", done.stdout)[1])
+    assert 60 <= held <= 70  # and not 256

@@ -142,7 +142,7 @@ def check_types(report: WarmReport) -> None:
     assert report.huge_share is None or 0.0 <= report.huge_share <= 1.0
     assert type(report.seconds) is type(report.gib_per_s) is float
     assert report.mechanism in {"populate", "read", "advise", "none"}
-    assert report.huge in {"applied", "refused", "unsupported"}
+    assert report.huge in {"applied", "refused", "unsupported", None}
     assert type(report.complete) is bool
     assert report.reason
 
