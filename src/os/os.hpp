@@ -107,6 +107,8 @@ int unlock_memory(Bytes memory) noexcept;
 Outcome advise_huge(Bytes memory) noexcept;
 // Reads and maps every page. EFAULT or EIO where a touch would be SIGBUS; ENOSYS where the kernel cannot.
 int populate(Bytes memory) noexcept;
+// Reads a byte of every page through the kernel: EFAULT where a touch would be SIGBUS; ENOSYS where it cannot.
+int touch(Bytes memory) noexcept;
 int drop_mapped(Bytes memory) noexcept;             // out of this process's page tables
 int drop_cached(int fd, ByteRange range) noexcept;  // out of the page cache; length 0: to the end
 

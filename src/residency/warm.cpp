@@ -155,7 +155,13 @@ bool Warmer::fill_piece(ByteRange piece) noexcept {
 
 int Warmer::fill_step(ByteRange step) noexcept {
   if (mechanism_.load(std::memory_order_relaxed) == Mechanism::populate) {
-    const int error = os::populate(pages_of(mapping_, step));
+    const auto pages = pages_of(mapping_, step);
+    const int error = os::populate(pages);
+    // The disk wrote these pages, no processor has looked at them. On a virtual machine whose host backs memory on
+    // first access that look costs 1 to 2 us a page: better here, beside the reading, than in the caller's first pass
+    // (1.5 GiB cold and then touched: 0.8 s with it, 1.1 to 1.6 s without). Elsewhere it costs 40 ms of one processor a
+    // GiB.
+    if (error == 0) return os::touch(pages) == EFAULT ? EFAULT : 0;
     if (error != ENOSYS) return error;
     mechanism_.store(Mechanism::read, std::memory_order_relaxed);
   }

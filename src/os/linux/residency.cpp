@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -111,6 +112,22 @@ int populate(Bytes memory) noexcept {
   do error = advise(memory, abi::madv_populate_read);
   while (error == EINTR || error == EAGAIN);
   return error == EINVAL || error == EPERM ? ENOSYS : error;  // a kernel before 5.14, or a sandbox
+}
+
+int touch(Bytes memory) noexcept {
+  constexpr std::size_t pages_a_call = 512;  // IOV_MAX is 1024
+  std::array<struct iovec, pages_a_call> pages{};
+  std::array<std::byte, pages_a_call> bytes{};
+  auto* at = const_cast<std::byte*>(memory.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast): only read
+  for (std::size_t done = 0; done < memory.size();) {
+    std::size_t count = 0;
+    for (; count < pages_a_call && done < memory.size(); ++count, done += kernel_page()) pages[count] = {at + done, 1};
+    const struct iovec into{bytes.data(), count};
+    const ssize_t read = ::process_vm_readv(::getpid(), &into, 1, pages.data(), count, 0);
+    if (read < 0) return errno == EPERM ? ENOSYS : errno;
+    if (static_cast<std::size_t>(read) < count) return EFAULT;
+  }
+  return 0;
 }
 
 int drop_mapped(Bytes memory) noexcept { return advise(memory, MADV_DONTNEED); }

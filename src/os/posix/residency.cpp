@@ -10,6 +10,8 @@ Outcome advise_huge(Bytes /*memory*/) noexcept { return Outcome::unsupported; }
 
 int populate(Bytes /*memory*/) noexcept { return ENOSYS; }
 
+int touch(Bytes /*memory*/) noexcept { return ENOSYS; }
+
 int drop_mapped(Bytes /*memory*/) noexcept { return ENOSYS; }
 
 int drop_cached(int fd, ByteRange range) noexcept {
