@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "os/linux/abi.hpp"
 #include "os/os.hpp"
@@ -125,7 +126,7 @@ int touch(Bytes memory) noexcept {
     const struct iovec into{bytes.data(), count};
     const ssize_t read = ::process_vm_readv(::getpid(), &into, 1, pages.data(), count, 0);
     if (read < 0) return errno == EPERM ? ENOSYS : errno;
-    if (static_cast<std::size_t>(read) < count) return EFAULT;
+    if (std::cmp_less(read, count)) return EFAULT;
   }
   return 0;
 }
