@@ -140,9 +140,13 @@ void Warmer::fill(std::span<const ByteRange> pieces, const Plan& plan) {
 
 bool Warmer::fill_piece(ByteRange piece) noexcept {
   const std::uint64_t end = piece.offset + piece.length;
+  // The disk writes these pages, no processor has looked at them yet. On a virtual machine whose host backs memory on
+  // first access that look costs 1 to 2 us a page: better here, beside the reading, than in the caller's first pass
+  // (docs/decisions/0007). What another process has brought in meanwhile, it has looked at.
+  const bool look = !is_cached(mapping_, piece);
   for (std::uint64_t at = piece.offset; at < end && !cancelled_.load(std::memory_order_relaxed); at += step_size) {
     const ByteRange step{at, std::min(step_size, end - at)};
-    if (const int error = fill_step(step); error != 0) {
+    if (const int error = fill_step(step, look); error != 0) {
       int none = 0;
       if (error_.compare_exchange_strong(none, error)) failed_at_.store(at);
       return false;
@@ -153,15 +157,11 @@ bool Warmer::fill_piece(ByteRange piece) noexcept {
   return !cancelled_.load(std::memory_order_relaxed);
 }
 
-int Warmer::fill_step(ByteRange step) noexcept {
+int Warmer::fill_step(ByteRange step, bool look) noexcept {
   if (mechanism_.load(std::memory_order_relaxed) == Mechanism::populate) {
     const auto pages = pages_of(mapping_, step);
     const int error = os::populate(pages);
-    // The disk wrote these pages, no processor has looked at them. On a virtual machine whose host backs memory on
-    // first access that look costs 1 to 2 us a page: better here, beside the reading, than in the caller's first pass
-    // (1.5 GiB cold and then touched: 0.8 s with it, 1.1 to 1.6 s without). Elsewhere it costs 40 ms of one processor a
-    // GiB.
-    if (error == 0) return os::touch(pages) == EFAULT ? EFAULT : 0;
+    if (error == 0) return look && os::touch(pages) == EFAULT ? EFAULT : 0;
     if (error != ENOSYS) return error;
     mechanism_.store(Mechanism::read, std::memory_order_relaxed);
   }

@@ -28,8 +28,8 @@ class Warmer {
   void advise_huge();
   bool cut_to_budget(std::vector<ByteRange>& pieces, std::uint64_t most);
   void fill(std::span<const ByteRange> pieces, const Plan& plan);
-  bool fill_piece(ByteRange piece) noexcept;  // false: everybody stops
-  int fill_step(ByteRange step) noexcept;     // errno
+  bool fill_piece(ByteRange piece) noexcept;          // false: everybody stops
+  int fill_step(ByteRange step, bool look) noexcept;  // errno
   int read_step(ByteRange step) noexcept;
   void finish(const Plan& plan);
   [[noreturn]] void fail() const;
