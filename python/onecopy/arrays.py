@@ -12,6 +12,7 @@ F6) always as uint8 bytes, likewise marked.
 
 from __future__ import annotations
 
+import builtins
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, overload
@@ -118,6 +119,20 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
             raise KeyError(name)
         return Entry(*row)
 
+    def slice(self, name: str, *index: builtins.slice | int) -> NDArray[Any]:
+        """Return part of an array: a view, no copy; only the pages that are touched are ever read.
+
+        Examples
+        --------
+        >>> import numpy as np, onecopy as oc, tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+        >>> oc.save(path, {"w": np.arange(8).reshape(4, 2)})
+        >>> oc.open(path).slice("w", slice(1, 3), 0)
+        array([2, 4])
+        """
+        part: NDArray[Any] = self[name][(*index, ...)]  # the ellipsis makes views of single elements too
+        return part
+
     def shard(self, name: str, rank: int, ranks: int, *, axis: int = 0) -> NDArray[Any]:
         """Return the part of an array that belongs to one rank of a tensor-parallel group: a view, no copy.
 
@@ -147,8 +162,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
         extent = array.shape[axis]
         if extent % ranks:
             raise ValueError(f"{name!r}: {extent} along axis {axis} cannot be split into {ranks} equal parts")
-        part = slice(rank * (extent // ranks), (rank + 1) * (extent // ranks))
-        index = [slice(None)] * array.ndim
+        part = builtins.slice(rank * (extent // ranks), (rank + 1) * (extent // ranks))
+        index = [builtins.slice(None)] * array.ndim
         index[axis] = part
         return array[tuple(index)]
 
@@ -226,11 +241,11 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
         return [self._range(part) for part in names]
 
     def _range(self, part: Part) -> Range:
-        name, rows = (part, slice(None)) if isinstance(part, str) else part
+        name, rows = (part, builtins.slice(None)) if isinstance(part, str) else part
         entry = self.entry(name)
         if not entry.shape or entry.nbytes == 0:
             return entry.offset, entry.nbytes
-        if not isinstance(rows, slice):
+        if not isinstance(rows, builtins.slice):
             raise TypeError(f"{name!r}: rows must be a slice, not {rows!r}")
         start, stop, step = rows.indices(entry.shape[0])
         if step != 1:

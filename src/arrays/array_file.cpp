@@ -50,6 +50,20 @@ Bytes ArrayFile::bytes(const Entry& entry) const& noexcept {
 
 Bytes ArrayFile::bytes(std::string_view name) const& { return bytes(entry(name)); }
 
+Bytes ArrayFile::rows(std::string_view name, std::uint64_t begin, std::uint64_t end) const& {
+  const Entry& found = entry(name);
+  const std::uint64_t extent = found.shape.empty() ? 0 : found.shape.front();
+  if (begin > end || end > extent)
+    throw std::out_of_range("'" + std::string(name) + "': rows [" + std::to_string(begin) + ", " + std::to_string(end) +
+                            ") of " + std::to_string(extent));
+  if (extent == 0 || found.length % extent != 0) {
+    if (begin == end) return {};
+    throw std::out_of_range("'" + std::string(name) + "': its rows do not begin on bytes");
+  }
+  const std::uint64_t row = found.length / extent;
+  return bytes(found).subspan(begin * row, (end - begin) * row);
+}
+
 const Entry& ArrayFile::entry(std::string_view name) const& {
   if (const Entry* found = index_.find(name)) return *found;
   throw std::out_of_range(mapping_->path() + ": no array of the name '" + std::string(name) + "'");

@@ -289,3 +289,16 @@ def test_a_closed_mapping_says_so(path):
     ):
         with pytest.raises(ValueError, match="closed"):
             use()
+
+
+def test_a_slice_is_a_view_of_the_file(write_tensors):
+    path = write_tensors({"w": ("I16", [3, 4], bytes(range(24)))})
+    with oc.open(path) as file:
+        whole, part, one = file["w"], file.slice("w", slice(1, 3), 2), file.slice("w", 1, 1)
+        assert part.tolist() == whole[1:3, 2].tolist()
+        assert one.shape == ()
+        assert one == whole[1, 1]
+        assert np.shares_memory(whole, part) or not part.flags.owndata
+        assert not part.flags.writeable
+        with pytest.raises(KeyError):
+            file.slice("v", 0)

@@ -35,6 +35,12 @@ class ArrayFile {
   Bytes bytes(std::string_view name) const& ONECOPY_LIFETIMEBOUND;
   Bytes bytes(std::string_view name) const&& = delete;
 
+  // Rows [begin, end) along the first axis: contiguous, so only their pages are ever read. What a rank of a
+  // tensor-parallel group takes. Throws std::out_of_range beyond the extent, or where rows do not begin on bytes (F4,
+  // F6).
+  Bytes rows(std::string_view name, std::uint64_t begin, std::uint64_t end) const& ONECOPY_LIFETIMEBOUND;
+  Bytes rows(std::string_view name, std::uint64_t begin, std::uint64_t end) const&& = delete;
+
   const Entry& entry(std::string_view name) const& ONECOPY_LIFETIMEBOUND;  // throws std::out_of_range
   const Entry& entry(std::string_view name) const&& = delete;
 

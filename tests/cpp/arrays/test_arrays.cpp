@@ -126,6 +126,24 @@ TEST_CASE("errors of the format name the file, errors of look-up the array") {
   CHECK_THROWS_AS((void)ArrayFile::open(folder / "missing"), OsError);
 }
 
+TEST_CASE("rows are the part of an array that a rank takes") {
+  const testing::ScratchFolder folder;
+  const auto data = testing::random_bytes(6 * 20);
+  const auto packed = testing::random_bytes(3);
+  const std::array arrays{NamedArray{{"w", DType::i32, {6, 5}}, data}, NamedArray{{"p", DType::f4, {2, 3}}, packed},
+                          NamedArray{{"s", DType::i32, {}}, Bytes(data).first(4)}};
+  save(folder / "file", arrays);
+  const auto file = ArrayFile::open(folder / "file");
+  CHECK(std::ranges::equal(file.rows("w", 2, 4), Bytes(data).subspan(40, 40)));
+  CHECK(file.rows("w", 0, 6).size() == data.size());
+  CHECK(file.rows("w", 6, 6).empty());
+  CHECK_THROWS_AS((void)file.rows("w", 4, 7), std::out_of_range);
+  CHECK_THROWS_AS((void)file.rows("w", 4, 3), std::out_of_range);
+  CHECK_THROWS_AS((void)file.rows("w", 0, UINT64_MAX), std::out_of_range);
+  CHECK_THROWS_AS((void)file.rows("p", 0, 1), std::out_of_range);
+  CHECK_THROWS_AS((void)file.rows("s", 0, 1), std::out_of_range);
+}
+
 TEST_CASE("views outlive the file object through the shared mapping") {
   const testing::ScratchFolder folder;
   const auto content = random_content(3);
