@@ -124,7 +124,10 @@ def forget(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        for _ in range(3):  # the kernel's own scanners hold a page for an instant now and then, and it stays
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if 1 not in pages_in_cache(path):
+                break
     finally:
         os.close(fd)
 

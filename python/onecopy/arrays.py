@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard
 from onecopy import _core, _dtypes, residency
 from onecopy._saving import save
 from onecopy.base import path_text, thread_count
-from onecopy.files import Identity, Mode, absolute, check_mode
+from onecopy.files import Identity, Mode, OpenFile, absolute, check_mode
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
-    from types import TracebackType
-    from typing import Self
 
     from numpy.typing import NDArray
 
@@ -50,7 +48,7 @@ class Entry(NamedTuple):
     nbytes: int
 
 
-class ArrayFile(Mapping[str, "NDArray[Any]"]):
+class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
     """A read-only mapping from names to arrays, all of them views of one mapped file.
 
     Made by `onecopy.open`. Looking up a name costs about a microsecond and touches no data. It pickles as path and
@@ -265,11 +263,6 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
         return self._mapping
 
     @property
-    def path(self) -> str:
-        """The path as given."""
-        return self._path
-
-    @property
     def mode(self) -> Mode:
         """How it was opened: "map" or "copy"."""
         return self._mode
@@ -289,36 +282,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"]):
         """What onecopy wrote ("arrays", "struct", "records", "image"), or "foreign" for other tools' files."""
         return self._core.kind
 
-    @property
-    def identity(self) -> Identity:
-        """Which file this is: (device, inode, size, mtime in ns)."""
-        return self._mapping.identity
-
-    def changed(self) -> bool:
-        """Tell whether the path now leads to another file, or the file was written or truncated since."""
-        return self._mapping.changed()
-
-    @property
-    def views(self) -> int:
-        """How many arrays taken from this file are alive; they keep the memory after `close`."""
-        return self._mapping.views
-
-    @property
-    def closed(self) -> bool:
-        """True after `close`."""
-        return self._mapping.closed
-
     def close(self) -> None:
         """Give the mapping back; memory goes with the last array. Closing twice is fine."""
         self._core.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reattach, (self._absolute, self._mode, self._private, self._threads, self.identity)

@@ -9,6 +9,7 @@ process that touches the lost part (SIGBUS); ``mode="copy"`` is safe from that. 
 
 from __future__ import annotations
 
+import abc
 import os
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Identity", "Mapping", "Mode"]
+__all__ = ["Identity", "Mapping", "Mode", "OpenFile"]
 
 Mode: TypeAlias = Literal["map", "copy"]
 Identity: TypeAlias = tuple[int, int, int, int]
@@ -38,7 +39,54 @@ def absolute(path: str) -> str:
     return path if path.startswith("/") else os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - 10 us less
 
 
-class Mapping:
+class OpenFile(abc.ABC):
+    """What every open file of onecopy has: its path, its identity, its views, and an end."""
+
+    _path: str
+
+    @property
+    @abc.abstractmethod
+    def core(self) -> _core.Mapping:
+        """The compiled half's mapping, for `onecopy.residency`."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give the mapping back; memory goes with the last view. Closing twice is fine."""
+
+    @property
+    def path(self) -> str:
+        """The path as given."""
+        return self._path
+
+    @property
+    def identity(self) -> Identity:
+        """Which file this is: (device, inode, size, mtime in ns)."""
+        return self.core.identity
+
+    def changed(self) -> bool:
+        """Tell whether the path now leads to another file, or the file was written or truncated since."""
+        return self.core.changed()
+
+    @property
+    def views(self) -> int:
+        """How many views (arrays, memoryviews) are alive; they keep the memory after `close`."""
+        return self.core.views
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self.core.closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Mapping(OpenFile):
     """Part or all of a file in memory; supports the buffer protocol through `memoryview(mapping.view())`.
 
     Parameters
@@ -146,10 +194,6 @@ class Mapping:
         rest = max(self.nbytes - offset, 0) if length is None else natural("length", length)
         return self._core.view(offset, rest)
 
-    def changed(self) -> bool:
-        """Tell whether the path now leads to another file, or the file was written or truncated since."""
-        return self._core.changed()
-
     def fileno(self) -> int:
         """Return the descriptor, which stays ours: for system calls, not for closing."""
         return self._core.fileno()
@@ -164,11 +208,6 @@ class Mapping:
         return self._core
 
     @property
-    def path(self) -> str:
-        """The path as given."""
-        return self._path
-
-    @property
     def nbytes(self) -> int:
         """Bytes of the mapping."""
         return self._core.nbytes
@@ -178,31 +217,8 @@ class Mapping:
         """Address of the first byte: equal to the file offset modulo 2 MiB; 64 bytes after the end can be read."""
         return self._core.address
 
-    @property
-    def identity(self) -> Identity:
-        """Which file this is: (device, inode, size, mtime in ns)."""
-        return self._core.identity
-
-    @property
-    def views(self) -> int:
-        """How many views are alive; they keep the memory after `close`."""
-        return self._core.views
-
-    @property
-    def closed(self) -> bool:
-        """True after `close`."""
-        return self._core.closed
-
     def __len__(self) -> int:
         return self.nbytes
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
         if not self._absolute:

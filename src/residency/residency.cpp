@@ -63,6 +63,20 @@ std::optional<std::uint64_t> cache_only(const Cached& cached) {
   return cached.source == Source::page_tables ? std::nullopt : cached.bytes;
 }
 
+// Returns errno of a refusal.
+int drop(const Mapping& mapping, std::span<const ByteRange> ranges) noexcept {
+  const bool droppable = mapping.mode() == Mode::map && !mapping.private_pages();
+  int refusal = 0;
+  for (const auto& range : ranges) {
+    // Private pages may hold the caller's changes: dropping those would lose them.
+    if (droppable) (void)os::drop_mapped(pages_of(mapping, range));
+    const auto pages = page_span({mapping.file_offset() + range.offset, range.length}, os::page_size());
+    const int error = os::drop_cached(mapping.descriptor(), {pages.offset, pages.length});
+    refusal = error != 0 ? error : refusal;
+  }
+  return refusal;
+}
+
 std::string evict_reason(const EvictReport& report, bool private_pages, int refusal) {
   if (refusal != 0) return "the kernel refused (errno " + std::to_string(refusal) + ")";
   if (!report.cached_after) return "the kernel does not tell what is cached";
@@ -129,20 +143,17 @@ Residency residency(const Mapping& mapping, std::span<const ByteRange> asked) {
 EvictReport evict(const Mapping& mapping, std::span<const ByteRange> asked) {
   const auto start = Clock::now();
   const auto ranges = whole_ranges(mapping, asked, "evict");
-  const bool droppable = mapping.mode() == Mode::map && !mapping.private_pages();
   EvictReport report;
   report.bytes = total_length(ranges);
   report.cached_before = cached_bytes(mapping, ranges);
   (void)os::sync_file(mapping.descriptor());  // dirty pages cannot be dropped
   int refusal = 0;
-  for (const auto& range : ranges) {
-    // Private pages may hold the caller's changes: dropping those would lose them.
-    if (droppable) (void)os::drop_mapped(pages_of(mapping, range));
-    const auto pages = page_span({mapping.file_offset() + range.offset, range.length}, os::page_size());
-    const int error = os::drop_cached(mapping.descriptor(), {pages.offset, pages.length});
-    refusal = error != 0 ? error : refusal;
+  // The kernel's own scanners (DAMON, khugepaged) hold a page for an instant now and then, and it stays: ask again.
+  constexpr int attempts = 3;
+  for (int attempt = 0; attempt < attempts && (attempt == 0 || report.cached_after.value_or(0) != 0); ++attempt) {
+    refusal = drop(mapping, ranges);
+    report.cached_after = cached_bytes(mapping, ranges);
   }
-  report.cached_after = cached_bytes(mapping, ranges);
   report.seconds = seconds_since(start);
   report.reason = evict_reason(report, mapping.private_pages(), refusal);
   return report;
