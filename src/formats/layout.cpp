@@ -1,8 +1,8 @@
 #include "onecopy/formats/layout.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <numeric>
 #include <unordered_set>
 #include <utility>
 

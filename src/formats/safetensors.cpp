@@ -1,8 +1,7 @@
 #include "onecopy/formats/safetensors.hpp"
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>

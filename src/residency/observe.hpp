@@ -12,9 +12,14 @@
 
 namespace onecopy {
 
+// The whole pages of the *file* that hold `range` of the mapping.
+inline PageSpan file_pages(const Mapping& mapping, ByteRange range) noexcept {
+  return page_span({mapping.file_offset() + range.offset, range.length}, os::page_size());
+}
+
 // The pages that hold `range` of the mapping; madvise and friends want the address of a whole page.
 inline os::MutableBytes pages_of(const Mapping& mapping, ByteRange range) noexcept {
-  const PageSpan span = page_span({mapping.file_offset() + range.offset, range.length}, os::page_size());
+  const PageSpan span = file_pages(mapping, range);
   // Const is cast away for the kernel's interface; nothing here writes.
   auto* first = const_cast<std::byte*>(mapping.bytes().data()) + range.offset - span.lead;  // NOLINT
   return {first, static_cast<std::size_t>(span.lead + range.length)};
@@ -31,8 +36,8 @@ Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges);
 // The same, only where the page cache itself was asked.
 std::optional<std::uint64_t> cached_bytes(const Mapping& mapping, std::span<const ByteRange> ranges);
 
-// Throws DataLost when the file no longer reaches `end` bytes of the mapping.
-void expect_bytes(const Mapping& mapping, std::uint64_t end, const char* operation);
+// Throws DataLost when the file no longer reaches the end of the last of these ranges, which are sorted.
+void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, const char* operation);
 
 std::optional<os::MappedFacts> mapped(const Mapping& mapping, std::span<const ByteRange> ranges);
 

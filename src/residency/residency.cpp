@@ -14,24 +14,21 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The kernel counts whole pages: of those at the ends of `range`, only what lies inside counts. `ask` is asked about
-// the pages of a range.
+// The kernel counts whole pages: of those at the ends of `range`, only what lies inside counts. `told` is what `ask`
+// said of the range; it is asked again about single pages at the ends, where that matters.
 template <class Ask>
-std::optional<std::uint64_t> cached_inside(ByteRange range, std::uint64_t file_offset, const Ask& ask) {
-  const std::uint64_t page = os::page_size();
-  const PageSpan span = page_span({file_offset + range.offset, range.length}, page);
-  const auto all = ask(range);
-  if (!all) return std::nullopt;
-  if (all.value.cached >= span.length) return range.length;
+std::uint64_t cached_inside(const Mapping& mapping, ByteRange range, std::uint64_t told, const Ask& ask) {
+  const PageSpan pages = file_pages(mapping, range);
+  if (told >= pages.length) return range.length;
   std::uint64_t outside = 0;
-  const std::uint64_t slack = span.length - span.lead - range.length;
+  const std::uint64_t slack = pages.length - pages.lead - range.length;
   const auto part_cached = [&](ByteRange part) {
     const auto facts = ask(part);
     return facts && facts.value.cached != 0;
   };
-  if (span.lead != 0 && part_cached({range.offset, 1})) outside += span.lead;
+  if (pages.lead != 0 && part_cached({range.offset, 1})) outside += pages.lead;
   if (slack != 0 && part_cached({range.offset + range.length - 1, 1})) outside += slack;
-  return all.value.cached - std::min(outside, all.value.cached);
+  return told - std::min(outside, told);
 }
 
 // What the page cache holds, asked range by range; the first refusal ends it.
@@ -41,10 +38,11 @@ std::optional<Cached> ask_cache(const Mapping& mapping, std::span<const ByteRang
   std::uint64_t bytes = 0;
   std::uint64_t dirty = 0;
   for (const auto& range : ranges) {
-    const auto inside = cached_inside(range, mapping.file_offset(), ask);
-    if (!inside) return std::nullopt;
-    bytes += *inside;
-    dirty += std::min(ask(range).value.dirty, *inside);
+    const auto facts = ask(range);
+    if (!facts) return std::nullopt;
+    const std::uint64_t inside = cached_inside(mapping, range, facts.value.cached, ask);
+    bytes += inside;
+    dirty += std::min(facts.value.dirty, inside);
   }
   const bool knows_dirty = source == Source::cachestat;
   return Cached{bytes, knows_dirty ? std::optional(dirty) : std::nullopt, source};
@@ -53,14 +51,8 @@ std::optional<Cached> ask_cache(const Mapping& mapping, std::span<const ByteRang
 // A file that lost bytes is told before the kernel is asked about them.
 std::vector<ByteRange> whole_ranges(const Mapping& mapping, std::span<const ByteRange> asked, const char* operation) {
   auto ranges = whole_pages(asked, mapping.bytes().size(), mapping.file_offset());
-  if (!ranges.empty() && mapping.mode() == Mode::map)
-    expect_bytes(mapping, ranges.back().offset + ranges.back().length, operation);
+  expect_bytes(mapping, ranges, operation);
   return ranges;
-}
-
-// Page tables say what is mapped here, not what is cached: no answer for those who ask what became of the cache.
-std::optional<std::uint64_t> cache_only(const Cached& cached) {
-  return cached.source == Source::page_tables ? std::nullopt : cached.bytes;
 }
 
 // Returns errno of a refusal.
@@ -70,7 +62,7 @@ int drop(const Mapping& mapping, std::span<const ByteRange> ranges) noexcept {
   for (const auto& range : ranges) {
     // Private pages may hold the caller's changes: dropping those would lose them.
     if (droppable) (void)os::drop_mapped(pages_of(mapping, range));
-    const auto pages = page_span({mapping.file_offset() + range.offset, range.length}, os::page_size());
+    const auto pages = file_pages(mapping, range);
     const int error = os::drop_cached(mapping.descriptor(), {pages.offset, pages.length});
     refusal = error != 0 ? error : refusal;
   }
@@ -113,12 +105,15 @@ std::optional<os::MappedFacts> mapped(const Mapping& mapping, std::span<const By
 }
 
 std::optional<std::uint64_t> cached_bytes(const Mapping& mapping, std::span<const ByteRange> ranges) {
-  return cache_only(cached(mapping, ranges));
+  const auto told = cached(mapping, ranges);
+  // Page tables say what is mapped here, not what is cached.
+  return told.source == Source::page_tables ? std::nullopt : told.bytes;
 }
 
-void expect_bytes(const Mapping& mapping, std::uint64_t end, const char* operation) {
+void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, const char* operation) {
+  if (ranges.empty() || mapping.mode() == Mode::copy) return;
   const auto now = os::facts_of(mapping.descriptor());
-  const std::uint64_t needed = mapping.file_offset() + end;
+  const std::uint64_t needed = mapping.file_offset() + ranges.back().offset + ranges.back().length;
   if (!now || now.value.size >= needed) return;
   throw DataLost(operation, mapping.path(), EIO,
                  "the file was truncated to " + std::to_string(now.value.size) + " bytes while mapped; bytes up to " +

@@ -38,7 +38,7 @@ std::vector<ByteRange> pieces_of(std::span<const ByteRange> ranges, std::uint64_
 }
 
 bool is_cached(const Mapping& mapping, ByteRange piece) {
-  const auto pages = page_span({mapping.file_offset() + piece.offset, piece.length}, os::page_size());
+  const auto pages = file_pages(mapping, piece);
   const auto facts = os::cached_in_file(mapping.descriptor(), {pages.offset, pages.length});
   return facts && facts.value.cached >= pages.length;
 }
@@ -66,8 +66,7 @@ Warmer::Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, const 
 WarmReport Warmer::run() {
   const auto start = std::chrono::steady_clock::now();
   report_.bytes = total_length(ranges_);
-  if (!ranges_.empty() && mapping_.mode() == Mode::map)
-    expect_bytes(mapping_, ranges_.back().offset + ranges_.back().length, "warm");
+  expect_bytes(mapping_, ranges_, "warm");
   report_.cached_before = cached_bytes(mapping_, ranges_);
   auto missing = missing_pieces();
   const auto plan = choose(observe(mapping_, total_length(missing)), options_);
@@ -201,7 +200,7 @@ void Warmer::finish(const Plan& plan) {
 }
 
 void Warmer::fail() const {
-  expect_bytes(mapping_, mapping_.bytes().size(), "warm");
+  expect_bytes(mapping_, ranges_, "warm");
   const int error = error_.load();
   if (error == EFAULT || error == EIO)
     throw DataLost(
