@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onecopy import arrays, base, cgroup, files, proc, residency
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
-    from onecopy.base import DataLost, FileChanged, FormatError
+    from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
 
@@ -28,9 +28,11 @@ _HOMES = {
     "Entry": "arrays",
     "open": "arrays",
     "save": "arrays",
+    "ChecksumError": "base",
     "DataLost": "base",
     "FileChanged": "base",
     "FormatError": "base",
+    "NoChecksum": "base",
     "Mapping": "files",
     "WarmJob": "residency",
     "evict": "residency",
@@ -41,11 +43,13 @@ _HOMES = {
 
 __all__ = [
     "ArrayFile",
+    "ChecksumError",
     "DataLost",
     "Entry",
     "FileChanged",
     "FormatError",
     "Mapping",
+    "NoChecksum",
     "WarmJob",
     "__version__",
     "arrays",

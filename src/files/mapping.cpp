@@ -149,7 +149,9 @@ void Mapping::read(std::uint64_t offset, std::span<std::byte> into) const {
   }
   const auto got = os::read_at(descriptor(), into, file_offset() + offset);
   if (!got) throw OsError("read", path(), got.error);
-  if (got.value < into.size()) throw DataLost("read", path(), EIO, "the file became shorter while it was open");
+  if (got.value < into.size())
+    throw DataLost("read", path(), EIO, "the file became shorter while it was open",
+                   file_offset() + offset + got.value);
 }
 
 const std::string& Mapping::path() const& noexcept { return state_->path; }

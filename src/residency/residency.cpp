@@ -117,7 +117,8 @@ void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, con
   if (!now || now.value.size >= needed) return;
   throw DataLost(operation, mapping.path(), EIO,
                  "the file was truncated to " + std::to_string(now.value.size) + " bytes while mapped; bytes up to " +
-                     std::to_string(needed) + " are asked for");
+                     std::to_string(needed) + " are asked for",
+                 now.value.size);
 }
 
 Residency residency(const Mapping& mapping, std::span<const ByteRange> asked) {
