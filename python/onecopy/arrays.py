@@ -71,17 +71,22 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         self,
         path: str | os.PathLike[str],
         *,
-        mode: Mode = "map",
+        mode: Mode | Literal["auto"] = "map",
         private: bool = False,
         threads: int | None = None,
         identity: Identity | None = None,
     ) -> None:
         self._path = path_text(path)
         self._absolute = absolute(self._path)
-        self._mode: Mode = mode
+        self._mode: Mode
+        if mode == "auto":
+            copied, self._reason = _core.choose_mode(self._path)
+            self._mode = "copy" if copied else "map"
+        else:
+            self._mode, self._reason = mode, "as asked"
         self._private = private
         self._threads = thread_count(threads)
-        self._core = _core.open_arrays(self._path, check_mode(mode), private, self._threads, identity)
+        self._core = _core.open_arrays(self._path, check_mode(self._mode), private, self._threads, identity)
         self._mapping = self._core.mapping
         self._names: list[str] | None = None
         if self._core.header_damaged:
@@ -346,6 +351,11 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         return self._mode
 
     @property
+    def mode_reason(self) -> str:
+        """Why it was opened so: a sentence for ``mode="auto"``, else "as asked"."""
+        return self._reason
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(row[4] for row in self._core.entries())
@@ -396,7 +406,7 @@ def _reattach(path: str, mode: Mode, private: bool, threads: int, identity: Iden
 
 def open(
     path: str | os.PathLike[str],
-    mode: Mode = "map",
+    mode: Mode | Literal["auto"] = "map",
     *,
     warm: bool = False,
     verify: bool = False,
@@ -412,6 +422,9 @@ def open(
     mode
         "map": arrays are the page cache's own pages, shared by all processes, read when touched.
         "copy": everything is read into one private block now, in huge pages, in parallel.
+        "auto": a copy of files on network and user-space file systems that are at most a quarter of the memory that may
+        be used, because a later touch of a mapping could fail or wait there; else a mapping. `ArrayFile.mode_reason`
+        says why.
     warm
         Bring everything into memory before returning (see `ArrayFile.warm`).
     verify

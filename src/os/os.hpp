@@ -146,4 +146,11 @@ std::uint64_t process_id() noexcept;
 Result<std::uint64_t> available_memory();
 Result<std::uint64_t> read_ahead(std::uint64_t device);  // bytes the device reads ahead
 
+enum class Storage : std::uint8_t { local, memory, remote };  // remote: a server or another program answers
+struct FileSystem {
+  Storage storage = Storage::local;
+  const char* name = "";  // "nfs"; empty for what is local
+};
+Result<FileSystem> file_system_of(int fd) noexcept;
+
 }  // namespace onecopy::os

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -68,6 +69,33 @@ std::uint64_t group_limit() {
   return limit;
 }
 
+struct NamedFileSystem {
+  std::uint32_t magic;
+  FileSystem facts;
+};
+
+// statfs(2), and linux/magic.h of kernels newer than that page. What is not here counts as local.
+constexpr std::array<NamedFileSystem, 18> file_systems{{
+    {0x01021994, {Storage::memory, "tmpfs"}},
+    {0x858458F6, {Storage::memory, "ramfs"}},
+    {0x958458F6, {Storage::memory, "hugetlbfs"}},
+    {0x00006969, {Storage::remote, "nfs"}},
+    {0xFF534D42, {Storage::remote, "cifs"}},
+    {0xFE534D42, {Storage::remote, "smb2"}},
+    {0x0000517B, {Storage::remote, "smb"}},
+    {0x01021997, {Storage::remote, "9p"}},
+    {0x00C36400, {Storage::remote, "ceph"}},
+    {0x0BD00BD0, {Storage::remote, "lustre"}},
+    {0x65735546, {Storage::remote, "fuse"}},
+    {0x5346414F, {Storage::remote, "afs"}},
+    {0x6B414653, {Storage::remote, "afs"}},
+    {0x73757245, {Storage::remote, "coda"}},
+    {0x47504653, {Storage::remote, "gpfs"}},
+    {0x19830326, {Storage::remote, "beegfs"}},
+    {0x013111A8, {Storage::remote, "ibrix"}},
+    {0x786F4256, {Storage::remote, "vboxsf"}},
+}};
+
 }  // namespace
 
 Faults faults_of_thread() noexcept {
@@ -89,6 +117,14 @@ Result<std::uint64_t> read_ahead(std::uint64_t device) {
   const auto kib = number_after(read_text("/sys/class/bdi/" + name + "/read_ahead_kb"), "");
   if (!kib) return {0, ENOSYS};
   return {*kib * 1024, 0};
+}
+
+Result<FileSystem> file_system_of(int fd) noexcept {
+  struct statfs facts{};
+  if (::fstatfs(fd, &facts) != 0) return {{}, errno};
+  for (const auto& known : file_systems)
+    if (known.magic == static_cast<std::uint32_t>(facts.f_type)) return {known.facts, 0};
+  return {{}, 0};
 }
 
 }  // namespace onecopy::os

@@ -254,6 +254,22 @@ TEST_CASE("whole_pages sorts, merges and stays inside") {
   CHECK(whole_pages(std::array{ByteRange{4000, 1}}, 10'000, 100) == std::vector<ByteRange>{{3996, 4096}});
 }
 
+TEST_CASE("a mode is chosen by where the file lies and what memory there is, and says why") {
+  const auto choose = [](os::Storage storage, const char* name, std::uint64_t size, std::uint64_t available) {
+    return choose_mode(FileConditions{size, os::FileSystem{storage, name}, available});
+  };
+  CHECK(choose(os::Storage::local, "", 1, 1000).mode == Mode::map);
+  CHECK(choose(os::Storage::memory, "tmpfs", 1, 1000).mode == Mode::map);
+  CHECK(choose(os::Storage::remote, "nfs", 250, 1000).mode == Mode::copy);
+  CHECK(choose(os::Storage::remote, "nfs", 251, 1000).mode == Mode::map);
+  CHECK(choose(os::Storage::remote, "nfs", 250, 1000).reason.find("nfs") != std::string::npos);
+  CHECK(choose_mode(FileConditions{1, os::FileSystem{os::Storage::remote, "fuse"}, std::nullopt}).mode == Mode::map);
+  CHECK(choose_mode(FileConditions{1, std::nullopt, 1000}).mode == Mode::map);
+  const testing::ScratchFolder folder;
+  CHECK(!choose_mode(folder.write("data", testing::random_bytes(10))).reason.empty());
+  CHECK_THROWS_AS(choose_mode(folder / "missing"), OsError);
+}
+
 TEST_CASE("the plan follows what was measured, and says why") {
   Conditions conditions;
   conditions.file_size = 4096 * mib;
