@@ -4,6 +4,8 @@
     onecopy warm FILE          bring it into memory, with a progress bar and a report
     onecopy evict FILE...      drop it from the page cache again
     onecopy bench open FILE    measure how it opens and what N processes hold
+    onecopy bench warm FILE    measure each mechanism of bringing it into memory
+    onecopy bench crossover FILE    measure when to map and when to copy
 
 click and rich are imported by this package alone, and only when a command runs. Errors are one line on stderr
 that starts with "onecopy: "; the exit status is 1, 2 for a wrong command line, 130 after Ctrl-C. Set
