@@ -23,7 +23,7 @@ OURS = "onecopy.warm"
 TIE = 1.05
 """Medians within this factor of the best count as equal to it."""
 
-HEADER = ("mechanism", "all resident\nms", "second pass\nms", "minor", "major", "huge\n%", "read\nMB", "CPU\nms")
+HEADER = ("mechanism", "all resident\nms", "2nd pass\nms", "minor", "major", "huge\n%", "read\nMB", "CPU\nms")
 
 
 @dataclass(frozen=True, slots=True)

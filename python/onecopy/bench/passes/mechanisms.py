@@ -169,6 +169,9 @@ MECHANISMS = (
 METHODS = (
     _method("copy", "mode='copy'", mode="copy", private_share=1.0),
     _method("map", "mode='map', pages come with the touches"),
+    _method(
+        "advise", "map, 2 MiB pages asked for, pages come with the touches", warm=True, huge=True, mechanism="advise"
+    ),
     _method("warm", "map, warm()", warm=True),
     _method("huge", "map, warm(huge=True)", warm=True, huge=True),
     _method("small", "map, warm(huge=False)", warm=True, huge=False),

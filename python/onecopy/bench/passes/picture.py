@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from onecopy.bench.passes.series import times_transfer
 from onecopy.bench.passes.tables import number
 from onecopy.bench.passes.winners import COPY, passes_of, verdicts_of
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 COLOURS = {
     "copy": "#E69F00",
     "map": "#56B4E9",
+    "advise": "#0072B2",
     "warm": "#009E73",
     "huge": "#009E73",
     "small": "#F0E442",
@@ -52,6 +54,10 @@ def draw(series: Series, path: str | os.PathLike[str]) -> None:
             axis.set_title(f"{place.name}: {_order(order)}", fontsize=10, loc="left")
     names = ", ".join(entry.name for entry in series.entries if entry.role == "row")
     figure.suptitle(f"The fastest of {names}; {series.size / 1e6:.0f} MB, cold", fontsize=11, x=0.01, ha="left")
+    if not times_transfer(series):
+        figure.supxlabel(
+            "Fresh memory is slow here: times of copies hold for this machine alone.", fontsize=8, x=0.01, ha="left"
+        )
     figure.savefig(path, dpi=150)
 
 
@@ -81,4 +87,6 @@ def _text(verdict: Verdict) -> str:
     line = f"{number(verdict.times[verdict.winners[0]].median)} ms"
     if verdict.copy_ratio is not None and COPY not in verdict.winners:
         line += f", copy x{verdict.copy_ratio:.2g}"
+    elif COPY in verdict.lost:
+        line += f", copy {verdict.lost[COPY]}"
     return " = ".join(names) + "\n" + line

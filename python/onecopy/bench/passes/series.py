@@ -222,7 +222,8 @@ def _places(series: Series) -> Iterator[str]:
         yield f"{place.name}: {place.detail}, {place.size / 1e6:.1f} MB, read-ahead {kib}{read}."
         limit = place.device_bytes_per_s
         if limit is not None and rate is not None and rate.median * 1e6 > 1.25 * limit:
-            yield f"{place.name}: THE THROTTLE DOES NOT ACT: the limit is {limit / 1e6:.0f} MB/s."
+            after = "after the 0.1 s that the kernel lets through"  # more than that is all a small file needs
+            yield f"{place.name}: THE THROTTLE DOES NOT ACT: the limit is {limit / 1e6:.0f} MB/s, {after}."
     for name, reason in series.missing.items():
         yield f"{name}: not measured: {reason}."
 

@@ -39,14 +39,14 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with three significant digits, and all digits before the point.
+    """Return a number with three significant digits, at most three behind the point and all before it.
 
     Examples
     --------
-    >>> [number(value) for value in (0, 0.1234, 1.234, 12.34, 1234.5)]
-    ['0', '0.123', '1.23', '12.3', '1234']
+    >>> [number(value) for value in (0, 0.01234, 0.5, 1.234, 12.34, 1234.5)]
+    ['0', '0.012', '0.5', '1.23', '12.3', '1234']
     """
-    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{round(value, 3):.3g}"
 
 
 def with_extremes(spread: Spread | None) -> str:

@@ -35,6 +35,8 @@ class Verdict:
         Median of the next one divided by that of the fastest; None where all are winners.
     copy_ratio
         Median of "copy" divided by that of the fastest mapping; None where one of them is missing.
+    lost
+        Methods without a single good sample in this cell, and what became of them.
     """
 
     place: str
@@ -45,6 +47,7 @@ class Verdict:
     winners: tuple[str, ...]
     margin: float | None
     copy_ratio: float | None
+    lost: dict[str, str]
 
 
 def passes_of(series: Series) -> tuple[int, ...]:
@@ -67,9 +70,9 @@ def verdicts_of(series: Series) -> list[Verdict]:
 
 
 def _verdict(series: Series, place: str, order: str, share: float, passes: int) -> Verdict:
-    spreads = {
-        e.name: pass_ms(series.of(e.name, place, order, share), passes) for e in series.entries if e.role == "row"
-    }
+    samples = {e.name: series.of(e.name, place, order, share) for e in series.entries if e.role == "row"}
+    spreads = {name: pass_ms(taken, passes) for name, taken in samples.items()}
+    lost = {name: taken[0].state for name, taken in samples.items() if taken and all(s.state != "ok" for s in taken)}
     known = {name: spread for name, spread in spreads.items() if spread is not None}
     times = dict(sorted(known.items(), key=lambda pair: pair[1].median))
     medians = {name: spread.median for name, spread in times.items()}
@@ -78,7 +81,7 @@ def _verdict(series: Series, place: str, order: str, share: float, passes: int) 
     behind = [median for name, median in medians.items() if name not in winners]
     maps = [median for name, median in medians.items() if name != COPY]
     ratio = medians[COPY] / min(maps) if COPY in medians and maps else None
-    return Verdict(place, order, share, passes, times, winners, behind[0] / best if behind else None, ratio)
+    return Verdict(place, order, share, passes, times, winners, behind[0] / best if behind else None, ratio, lost)
 
 
 def winner_text(verdict: Verdict) -> str:
@@ -91,6 +94,7 @@ def winner_text(verdict: Verdict) -> str:
         lines.append(f"{behind} +{100 * (verdict.margin - 1):.0f} %")
     if verdict.copy_ratio is not None and COPY not in (*verdict.winners, behind):
         lines.append(f"copy +{100 * (verdict.copy_ratio - 1):.0f} %")
+    lines += [f"{name} {state}" for name, state in verdict.lost.items()]
     return "\n".join(lines)
 
 

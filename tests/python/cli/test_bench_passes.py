@@ -1,0 +1,81 @@
+"""`onecopy bench warm` and `onecopy bench crossover` as commands."""
+
+import json
+import os
+
+import pytest
+
+from onecopy.bench.passes import series
+from onecopy.cli import bench_warm
+
+pytestmark = pytest.mark.usefixtures("with_core")
+
+
+@pytest.fixture
+def big(tmp_path):
+    path = tmp_path / "big.bin"
+    path.write_bytes(os.urandom(2_000_000))
+    return path
+
+
+def test_warm_prints_a_table_and_writes_a_record(onecopy_process, big, tmp_path):
+    out, page = tmp_path / "r.json", tmp_path / "r.md"
+    done = onecopy_process(
+        "bench", "warm", big, "--iterations", "1", "--idle-wait", "0", "--json", out, "--markdown", page
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "willneed-stepped" in done.stdout
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
+    record = series.from_json(out.read_text())
+    assert record.file == "big.bin"
+    assert str(tmp_path) not in out.read_text()
+    assert json.loads(out.read_text())["tables"][0]["rows"][0][0] == "touch"
+    assert "| touch |" in page.read_text()
+
+
+def test_crossover_prints_who_wins_and_what_is_held(onecopy_process, big):
+    done = onecopy_process(
+        "bench", "crossover", big, "--place", "disk", "--share", "50", "--method", "map", "--method", "copy",
+        "--passes", "2", "--iterations", "1", "--idle-wait", "0", "--order", "file", "--details",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("disk, touched in the order of the file", "2 passes", "MB held after the last pass", "50 %"):
+        assert words in done.stdout
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
+
+
+def test_a_record_on_stdout_is_alone_there(onecopy_process, big):
+    done = onecopy_process(
+        "bench", "crossover", big, "--place", "disk", "--share", "100", "--method", "map", "--passes", "1",
+        "--iterations", "1", "--idle-wait", "0", "--order", "file", "--json", "-",
+    )  # fmt: skip
+    assert json.loads(done.stdout)["verdicts"][0]["winners"] == ["map"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("warm", "--read-ahead", "fast"), "'fast' is not a size such as 500MB or 2GiB, nor 'device'"),
+        (("warm", "--read-ahead", "1000"), "'1000' is not a multiple of 1 KiB"),
+        (("warm", "--json", "no/such/folder.json"), "no folder for 'no/such/folder.json'"),
+        (("crossover", "--throttle", "slow"), "'slow' is not a size"),
+        (("crossover", "--share", "0"), "0.0 is not in the range 0<x<=100"),
+        (("crossover", "--plot", "no/such/folder.svg"), "no folder for"),
+    ],
+)
+def test_a_wrong_option_is_a_wrong_command_line(onecopy_process, big, arguments, words):
+    done = onecopy_process("bench", *arguments, big)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_without_root_a_read_ahead_is_refused_in_one_line(in_child, nobody, big, capfd):
+    from onecopy.cli import main
+
+    big.chmod(0o644)
+    assert in_child(main, ["bench", "warm", str(big), "--read-ahead", "128K"], uid=nobody) == 1
+    assert capfd.readouterr().err == ("onecopy: no disk with another read-ahead: a loop device needs root\n")
+
+
+def test_read_aheads_are_bytes_whatever_their_suffix():
+    assert bench_warm.as_read_aheads(None, None, ("device", "128K", "128KiB", "8MiB")) == (None, 131072, 8 << 20)
