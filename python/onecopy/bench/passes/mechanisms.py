@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onecopy.bench.ceilings import CEILINGS, CONTROLS
-from onecopy.bench.configurations import Configuration, Job, Notes, Opened, module, report_notes, views
+from onecopy.bench.configurations import Configuration, Job, Notes, Opened, module, views
 from onecopy.bench.touch import read_exactly
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ def open_with_onecopy(job: Job, *, mode: str = "map", warm: bool = False, part: 
     ranges = [(piece.offset, piece.nbytes) for piece in job.pieces] if part else None
 
     def run() -> Notes:
-        return report_notes(onecopy.warm(mapping, ranges, **options))
+        report = onecopy.warm(mapping, ranges, **options)
+        return {name: getattr(report, name) for name in ("bytes", "complete", "mechanism", "reason", "threads")}
 
     data = np.frombuffer(mapping.view(), np.uint8)
     return Opened(views(data, job), keep=mapping, warm=run if warm else None)
