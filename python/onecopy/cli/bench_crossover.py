@@ -116,6 +116,6 @@ def show(series: Series, *, details: bool) -> None:
     """Print everything about a record."""
     rounds = 1 + max(sample.round for sample in series.samples)
     heading = f"crossover {series.file}: {series.size / 1e6:.1f} MB, cold, {rounds} round{'' if rounds == 1 else 's'}"
-    tables = [*winners.tables_of(series), *winners.memory_tables(series)]
+    tables = [*winners.tables_of(series), *winners.cost_tables(series)]
     more = winners.detail_tables(series) if details else []
     bench_passes.show(heading, [*tables, *more], (winners.legend(series), *notes_of(series)))

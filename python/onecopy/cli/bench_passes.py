@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -85,14 +86,18 @@ def check_folders(*paths: str | None) -> None:
 
 
 def with_bar(run: Callable[[Callable[[Progress], None]], Series]) -> Series:
-    """Run a scenario with a progress bar on stderr."""
-    with screen.progress_bar(screen.err()) as bar:
-        task = bar.add_task("preparing", total=None)
+    """Run a scenario with a progress bar on stderr; SIGTERM ends it like Ctrl-C, so that no disk or group is left."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with screen.progress_bar(screen.err()) as bar:
+            task = bar.add_task("preparing", total=None)
 
-        def watch(progress: Progress) -> None:
-            bar.update(task, completed=progress.done, total=progress.total, description=progress.next)
+            def watch(progress: Progress) -> None:
+                bar.update(task, completed=progress.done, total=progress.total, description=progress.next)
 
-        return run(watch)
+            return run(watch)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def write(path: str | None, text: str) -> None:

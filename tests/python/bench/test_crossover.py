@@ -17,7 +17,8 @@ MB = 1_000_000
 
 
 def taken(method: str, ms: tuple[float, ...], number: int = 0, share: float = 0.5, **more) -> Taken:
-    settings = {"state": "ok", "started": "2026", "idle_share": 0.99, "cached_before": 0, "pss": 50 * MB}
+    settings = {"state": "ok", "started": "2026", "idle_share": 0.99, "cached_before": 0}
+    settings |= {"pss": 50 * MB, "read_bytes": 12_345_678}
     ends = tuple(round(value * 1e6) for value in ms)
     return Taken("disk", method, "shuffled", share, number, passes_ns=ends, **(settings | more))
 
@@ -74,9 +75,9 @@ def test_a_method_that_was_killed_does_not_win_and_the_notes_say_why():
     assert (verdict.winners, verdict.lost) == (("map",), {"copy": "crashed"})
     assert winners.winner_text(verdict) == "map\n10 ms\ncopy crashed"
     assert "disk, copy: crashed, 1 of 1 samples: out of memory." in notes_of(record)
-    (table,) = winners.memory_tables(record)
-    assert ("copy", "crashed") in table.rows
-    assert ("map", "0 / 50") in table.rows
+    held, read = winners.cost_tables(record)
+    assert {("copy", "crashed"), ("map", "0 / 50"), ("warm", "-")} <= set(held.rows)
+    assert {("copy", "crashed"), ("map", "12.3"), ("warm", "-")} <= set(read.rows)
 
 
 def test_passes_are_judged_at_one_two_eight_and_so_on_up_to_the_last():

@@ -2,6 +2,11 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +84,29 @@ def test_without_root_a_read_ahead_is_refused_in_one_line(monkeypatch, big, capf
 
 def test_read_aheads_are_bytes_whatever_their_suffix():
     assert bench_warm.as_read_aheads(None, None, ("device", "128K", "128KiB", "8MiB")) == (None, 131072, 8 << 20)
+
+
+def children_of(pid: int) -> str:
+    return "".join(task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children"))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_leaves_no_disk_no_group_and_no_process(big, tmp_path, number):
+    if os.geteuid() != 0:
+        pytest.skip("disks and groups need root")
+    command = [sys.executable, "-m", "onecopy", "bench", "crossover", big, "--place", "slow", "--place", "tight"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not (
+            str(tmp_path) in Path("/proc/self/mountinfo").read_text() and children_of(process.pid)
+        ):
+            time.sleep(0.01)
+        if process.poll() is not None:
+            pytest.skip(f"no loop device here: {process.communicate()[1].decode()}")
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said.strip()) == (130, b"onecopy: interrupted")
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+    assert list(tmp_path.iterdir()) == [big]
+    assert not list(Path("/sys/fs/cgroup").rglob(f"onecopy-bench-{process.pid}-*"))

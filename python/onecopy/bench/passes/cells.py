@@ -78,6 +78,7 @@ def run(
     source: Path,
     cells: Sequence[Cell],
     options: Options,
+    *,
     missing: dict[str, str],
     watch: Callable[[runner.Progress], None] = lambda _: None,
 ) -> Series:

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy.bench.passes.limits import Unavailable
+from onecopy.bench.passes.limits import Unavailable, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,36 +43,45 @@ def loop_disk(folder: Path, size: int, read_ahead: int) -> Iterator[Path]:
         raise Unavailable(f"a loop device needs {room / 1e6:.0f} MB in {folder}, {free / 1e6:.0f} MB are free")
     mount = Path(tempfile.mkdtemp(prefix="onecopy-bench-"))
     try:
-        _make(Path(tempfile.mkdtemp(prefix=".onecopy-bench-", dir=folder)), mount, room, read_ahead)
-        try:
-            yield mount
-        finally:
-            _run("umount", str(mount))
+        with undisturbed():
+            _make(Path(tempfile.mkdtemp(prefix=".onecopy-bench-", dir=folder)), mount, room, read_ahead)
+        yield mount
     finally:
-        mount.rmdir()
+        with undisturbed():
+            _end(mount)
 
 
 def _make(folder: Path, mount: Path, size: int, read_ahead: int) -> None:
-    image = folder / "disk.img"
+    image, device = folder / "disk.img", ""
     try:
         with image.open("wb") as file:
             file.truncate(size)
         device = _run("losetup", "--find", "--show", "--direct-io=on", str(image)).strip()
-        try:
-            ready = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"  # nothing is left to be done later
-            _run("mkfs.ext4", "-q", "-b", "4096", "-m", "0", "-E", ready, device)
-            Path("/sys/block", Path(device).name, "queue/read_ahead_kb").write_text(str(read_ahead // 1024))
-            _run("mount", device, str(mount))
-        finally:
-            _run("losetup", "--detach", device)  # the kernel does it when nobody uses it any more
+        ready = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"  # nothing is left to be done later
+        _run("mkfs.ext4", "-q", "-b", "4096", "-m", "0", "-E", ready, device)
+        Path("/sys/block", Path(device).name, "queue/read_ahead_kb").write_text(str(read_ahead // 1024))
+        _run("mount", device, str(mount))
     finally:
+        if device:
+            _run("losetup", "--detach", device)  # the kernel does it when nobody uses it any more
         image.unlink(missing_ok=True)
         folder.rmdir()
 
 
+def _end(mount: Path) -> None:
+    """Unmount, if it came to that; what still holds a file there, such as a traceback, lets go later."""
+    if mount.is_mount():
+        try:
+            _run("umount", str(mount))
+        except Unavailable:
+            _run("umount", "--lazy", str(mount))
+    mount.rmdir()
+
+
 def _run(*command: str) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # In a group of its own: Ctrl-C is for us, and comes when the command has done its work.
+        done = subprocess.run(command, capture_output=True, text=True, check=False, process_group=0)
     except OSError as error:
         raise Unavailable(f"{command[0]}: {error.strerror}") from error
     if done.returncode != 0:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,17 +65,34 @@ def group(limit: Limit) -> Iterator[Path]:
     version, above = parent_of(limit.controller)
     folder = above / f"onecopy-bench-{os.getpid()}-{limit.controller[version]}"
     try:
-        folder.mkdir()
-    except OSError as error:
-        raise Unavailable(f"no control group below {above}: {error.strerror}") from error
-    try:
-        _write(folder, limit.lines[version])
+        with undisturbed():
+            _make(folder, limit.lines[version])
         yield folder
     finally:
-        _remove(folder)
+        with undisturbed():
+            _remove(folder)
 
 
-def _write(folder: Path, lines: tuple[tuple[str, str], ...]) -> None:
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back to the end of the block: what is half made cannot be found again."""
+    held: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda number, _: held.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if held:
+            signal.raise_signal(held[0])
+
+
+def _make(folder: Path, lines: tuple[tuple[str, str], ...]) -> None:
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise Unavailable(f"no control group below {folder.parent}: {error.strerror}") from error
     for name, text in lines:
         if name == "memory.swap.max" and not Path(folder, name).exists():
             continue  # a kernel without swap accounting

@@ -14,6 +14,8 @@ from onecopy.bench.passes.tables import MISSING, Table, number, with_extremes
 from onecopy.bench.summary import MB, Spread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from onecopy.bench.passes.series import Series, Taken
 
 TIE = 1.05
@@ -117,21 +119,20 @@ def tables_of(series: Series) -> list[Table]:
     ]
 
 
-def memory_tables(series: Series) -> list[Table]:
-    """Return what each method holds, one table for each place: private and in all, by the share touched."""
-    order = series.options.orders[0]
-    rows = [entry.name for entry in series.entries if entry.role == "row"]
+def cost_tables(series: Series) -> list[Table]:
+    """Return what each method holds and reads, two tables for each place, by the share touched, in the first order."""
     return [
-        Table(
-            f"{place.name}: MB held after the last pass, private / PSS",
-            ("method", *map(_percent, series.options.shares)),
-            tuple(
-                (name, *(_held(series.of(name, place.name, order, share)) for share in series.options.shares))
-                for name in rows
-            ),
-        )
+        _costs(series, f"{place.name}: {title}", place.name, cell)
         for place in series.places
+        for title, cell in (("MB held after the last pass, private / PSS", _held), ("MB read from the device", _read))
     ]
+
+
+def _costs(series: Series, title: str, place: str, cell: Callable[[list[Taken]], str]) -> Table:
+    order, shares = series.options.orders[0], series.options.shares
+    names = [entry.name for entry in series.entries if entry.role == "row"]
+    rows = ((name, *(cell(series.of(name, place, order, share)) for share in shares)) for name in names)
+    return Table(title, ("method", *map(_percent, shares)), tuple(rows))
 
 
 def detail_tables(series: Series) -> list[Table]:
@@ -157,6 +158,13 @@ def _held(samples: list[Taken]) -> str:
     if anonymous is None or pss is None:
         return samples[0].state if samples else MISSING
     return f"{max(anonymous.median, 0) / MB:.0f} / {max(pss.median, 0) / MB:.0f}"
+
+
+def _read(samples: list[Taken]) -> str:
+    read = Spread.of(s.read_bytes for s in samples if s.state == "ok" and s.read_bytes is not None)
+    if read is None:
+        return samples[0].state if samples else MISSING
+    return number(read.median / MB)
 
 
 def _percent(share: float) -> str:
@@ -187,7 +195,7 @@ def to_markdown(series: Series) -> str:
     machine = series.machine
     where = f"{machine.get('cpu')}, {machine.get('cores')} cores, {machine.get('kernel')}"
     head = f"{series.size / MB:.0f} MB, cold, {where}, {series.created[:10]}. Methods: {methods}. {legend(series)}"
-    tables = [table.markdown() for table in (*tables_of(series), *memory_tables(series))]
+    tables = [table.markdown() for table in (*tables_of(series), *cost_tables(series))]
     notes = "\n".join(f"* {note}" for note in notes_of(series))
     return "\n\n".join([BEGIN, head, *tables, notes, END])
 

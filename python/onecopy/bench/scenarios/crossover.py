@@ -100,7 +100,7 @@ def run(
         if not spots:
             raise limits.Unavailable("; ".join(f"{name}: {reason}" for name, reason in missing.items()))
         found = [cell for spot in spots for cell in _cells(spot, options, methods, first=spot is spots[0])]
-        return cells.run(NAME, source, found, options, missing, watch)
+        return cells.run(NAME, source, found, options, missing=missing, watch=watch)
 
 
 def _cells(spot: cells.Spot, options: Options, methods: Sequence[str], *, first: bool) -> list[cells.Cell]:

@@ -65,7 +65,7 @@ def run(
                 found += [cells.Cell(spot, work, entry) for entry in MECHANISMS]
             whole = cells.works(spot, (1.0,), ("file",), options.seed)[0]
             found += [cells.Cell(spot, whole, entry) for entry in (*BESIDE, *(CONTROLS if spot is spots[0] else ()))]
-        return cells.run(NAME, source, found, options, {}, watch)
+        return cells.run(NAME, source, found, options, missing={}, watch=watch)
 
 
 def _spot(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -> cells.Spot:
