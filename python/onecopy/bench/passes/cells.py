@@ -18,7 +18,7 @@ from onecopy.bench import cache, machine, record, runner, touch
 from onecopy.bench.configurations import Job
 from onecopy.bench.layout import Layout
 from onecopy.bench.passes import limits, pieces
-from onecopy.bench.passes.series import Entry, Options, Place, Series, Taken
+from onecopy.bench.passes.series import OUT_OF_MEMORY, Entry, Options, Place, Series, Taken
 from onecopy.bench.quiet import Patience
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def take(cell: Cell, number: int, options: Options, patience: Patience) -> Taken
     sample = runner.take(plan, entry, number, patience)
     if sample.state == "crashed" and _kills(cell.spot) > kills:
         limit = cell.spot.place.memory_bytes or 0
-        sample = replace(sample, reason=f"killed by the kernel: out of memory at the limit of {limit / 1e6:.1f} MB")
+        sample = replace(sample, reason=f"{OUT_OF_MEMORY} at the limit of {limit / 1e6:.1f} MB")
     return flat(cell, number, sample)
 
 

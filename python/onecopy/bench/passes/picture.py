@@ -58,7 +58,8 @@ def draw(series: Series, path: str | os.PathLike[str]) -> None:
         figure.supxlabel(
             "Fresh memory is slow here: times of copies hold for this machine alone.", fontsize=8, x=0.01, ha="left"
         )
-    figure.savefig(path, dpi=150)
+    with importlib.import_module("matplotlib").rc_context({"svg.fonttype": "none"}):  # text stays text
+        figure.savefig(path, dpi=150)
 
 
 def _order(order: str) -> str:

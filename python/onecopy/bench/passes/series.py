@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 FORMAT = "onecopy-passes 1"
 
+OUT_OF_MEMORY = "killed by the kernel: out of memory"
+"""How the reason of a sample begins that went over the limit of its group."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:

@@ -35,7 +35,7 @@ class Table:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("\n", " ").replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("\n", "<br>").replace("|", "\\|") for cell in cells) + " |"
 
 
 def number(value: float) -> str:

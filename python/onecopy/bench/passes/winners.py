@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from onecopy.bench.passes.series import notes_of, pass_ms, times_transfer
+from onecopy.bench.passes.series import OUT_OF_MEMORY, notes_of, pass_ms, times_transfer
 from onecopy.bench.passes.tables import MISSING, Table, number, with_extremes
 from onecopy.bench.summary import MB, Spread
 
@@ -74,7 +74,7 @@ def verdicts_of(series: Series) -> list[Verdict]:
 def _verdict(series: Series, place: str, order: str, share: float, passes: int) -> Verdict:
     samples = {e.name: series.of(e.name, place, order, share) for e in series.entries if e.role == "row"}
     spreads = {name: pass_ms(taken, passes) for name, taken in samples.items()}
-    lost = {name: taken[0].state for name, taken in samples.items() if taken and all(s.state != "ok" for s in taken)}
+    lost = {name: _fate(taken) for name, taken in samples.items() if taken and all(s.state != "ok" for s in taken)}
     known = {name: spread for name, spread in spreads.items() if spread is not None}
     times = dict(sorted(known.items(), key=lambda pair: pair[1].median))
     medians = {name: spread.median for name, spread in times.items()}
@@ -152,18 +152,23 @@ def detail_tables(series: Series) -> list[Table]:
     return found
 
 
+def _fate(samples: list[Taken]) -> str:
+    """Return in one word what became of samples that are not good."""
+    return "killed" if samples[0].reason.startswith(OUT_OF_MEMORY) else samples[0].state
+
+
 def _held(samples: list[Taken]) -> str:
     good = [sample for sample in samples if sample.state == "ok"]
     anonymous, pss = (Spread.of(values) for values in ([s.anonymous for s in good], [s.pss for s in good]))
     if anonymous is None or pss is None:
-        return samples[0].state if samples else MISSING
+        return _fate(samples) if samples else MISSING
     return f"{max(anonymous.median, 0) / MB:.0f} / {max(pss.median, 0) / MB:.0f}"
 
 
 def _read(samples: list[Taken]) -> str:
     read = Spread.of(s.read_bytes for s in samples if s.state == "ok" and s.read_bytes is not None)
     if read is None:
-        return samples[0].state if samples else MISSING
+        return _fate(samples) if samples else MISSING
     return number(read.median / MB)
 
 
