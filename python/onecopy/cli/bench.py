@@ -13,7 +13,7 @@ from onecopy.bench.configurations import REPEATS
 from onecopy.bench.record import Options, Record, to_json
 from onecopy.bench.scenarios import keys as keys_scenario
 from onecopy.bench.scenarios import open as open_scenario
-from onecopy.cli import bench_tables, screen
+from onecopy.cli import bench_crossover, bench_tables, bench_warm, screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,10 @@ DEFAULTS = Options()
 @click.group("bench")
 def command() -> None:
     """Measure in fresh processes, with a declared state of the page cache."""
+
+
+command.add_command(bench_warm.command)
+command.add_command(bench_crossover.command)
 
 
 @command.command("open")
