@@ -137,8 +137,10 @@ def show(console: Console, record: RunRecord) -> None:
         if words:
             screen.show_line(console, f"{role}: {shlex.join(words)}")
     console.print()
-    grid_of(record).show(console)
-    screen.show_line(console, legend(record), "dim")
+    grid = grid_of(record)
+    if grid.rows:
+        grid.show(console)
+        screen.show_line(console, legend(record), "dim")
     for note in says.notes_of(record):
         screen.show_line(console, f"note: {note}", "dim")
 

@@ -99,7 +99,7 @@ def draw_times(axes: Any, case: Record) -> None:
                 time = row.values["resident_ms"].median / 1e3
                 axes.axvline(time, color=colour, linestyle=style, linewidth=1.3, zorder=3)
     _scale(axes, max(highs, default=1.0) * 1.18, _seconds)
-    _labels(axes, highs, [_seconds(median) for median in medians])
+    _labels(axes, highs, [_seconds(median, "#.3g") for median in medians])
     axes.set_yticks(range(len(rows)), [row.entry.name for row in rows], parse_math=False)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         if row.entry.name in (*summary.OURS, summary.COPY):
@@ -115,8 +115,8 @@ def draw_memory(axes: Any, case: Record) -> None:
     once = case.file.size / summary.MB
     _bars(axes, case, rows, megabytes)
     axes.axvline(once, color="#999999", linewidth=0.9, zorder=0)
-    _scale(axes, max(*megabytes, once) * 1.3, _bytes)
-    _labels(axes, megabytes, [_bytes(value) for value in megabytes])
+    _scale(axes, max((*megabytes, once)) * 1.3, _bytes)
+    _labels(axes, megabytes, [_bytes(value, "#.3g") for value in megabytes])
     axes.set_title("memory (line: the file once)")
 
 
@@ -153,7 +153,7 @@ def legend(figure: Any) -> None:
     lines = importlib.import_module("matplotlib.lines")
     handles = [
         patches.Patch(facecolor=OURS, label="onecopy, mapped"),
-        patches.Patch(facecolor=MAPS, label="mapped"),
+        patches.Patch(facecolor=MAPS, label="mapped by others"),
         patches.Patch(facecolor=COPIES, edgecolor="white", linewidth=0, hatch="////", label="copies"),
         *(
             lines.Line2D([], [], color=colour, linestyle=style, label=WHERE[kind])
@@ -183,9 +183,13 @@ def caption(records: Sequence[Record]) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def _seconds(value: float) -> str:
-    return f"{value * 1e3:.3g} ms" if value < 0.0995 else f"{value:.3g} s"
+def _seconds(value: float, form: str = ".3g") -> str:
+    return f"{_digits(value * 1e3, form)} ms" if value < 0.0995 else f"{_digits(value, form)} s"
 
 
-def _bytes(megabytes: float) -> str:
-    return f"{megabytes / 1e3:.3g} GB" if megabytes >= 999.5 else f"{megabytes:.3g} MB"
+def _bytes(megabytes: float, form: str = ".3g") -> str:
+    return f"{_digits(megabytes / 1e3, form)} GB" if megabytes >= 999.5 else f"{_digits(megabytes, form)} MB"
+
+
+def _digits(value: float, form: str) -> str:
+    return f"{value:{form}}".removesuffix(".")
