@@ -86,7 +86,7 @@ class Configuration:
     modules
         Modules the child imports before the clock starts.
     optional
-        Modules it imports too where they are installed.
+        Modules it imports too where they are installed, such as those that a peer would import on the clock.
     kinds
         The kinds of file it understands.
     role

@@ -33,8 +33,8 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, resume: bool = False) -> None:
-        self._path = Path(path)
-        self._resume = resume and self._path.exists()
+        self.path = Path(path)
+        self._resume = resume and self.path.exists()
 
     def begin(self, record: Record) -> Record:
         """Return the record to go on with: the given one, or that of the journal with its samples.
@@ -45,23 +45,23 @@ class Journal:
             If the journal tells of another run; the message names the first fact that differs.
         """
         if not self._resume:
-            self._path.write_text(json.dumps(as_plain(replace(record, samples=()))) + "\n")
+            self.path.write_text(json.dumps(as_plain(replace(record, samples=()))) + "\n")
             return record
-        text = self._path.read_text()
+        text = self.path.read_text()
         whole = text[: text.rfind("\n") + 1]
-        os.truncate(self._path, len(whole.encode()))
+        os.truncate(self.path, len(whole.encode()))
         heading, *lines = whole.splitlines() or [""]
         created = self._same_run(heading, record)
         return replace(record, created=created, samples=tuple(self._samples(lines)))
 
     def add(self, sample: Sample) -> None:
         """Append one sample; it is in the file when this returns."""
-        with self._path.open("a") as file:
+        with self.path.open("a") as file:
             file.write(json.dumps(asdict(sample)) + "\n")
 
     def remove(self) -> None:
         """Remove the file: the record holds everything."""
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
     def _same_run(self, heading: str, record: Record) -> str:
         """Return when the run of the journal was begun; raises ValueError unless it is this run."""
@@ -71,10 +71,10 @@ class Journal:
             differing = next((key for key in now if key != "created" and then.get(key) != now[key]), None)
             created = str(then["created"])
         except (ValueError, AttributeError, KeyError):
-            raise ValueError(f"{self._path.name} is no journal of a benchmark") from None
+            raise ValueError(f"{self.path.name} is no journal of a benchmark") from None
         if differing is not None:
             raise ValueError(
-                f"{self._path.name} tells of another run: {differing} was {_short(then.get(differing))},"
+                f"{self.path.name} tells of another run: {differing} was {_short(then.get(differing))},"
                 f" is {_short(now[differing])}"
             )
         return created
@@ -84,7 +84,7 @@ class Journal:
             try:
                 yield sample_from_plain(json.loads(line))
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{self._path.name}: line {number} is no sample: {error}") from error
+                raise ValueError(f"{self.path.name}: line {number} is no sample: {error}") from error
 
 
 def _short(value: Any) -> str:

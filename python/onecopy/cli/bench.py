@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -18,7 +19,7 @@ from onecopy.bench.scenarios import open as open_scenario
 from onecopy.cli import bench_report, bench_run, bench_tables, screen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from onecopy.bench.configurations import Configuration
     from onecopy.bench.runner import Progress
@@ -110,7 +111,9 @@ command.add_command(bench_run.command)
     help="Folder for the tensors in the containers of peers, on the same disk.  [default: beside FILE]",
 )
 @click.option("--json", "json_path", metavar="OUT", help="Write the record here; '-' for stdout, without tables.")
-@click.option("--resume", is_flag=True, help="Go on with a killed run: samples are kept in OUT.samples as they come.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with a killed run, whose samples are in OUT.samples; else begin anew."
+)
 def open_command(
     file: str,
     json_path: str | None,
@@ -129,9 +132,10 @@ def open_command(
     counts = tuple(dict.fromkeys(n for numbers in processes for n in numbers))
     options = dataclasses.replace(DEFAULTS, processes=counts, caches=caches, **chosen)  # type: ignore[arg-type]
     rows = chosen_rows(only, file, options)
-    record = with_bar(
-        lambda watch: open_scenario.run(file, options, watch, configurations=rows, journal=journal, scratch=scratch)
-    )
+    with told(journal):
+        record = with_bar(
+            lambda watch: open_scenario.run(file, options, watch, configurations=rows, journal=journal, scratch=scratch)
+        )
     write(json_path, record)
     if json_path != "-":
         bench_tables.show(screen.out(), record)
@@ -146,6 +150,17 @@ def journal_of(json_path: str | None, *, resume: bool) -> Journal | None:
             raise click.UsageError("--resume needs --json OUT: the samples are kept beside it")
         return None
     return Journal(checked(str(json_path)) + SUFFIX, resume=resume)
+
+
+@contextlib.contextmanager
+def told(journal: Journal | None) -> Iterator[None]:
+    """Say where the samples are and how to go on, should the run be interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if journal is not None:
+            click.echo(f"\nonecopy: the samples so far are in {journal.path.name}: go on with --resume", err=True)
+        raise
 
 
 def checked(path: str) -> str:

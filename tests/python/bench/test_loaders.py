@@ -4,6 +4,8 @@ import importlib.util
 import json
 import os
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from onecopy import proc
 from onecopy.bench import ceilings, configurations, runner, touch
 from onecopy.bench.ceilings import CEILINGS, CONTROLS, SECTOR
+from onecopy.bench.children import table_of
 from onecopy.bench.configurations import Job
 from onecopy.bench.layout import read_layout
 from onecopy.bench.peers import ROWS, ours, twins
@@ -178,3 +181,24 @@ def test_every_element_type_is_touched_as_bytes(name, dtype, tmp_path):
     sample = runner.take(plan_for(path, processes=(1,)), row, 0, Patience(0))
     assert (sample.state, sample.reason) == ("ok", "")
     assert sample.readings[0].checksum is not None
+
+
+ON_THE_CLOCK = """
+import json, sys
+from onecopy.bench import child
+name, path, table = sys.argv[1:]
+configuration, job = child.prepare(name, path, json.loads(table))
+before = set(sys.modules)
+child.load(configuration, job)
+print(sorted(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("configuration", [entry for entry in LOADERS if entry.values[0] in ROWS])
+def test_no_module_is_imported_on_the_clock(configuration, job):
+    with twins.written([configuration], job) as (jobs, _):
+        own = jobs.get(configuration.name, job)
+        command = [sys.executable, "-c", ON_THE_CLOCK, configuration.name, own.path, table_of(own).decode()]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

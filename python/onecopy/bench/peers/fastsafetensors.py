@@ -22,6 +22,7 @@ ROWS = (
         "nogds=True, cpu",
         open_loader,
         modules=("torch", "fastsafetensors"),
+        optional=("ml_dtypes", "fastsafetensors.frameworks._torch"),
         kinds=("safetensors",),
         private_share=1.0,
     ),

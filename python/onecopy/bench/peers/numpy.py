@@ -20,6 +20,6 @@ def open_fromfile(job: Job) -> Opened:
 
 
 ROWS = (
-    Configuration("numpy.memmap", "plain touch", open_memmap, modules=("numpy",)),
+    Configuration("numpy.memmap", "plain touch", open_memmap, modules=("numpy", "mmap")),
     Configuration("numpy.fromfile", "one read", open_fromfile, modules=("numpy",), private_share=1.0),
 )

@@ -39,6 +39,7 @@ def _load(name: str, mmap: bool) -> Configuration:
         f"load(mmap={mmap})",
         partial(open_pt, mmap=mmap),
         modules=("torch", "safetensors.torch"),
+        optional=("ml_dtypes", "torch.utils.serialization.config"),
         kinds=("safetensors",),
         twin=Twin(".pt", write),
         private_share=0.0 if mmap else 1.0,
