@@ -49,6 +49,18 @@ def test_twins_are_removed_when_the_run_fails(job, copying, tmp_path):
     assert not list(tmp_path.glob(twins.PREFIX + "*"))
 
 
+def test_what_a_killed_run_left_is_swept_and_what_a_living_one_holds_is_not(job, copying, tmp_path):
+    dead, living = (tmp_path / (twins.PREFIX + name) for name in ("dead", "living"))
+    for folder in (dead, living):
+        folder.mkdir()
+        (folder / "twin.x").touch()
+    with twins.locked(living), twins.written([row("a", ".x")], job, tmp_path) as (jobs, _):
+        twins.sweep(tmp_path)
+        assert Path(jobs["a"].path).exists()
+        assert living.exists()
+        assert not dead.exists()
+
+
 def test_without_twins_no_folder_is_made(job, monkeypatch):
     monkeypatch.setattr(twins.tempfile, "TemporaryDirectory", None)
     with twins.written([ROWS[0]], job) as (jobs, absent):

@@ -1,7 +1,8 @@
 """Twins: the tensors of the file under test in the container of a peer that cannot read a safetensors file.
 
 Written once before the first round, each by a fresh process with the peer's own writer, into a temporary folder
-on the disk of the file under test: beside it, or where the user says. The folder goes with the run.
+on the disk of the file under test: beside it, or where the user says. The folder goes with the run; what a killed run
+left, known by a lock that nobody holds, is swept by the next.
 
     python -P -m onecopy.bench.peers.twins CONFIGURATION SOURCE TARGET      # one of these processes
 """
@@ -9,7 +10,10 @@ on the disk of the file under test: beside it, or where the user says. The folde
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -65,7 +69,9 @@ def written(
                 try:
                     if place is None:
                         where = folder or Path(job.path).parent
+                        sweep(where)
                         place = stack.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX, dir=where))
+                        stack.enter_context(locked(place))
                     twins[entry.twin.suffix] = _write(entry, job, Path(place, "twin" + entry.twin.suffix))
                 except OSError as error:
                     twins[entry.twin.suffix] = f"its file could not be written: {error.strerror or error}"
@@ -75,6 +81,24 @@ def written(
             else:
                 jobs[entry.name] = twin
         yield jobs, tuple(absent)
+
+
+@contextlib.contextmanager
+def locked(folder: str | Path) -> Iterator[None]:
+    """Hold the lock of a folder, which ends with this process; raises BlockingIOError where another one holds it."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(fd)
+
+
+def sweep(where: Path) -> None:
+    """Remove the folders of runs that were killed."""
+    for folder in where.glob(PREFIX + "*"):
+        with contextlib.suppress(OSError), locked(folder):
+            shutil.rmtree(folder)
 
 
 def _write(configuration: Configuration, job: Job, target: Path) -> Job:
