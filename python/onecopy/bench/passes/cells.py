@@ -133,7 +133,7 @@ def take(cell: Cell, number: int, options: Options, patience: Patience) -> Taken
     settings = json.dumps({"passes": options.passes, "limit_s": options.limit_s, "groups": groups})
     command = (sys.executable, "-P", "-m", "onecopy.bench.passes.child", settings)
     entry = replace(cell.entry, command=command)
-    how = record.Options(processes=1, cold=True, timeout=options.timeout)
+    how = record.Options(processes=(1,), caches=("cold",), timeout=options.timeout)
     plan = runner.Plan((entry,), cell.work.job, cell.work.checksum, how)
     kills = _kills(cell.spot)
     sample = runner.take(plan, entry, number, patience)
