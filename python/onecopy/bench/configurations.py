@@ -97,6 +97,8 @@ class Configuration:
         Private memory of one process as a share of the file, so that a run does not exhaust the machine.
     uses_cache
         False where the page cache plays no part, so that its state need not be prepared.
+    by_request
+        True for a row that is taken only when it is asked for by name.
     command
         The program of the child; empty for `python -m onecopy.bench.child`.
     """
@@ -111,6 +113,7 @@ class Configuration:
     twin: Twin | None = None
     private_share: float = 0.0
     uses_cache: bool = True
+    by_request: bool = False
     command: tuple[str, ...] = field(default=())
 
     def missing_packages(self) -> list[str]:

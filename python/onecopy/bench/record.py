@@ -165,6 +165,8 @@ class Options:
     ceilings
         The O_DIRECT readings: the few that were the best of their kind so far, all, or none. The first-touch
         control is always taken.
+    backed
+        Touch and free as much memory as a sample needs before each (see `runner.back`).
     seed
         Of the order of the configurations and of the pieces.
     """
@@ -176,6 +178,7 @@ class Options:
     timeout: float = 120.0
     idle_wait: float = 30.0
     ceilings: Ceilings = "few"
+    backed: bool = False
     seed: int = 0
 
     @property

@@ -23,15 +23,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy import cgroup, proc
 from onecopy.bench import cache
+from onecopy.bench.ceilings import fresh_memory
 from onecopy.bench.children import Crew, SampleError, command_of, table_of
 from onecopy.bench.quiet import Patience
 from onecopy.bench.record import Case, Memory, Options, Reading, Sample
+from onecopy.bench.touch import STRIDE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from onecopy.bench.configurations import Configuration, Job
     from onecopy.bench.record import Cache
+
+BACKED_MORE = 256 << 20
+"""Bytes that a sample takes beside its data: page tables, interpreters, what the kernel reads ahead."""
 
 MEMORY_SHARE = 0.8
 """A sample may take this share of the available memory; beyond it, it is skipped and says so."""
@@ -210,6 +215,8 @@ def measure(plan: Plan, configuration: Configuration, sample: Sample, patience: 
         crew.gather("ready")
         empty = [memory_of(pid) for pid in crew.pids]
         read_before = [read_bytes(pid) for pid in crew.pids]
+        if plan.options.backed:
+            back(job.size + round(configuration.private_share * job.size * sample.processes))
         if configuration.uses_cache:
             declare_cache(job.path, sample.cache or "cold")
         idle_share = patience.wait()
@@ -236,6 +243,22 @@ def measure(plan: Plan, configuration: Configuration, sample: Sample, patience: 
         peak_anonymous=max(peak.bytes, sum(memory.anonymous for memory in held)),
         readings=readings,
     )
+
+
+def back(size: int) -> None:
+    """Touch and free as much memory as a sample is going to take, so that it is there when it is asked for.
+
+    The host of a virtual machine may take free memory back and give it again on first access, a page at a time and at
+    less than 1 GB/s. What was used a moment ago is still backed, as all memory of a physical machine is.
+    """
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            memory, data = fresh_memory(size + BACKED_MORE, huge=True)
+            data[::STRIDE] = 1
+            del memory
+        os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def declare_cache(path: str, state: Cache) -> None:

@@ -106,6 +106,12 @@ command.add_command(bench_run.command)
     show_default=True,
     help="O_DIRECT readings: the usual best, every number of threads, or none.",
 )
+@click.option(
+    "--backed",
+    is_flag=True,
+    help="Touch and free as much memory as a sample needs before it: where a virtual machine's host takes free memory"
+    " back, new memory is slower than disks, and no time says anything about other machines.",
+)
 @click.option("--seed", type=int, default=DEFAULTS.seed, show_default=True, help="Of the orders.")
 @click.option(
     "--scratch",
@@ -180,7 +186,7 @@ def chosen_rows(only: tuple[str, ...], file: str, options: Options) -> tuple[Con
         raise click.BadParameter(
             f"no row {min(unknown)!r}; there are {', '.join(row.name for row in ROWS)}", param_hint="--only"
         )
-    chosen, absent = open_scenario.applicable(open_scenario.layout_of(file), options)
+    chosen, absent = open_scenario.applicable(open_scenario.layout_of(file), options, only)
     if lost := next((row for row in absent if row.name in only), None):
         raise click.UsageError(f"{lost.name}: {lost.reason}")
     return tuple(row for row in chosen if row.role != "row" or row.name in only)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import onecopy
 from onecopy import proc
 from onecopy.bench import ceilings, configurations, runner, touch
 from onecopy.bench.ceilings import CEILINGS, CONTROLS, SECTOR
@@ -40,6 +41,11 @@ def plan_for(path, **options) -> Plan:
     return Plan((), job, touch.of_file(path, layout), Options(**settings))
 
 
+def with_checksums(path):
+    """Save the arrays of a file again, as the rows by request want them."""
+    onecopy.save(path, onecopy.open(path))
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("configuration", LOADERS)
 @pytest.mark.parametrize("kind", ["safetensors", "bytes"])
@@ -50,6 +56,8 @@ def test_each_configuration_touches_the_bytes_of_the_file(configuration, kind, m
         path.write_bytes(os.urandom(2_000_003))
     if kind not in configuration.kinds:
         pytest.skip("does not understand the file")
+    if configuration.by_request:
+        with_checksums(path)
     plan = plan_for(path)
     with twins.written([configuration], plan.job) as (jobs, absent):
         assert absent == ()
@@ -135,6 +143,17 @@ def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, m
     assert absent == ()
 
 
+def test_a_row_by_request_is_taken_when_it_is_asked_for(tmp_path):
+    path = tmp_path / "m.safetensors"
+    onecopy.save(path, {"a": np.ones(100_000)})
+    layout = read_layout(path)
+    assert "map+verify" not in [entry.name for entry in opening.applicable(layout, Options())[0]]
+    (row,) = [c for c in opening.applicable(layout, Options(), ("map+verify",))[0] if c.by_request]
+    opened = row.open(Job(str(path), layout.kind, layout.size, layout.pieces))
+    assert opened.warm is not None
+    assert opened.warm()["verified"] == 800_000
+
+
 def test_a_module_of_a_missing_package_is_missing_too():
     missing = replace(ROWS[0], modules=("no_such_package", "no_such_package.module"))
     assert not missing.is_installed()
@@ -196,7 +215,10 @@ print(sorted(set(sys.modules) - before))
 
 @pytest.mark.processes
 @pytest.mark.parametrize("configuration", [entry for entry in LOADERS if entry.values[0] in ROWS])
-def test_no_module_is_imported_on_the_clock(configuration, job):
+def test_no_module_is_imported_on_the_clock(configuration, model):
+    if configuration.by_request:
+        with_checksums(model)
+    job = plan_for(model).job
     with twins.written([configuration], job) as (jobs, _):
         own = jobs.get(configuration.name, job)
         command = [sys.executable, "-c", ON_THE_CLOCK, configuration.name, own.path, table_of(own).decode()]

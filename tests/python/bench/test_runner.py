@@ -88,6 +88,19 @@ def test_ceilings_and_controls_run_in_one_process(plan_of, stand_in):
         assert (sample.processes, len(sample.readings)) == (1, 1)
 
 
+@pytest.mark.processes
+def test_memory_is_touched_and_freed_before_a_sample_of_a_backed_run(plan_of, stand_in, job, monkeypatch):
+    asked = []
+    monkeypatch.setattr(runner, "back", asked.append)
+    runner.take(plan_of(processes=(2,), backed=True), stand_in(GOOD, private_share=1.0), 0, Patience(0))
+    runner.take(plan_of(processes=(2,)), stand_in(GOOD), 0, Patience(0))
+    assert asked == [3 * job.size]
+    monkeypatch.undo()
+    runner.back(1 << 20)  # in a child, which is gone when it returns
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
 def test_a_sample_that_would_exhaust_the_machine_is_skipped(plan_of, stand_in, monkeypatch):
     monkeypatch.setattr(runner, "available_memory", lambda: 7_000_000)
     sample = runner.take(plan_of(), stand_in("", private_share=1.0), 0, Patience(0))

@@ -42,6 +42,12 @@ def open_map_warm(job: Job) -> Opened:
     return Opened(arrays, keep=file, warm=lambda: report_notes(module("onecopy").warm(file)))
 
 
+def open_map_verify(job: Job) -> Opened:
+    """Map the file, then populate it and compare it with its checksums in the same pass."""
+    file, arrays = _open(job, "map")
+    return Opened(arrays, keep=file, warm=lambda: report_notes(file.warm(verify=True)))
+
+
 def report_notes(report: object) -> Notes:
     """Return the plain facts of a report: every public attribute that is a number, a word or None."""
     facts = {name: getattr(report, name) for name in dir(report) if not name.startswith("_")}
@@ -61,5 +67,7 @@ ROWS = (
     Configuration("copy", "open(mode='copy')", open_copy, private_share=1.0),
     Configuration("map", "open()", open_map),
     Configuration("map+warm", "open(), .warm()", open_map_warm),
+    # By request, because files of other tools have no checksums.
+    Configuration("map+verify", "open(), .warm(verify=True)", open_map_verify, kinds=("safetensors",), by_request=True),
 )
 KEYS = Configuration("keys-onecopy", "open(), list(keys())", list_names)

@@ -104,9 +104,15 @@ def layout_of(path: str | os.PathLike[str]) -> Layout:
     return layout
 
 
-def applicable(layout: Layout, options: Options) -> tuple[tuple[Configuration, ...], tuple[Absent, ...]]:
-    """Return the configurations that are installed here and understand the file, and the rows that are not."""
-    candidates = [c for c in (*ROWS, *CHOICES[options.ceilings], *CONTROLS) if layout.kind in c.kinds]
+def applicable(
+    layout: Layout, options: Options, asked: tuple[str, ...] = ()
+) -> tuple[tuple[Configuration, ...], tuple[Absent, ...]]:
+    """Return the configurations that are installed here and understand the file, and the rows that are not.
+
+    Rows that are taken by request only have to be among those `asked` for.
+    """
+    every = (*ROWS, *CHOICES[options.ceilings], *CONTROLS)
+    candidates = [c for c in every if layout.kind in c.kinds and (not c.by_request or c.name in asked)]
     chosen = tuple(c for c in candidates if c.is_installed())
     absent = (Absent(c.name, f"not installed: {', '.join(c.missing_packages())}") for c in candidates)
     return chosen, tuple(a for a, c in zip(absent, candidates, strict=True) if c not in chosen)
