@@ -120,7 +120,9 @@ bool Warmer::cut_to_budget(std::vector<Piece>& pieces, std::uint64_t most) {
   if (over == pieces.end()) return true;
   over->range.length = left;
   pieces.erase(left == 0 ? over : over + 1, pieces.end());
-  report_.reason += "; stopped at the budget of " + readable(most);
+  report_.reason += options_.budget ? "; stopped at the budget of " + readable(most)
+                                    : "; stopped at " + readable(most) +
+                                          ", the memory that may be used less what the " + "kernel may read ahead";
   return false;
 }
 
