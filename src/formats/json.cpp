@@ -1,5 +1,6 @@
 #include "formats/json.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -92,6 +93,14 @@ std::string quoted(std::string_view text) {
   }
   out.push_back('"');
   return out;
+}
+
+std::string describe(std::string_view name) {
+  constexpr std::size_t longest = 200;
+  std::size_t size = std::min(name.size(), longest);
+  while (size < name.size() && size > 0 && is_continuation(static_cast<unsigned char>(name[size]))) --size;
+  const std::string text = quoted(name.substr(0, size));
+  return "'" + text.substr(1, text.size() - 2) + (size < name.size() ? "...'" : "'");
 }
 
 void Reader::fail(const std::string& what) const {
