@@ -62,11 +62,9 @@ struct AtomicWriter::State {
         prefix(hidden_prefix(target)),
         size(bytes) {
     check_target();
+    staged.reserve(std::min<std::uint64_t>(size, write_size));
     sweep(folder, prefix);
     create();
-    // Held until the file is in place or this process is dead, so that nobody sweeps a living writer's file.
-    (void)os::try_lock(fd.get());
-    staged.reserve(std::min<std::uint64_t>(size, write_size));
     const int error = size == 0 ? 0 : os::reserve_space(fd.get(), size);
     if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
   }
@@ -84,17 +82,32 @@ struct AtomicWriter::State {
     if (!there && there.error != ENOENT) fail("save", there.error);
   }
 
+  // A lock is held until the file is in place or this process is dead, so that nobody sweeps a living writer's file.
   void create() {
     auto unnamed = os::create_unnamed(folder.string());
-    if (unnamed.error == EOPNOTSUPP) {
-      hidden = new_hidden_name();
-      unnamed = os::create_named(hidden);
-    }
-    if (!unnamed) {
-      hidden.clear();
-      fail("save", unnamed.error);
-    }
+    if (unnamed.error == EOPNOTSUPP) return create_hidden();
+    if (!unnamed) fail("save", unnamed.error);
     fd = std::move(unnamed.value);
+    (void)os::lock(fd.get());
+  }
+
+  void create_hidden() {
+    for (;;) {
+      auto name = new_hidden_name();
+      auto named = os::create_named(name);
+      if (named.error == EEXIST) continue;
+      if (!named) fail("save", named.error);
+      hidden = std::move(name);
+      fd = std::move(named.value);
+      // Another writer may have swept the file in the instant between its birth and the lock.
+      if (!os::lock(fd.get()) || is_still_there()) return;
+    }
+  }
+
+  bool is_still_there() const {
+    const auto ours = os::facts_of(fd.get());
+    const auto named = os::facts_of(hidden);
+    return ours && named && ours.value.device == named.value.device && ours.value.inode == named.value.inode;
   }
 
   std::string new_hidden_name() const {
@@ -133,7 +146,10 @@ struct AtomicWriter::State {
     if (!staged.empty()) flush_staged();
     if (on_disk != size)
       fail("save", EINVAL, std::to_string(size) + " bytes were announced, " + std::to_string(on_disk) + " written");
-    if (const int error = os::sync_file(fd.get()); error != 0) fail("flush", error);
+    if (const int error = os::sync_file(fd.get()); error != 0) {
+      fd = os::Fd();  // the kernel tells a lost page once: flushing again would look like success
+      abandon_and_fail("flush", error);
+    }
     if (hidden.empty()) {
       // linkat cannot replace a file, rename can: hence the detour over a hidden name.
       auto name = new_hidden_name();
@@ -143,8 +159,10 @@ struct AtomicWriter::State {
     if (const int error = os::rename_file(hidden, target.string()); error != 0) abandon_and_fail("save", error);
     hidden.clear();
     fd = os::Fd();
-    // The new file is in place; without this it might be the old one again after a power cut.
-    if (const int error = os::sync_folder(folder.string()); error != 0) fail("flush folder of", error);
+    // The new file is in place; without this it might be the old one again after a power cut. A folder that may be
+    // written but not read (EACCES) cannot be flushed, and some file systems do not flush folders (EINVAL).
+    const int error = os::sync_folder(folder.string());
+    if (error != 0 && error != EACCES && error != EINVAL) fail("flush folder of", error);
   }
 
   void abandon() noexcept {

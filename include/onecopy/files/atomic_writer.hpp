@@ -36,8 +36,9 @@ class AtomicWriter {
 
   std::uint64_t written() const noexcept;
 
-  // Flushes to the disk, then puts the file in the target's place. Throws OsError; the target is then the old one. The
-  // sizes must agree with what was announced.
+  // Flushes to the disk, then puts the file in the target's place. Throws OsError; the target is then the old one, but
+  // after "flush folder of" it is the new one, which a power cut might still undo. The sizes must agree with what was
+  // announced.
   void commit();
 
  private:
