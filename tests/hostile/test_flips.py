@@ -1,4 +1,4 @@
-"""Small files with one bit flipped, 10,000 times, or cut at every 512 bytes; a child opens them, and may not die of it."""
+"""Small files with one bit flipped, 10,000 times, or cut at every 512 bytes. A child opens them, and must survive it."""
 
 import random
 import tempfile
