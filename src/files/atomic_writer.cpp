@@ -136,7 +136,7 @@ struct AtomicWriter::State {
 
   void put(Bytes piece) {
     const auto result = os::write_at(fd.get(), piece, on_disk);
-    if (!result) fail("write", result.error);
+    if (!result) abandon_and_fail("write", result.error);
     // The device works while we produce the next piece; otherwise it would idle until the final flush.
     (void)os::start_writeback(fd.get(), {on_disk, piece.size()});
     on_disk += piece.size();
@@ -146,14 +146,11 @@ struct AtomicWriter::State {
     if (!staged.empty()) flush_staged();
     if (on_disk != size)
       fail("save", EINVAL, std::to_string(size) + " bytes were announced, " + std::to_string(on_disk) + " written");
-    if (const int error = os::sync_file(fd.get()); error != 0) {
-      fd = os::Fd();  // the kernel tells a lost page once: flushing again would look like success
-      abandon_and_fail("flush", error);
-    }
+    if (const int error = os::sync_file(fd.get()); error != 0) abandon_and_fail("flush", error);
     if (hidden.empty()) {
       // linkat cannot replace a file, rename can: hence the detour over a hidden name.
       auto name = new_hidden_name();
-      if (const int error = os::link_unnamed(fd.get(), name); error != 0) fail("save", error);
+      if (const int error = os::link_unnamed(fd.get(), name); error != 0) abandon_and_fail("save", error);
       hidden = std::move(name);
     }
     if (const int error = os::rename_file(hidden, target.string()); error != 0) abandon_and_fail("save", error);
@@ -165,9 +162,11 @@ struct AtomicWriter::State {
     if (error != 0 && error != EACCES && error != EINVAL) fail("flush folder of", error);
   }
 
+  // For good: after a failed write or flush the kernel would let the next one succeed, without what was lost.
   void abandon() noexcept {
     if (!hidden.empty()) (void)os::remove_file(hidden);
     hidden.clear();
+    fd = os::Fd();
   }
 
   [[noreturn]] void abandon_and_fail(const char* operation, int error) {
@@ -202,7 +201,7 @@ void AtomicWriter::overwrite(std::uint64_t offset, Bytes bytes) {
   const std::uint64_t on_disk = state_->on_disk;
   const std::uint64_t first = offset < on_disk ? std::min<std::uint64_t>(bytes.size(), on_disk - offset) : 0;
   const auto result = os::write_at(state_->fd.get(), bytes.first(first), offset);
-  if (!result) state_->fail("write", result.error);
+  if (!result) state_->abandon_and_fail("write", result.error);
   const std::uint64_t into_staged = offset < on_disk ? 0 : offset - on_disk;
   std::ranges::copy(bytes.subspan(first), state_->staged.begin() + static_cast<std::ptrdiff_t>(into_staged));
 }

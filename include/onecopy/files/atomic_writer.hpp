@@ -6,6 +6,7 @@
 //
 // Until commit() the target is untouched; a writer that dies or is destroyed leaves nothing (without O_TMPFILE, and in
 // the instant between the two last steps of commit, one hidden `.onecopy-...` file, which the next writer sweeps).
+// After an error of the system it is abandoned, and every further call fails.
 // Readers of the old file keep it. One thread at a time.
 #pragma once
 
