@@ -1,4 +1,4 @@
-"""Small files with one bit flipped, 10,000 times, or cut at every 512 bytes. A child opens them, and must survive it."""
+"""Small files with one bit flipped, 10,000 times, or cut at every 512 bytes. A child opens them, and must survive."""
 
 import random
 import tempfile
