@@ -201,12 +201,18 @@ std::uint64_t Reader::integer() {
 }
 
 void Reader::skip() {
+  const std::size_t kept = unescaped_.size();
+  const auto forget = [&] { unescaped_.resize(kept); };  // a list of what nobody looks at could be large
   skip_space();
   const char c = at_ < text_.size() ? text_[at_] : '\0';
   switch (c) {
-    case '{': return object([this](std::string_view) { skip(); });
+    case '{':
+      return object([&](std::string_view) {
+        forget();
+        skip();
+      });
     case '[': return array([this] { skip(); });
-    case '"': (void)string(); return;
+    case '"': (void)string(); return forget();
     case 't': return skip_word("true");
     case 'f': return skip_word("false");
     case 'n': return skip_word("null");

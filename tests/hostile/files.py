@@ -354,6 +354,12 @@ ACCEPTED: dict[str, Callable[[], bytes]] = {
         '{"a":{"x":[-0.5e+3,true,false,null,"\\ud83d\\ude00",{"":[]}],' + U8 + "}}", b"1234"
     ),
     "1 MB of metadata": lambda: file_of('{"__metadata__":{"a":"' + "\\n" * 500_000 + '"}}'),
+    "1 MB of escapes in an unknown field": lambda: file_of(
+        '{"a":{"x":[' + '"\\n",{"\\n":0,"\\t":0},' * 50_000 + "0]," + U8 + "}}", b"1234"
+    ),
+    "1 MB of escaped keys in an unknown field": lambda: file_of(
+        '{"a":{"x":{' + '"\\n":0,' * 140_000 + '"":0},' + U8 + "}}", b"1234"
+    ),
     "our metadata of wrong types": lambda: ours('{"version":"1","kind":7,"crc32c":[]}'),
     "our metadata with a negative version": lambda: ours('{"version":-1,"kind":"arrays"}'),
     "our metadata that is no JSON": lambda: ours("{{{{"),

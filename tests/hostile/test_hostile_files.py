@@ -120,7 +120,7 @@ def test_no_lie_in_a_header_costs_memory(tmp_path, in_child):
     grown = in_child(open_all, tmp_path)
     assert len(grown) == len(makers)
     # A header is read once and its arrays are listed: a small multiple of what really stands in the file.
-    assert [(name, size, more) for name, (size, more) in grown.items() if more > 2 * MIB + 16 * size] == []
+    assert [(name, size, more) for name, (size, more) in grown.items() if more > 2 * MIB + 4 * size] == []
 
 
 def test_a_sparse_file_of_a_terabyte_opens_and_is_listed_as_fast_as_a_small_one(path, in_child, capsys):
