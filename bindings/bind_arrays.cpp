@@ -3,6 +3,7 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -12,6 +13,7 @@
 #include "bindings.hpp"
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/array_writer.hpp"
+#include "onecopy/arrays/verify.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -29,10 +31,14 @@ class ArrayFileHandle {
   explicit ArrayFileHandle(ArrayFile file) : file_(std::move(file)), mapping_(file_->mapping()) {}
 
   const Index& index() const {
-    (void)mapping_.get();  // closed: an error
+    expect_whole(*mapping_.get());  // closed: an error, too
     return file_->index();
   }
   const MappingHandle& mapping() const { return mapping_; }
+  const ArrayFile& file() const {
+    (void)mapping_.get();
+    return *file_;  // NOLINT(bugprone-unchecked-optional-access): there as long as the mapping
+  }
 
   // The mapping goes when the last view does.
   void close() noexcept {
@@ -57,6 +63,31 @@ class ArrayFileHandle {
   std::optional<ArrayFile> file_;
   MappingHandle mapping_;
 };
+
+std::vector<RangeTuple> ranges_to_verify(const ArrayFileHandle& file, const std::vector<RangeTuple>& ranges) {
+  std::vector<RangeTuple> whole;
+  for (const auto& range : verified_ranges(file.file(), to_ranges(ranges)))
+    whole.emplace_back(range.offset, range.length);
+  return whole;
+}
+
+// Raises onecopy.base.ChecksumError with what it knows of each block.
+void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*/) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const ChecksumError& error) {
+    nb::list blocks;
+    for (const auto& block : error.blocks()) {
+      nb::list names;
+      for (const auto& name : block.names) names.append(text_of(name));
+      blocks.append(error_class("BadBlock")(block.number, block.range.offset, block.range.length, block.expected,
+                                            block.found, nb::tuple(names)));
+    }
+    const nb::object value = error_class("ChecksumError")(text_of(error.what()));
+    value.attr("blocks") = nb::tuple(blocks);
+    PyErr_SetObject(value.type().ptr(), value.ptr());
+  }
+}
 
 std::unique_ptr<ArrayFileHandle> open_arrays(const std::filesystem::path& path, bool copy, bool private_pages,
                                              unsigned threads, std::optional<IdentityTuple> expected) {
@@ -189,6 +220,7 @@ nb::tuple import_dlpack(nb::ndarray<nb::ro, nb::device::cpu> tensor) {
 }  // namespace
 
 void bind_arrays(nb::module_& module) {
+  nb::register_exception_translator(translate_checksum_error, nullptr);
   nb::class_<ArrayFileHandle>(module, "ArrayFile", "A file of named arrays.")
       .def("view", &ArrayFileHandle::view, nb::arg("name"),
            nb::sig("def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...]] | None"),
@@ -209,6 +241,8 @@ void bind_arrays(nb::module_& module) {
              const auto& metadata = self.index().metadata();
              return std::map<std::string, std::string>(metadata.begin(), metadata.end());
            })
+      .def("ranges_to_verify", &ranges_to_verify, nb::arg("ranges"), "Widened to whole blocks; none: the whole file.")
+      .def("verifier", [](const ArrayFileHandle& self) { return make_verifier(self.file()); })
       .def("close", &ArrayFileHandle::close)
       .def_prop_ro("mapping", &ArrayFileHandle::mapping, nb::rv_policy::reference_internal)
       .def_prop_ro("kind", [](const ArrayFileHandle& self) { return to_string(self.index().kind()); })

@@ -4,31 +4,36 @@
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::bindings {
-namespace {
 
 nb::object error_class(const char* name) { return nb::module_::import_("onecopy.base").attr(name); }
 
 // Paths and names need not be UTF-8: as Python's own errors have them.
-nb::object text_of(const std::string& text) {
+nb::object text_of(std::string_view text) {
   return nb::steal(PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
 }
 
+namespace {
+
 // OSError(errno, text, filename): Python picks FileNotFoundError, PermissionError, ... by the number.
-void raise_os_error(const nb::object& type, const OsError& error) {
-  const nb::object value =
-      type(error.code(), text_of(error.operation() + ": " + error.reason()), text_of(error.path()));
-  PyErr_SetObject(value.type().ptr(), value.ptr());
+nb::object os_error(const nb::object& type, const OsError& error) {
+  return type(error.code(), text_of(error.operation() + ": " + error.reason()), text_of(error.path()));
 }
+
+void raise(const nb::object& value) { PyErr_SetObject(value.type().ptr(), value.ptr()); }
 
 void translate(const std::exception_ptr& pointer, void* /*unused*/) {
   try {
     std::rethrow_exception(pointer);
   } catch (const DataLost& error) {
-    raise_os_error(error_class("DataLost"), error);
+    const nb::object value = os_error(error_class("DataLost"), error);
+    if (error.offset()) value.attr("offset") = *error.offset();
+    raise(value);
   } catch (const FileChanged& error) {
-    raise_os_error(error_class("FileChanged"), error);
+    raise(os_error(error_class("FileChanged"), error));
   } catch (const OsError& error) {
-    raise_os_error(nb::borrow(PyExc_OSError), error);
+    raise(os_error(nb::borrow(PyExc_OSError), error));
+  } catch (const NoChecksum& error) {
+    PyErr_SetObject(error_class("NoChecksum").ptr(), text_of(error.what()).ptr());
   } catch (const FormatError& error) {
     PyErr_SetObject(error_class("FormatError").ptr(), text_of(error.what()).ptr());
   }

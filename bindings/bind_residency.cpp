@@ -1,5 +1,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -44,13 +45,15 @@ class JobHandle {
 
 std::unique_ptr<JobHandle> start_warm(const MappingHandle& mapping, const Ranges& ranges, unsigned threads,
                                       std::optional<bool> huge, std::optional<std::uint64_t> budget,
-                                      const std::string& mechanism, bool in_order) {
+                                      const std::string& mechanism, bool in_order,
+                                      std::shared_ptr<Inspector> inspector) {
   WarmOptions options;
   options.threads = threads;
   if (huge) options.huge = *huge ? Huge::yes : Huge::no;
   options.budget = budget;
   options.mechanism = parse_mechanism(mechanism);
   options.in_order = in_order;
+  options.inspector = std::move(inspector);
   auto shared = mapping.get();
   const nb::gil_scoped_release release;
   return std::make_unique<JobHandle>(WarmJob::start(std::move(shared), to_ranges(ranges), options));
@@ -97,6 +100,8 @@ void bind_reports(nb::module_& module) {
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("bytes", &WarmReport::bytes, "Bytes asked for, in whole pages.")
       .def_ro("filled", &WarmReport::filled, "Of these, brought in by this call.")
+      .def_ro("verified", &WarmReport::verified,
+              "Bytes whose checksums were compared in the same pass, and agreed; None: not asked.")
       .def_ro("cached_before", &WarmReport::cached_before)
       .def_ro("cached_after", &WarmReport::cached_after)
       .def_ro("huge_share", &WarmReport::huge_share, "Of what is mapped, the part in 2 MiB entries, 0 to 1.")
@@ -136,6 +141,7 @@ void bind_reports(nb::module_& module) {
 
 void bind_residency(nb::module_& module) {
   bind_reports(module);
+  nb::class_<Inspector>(module, "Inspector", "Looks at bytes in the pass that brings them into memory.");
   nb::class_<JobHandle>(module, "WarmJob", "A warming that runs beside other work; owns a share of the mapping.")
       .def(
           "wait_for",
@@ -151,7 +157,8 @@ void bind_residency(nb::module_& module) {
         return std::pair(progress.done, progress.total);
       });
   module.def("start_warm", &start_warm, nb::arg("mapping"), nb::arg("ranges"), nb::arg("threads"),
-             nb::arg("huge").none(), nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"));
+             nb::arg("huge").none(), nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
+             nb::arg("inspector").none());
   module.def("residency", &with_ranges<residency>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges"));

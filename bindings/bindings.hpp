@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -21,6 +22,9 @@ void bind_base(nb::module_& module);
 void bind_files(nb::module_& module);
 void bind_residency(nb::module_& module);
 void bind_arrays(nb::module_& module);
+
+nb::object error_class(const char* name);   // of onecopy/base.py
+nb::object text_of(std::string_view text);  // as Python has paths: bytes that are not UTF-8 become surrogates
 
 // (device, inode, size, mtime in ns), as it travels in pickles.
 using IdentityTuple = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::int64_t>;

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onecopy import arrays, base, cgroup, files, proc, residency
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
-    from onecopy.base import DataLost, FileChanged, FormatError
-    from onecopy.files import Mapping
+    from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
+    from onecopy.files import Mapping, check, guard
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
 
 __version__ = "0.1.0"
@@ -28,10 +28,14 @@ _HOMES = {
     "Entry": "arrays",
     "open": "arrays",
     "save": "arrays",
+    "ChecksumError": "base",
     "DataLost": "base",
     "FileChanged": "base",
     "FormatError": "base",
+    "NoChecksum": "base",
     "Mapping": "files",
+    "check": "files",
+    "guard": "files",
     "WarmJob": "residency",
     "evict": "residency",
     "pin": "residency",
@@ -41,18 +45,22 @@ _HOMES = {
 
 __all__ = [
     "ArrayFile",
+    "ChecksumError",
     "DataLost",
     "Entry",
     "FileChanged",
     "FormatError",
     "Mapping",
+    "NoChecksum",
     "WarmJob",
     "__version__",
     "arrays",
     "base",
     "cgroup",
+    "check",
     "evict",
     "files",
+    "guard",
     "open",
     "pin",
     "proc",

@@ -30,6 +30,8 @@ class Mapping:
     @property
     def nbytes(self) -> int: ...
 
+def guard() -> None: ...
+def check() -> None: ...
 def open_mapping(
     path: str | os.PathLike,
     offset: int,
@@ -88,6 +90,12 @@ class WarmReport:
     @property
     def filled(self) -> int:
         """Of these, brought in by this call."""
+
+    @property
+    def verified(self) -> int | None:
+        """
+        Bytes whose checksums were compared in the same pass, and agreed; None: not asked.
+        """
 
     @property
     def cached_before(self) -> int | None: ...
@@ -157,6 +165,9 @@ class PinReport:
     @property
     def reason(self) -> str: ...
 
+class Inspector:
+    """Looks at bytes in the pass that brings them into memory."""
+
 class WarmJob:
     """A warming that runs beside other work; owns a share of the mapping."""
 
@@ -174,6 +185,7 @@ def start_warm(
     budget: int | None,
     mechanism: str,
     in_order: bool,
+    inspector: Inspector | None,
 ) -> WarmJob: ...
 def residency(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> Residency: ...
 def evict(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> EvictReport: ...
@@ -196,6 +208,10 @@ class ArrayFile:
 
     def entry(self, name: str) -> tuple[str, str, tuple[int, ...], int, int] | None: ...
     def metadata(self) -> dict[str, str]: ...
+    def ranges_to_verify(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Widened to whole blocks; none: the whole file."""
+
+    def verifier(self) -> Inspector: ...
     def close(self) -> None: ...
     @property
     def mapping(self) -> Mapping: ...

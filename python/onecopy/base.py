@@ -4,6 +4,7 @@ The system refused: OSError and its built-in classes. The bytes are wrong: Forma
 """
 
 import os
+from typing import NamedTuple
 
 
 class FormatError(ValueError):
@@ -13,11 +14,44 @@ class FormatError(ValueError):
     """
 
 
+class BadBlock(NamedTuple):
+    """A block whose bytes are not what was written."""
+
+    number: int
+    offset: int
+    """Bytes from the start of the file."""
+    length: int
+    """Bytes."""
+    expected: int
+    """The CRC-32C that was stored."""
+    found: int
+    """The CRC-32C of the bytes as they are now."""
+    names: tuple[str, ...]
+    """The arrays that have bytes in the block; which of them is damaged is not known."""
+
+
+class ChecksumError(FormatError):
+    """The bytes of a file do not agree with the checksums that were stored with them.
+
+    The message names the file and the first damaged block; ``blocks`` has all of them.
+    """
+
+    blocks: tuple[BadBlock, ...] = ()
+    """Empty where it is the header that does not agree."""
+
+
+class NoChecksum(FormatError):
+    """There is nothing to verify a file against: another tool wrote it, or it was saved with ``checksum=False``."""
+
+
 class DataLost(OSError):
     """A mapped file lost bytes: it was truncated by another program, or the device failed.
 
     ``filename`` is the path, ``errno`` is EIO. Raised by calls that would otherwise have died of SIGBUS.
     """
+
+    offset: int | None = None
+    """Where in the file bytes are missing, where that is known."""
 
 
 class FileChanged(OSError):

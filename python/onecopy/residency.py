@@ -167,6 +167,7 @@ def warm(
     budget: int | None = None,
     mechanism: Mechanism = "auto",
     in_order: bool = False,
+    inspector: _core.Inspector | None = None,
     wait: Literal[True] = True,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> WarmReport: ...
@@ -182,6 +183,7 @@ def warm(
     budget: int | None = None,
     mechanism: Mechanism = "auto",
     in_order: bool = False,
+    inspector: _core.Inspector | None = None,
     wait: Literal[False],
     on_progress: None = None,
 ) -> WarmJob: ...
@@ -196,6 +198,7 @@ def warm(
     budget: int | None = None,
     mechanism: Mechanism = "auto",
     in_order: bool = False,
+    inspector: _core.Inspector | None = None,
     wait: bool = True,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> WarmReport | WarmJob:
@@ -219,6 +222,8 @@ def warm(
     in_order
         You will touch everything from front to back right after: where the device reads far ahead (4 MiB and more),
         touching is then as fast as warming, so only huge pages are asked for.
+    inspector
+        Looks at the bytes in the same pass; see `ArrayFile.warm` and its ``verify``.
     wait
         False returns a `WarmJob` at once.
     on_progress
@@ -249,7 +254,8 @@ def warm(
         raise ValueError("on_progress is called while waiting: give it to the job's wait()")
     threads = thread_count(threads)
     budget = None if budget is None else natural("budget", budget)
-    job = WarmJob(_core.start_warm(_mapping(target), _ranges(ranges), threads or 0, huge, budget, mechanism, in_order))
+    mapping, parts = _mapping(target), _ranges(ranges)
+    job = WarmJob(_core.start_warm(mapping, parts, threads, huge, budget, mechanism, in_order, inspector))
     return job.wait(on_progress=on_progress) if wait else job
 
 

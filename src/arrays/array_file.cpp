@@ -30,8 +30,8 @@ Index read_index(const Mapping& mapping) {
 
 }  // namespace
 
-ArrayFile::ArrayFile(std::shared_ptr<const Mapping> mapping, Index index) noexcept
-    : mapping_(std::move(mapping)), index_(std::move(index)) {}
+ArrayFile::ArrayFile(std::shared_ptr<const Mapping> mapping, Index index)
+    : mapping_(std::move(mapping)), index_(std::make_shared<const Index>(std::move(index))) {}
 
 ArrayFile ArrayFile::open(const std::filesystem::path& path, const MappingOptions& options) {
   auto mapping = std::make_shared<const Mapping>(Mapping::open(path, options));
@@ -65,7 +65,7 @@ Bytes ArrayFile::rows(std::string_view name, std::uint64_t begin, std::uint64_t 
 }
 
 const Entry& ArrayFile::entry(std::string_view name) const& {
-  if (const Entry* found = index_.find(name)) return *found;
+  if (const Entry* found = index_->find(name)) return *found;
   throw std::out_of_range(mapping_->path() + ": no array of the name '" + std::string(name) + "'");
 }
 

@@ -33,31 +33,79 @@ std::uint64_t load_word(const std::byte* at) noexcept {
 }
 
 #if defined(__x86_64__)
+#define ONECOPY_HAS_CRC_INSTRUCTION 1
+#define ONECOPY_CRC_TARGET __attribute__((target("sse4.2")))
 
-__attribute__((target("sse4.2"))) std::uint32_t crc32c_sse42(std::uint32_t before, Bytes bytes) noexcept {
-  std::uint64_t crc = ~before;
-  const std::byte* at = bytes.data();
-  std::size_t left = bytes.size();
-  for (; left >= 8; left -= 8, at += 8) crc = _mm_crc32_u64(crc, load_word(at));
-  auto last = static_cast<std::uint32_t>(crc);
-  for (; left > 0; --left, ++at) last = _mm_crc32_u8(last, std::to_integer<std::uint8_t>(*at));
-  return ~last;
+ONECOPY_CRC_TARGET inline std::uint32_t eat_word(std::uint32_t state, std::uint64_t word) noexcept {
+  return static_cast<std::uint32_t>(_mm_crc32_u64(state, word));
 }
-
+ONECOPY_CRC_TARGET inline std::uint32_t eat_byte(std::uint32_t state, std::byte byte) noexcept {
+  return _mm_crc32_u8(state, std::to_integer<std::uint8_t>(byte));
+}
 bool has_instruction() noexcept { return __builtin_cpu_supports("sse4.2") != 0; }
-std::uint32_t by_instruction(std::uint32_t before, Bytes bytes) noexcept { return crc32c_sse42(before, bytes); }
 
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#define ONECOPY_HAS_CRC_INSTRUCTION 1
+#define ONECOPY_CRC_TARGET
 
+inline std::uint32_t eat_word(std::uint32_t state, std::uint64_t word) noexcept { return __crc32cd(state, word); }
+inline std::uint32_t eat_byte(std::uint32_t state, std::byte byte) noexcept {
+  return __crc32cb(state, std::to_integer<std::uint8_t>(byte));
+}
 bool has_instruction() noexcept { return true; }
 
-std::uint32_t by_instruction(std::uint32_t before, Bytes bytes) noexcept {
-  std::uint32_t crc = ~before;
+#endif
+
+#if defined(ONECOPY_HAS_CRC_INSTRUCTION)
+
+// The instruction answers after three cycles and takes a new question every cycle: three streams keep it busy.
+constexpr std::size_t stream = 4096;  // bytes
+
+// The product of two polynomials modulo ours, both reflected: bit 31 is x^0.
+constexpr std::uint32_t product(std::uint32_t a, std::uint32_t b) noexcept {
+  std::uint32_t sum = 0;
+  for (std::uint32_t bit = 0x80000000U; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) sum ^= b;
+    b = (b >> 1) ^ ((b & 1U) != 0 ? polynomial : 0U);
+  }
+  return sum;
+}
+
+// What `stream` zero bytes make of a state is linear in it: a product with x^(8 * stream), looked up byte by byte.
+using Skip = std::array<std::array<std::uint32_t, 256>, 4>;
+
+constexpr Skip make_skip() {
+  std::uint32_t power = 0x40000000U;  // x
+  for (std::size_t bits = 1; bits < 8 * stream; bits *= 2) power = product(power, power);
+  Skip skip{};
+  for (std::uint32_t i = 0; i < 4; ++i)
+    for (std::uint32_t byte = 0; byte < 256; ++byte) skip[i][byte] = product(power, byte << (8 * i));
+  return skip;
+}
+
+constexpr Skip skip = make_skip();
+
+std::uint32_t skip_stream(std::uint32_t state) noexcept {
+  return skip[0][state & 0xFFU] ^ skip[1][(state >> 8) & 0xFFU] ^ skip[2][(state >> 16) & 0xFFU] ^ skip[3][state >> 24];
+}
+
+ONECOPY_CRC_TARGET std::uint32_t by_instruction(std::uint32_t before, Bytes bytes) noexcept {
+  std::uint32_t state = ~before;
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
-  for (; left >= 8; left -= 8, at += 8) crc = __crc32cd(crc, load_word(at));
-  for (; left > 0; --left, ++at) crc = __crc32cb(crc, std::to_integer<std::uint8_t>(*at));
-  return ~crc;
+  for (; left >= 3 * stream; left -= 3 * stream, at += 3 * stream) {
+    std::uint32_t second = 0;
+    std::uint32_t third = 0;
+    for (std::size_t i = 0; i < stream; i += 8) {
+      state = eat_word(state, load_word(at + i));
+      second = eat_word(second, load_word(at + stream + i));
+      third = eat_word(third, load_word(at + 2 * stream + i));
+    }
+    state = skip_stream(skip_stream(state) ^ second) ^ third;
+  }
+  for (; left >= 8; left -= 8, at += 8) state = eat_word(state, load_word(at));
+  for (; left > 0; --left, ++at) state = eat_byte(state, *at);
+  return ~state;
 }
 
 #else

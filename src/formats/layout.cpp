@@ -124,8 +124,9 @@ void Layout::fill_to(std::uint64_t boundary) {
 }
 
 std::size_t Layout::block_count() const noexcept {
-  if (!options_.checksum || file_size_ == data_offset_) return 0;
-  return static_cast<std::size_t>((file_size_ - 1) / checksum_block - data_offset_ / checksum_block + 1);
+  if (!options_.checksum) return 0;
+  const ByteRange data{data_offset_, file_size_ - data_offset_};
+  return static_cast<std::size_t>(BlockChecksums::count(data, checksum_block));
 }
 
 Layout::Json Layout::json(std::span<const std::uint32_t> blocks) const {

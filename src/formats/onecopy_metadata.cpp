@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdio>
+#include <utility>
+#include <vector>
 
 #include "formats/json.hpp"
 #include "onecopy/base/crc32c.hpp"
@@ -27,13 +30,18 @@ void parse_checksums(json::Reader& reader, Facts& facts) {
   reader.object([&](std::string_view field) {
     if (field == "header")
       facts.header_crc = reader.string();
+    else if (field == "block")
+      facts.block = reader.integer();
+    else if (field == "data")
+      facts.blocks = reader.string();
     else
       reader.skip();
   });
 }
 
+constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 std::string base64(std::span<const std::uint32_t> blocks) {
-  constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string bytes;
   for (const std::uint32_t block : blocks)
     for (unsigned shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>((block >> shift) & 0xFFU));
@@ -47,6 +55,29 @@ std::string base64(std::span<const std::uint32_t> blocks) {
     for (std::size_t k = 0; k < 4; ++k) out.push_back(k <= used ? alphabet[(three >> (18U - 6U * k)) & 0x3FU] : '=');
   }
   return out;
+}
+
+constexpr std::array<std::uint8_t, 256> make_digits() {
+  std::array<std::uint8_t, 256> digits{};
+  digits.fill(0);  // what is no digit is found when the text is compared
+  for (std::uint8_t i = 0; i < alphabet.size(); ++i) digits.at(static_cast<unsigned char>(alphabet[i])) = i;
+  return digits;
+}
+
+// `count` numbers, or none where the text is not exactly what base64() makes of them.
+std::optional<std::vector<std::uint32_t>> parse_base64(std::string_view text, std::uint64_t count) {
+  constexpr auto digits = make_digits();
+  const std::uint64_t bytes = count * sizeof(std::uint32_t);
+  if (text.size() != (bytes + 2) / 3 * 4) return std::nullopt;
+  std::vector<std::uint32_t> numbers(count);
+  for (std::size_t byte = 0; byte < bytes; ++byte) {
+    const std::size_t bit = 8 * byte;  // of the stream, of which each digit holds six
+    const auto digit = [&](std::size_t i) { return unsigned{digits.at(static_cast<unsigned char>(text[i]))}; };
+    const unsigned pair = (digit(bit / 6) << 6U) | digit(bit / 6 + 1);
+    numbers[byte / 4] |= ((pair >> (4 - bit % 6)) & 0xFFU) << (bit % 32);
+  }
+  if (base64(numbers) != text) return std::nullopt;
+  return numbers;
 }
 
 }  // namespace
@@ -80,6 +111,21 @@ std::optional<Facts> parse(std::string_view text) {
                       ", this version of onecopy reads up to " + std::to_string(version));
   facts.kind = parse_kind(kind);
   return facts;
+}
+
+BlockChecksums parse_blocks(const Facts& facts, ByteRange data) {
+  if (!facts.block) return {};
+  const std::uint64_t block = *facts.block;
+  constexpr std::uint64_t smallest = 4096;
+  if (!std::has_single_bit(block) || block < smallest || block > Layout::checksum_block)
+    throw FormatError("checksums of blocks of " + std::to_string(block) +
+                      " bytes; a power of two from 4096 to 2097152 was expected");
+  const std::uint64_t count = BlockChecksums::count(data, block);
+  auto checksums = parse_base64(facts.blocks, count);
+  if (!checksums)
+    throw FormatError("the checksums are not the base64 text of the " + std::to_string(count) +
+                      " that the data section needs");
+  return {data, block, std::move(*checksums)};
 }
 
 std::string write(Kind kind, std::uint64_t align, const std::string& schema, bool checksum,

@@ -17,12 +17,17 @@ inline constexpr std::uint64_t version = 1;
 
 struct Facts {
   Kind kind = Kind::arrays;
-  std::uint64_t align = 0;  // 0: no fillers among plain arrays
-  std::string header_crc;   // 8 lowercase hexadecimal digits; empty: none
+  std::uint64_t align = 0;             // 0: no fillers among plain arrays
+  std::string header_crc;              // 8 lowercase hexadecimal digits; empty: none
+  std::optional<std::uint64_t> block;  // bytes; none: no checksums of blocks
+  std::string blocks;                  // their checksums in base64
 };
 
 // Empty when the text is not one of ours. Throws FormatError for a version or a kind that this program does not know.
 std::optional<Facts> parse(std::string_view text);
+
+// Checksums of the blocks of `data`, the data section. Throws FormatError when they are not what our writer makes.
+BlockChecksums parse_blocks(const Facts& facts, ByteRange data);
 
 // `blocks`: checksums of the data, none when `checksum` is false. The header's own digits are left as zeros.
 std::string write(Kind kind, std::uint64_t align, const std::string& schema, bool checksum,

@@ -163,6 +163,8 @@ class Parser {
     parts_.kind = facts->kind;
     parts_.header_check = check_header(facts->header_crc);
     parts_.has_fillers = facts->kind != Kind::arrays || facts->align != 0;
+    if (parts_.header_check == HeaderCheck::matched)
+      parts_.checksums = metadata::parse_blocks(*facts, {parts_.data_offset, data_size()});
     if (parts_.header_check != HeaderCheck::mismatch) return;
     if (facts->kind != Kind::arrays)
       throw FormatError(

@@ -29,10 +29,11 @@ bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) 
   return false;
 }
 
-Plan nothing_to_do(std::string reason) {
+Plan nothing_done(unsigned threads, bool nothing_missing, std::string reason) {
   Plan plan;
   plan.mechanism = Mechanism::none;
-  plan.nothing_missing = true;
+  plan.threads = threads;
+  plan.nothing_missing = nothing_missing;
   plan.reason = std::move(reason);
   return plan;
 }
@@ -50,18 +51,15 @@ std::string readable(std::uint64_t bytes) {
 }
 
 Plan choose(const Conditions& conditions, const WarmOptions& options) {
-  if (conditions.private_copy) return nothing_to_do("a private copy is in memory already");
-  if (conditions.missing == 0) return nothing_to_do("already in memory");
+  const unsigned threads = options.threads != 0 ? options.threads : reading_threads;
+  if (conditions.private_copy) return nothing_done(threads, true, "a private copy is in memory already");
+  if (conditions.missing == 0) return nothing_done(threads, true, "already in memory");
+  if (options.mechanism == Mechanism::none) return nothing_done(threads, false, "nothing done, as asked");
   Plan plan;
-  if (options.mechanism == Mechanism::none) {
-    plan.mechanism = Mechanism::none;
-    plan.reason = "nothing done, as asked";
-    return plan;
-  }
+  plan.threads = threads;
   plan.huge = choose_huge(conditions, options.huge, plan.reason);
   if (plan.huge) plan.reason = "2 MiB pages asked for before reading";
   plan.most = options.budget.value_or(conditions.available.value_or(UINT64_MAX));
-  plan.threads = options.threads != 0 ? options.threads : reading_threads;
   if (options.mechanism) {
     plan.mechanism = *options.mechanism;
     plan.reason += "; mechanism as asked";

@@ -111,13 +111,15 @@ std::optional<std::uint64_t> cached_bytes(const Mapping& mapping, std::span<cons
 }
 
 void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, const char* operation) {
+  expect_whole(mapping);
   if (ranges.empty() || mapping.mode() == Mode::copy) return;
   const auto now = os::facts_of(mapping.descriptor());
   const std::uint64_t needed = mapping.file_offset() + ranges.back().offset + ranges.back().length;
   if (!now || now.value.size >= needed) return;
   throw DataLost(operation, mapping.path(), EIO,
                  "the file was truncated to " + std::to_string(now.value.size) + " bytes while mapped; bytes up to " +
-                     std::to_string(needed) + " are asked for");
+                     std::to_string(needed) + " are asked for",
+                 now.value.size);
 }
 
 Residency residency(const Mapping& mapping, std::span<const ByteRange> asked) {

@@ -23,18 +23,10 @@ constexpr std::uint64_t piece_size = std::uint64_t{32} << 20U;
 constexpr std::uint64_t step_size = std::uint64_t{4} << 20U;
 constexpr std::size_t read_size = std::size_t{1} << 20U;
 
-// Cuts ranges at multiples of the piece size of the *file*, so that no 2 MiB page is worked on twice.
-std::vector<ByteRange> pieces_of(std::span<const ByteRange> ranges, std::uint64_t file_offset) {
-  std::vector<ByteRange> pieces;
-  for (const auto& range : ranges) {
-    for (std::uint64_t at = range.offset; at < range.offset + range.length;) {
-      const std::uint64_t to_cut = piece_size - (file_offset + at) % piece_size;
-      const std::uint64_t length = std::min(to_cut, range.offset + range.length - at);
-      pieces.push_back({at, length});
-      at += length;
-    }
-  }
-  return pieces;
+// The part of `range` from `at` on, up to the next multiple of `size` in the *file*: no 2 MiB page is worked on twice.
+ByteRange part_at(std::uint64_t at, ByteRange range, std::uint64_t size, std::uint64_t file_offset) {
+  const std::uint64_t to_cut = size - (file_offset + at) % size;
+  return {at, std::min(to_cut, range.offset + range.length - at)};
 }
 
 bool is_cached(const Mapping& mapping, ByteRange piece) {
@@ -68,17 +60,19 @@ WarmReport Warmer::run() {
   report_.bytes = total_length(ranges_);
   expect_bytes(mapping_, ranges_, "warm");
   report_.cached_before = cached_bytes(mapping_, ranges_);
-  auto missing = missing_pieces();
-  const auto plan = choose(observe(mapping_, total_length(missing)), options_);
+  auto pieces = cut();
+  std::uint64_t missing = 0;
+  for (const auto& piece : pieces) missing += piece.missing ? piece.range.length : 0;
+  const auto plan = choose(observe(mapping_, missing), options_);
   report_.reason = plan.reason;
   report_.mechanism = plan.mechanism;
-  progress_done_.store(report_.bytes - total_length(missing), std::memory_order_relaxed);
+  progress_done_.store(options_.inspector ? 0 : report_.bytes - missing, std::memory_order_relaxed);
   if (plan.huge) advise_huge();
-  report_.complete = plan.nothing_missing;
-  if (plan.fills()) {
-    report_.complete = cut_to_budget(missing, plan.most);
-    fill(missing, plan);
-  }
+  report_.complete = plan.fills() ? cut_to_budget(pieces, plan.most) : plan.nothing_missing;
+  if (!plan.fills()) std::ranges::for_each(pieces, [](Piece& piece) { piece.missing = false; });
+  if (!options_.inspector) std::erase_if(pieces, [](const Piece& piece) { return !piece.missing; });
+  visit(pieces, plan);
+  if (options_.inspector) report_.verified = options_.inspector->finish();
   finish(plan);
   report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (report_.seconds > 0)
@@ -86,10 +80,16 @@ WarmReport Warmer::run() {
   return report_;
 }
 
-std::vector<ByteRange> Warmer::missing_pieces() const {
-  if (mapping_.mode() == Mode::copy || report_.cached_before == report_.bytes) return {};
-  auto pieces = pieces_of(ranges_, mapping_.file_offset());
-  std::erase_if(pieces, [&](ByteRange piece) { return is_cached(mapping_, piece); });
+std::vector<Warmer::Piece> Warmer::cut() const {
+  const bool nothing_missing = mapping_.mode() == Mode::copy || report_.cached_before == report_.bytes;
+  if (nothing_missing && !options_.inspector) return {};
+  std::vector<Piece> pieces;
+  for (const auto& range : ranges_) {
+    for (std::uint64_t at = range.offset; at < range.offset + range.length; at += pieces.back().range.length) {
+      const auto piece = part_at(at, range, piece_size, mapping_.file_offset());
+      pieces.push_back({piece, !nothing_missing && !is_cached(mapping_, piece)});
+    }
+  }
   return pieces;
 }
 
@@ -104,26 +104,27 @@ void Warmer::advise_huge() {
 }
 
 // False when the budget ends before the work does.
-bool Warmer::cut_to_budget(std::vector<ByteRange>& pieces, std::uint64_t most) {
+bool Warmer::cut_to_budget(std::vector<Piece>& pieces, std::uint64_t most) {
   std::uint64_t left = most / os::page_size() * os::page_size();
-  const auto over = std::ranges::find_if(pieces, [&](ByteRange piece) {
-    if (piece.length > left) return true;
-    left -= piece.length;
+  const auto over = std::ranges::find_if(pieces, [&](const Piece& piece) {
+    if (!piece.missing) return false;
+    if (piece.range.length > left) return true;
+    left -= piece.range.length;
     return false;
   });
   if (over == pieces.end()) return true;
-  over->length = left;
+  over->range.length = left;
   pieces.erase(left == 0 ? over : over + 1, pieces.end());
   report_.reason += "; stopped at the budget of " + readable(most);
   return false;
 }
 
-void Warmer::fill(std::span<const ByteRange> pieces, const Plan& plan) {
+void Warmer::visit(std::span<const Piece> pieces, const Plan& plan) {
   mechanism_.store(plan.mechanism, std::memory_order_relaxed);
   report_.threads = static_cast<unsigned>(std::min<std::uint64_t>(plan.threads, pieces.size()));
   for_each_piece(pieces.size(), plan.threads, [&](std::uint64_t i) noexcept {
     const auto before = os::faults_of_thread();
-    const bool go_on = fill_piece(pieces[i]);
+    const bool go_on = visit_piece(pieces[i]);
     const auto after = os::faults_of_thread();
     minor_faults_.fetch_add(after.minor - before.minor, std::memory_order_relaxed);
     major_faults_.fetch_add(after.major - before.major, std::memory_order_relaxed);
@@ -137,21 +138,23 @@ void Warmer::fill(std::span<const ByteRange> pieces, const Plan& plan) {
   if (error_.load() != 0) fail();
 }
 
-bool Warmer::fill_piece(ByteRange piece) noexcept {
-  const std::uint64_t end = piece.offset + piece.length;
+bool Warmer::visit_piece(Piece piece) noexcept {
+  const std::uint64_t end = piece.range.offset + piece.range.length;
   // The disk writes these pages, no processor has looked at them yet. On a virtual machine whose host backs memory on
   // first access that look costs 1 to 2 us a page: better here, beside the reading, than in the caller's first pass
-  // (docs/decisions/0007). What another process has brought in meanwhile, it has looked at.
-  const bool look = !is_cached(mapping_, piece);
-  for (std::uint64_t at = piece.offset; at < end && !cancelled_.load(std::memory_order_relaxed); at += step_size) {
-    const ByteRange step{at, std::min(step_size, end - at)};
-    if (const int error = fill_step(step, look); error != 0) {
+  // (docs/decisions/0007). What another process has brought in meanwhile, it has looked at; so does an inspector.
+  const bool look = piece.missing && !options_.inspector && !is_cached(mapping_, piece.range);
+  for (std::uint64_t at = piece.range.offset; at < end && !cancelled_.load(std::memory_order_relaxed);) {
+    const auto step = part_at(at, piece.range, step_size, mapping_.file_offset());
+    if (const int error = piece.missing ? fill_step(step, look) : 0; error != 0) {
       int none = 0;
       if (error_.compare_exchange_strong(none, error)) failed_at_.store(at);
       return false;
     }
-    filled_.fetch_add(step.length, std::memory_order_relaxed);
+    if (piece.missing) filled_.fetch_add(step.length, std::memory_order_relaxed);
+    if (options_.inspector && !options_.inspector->inspect(step)) return false;
     progress_done_.fetch_add(step.length, std::memory_order_relaxed);
+    at += step.length;
   }
   return !cancelled_.load(std::memory_order_relaxed);
 }
@@ -186,7 +189,7 @@ int Warmer::read_step(ByteRange step) noexcept {
 
 void Warmer::finish(const Plan& plan) {
   report_.cached_after = report_.cached_before;
-  if (plan.mechanism == Mechanism::none) return;
+  if (plan.mechanism == Mechanism::none && !options_.inspector) return;
   report_.cached_after = cached_bytes(mapping_, ranges_);
   if (const auto here = mapped(mapping_, ranges_); here && here->mapped != 0)
     report_.huge_share = static_cast<double>(here->huge) / static_cast<double>(here->mapped);
@@ -205,7 +208,8 @@ void Warmer::fail() const {
   if (error == EFAULT || error == EIO)
     throw DataLost(
         "warm", mapping_.path(), EIO,
-        "the device could not read the file near offset " + std::to_string(mapping_.file_offset() + failed_at_.load()));
+        "the device could not read the file near offset " + std::to_string(mapping_.file_offset() + failed_at_.load()),
+        mapping_.file_offset() + failed_at_.load());
   throw OsError("warm", mapping_.path(), error);
 }
 

@@ -24,11 +24,17 @@ class Warmer {
   }
 
  private:
-  std::vector<ByteRange> missing_pieces() const;
+  // One thread's share at a time.
+  struct Piece {
+    ByteRange range;
+    bool missing;  // to be brought in; else only to be inspected
+  };
+
+  std::vector<Piece> cut() const;
   void advise_huge();
-  bool cut_to_budget(std::vector<ByteRange>& pieces, std::uint64_t most);
-  void fill(std::span<const ByteRange> pieces, const Plan& plan);
-  bool fill_piece(ByteRange piece) noexcept;          // false: everybody stops
+  bool cut_to_budget(std::vector<Piece>& pieces, std::uint64_t most);
+  void visit(std::span<const Piece> pieces, const Plan& plan);
+  bool visit_piece(Piece piece) noexcept;             // false: everybody stops
   int fill_step(ByteRange step, bool look) noexcept;  // errno
   int read_step(ByteRange step) noexcept;
   void finish(const Plan& plan);

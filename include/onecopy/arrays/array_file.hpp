@@ -3,8 +3,9 @@
 //     const auto model = ArrayFile::open("model.safetensors");
 //     Bytes weights = model.bytes("encoder.weight");   // throws std::out_of_range when there is none
 //
-// Ownership: the mapping is shared, so that views given to other languages can outlive the ArrayFile. Opening reads the
-// header (with pread: a file truncated meanwhile is an error, not a signal) and touches no data. Threads: any.
+// Ownership: a copy shares mapping and index, so that views and jobs can outlive the ArrayFile they came from. Opening
+// reads the header (with pread: a file truncated meanwhile is an error, not a signal) and touches no data. Threads:
+// any.
 #pragma once
 
 #include <filesystem>
@@ -25,7 +26,7 @@ class ArrayFile {
   // Throws OsError, or FormatError with the path. `options` may not name a part of the file.
   static ArrayFile open(const std::filesystem::path& path, const MappingOptions& options = {});
 
-  const Index& index() const& noexcept ONECOPY_LIFETIMEBOUND { return index_; }
+  const Index& index() const& noexcept ONECOPY_LIFETIMEBOUND { return *index_; }
   const Index& index() const&& = delete;
   const std::shared_ptr<const Mapping>& mapping() const& noexcept ONECOPY_LIFETIMEBOUND { return mapping_; }
   const std::shared_ptr<const Mapping>& mapping() const&& = delete;
@@ -48,10 +49,10 @@ class ArrayFile {
   std::vector<ByteRange> ranges(std::span<const std::string> names) const;
 
  private:
-  ArrayFile(std::shared_ptr<const Mapping> mapping, Index index) noexcept;
+  ArrayFile(std::shared_ptr<const Mapping> mapping, Index index);
 
   std::shared_ptr<const Mapping> mapping_;
-  Index index_;
+  std::shared_ptr<const Index> index_;
 };
 
 }  // namespace onecopy

@@ -1,8 +1,11 @@
 // Errors carry facts, in two families: the system refused (`OsError`), or the bytes are wrong (`FormatError`).
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace onecopy {
 
@@ -25,10 +28,17 @@ class OsError : public std::runtime_error {
   int code_;
 };
 
-// The file lost bytes while it was mapped: truncated, or the device failed.
+// The file lost bytes while it was mapped: truncated, or the device failed. `offset`: where in the file, if known.
 class DataLost : public OsError {
  public:
-  using OsError::OsError;
+  DataLost(std::string operation, std::string path, int code, std::string detail,
+           std::optional<std::uint64_t> offset = {})
+      : OsError(std::move(operation), std::move(path), code, std::move(detail)), offset_(offset) {}
+
+  std::optional<std::uint64_t> offset() const noexcept { return offset_; }
+
+ private:
+  std::optional<std::uint64_t> offset_;
 };
 
 // The path leads to another file than the one that was opened or pickled.
@@ -43,6 +53,12 @@ class FormatError : public std::runtime_error {
   explicit FormatError(const std::string& message) : std::runtime_error(message) {}
 
   FormatError with_path(const std::string& path) const { return FormatError(path + ": " + what()); }
+};
+
+// Nothing to verify against: the file carries no checksums, or none that can be believed.
+class NoChecksum : public FormatError {
+ public:
+  using FormatError::FormatError;
 };
 
 }  // namespace onecopy

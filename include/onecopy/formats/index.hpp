@@ -14,6 +14,7 @@
 
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/base/dtype.hpp"
+#include "onecopy/formats/block_checksums.hpp"
 
 namespace onecopy {
 
@@ -51,6 +52,7 @@ class Index {
     std::uint64_t data_offset = 0;  // where the data section begins in the file
     Kind kind = Kind::foreign;
     HeaderCheck header_check = HeaderCheck::absent;
+    BlockChecksums checksums;
     bool has_fillers = false;
   };
 
@@ -74,6 +76,10 @@ class Index {
   std::uint64_t data_offset() const noexcept { return parts_.data_offset; }
   Kind kind() const noexcept { return parts_.kind; }
   HeaderCheck header_check() const noexcept { return parts_.header_check; }
+
+  // Absent too where the header's own checksum does not vouch for them: a flip cannot hide by destroying it.
+  const BlockChecksums& checksums() const& noexcept ONECOPY_LIFETIMEBOUND { return parts_.checksums; }
+  const BlockChecksums& checksums() const&& = delete;
 
   // True for what our writer put in between: '#'-names in a file that says it has such. Listings leave them out.
   bool is_filler(const Entry& entry) const noexcept { return parts_.has_fillers && entry.name.starts_with('#'); }

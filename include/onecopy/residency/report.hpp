@@ -54,6 +54,7 @@ constexpr std::string_view to_string(Mechanism mechanism) noexcept {
 struct WarmReport {
   std::uint64_t bytes = 0;   // asked for, rounded outwards to whole pages
   std::uint64_t filled = 0;  // of these, worked on by this call; the rest was in memory before, or over the budget
+  std::optional<std::uint64_t> verified;  // bytes whose checksums were compared, and agreed; empty: not asked
   std::optional<std::uint64_t> cached_before;
   std::optional<std::uint64_t> cached_after;
   std::optional<double> huge_share;  // of what is mapped in, the part in 2 MiB entries: 0 to 1

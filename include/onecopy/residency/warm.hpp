@@ -21,12 +21,29 @@ enum class Huge : std::uint8_t {
   no,
 };
 
+// Looks at bytes as soon as they are in memory, in the pass that brings them there: checksums.
+class Inspector {
+ public:
+  Inspector() = default;
+  Inspector(const Inspector&) = delete;
+  Inspector& operator=(const Inspector&) = delete;
+  virtual ~Inspector() = default;
+
+  // From several threads at once, until every range has been given once; ranges are cut at multiples of 4 MiB of the
+  // file. False stops the warming.
+  virtual bool inspect(ByteRange range) noexcept = 0;
+
+  // Afterwards, from one thread. Returns the bytes that were found good; throws what was found to be wrong.
+  virtual std::uint64_t finish() = 0;
+};
+
 struct WarmOptions {
   unsigned threads = 0;  // 0: 8
   Huge huge = Huge::automatic;
   std::optional<std::uint64_t> budget;  // bytes to bring in at most; none: what memory is available
   std::optional<Mechanism> mechanism;   // none: chosen
   bool in_order = false;  // the caller will touch everything from front to back at once: let a large read-ahead do it
+  std::shared_ptr<Inspector> inspector;  // for one warming; also given what was in memory before
 };
 
 struct Progress {

@@ -3,6 +3,7 @@
     onecopy ls FILE            what a file holds, and how much of it is in memory
     onecopy warm FILE          bring it into memory, with a progress bar and a report
     onecopy evict FILE...      drop it from the page cache again
+    onecopy verify FILE...     compare it with the checksums that were stored in it
     onecopy bench open FILE    measure how it opens and what N processes hold
 
 click and rich are imported by this package alone, and only when a command runs. Errors are one line on stderr

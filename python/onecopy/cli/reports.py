@@ -32,7 +32,8 @@ def warm_sentences(name: str, report: Any) -> list[str]:
         f" {report.major_faults} major faults; in huge pages: {huge}."
     )
     third = [] if report.complete else ["Not complete."]
-    return [first, second, *third, *reason_sentences(report)]
+    fourth = [] if report.verified is None else [f"Checksums agree over {size(report.verified)}."]
+    return [first, second, *third, *fourth, *reason_sentences(report)]
 
 
 def evict_sentence(name: str, report: Any) -> str:

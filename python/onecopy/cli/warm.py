@@ -33,12 +33,15 @@ def names_matching(file: Any, pattern: str) -> list[str]:
     return names
 
 
-def warm(path: str, pattern: str | None, options: dict[str, Any], watch: Callable[[int, int], None]) -> Any:
+def warm(
+    path: str, pattern: str | None, verify: bool, options: dict[str, Any], watch: Callable[[int, int], None]
+) -> Any:
     """Open the file, warm all of it or the arrays that match, and return the report."""
-    if pattern is None:
-        return onecopy.warm(path, **options, on_progress=watch)
+    if pattern is None and not verify:
+        return onecopy.warm(path, **options, on_progress=watch)  # any file
     with onecopy.open(path) as file:
-        return file.warm(names_matching(file, pattern), **options, on_progress=watch)
+        names = None if pattern is None else names_matching(file, pattern)
+        return file.warm(names, verify=verify, **options, on_progress=watch)
 
 
 @click.command("warm")
@@ -47,11 +50,13 @@ def warm(path: str, pattern: str | None, options: dict[str, Any], watch: Callabl
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; chosen by size and cores if not given.")
 @click.option("--budget", callback=as_bytes, metavar="SIZE", help="Bytes at most, such as 2GiB or 500MB.")
 @click.option("--huge/--no-huge", default=None, help="Ask for huge pages, or not; chosen if not given.")
+@click.option("--verify", is_flag=True, help="Compare with the stored checksums in the same pass.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(
     *,
     file: str,
     pattern: str | None,
+    verify: bool,
     threads: int | None,
     budget: int | None,
     huge: bool | None,
@@ -61,7 +66,7 @@ def command(
     options = {"threads": threads, "budget": budget, "huge": huge}
     with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
         task = bar.add_task("warm", total=None)
-        report = warm(file, pattern, options, lambda done, total: bar.update(task, completed=done, total=total))
+        report = warm(file, pattern, verify, options, lambda done, total: bar.update(task, completed=done, total=total))
     if as_json:
         click.echo(json.dumps(reports.facts_of(report), indent=1))
         return

@@ -63,6 +63,17 @@ TEST_CASE("crc32c by instruction agrees with the table, at every alignment and c
   }
 }
 
+TEST_CASE("crc32c in three streams agrees with the table, where streams begin and end") {
+  const auto bytes = testing::random_bytes(40'000);
+  for (const std::size_t length : {12287U, 12288U, 12289U, 24575U, 24576U, 36864U, 39990U}) {
+    for (const std::size_t begin : {0U, 1U, 9U}) {
+      const auto part = Bytes(bytes).subspan(begin, length);
+      CHECK(crc32c(0, part) == crc32c_portable(0, part));
+      CHECK(crc32c(0x12345678U, part) == crc32c_portable(0x12345678U, part));
+    }
+  }
+}
+
 TEST_CASE("the table of types is in the order of its enum, and names lead back") {
   for (std::size_t i = 0; i < dtype_table.size(); ++i) {
     CHECK(static_cast<std::size_t>(dtype_table[i].dtype) == i);

@@ -1,0 +1,91 @@
+"""`onecopy verify FILE...`: compare files with the checksums that were stored in them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import DownloadColumn
+
+import onecopy
+from onecopy.cli import screen
+from onecopy.cli.command_line import describe
+from onecopy.cli.warm import names_matching
+from onecopy.cli.words import plain, size
+
+if TYPE_CHECKING:
+    from onecopy.base import BadBlock
+
+SHOWN = 10
+"""Damaged blocks that are told one by one; all of them are in the JSON."""
+
+
+def block_line(block: BadBlock) -> str:
+    """Return one damaged block as a line: place, arrays, both checksums."""
+    names = ", ".join(plain(name) for name in block.names[:3])
+    more = f" and {len(block.names) - 3} more" if len(block.names) > 3 else ""
+    place = f"block {block.number}, bytes {block.offset} to {block.offset + block.length}"
+    return f"  {place}: {names}{more} (CRC-32C {block.found:08x}, {block.expected:08x} stored)"
+
+
+def verify(path: str, pattern: str | None, threads: int | None) -> dict[str, Any]:
+    """Compare one file; return its facts, with the status "ok", "damaged", "no checksums" or "error"."""
+    facts: dict[str, Any] = {"file": path}
+    try:
+        with (
+            onecopy.open(path) as file,
+            screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar,
+        ):
+            task = bar.add_task("verify", total=None)
+            report = file.verify(
+                None if pattern is None else names_matching(file, pattern),
+                threads=threads,
+                on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )
+        return {**facts, "status": "ok", **report._asdict()}
+    except onecopy.ChecksumError as error:
+        blocks = [block._asdict() for block in error.blocks]
+        return {**facts, "status": "damaged", "reason": str(error), "blocks": blocks}
+    except onecopy.NoChecksum as error:
+        return {**facts, "status": "no checksums", "reason": str(error)}
+    except (OSError, ValueError) as error:
+        return {**facts, "status": "error", "reason": describe(error)}
+
+
+def show(facts: dict[str, Any]) -> None:
+    """Print what was found of one file."""
+    if facts["status"] == "ok":
+        speed = f"{size(facts['bytes'])} in {facts['seconds']:.3g} s, {facts['gib_per_s']:.3g} GiB/s"
+        screen.show_line(screen.out(), f"{plain(facts['file'])}: every byte is as it was written ({speed})")
+        return
+    screen.show_line(screen.err(), f"onecopy: {plain(facts['reason'])}", "red")
+    blocks = facts.get("blocks", [])
+    for block in blocks[:SHOWN] if len(blocks) > 1 else ():
+        screen.show_line(screen.err(), block_line(onecopy.base.BadBlock(**block)))
+    if len(blocks) > SHOWN:
+        screen.show_line(screen.err(), f"  and {len(blocks) - SHOWN} more; --json has them all")
+
+
+@click.command("verify")
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+@click.option(
+    "--names", "pattern", metavar="GLOB", help="Only arrays whose names match, with what shares their blocks."
+)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads; 8 if not given.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout: a list with the facts of each file.")
+def command(*, files: tuple[str, ...], pattern: str | None, threads: int | None, as_json: bool) -> None:
+    """Compare each FILE with the checksums that onecopy.save stored in it.
+
+    The exit status is 0 when every byte of every file is as it was written, and 1 when one is damaged, has no
+    checksums or cannot be read. All files are looked at.
+    """
+    results = []
+    for file in files:
+        results.append(verify(file, pattern, threads))
+        if not as_json:
+            show(results[-1])
+    if as_json:
+        click.echo(json.dumps(results, indent=1))
+    if any(facts["status"] != "ok" for facts in results):
+        raise click.exceptions.Exit(1)

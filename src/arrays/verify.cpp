@@ -1,0 +1,164 @@
+#include "onecopy/arrays/verify.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <utility>
+
+#include "onecopy/base/crc32c.hpp"
+
+namespace onecopy {
+namespace {
+
+// Small enough to stay in the processor's cache between being read and being summed, large enough that a cold disk is
+// asked for what it likes to give.
+constexpr std::size_t read_size = std::size_t{256} << 10U;
+
+std::string hexadecimal(std::uint32_t number) {
+  std::array<char, 9> text{};
+  std::snprintf(text.data(), text.size(), "%08x", number);
+  return text.data();
+}
+
+std::string list(std::span<const std::string> names) {
+  constexpr std::size_t most = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i) text += (i == 0 ? "'" : ", '") + names[i] + "'";
+  return text + (names.size() > most ? " and " + std::to_string(names.size() - most) + " more" : "");
+}
+
+const BlockChecksums& checksums_of(const ArrayFile& file) {
+  const Index& index = file.index();
+  if (index.header_check() == HeaderCheck::mismatch)
+    throw ChecksumError(
+        file.mapping()->path() +
+            ": the header does not agree with its checksum: it is damaged, or another tool re-saved the "
+            "file and kept onecopy's metadata",
+        {});
+  if (!index.checksums().present())
+    throw NoChecksum(file.mapping()->path() +
+                     ": the file carries no checksums, so there is nothing to verify it against (onecopy.save writes "
+                     "them unless checksum=False)");
+  return index.checksums();
+}
+
+class Verifier final : public Inspector {
+ public:
+  explicit Verifier(ArrayFile file) : file_(std::move(file)), checksums_(checksums_of(file_)) {}
+
+  // Blocks that begin in `range`: each is in one range only, because both are cut at multiples of the block size.
+  bool inspect(ByteRange range) noexcept override {
+    const auto [first, last] = checksums_.covering(range);
+    for (std::size_t number = first; number < last; ++number)
+      if (checksums_.range(number).offset >= range.offset && !check(number)) return false;
+    return true;
+  }
+
+  std::uint64_t finish() override {
+    if (failure_) std::rethrow_exception(failure_);
+    if (!bad_.empty()) throw error();
+    return verified_.load();
+  }
+
+ private:
+  bool check(std::size_t number) noexcept {
+    try {
+      const auto range = checksums_.range(number);
+      const std::uint32_t found = checksum(range);
+      if (found == checksums_.expected(number)) {
+        verified_.fetch_add(range.length, std::memory_order_relaxed);
+      } else {
+        const std::scoped_lock lock(mutex_);
+        bad_.push_back({number, range, checksums_.expected(number), found, {}});
+      }
+      return true;
+    } catch (...) {
+      const std::scoped_lock lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      return false;
+    }
+  }
+
+  std::uint32_t checksum(ByteRange range) const {
+    const Mapping& mapping = *file_.mapping();
+    if (mapping.mode() == Mode::copy) return crc32c(0, mapping.bytes().subspan(range.offset, range.length));
+    thread_local std::vector<std::byte> buffer(read_size);
+    std::uint32_t crc = 0;
+    for (std::uint64_t done = 0; done < range.length;) {
+      const auto part = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), range.length - done));
+      mapping.read(range.offset + done, part);
+      crc = crc32c(crc, part);
+      done += part.size();
+    }
+    return crc;
+  }
+
+  std::vector<std::string> names_in(ByteRange range) const {
+    std::vector<std::string> names;
+    for (const auto& entry : file_.index().entries())
+      if (entry.length != 0 && entry.offset < range.offset + range.length && range.offset < entry.offset + entry.length)
+        names.emplace_back(entry.name);
+    return names;
+  }
+
+  ChecksumError error() {
+    std::ranges::sort(bad_, {}, &BadBlock::number);
+    for (auto& block : bad_) block.names = names_in(block.range);
+    const BadBlock& first = bad_.front();
+    std::string message =
+        file_.mapping()->path() + ": " + std::to_string(bad_.size()) + " of " + std::to_string(checksums_.size()) +
+        " blocks " + (bad_.size() == 1 ? "is" : "are") + " damaged; block " + std::to_string(first.number) +
+        ", bytes [" + std::to_string(first.range.offset) + ", " +
+        std::to_string(first.range.offset + first.range.length) + ") of the file, in " + list(first.names) +
+        ": CRC-32C " + hexadecimal(first.found) + ", but " + hexadecimal(first.expected) + " was stored";
+    return {message, bad_};
+  }
+
+  ArrayFile file_;
+  const BlockChecksums& checksums_;  // of file_'s index, which stays where it is
+  std::atomic<std::uint64_t> verified_{0};
+  std::mutex mutex_;
+  std::vector<BadBlock> bad_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+std::vector<ByteRange> verified_ranges(const ArrayFile& file, std::span<const ByteRange> ranges) {
+  const auto& checksums = checksums_of(file);
+  std::vector<ByteRange> whole;
+  for (const auto& range : ranges) {
+    const auto [first, last] = checksums.covering(range);
+    if (first == last) continue;
+    const auto begin = checksums.range(first);
+    const auto end = checksums.range(last - 1);
+    whole.push_back({begin.offset, end.offset + end.length - begin.offset});
+  }
+  if (ranges.empty()) whole.push_back({0, file.mapping()->identity().size});
+  if (whole.empty()) whole.push_back({0, 0});  // nothing, where an empty list would mean everything
+  return whole;
+}
+
+std::shared_ptr<Inspector> make_verifier(const ArrayFile& file) { return std::make_shared<Verifier>(file); }
+
+VerifyReport verify(const ArrayFile& file, std::span<const std::string> names, unsigned threads) {
+  WarmOptions options;
+  options.mechanism = Mechanism::none;
+  options.threads = threads;
+  options.inspector = make_verifier(file);
+  const auto asked = file.ranges(names);
+  const auto ranges = verified_ranges(file, names.empty() ? std::span<const ByteRange>() : asked);
+  const auto done = warm(*file.mapping(), ranges, options);
+  VerifyReport report;
+  report.bytes = done.verified.value_or(0);
+  report.seconds = done.seconds;
+  report.threads = done.threads;
+  if (done.seconds > 0)
+    report.gib_per_s = static_cast<double>(report.bytes) / static_cast<double>(1U << 30U) / done.seconds;
+  return report;
+}
+
+}  // namespace onecopy

@@ -1,0 +1,140 @@
+"""Checksums: what was written is compared with what is there, and every difference is told."""
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+
+BLOCK = 2 << 20
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    random = np.random.default_rng(0)
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {name: random.integers(0, 256, size, np.uint8) for name, size in (("a", BLOCK), ("b", 3 * BLOCK))})
+    return path
+
+
+def flip(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        byte = os.pread(file.fileno(), 1, offset)[0]
+        os.pwrite(file.fileno(), bytes([byte ^ 1]), offset)
+
+
+def test_whole_file_and_names(model: Path) -> None:
+    with oc.open(model) as file:
+        data = model.stat().st_size - 4096
+        assert file.verify().bytes == data
+        assert file.verify(threads=1).threads == 1
+        assert file.verify(["a"]).bytes == 2 * BLOCK - 4096  # the second block is shared with "b"
+        assert file.verify([("b", slice(2 * BLOCK, 2 * BLOCK + 1))]).bytes == BLOCK
+        assert file.verify([]).bytes == 0
+        with pytest.raises(KeyError):
+            file.verify(["c"])
+    with pytest.raises(ValueError, match="closed"):
+        file.verify()
+
+
+@pytest.mark.parametrize("mode", ["map", "copy"])
+@pytest.mark.parametrize("warm", [False, True])
+def test_open_verifies(model: Path, mode: str, warm: bool) -> None:
+    with oc.open(model, mode, verify=True, warm=warm) as file:
+        assert len(file) == 2
+    flip(model, 3 * BLOCK)
+    with pytest.raises(oc.ChecksumError) as caught:
+        oc.open(model, mode, verify=True, warm=warm)
+    (block,) = caught.value.blocks
+    assert (block.number, block.offset, block.length, block.names) == (3, 3 * BLOCK, BLOCK, ("b",))
+    assert block.expected != block.found
+    assert str(model) in str(caught.value)
+    assert "block 3" in str(caught.value)
+    assert "'b'" in str(caught.value)
+
+
+def test_every_damaged_block_is_told(model: Path) -> None:
+    for offset in (4096, BLOCK, model.stat().st_size - 1):
+        flip(model, offset)
+    with oc.open(model) as file, pytest.raises(oc.ChecksumError, match=r"3 of 5 blocks are damaged") as caught:
+        file.verify()
+    assert [block.number for block in caught.value.blocks] == [0, 1, 4]
+    assert caught.value.blocks[0].names == ("a",)
+    assert caught.value.blocks[1].names == ("a", "b")
+
+
+def test_warm_verifies_in_the_same_pass(model: Path) -> None:
+    with oc.open(model) as file:
+        file.evict()
+        report = file.warm(verify=True)
+        assert report.verified == model.stat().st_size - 4096
+        assert file.warm().verified is None
+        job = file.warm(["a"], verify=True, wait=False)
+        assert job.wait().verified == 2 * BLOCK - 4096
+    flip(model, BLOCK + 7)
+    with oc.open(model) as file:
+        with pytest.raises(oc.ChecksumError):
+            file.warm(verify=True, wait=False).wait()
+        file.warm([("b", slice(2 * BLOCK, None))], verify=True)  # the damage is elsewhere
+
+
+def test_progress_reaches_its_total(model: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    with oc.open(model) as file:
+        file.verify(on_progress=lambda done, total: seen.append((done, total)))
+    assert seen[0][0] <= seen[-1][0] == seen[-1][1]
+
+
+def test_nothing_to_verify_against(tmp_path: Path, write_tensors: Callable[..., Path]) -> None:
+    oc.save(tmp_path / "bare", {"a": np.zeros(3)}, checksum=False)
+    for path in (tmp_path / "bare", write_tensors({"a": ("U8", [1], b"x")})):
+        with oc.open(path) as file:
+            with pytest.raises(oc.NoChecksum, match="no checksums"):
+                file.verify()
+            with pytest.raises(oc.NoChecksum):
+                file.warm(verify=True)
+        with pytest.raises(oc.NoChecksum):
+            oc.open(path, verify=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*checksum does not match")
+def test_a_damaged_header_never_verifies(tmp_path: Path) -> None:
+    """Whatever byte of the header is hit: opening refuses, or verifying does."""
+    model = tmp_path / "model.safetensors"
+    oc.save(model, {"a": np.arange(9), "b": np.zeros(3)}, {"key": "value"})
+    header = 8 + int.from_bytes(model.read_bytes()[:8], "little")
+    text = model.read_bytes()[: header + 1].rstrip()
+    whole = model.read_bytes()
+    for offset in [*range(0, len(text), 3), header - 1]:
+        model.write_bytes(whole)
+        flip(model, offset)
+        with pytest.raises(oc.FormatError):
+            oc.open(model, verify=True)
+
+
+def test_truncated_meanwhile(model: Path) -> None:
+    with oc.open(model) as file:
+        os.truncate(model, 2 * BLOCK + 1)
+        with pytest.raises(oc.DataLost) as caught:
+            file.verify()
+        assert caught.value.offset == 2 * BLOCK + 1
+        assert caught.value.filename == str(model)
+
+
+def test_the_copy_is_checked_and_not_the_file(model: Path) -> None:
+    with oc.open(model, "copy") as file:
+        flip(model, BLOCK)
+        assert file.verify().bytes == model.stat().st_size - 4096
+
+
+def test_errors_pickle(model: Path) -> None:
+    flip(model, BLOCK)
+    with oc.open(model) as file, pytest.raises(oc.ChecksumError) as caught:
+        file.verify()
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    assert again.blocks == caught.value.blocks
