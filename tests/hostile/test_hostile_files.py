@@ -16,9 +16,6 @@ from onecopy import cli
 pytestmark = pytest.mark.timeout(30)
 MIB = 1 << 20
 
-# To be removed with the merge: before it, nobody reads the lists of checksums.
-waits_for_verify = pytest.mark.skipif(not hasattr(oc.ArrayFile, "verify"), reason="waits for ArrayFile.verify")
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -40,7 +37,6 @@ def test_what_is_no_safetensors_file_is_refused_and_told_exactly(path, kind, cap
     check_refused(path, files.REFUSED[kind], capsys)
 
 
-@waits_for_verify
 @pytest.mark.parametrize("kind", files.BLOCK_LISTS)
 def test_a_list_of_checksums_that_is_none_is_refused_and_told_exactly(path, kind, capsys):
     check_refused(path, files.BLOCK_LISTS[kind], capsys)
