@@ -87,11 +87,13 @@ fuzz: .venv/tools.stamp ## libFuzzer on every target for SECONDS (60) each; need
 	done
 
 .PHONY: fuzz-seeds
-fuzz-seeds: fuzz ## what fuzzing found, and the seeds, into the committed corpora: only what adds coverage
+fuzz-seeds: fuzz ## what fuzzing found, and the seeds, into the committed corpora, as few as reach all lines
 	$(BIN)/python tools/fuzz_seeds.py build/seeds
 	@for target in build/fuzz/fuzz/fuzz_*; do \
 	  [ -x $$target ] && [ -f $$target ] || continue; name=$$(basename $$target); corpus=fuzz/corpus/$${name#fuzz_}; \
-	  $$target -merge=1 -max_len=4096 $$corpus build/seeds/$${name#fuzz_} build/corpus/$$name || exit 1; \
+	  rm -rf build/least && mkdir -p build/least && \
+	  $$target -set_cover_merge=1 -use_counters=0 -max_len=5000 build/least \
+	    $$corpus build/seeds/$${name#fuzz_} build/corpus/$$name && rm -f $$corpus/* && mv build/least/* $$corpus || exit 1; \
 	done
 
 .PHONY: coverage-fuzz

@@ -18,7 +18,7 @@ import pytest
 import onecopy as oc
 from onecopy import cli
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(100)
 NOT_REGULAR = "open: not a regular file (a FIFO, socket or device): it cannot be mapped"
 
 
