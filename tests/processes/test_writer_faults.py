@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from seccomp import refuse
+from tests.fallbacks.seccomp import refuse
 from writing import HIDDEN, KILL, MIB, NEW, OLD, RENAMES, Late, names_in, save_without
 
 import onecopy as oc

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from seccomp import refuse
+from tests.fallbacks.seccomp import refuse
 from writing import HIDDEN, MIB, NEW, OLD, Late, names_in, save_without
 
 import onecopy as oc

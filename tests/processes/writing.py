@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import seccomp
+from tests.fallbacks import seccomp
 
 import onecopy as oc
 
