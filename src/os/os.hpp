@@ -75,6 +75,7 @@ int sync_folder(const std::string& folder) noexcept;
 int rename_file(const std::string& from, const std::string& to) noexcept;
 int remove_file(const std::string& path) noexcept;
 bool try_lock(int fd) noexcept;  // exclusive, whole file, released by the owner's death
+bool lock(int fd) noexcept;      // the same, waiting for its owner; false: this file system has no locks
 
 // --- access.cpp: unnamed files, reserved space, direct reads --------------------------------------------------
 
