@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 from onecopy import _core, _dtypes, residency
 from onecopy._saving import save
-from onecopy.base import path_text, thread_count
+from onecopy.base import FormatError, path_text, thread_count
 from onecopy.files import Identity, Mode, OpenFile, absolute, check_mode
 
 if TYPE_CHECKING:
@@ -105,7 +105,10 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         if found is None:
             raise KeyError(name)
         memory, dtype, shape = found
-        return np.ndarray(len(memory) if dtype in _dtypes.PACKED else shape, _dtypes.to_numpy(dtype), memory)
+        try:
+            return np.ndarray(len(memory) if dtype in _dtypes.PACKED else shape, _dtypes.to_numpy(dtype), memory)
+        except ValueError as error:  # 65 axes, or extents beyond 63 bits beside a zero: valid in the file
+            raise FormatError(f"{self._path}: {name!r}: numpy has no array of its shape: {error}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all_names())
