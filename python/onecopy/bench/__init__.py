@@ -2,9 +2,9 @@
 
 The reading order: `layout` (where the data lie), `touch` (the same cheap work for all, and its checksum),
 `configurations` (what an entry is), `peers` and `ceilings` (one entry per way to load), `child` (one process of a
-sample), `children` (the parent's hold on them), `cache` and `quiet` (the state of the machine), `runner` (rounds of
-samples), `record` and `journal` (what is kept), `summary` and `sentences` (what it says), `report` (for readers),
-and one file per scenario in `scenarios`. `programs` measures commands of any kind in the same way.
+sample), `children` (the parent's hold on them), `machine` (what it is, its cache, its quiet), `runner` (rounds of
+samples), `record` and `journal` (what is kept), `report` (what it says, in numbers, sentences and pictures), and one
+file per scenario in `scenarios`. `passes` goes over a mapping in many ways, `programs` measures commands of any kind.
 
 Nothing here prints, and nothing but `onecopy.cli` imports this package. It needs the standard library, NumPy
 and onecopy; peers are imported by name in the children, where they are installed. Linux only: the proofs are

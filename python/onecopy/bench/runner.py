@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy import cgroup, proc
-from onecopy.bench import cache
 from onecopy.bench.ceilings import fresh_memory
 from onecopy.bench.children import Crew, SampleError, command_of, table_of
-from onecopy.bench.quiet import Patience
+from onecopy.bench.machine import cache
+from onecopy.bench.machine.quiet import Patience
 from onecopy.bench.record import Case, Memory, Options, Reading, Sample
 from onecopy.bench.touch import STRIDE
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from onecopy.bench import sentences, summary
 from onecopy.bench.journal import SUFFIX, Journal
 from onecopy.bench.peers import ROWS
 from onecopy.bench.peers.ours import REPEATS
 from onecopy.bench.record import Ceilings, Options, Order, Record, to_json
+from onecopy.bench.report import sentences, summary
 from onecopy.bench.scenarios import keys as keys_scenario
 from onecopy.bench.scenarios import open as open_scenario
 from onecopy.cli import bench_crossover, bench_report, bench_run, bench_tables, bench_warm, screen

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from onecopy.bench.summary import Spread
+    from onecopy.bench.report.summary import Spread
 
 DEFAULTS = RunOptions()
 MISSING = "-"

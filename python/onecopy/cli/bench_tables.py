@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onecopy.bench import sentences, summary
+from onecopy.bench.report import sentences, summary
 from onecopy.cli import screen
 from onecopy.cli.words import plain, significant
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from onecopy.bench.record import Record
-    from onecopy.bench.sentences import Sentence
-    from onecopy.bench.summary import Row, Spread
+    from onecopy.bench.report.sentences import Sentence
+    from onecopy.bench.report.summary import Row, Spread
 
 COLUMNS = {
     "open_ms": "open ms",

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from onecopy.bench import cache
+from onecopy.bench.machine import cache
 
 
 @pytest.fixture

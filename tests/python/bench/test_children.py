@@ -9,7 +9,7 @@ import time
 import pytest
 
 from onecopy.bench import runner
-from onecopy.bench.quiet import Patience
+from onecopy.bench.machine.quiet import Patience
 
 GOOD = "go(); resident(checksum=None); sys.stdin.readline()"
 

@@ -18,8 +18,8 @@ from onecopy.bench.ceilings import CEILINGS, CONTROLS, SECTOR
 from onecopy.bench.children import table_of
 from onecopy.bench.configurations import Job
 from onecopy.bench.layout import read_layout
+from onecopy.bench.machine.quiet import Patience
 from onecopy.bench.peers import ROWS, ours, twins
-from onecopy.bench.quiet import Patience
 from onecopy.bench.record import Absent, Options
 from onecopy.bench.runner import Plan
 from onecopy.bench.scenarios import open as opening

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from onecopy.bench.ceilings import CONTROLS
+from onecopy.bench.machine.quiet import Patience
 from onecopy.bench.passes import cells, mechanisms
 from onecopy.bench.passes.series import Options, Place
-from onecopy.bench.quiet import Patience
 from onecopy.bench.scenarios.warm import BESIDE, here
 
 pytestmark = pytest.mark.processes

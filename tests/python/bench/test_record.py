@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from onecopy.bench import machine, sentences, summary
+from onecopy.bench import machine
 from onecopy.bench.record import FIRST_FORMAT, FORMAT, Case, from_json, to_json
+from onecopy.bench.report import sentences, summary
 from onecopy.bench.scenarios import open as opening
 
 

@@ -13,8 +13,8 @@ from onecopy.bench.ceilings import CEILINGS, CONTROLS
 from onecopy.bench.child import configuration_named
 from onecopy.bench.configurations import Configuration, Opened
 from onecopy.bench.layout import read_layout, shuffled
+from onecopy.bench.machine.quiet import Patience
 from onecopy.bench.peers import ROWS
-from onecopy.bench.quiet import Patience
 from onecopy.bench.record import Case, Options
 from onecopy.bench.scenarios import open as opening
 

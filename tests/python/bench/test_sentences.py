@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from onecopy.bench.record import Absent
-from onecopy.bench.sentences import sentences_of
+from onecopy.bench.report.sentences import sentences_of
 
 
 def said(record) -> str:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from onecopy.bench import summary
-from onecopy.bench.summary import Spread
+from onecopy.bench.report import summary
+from onecopy.bench.report.summary import Spread
 
 
 def rows(record, role="row"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from onecopy.bench import summary
+from onecopy.bench.report import summary
 from onecopy.cli import bench_tables, ls, screen
 from onecopy.cli.words import significant
 

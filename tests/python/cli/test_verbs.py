@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onecopy.bench import cache
+from onecopy.bench.machine import cache
 from onecopy.bench.record import from_json
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("with_core")]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from onecopy.bench.passes.series import notes_of, pass_ms, second_pass_ms
 from onecopy.bench.passes.tables import MISSING, Table, number, with_extremes
-from onecopy.bench.summary import MB, Spread
+from onecopy.bench.report.summary import MB, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

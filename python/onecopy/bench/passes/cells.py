@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from onecopy.bench import cache, machine, record, runner, touch
+from onecopy.bench import machine, record, runner, touch
 from onecopy.bench.configurations import Job
 from onecopy.bench.layout import Layout
+from onecopy.bench.machine import cache
+from onecopy.bench.machine.quiet import Patience
 from onecopy.bench.passes import limits, pieces
 from onecopy.bench.passes.series import OUT_OF_MEMORY, Entry, Options, Place, Series, Taken
-from onecopy.bench.quiet import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -10,8 +10,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onecopy.bench import quiet, sentences
-from onecopy.bench.summary import Spread
+from onecopy.bench.machine import quiet
+from onecopy.bench.report import sentences
+from onecopy.bench.report.summary import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

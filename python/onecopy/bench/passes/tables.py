@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from onecopy.bench.summary import Spread
+    from onecopy.bench.report.summary import Spread
 
 MISSING = "-"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy.bench.passes.series import OUT_OF_MEMORY, notes_of, pass_ms, times_transfer
 from onecopy.bench.passes.tables import MISSING, Table, number, with_extremes
-from onecopy.bench.summary import MB, Spread
+from onecopy.bench.report.summary import MB, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

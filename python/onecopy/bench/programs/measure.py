@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy.bench import cache, machine, runner
+from onecopy.bench import machine, runner
 from onecopy.bench.children import SampleError
+from onecopy.bench.machine import cache
 from onecopy.bench.programs.copies import Copies
 from onecopy.bench.programs.record import RunOptions, RunRecord, RunSample
 from onecopy.bench.programs.trees import totals_of

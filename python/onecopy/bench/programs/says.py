@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onecopy.bench.programs.trees import total
-from onecopy.bench.sentences import ENOUGH_ROUNDS
-from onecopy.bench.summary import MB, Spread
+from onecopy.bench.report.sentences import ENOUGH_ROUNDS
+from onecopy.bench.report.summary import MB, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onecopy.bench import sentences, summary
+from onecopy.bench.report import sentences, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from onecopy.bench.record import Record
-    from onecopy.bench.summary import Row, Spread
+    from onecopy.bench.report.summary import Row, Spread
 
 HEADINGS = (
     "loader",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from onecopy.bench import sentences, summary
+from onecopy.bench.report import sentences, summary
 from onecopy.bench.report.markdown import holds
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from onecopy.bench.record import Record
-    from onecopy.bench.summary import Row
+    from onecopy.bench.report.summary import Row
 
 OURS, MAPS, COPIES = "#0072B2", "#56B4E9", "#E69F00"
 INK, FAINT = "#333333", "#DDDDDD"

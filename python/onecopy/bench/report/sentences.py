@@ -11,14 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from onecopy.bench import quiet, summary
-from onecopy.bench.summary import MB
+from onecopy.bench.machine import quiet
+from onecopy.bench.report import summary
+from onecopy.bench.report.summary import MB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from onecopy.bench.record import Record
-    from onecopy.bench.summary import Row, Spread
+    from onecopy.bench.report.summary import Row, Spread
 
 SLOW_MEMORY_GB_PER_S = 3.0
 """Below this rate of first touch, times of copying loaders say nothing about other machines."""
