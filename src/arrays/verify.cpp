@@ -108,7 +108,7 @@ class Verifier final : public Inspector {
     std::ranges::sort(bad_, {}, &BadBlock::number);
     for (auto& block : bad_) block.names = names_in(block.range);
     const BadBlock& first = bad_.front();
-    std::string message =
+    const std::string message =
         file_.mapping()->path() + ": " + std::to_string(bad_.size()) + " of " + std::to_string(checksums_.size()) +
         " blocks " + (bad_.size() == 1 ? "is" : "are") + " damaged; block " + std::to_string(first.number) +
         ", bytes [" + std::to_string(first.range.offset) + ", " +

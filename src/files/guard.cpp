@@ -78,7 +78,7 @@ bool replace(Slot& slot, std::byte* first, std::size_t page) noexcept {
 }
 
 // In a signal handler: no locks, no memory.
-bool repair(std::byte* address) noexcept {
+bool repair(const std::byte* address) noexcept {
   for (Slot* slot = slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
     std::byte* const first = slot->first.load(std::memory_order_acquire);
     const std::size_t size = slot->size.load(std::memory_order_relaxed);
@@ -143,7 +143,7 @@ void guard() {
 
 void check() {
   const std::scoped_lock lock(lock_of_list());
-  for (Slot* slot = slots.load(std::memory_order_relaxed); slot != nullptr; slot = slot->next) {
+  for (const Slot* slot = slots.load(std::memory_order_relaxed); slot != nullptr; slot = slot->next) {
     if (slot->first.load(std::memory_order_relaxed) == nullptr) continue;
     if (const auto lost = loss_of(*slot)) fail_of_loss(slot->path, *lost);
     const auto now = os::facts_of(slot->fd.load(std::memory_order_relaxed));

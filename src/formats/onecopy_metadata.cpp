@@ -60,7 +60,8 @@ std::string base64(std::span<const std::uint32_t> blocks) {
 constexpr std::array<std::uint8_t, 256> make_digits() {
   std::array<std::uint8_t, 256> digits{};
   digits.fill(0);  // what is no digit is found when the text is compared
-  for (std::uint8_t i = 0; i < alphabet.size(); ++i) digits.at(static_cast<unsigned char>(alphabet[i])) = i;
+  for (std::size_t i = 0; i < alphabet.size(); ++i)
+    digits.at(static_cast<unsigned char>(alphabet[i])) = static_cast<std::uint8_t>(i);
   return digits;
 }
 

@@ -131,7 +131,7 @@ Result<MappedFacts> mapped_here(Bytes memory) noexcept;
 // From now on repair(address) is asked first when a touch fails (SIGBUS), in the thread that touched, inside a signal
 // handler. True: the touch is tried again. False: the handler that stood before has it. Called again: first in line
 // again.
-int catch_lost_pages(bool (*repair)(std::byte* address) noexcept) noexcept;
+int catch_lost_pages(bool (*repair)(const std::byte* address) noexcept) noexcept;
 // Called around every fork: before in the parent, after in parent and child.
 int around_fork(void (*before)(), void (*after)()) noexcept;
 

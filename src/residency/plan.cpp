@@ -66,7 +66,7 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
   plan.threads = static_cast<unsigned>(std::clamp<std::uint64_t>(memory / tight / in_flight, 1, threads));
   plan.huge = choose_huge(conditions, options.huge, plan.reason);
   if (plan.huge) plan.reason = "2 MiB pages asked for before reading";
-  plan.most = options.budget.value_or(memory - std::min(memory, 2 * plan.threads * in_flight));
+  plan.most = options.budget.value_or(memory - std::min(memory, 2 * in_flight * plan.threads));
   if (options.mechanism) {
     plan.mechanism = *options.mechanism;
     plan.reason += "; mechanism as asked";

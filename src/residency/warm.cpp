@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 #include <vector>
 
 #include "onecopy/base/error.hpp"
@@ -48,9 +49,9 @@ Conditions observe(const Mapping& mapping, std::uint64_t missing) {
 
 }  // namespace
 
-Warmer::Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, const WarmOptions& options)
+Warmer::Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, WarmOptions options)
     : mapping_(mapping),
-      options_(options),
+      options_(std::move(options)),
       ranges_(whole_pages(ranges, mapping.bytes().size(), mapping.file_offset())) {
   progress_total_.store(total_length(ranges_), std::memory_order_relaxed);
 }

@@ -13,7 +13,7 @@ namespace onecopy {
 
 class Warmer {
  public:
-  Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, const WarmOptions& options);
+  Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, WarmOptions options);
 
   WarmReport run();  // once; throws DataLost, OsError
 

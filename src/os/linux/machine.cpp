@@ -148,7 +148,7 @@ Result<FileSystem> file_system_of(int fd) noexcept {
   struct statfs facts{};
   if (::fstatfs(fd, &facts) != 0) return {{}, errno};
   for (const auto& known : file_systems)
-    if (known.magic == static_cast<std::uint32_t>(facts.f_type)) return {known.facts, 0};
+    if (known.magic == (static_cast<std::uint64_t>(facts.f_type) & UINT32_MAX)) return {known.facts, 0};
   return {{}, 0};
 }
 

@@ -9,7 +9,7 @@
 namespace onecopy::os {
 namespace {
 
-using Repair = bool (*)(std::byte* address) noexcept;
+using Repair = bool (*)(const std::byte* address) noexcept;
 
 std::atomic<Repair> current_repair{nullptr};
 struct sigaction previous;  // whoever stood here before us; written before the handler is installed
@@ -60,7 +60,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) noexcept {
   const int saved = errno;
   const bool fault = info->si_code > 0;  // by the processor or the kernel, not sent by a program
   const Repair repair = current_repair.load(std::memory_order_acquire);
-  if (fault && repair != nullptr && repair(static_cast<std::byte*>(info->si_addr))) {
+  if (fault && repair != nullptr && repair(static_cast<const std::byte*>(info->si_addr))) {
     let_pass.store(false);
     passes.store(0);
   } else if (is_raised(*info) && !let_pass.exchange(true)) {
@@ -73,7 +73,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) noexcept {
 
 }  // namespace
 
-int catch_lost_pages(bool (*repair)(std::byte* address) noexcept) noexcept {
+int catch_lost_pages(bool (*repair)(const std::byte* address) noexcept) noexcept {
   struct sigaction now = {};
   if (::sigaction(SIGBUS, nullptr, &now) != 0) return errno;
   current_repair.store(repair, std::memory_order_release);
