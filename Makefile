@@ -38,10 +38,15 @@ test-cpp: .venv/tools.stamp doctest ## C++ tests with sanitizers, on the Linux a
 	  cmake --build --preset $$preset || exit 1; \
 	  ctest --preset $$preset || exit 1; \
 	done
+	$(BIN)/python -m tests.fallbacks.run --refuse all -- ctest --preset dev -R '^cpp'
 
 .PHONY: test-python
 test-python: .venv/core.stamp ## Python tests, on the optimised build
 	$(BIN)/python -m pytest -q
+
+.PHONY: fallbacks
+fallbacks: .venv/core.stamp ## the whole Python suite with each kernel interface refused: a line per setting
+	$(BIN)/python -m tests.fallbacks.matrix
 
 .PHONY: check
 check: .venv/core.stamp ## format, lint, types, layers, stubs: fast, before every commit
