@@ -94,6 +94,10 @@ fuzz: .venv/tools.stamp ## libFuzzer on every target for SECONDS (60) each; need
 bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4
 	$(BIN)/onecopy bench open "$(FILE)" -n $(N) --cold --json build/bench.json
 
+.PHONY: docs
+docs: .venv/docs.stamp ## the documentation as a site in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 .PHONY: clean
 clean: ## remove what the targets made
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -116,6 +120,10 @@ doctest:
 	@$(PIP) install --upgrade pip==26.0
 	@$(PIP) install --group dev
 	@mkdir -p build && touch $@
+
+.venv/docs.stamp: .venv/core.stamp
+	@$(PIP) install --group docs
+	@touch $@
 
 .venv/core.stamp: .venv/tools.stamp $(SOURCES)
 	@echo "building the extension ..."

@@ -21,7 +21,8 @@ def run(setting: Setting) -> tuple[bool, str]:
         return True, f"not here: {setting.obstacle}"
     with tempfile.TemporaryDirectory(prefix="onecopy-fallbacks-") as folder:
         Path(folder).chmod(0o777)
-        suite = [sys.executable, "-m", "pytest", "-q", "--ignore=tests/fallbacks", f"--basetemp={folder}/tmp"]
+        ignored = [f"--ignore={name}" for name in ("tests/fallbacks", *setting.without)]
+        suite = [sys.executable, "-m", "pytest", "-q", *ignored, f"--basetemp={folder}/tmp"]
         done = subprocess.run(
             [*setting.command, *suite, "-o", f"cache_dir={folder}/cache", *sys.argv[1:]],
             env={**os.environ, "HOME": folder, "HYPOTHESIS_STORAGE_DIRECTORY": f"{folder}/hypothesis"},

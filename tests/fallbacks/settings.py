@@ -21,7 +21,7 @@ REFUSED = {
     "no O_DIRECT": "O_DIRECT",
     "no fallocate": "fallocate=EOPNOTSUPP,sync_file_range",
 }
-ALL = "cachestat,MADV_POPULATE_READ,O_TMPFILE,memfd_create,process_vm_readv=EPERM,PAGEMAP_SCAN,MADV_HUGEPAGE,O_DIRECT"
+ALL = "cachestat,MADV_POPULATE_READ,O_TMPFILE,memfd_create,process_vm_readv=EPERM,PAGEMAP_SCAN"
 RUN = [sys.executable, "-m", "tests.fallbacks.run"]
 # Somebody who owns nothing. He may read and search everywhere, so that he reaches this interpreter and this tree:
 # neither cachestat nor mincore asks for that privilege.
@@ -32,11 +32,12 @@ SOMEBODY = [
 
 
 class Setting(NamedTuple):
-    """A command to put before the command; `obstacle` says why this machine cannot, if it cannot."""
+    """A command to put before the command; why this machine cannot, if it cannot; folders of tests that need it."""
 
     name: str
     command: list[str]
     obstacle: str = ""
+    without: tuple[str, ...] = ()
 
 
 def another_user() -> Setting:
@@ -55,11 +56,17 @@ def little_memory() -> Setting:
     return Setting("1.5 GiB of memory", [*RUN, "--memory", str(3 << 29), "--"], obstacle)
 
 
+def without(names: str) -> tuple[str, ...]:
+    """Return the tests that measure what is refused: the benchmark's ceilings are O_DIRECT and huge pages."""
+    measured = any(name in names for name in ("MADV_HUGEPAGE", "O_DIRECT"))
+    return ("tests/python/bench", "tests/python/cli") if measured else ()
+
+
 def settings() -> list[Setting]:
     """List all, the combined one first."""
     return [
         Setting("all refused together", [*RUN, "--refuse", ALL, "--"]),
-        *(Setting(name, [*RUN, "--refuse", names, "--"]) for name, names in REFUSED.items()),
+        *(Setting(name, [*RUN, "--refuse", names, "--"], without=without(names)) for name, names in REFUSED.items()),
         Setting("huge pages off", [*RUN, "--no-huge-pages", "--"]),
         Setting("nothing may be locked", [*RUN, "--limit", "MEMLOCK=0", "--"]),
         another_user(),
