@@ -42,18 +42,16 @@ class Refusal(NamedTuple):
     error: int = errno.ENOSYS  # what a kernel without it says
 
 
-# openat2 hides its flags behind a pointer, where a filter cannot look; nothing here uses it.
+def opening(flag: int, error: int) -> list[Refusal]:
+    """Refuse a flag of open; openat2 hides its flags behind a pointer, and nothing here uses it."""
+    return [Refusal("open", 1, flag, flag, error), Refusal("openat", 2, flag, flag, error)]
+
+
 PARTIAL = {
     "MADV_HUGEPAGE": [Refusal("madvise", 2, value=14, error=errno.EINVAL)],
     "MADV_POPULATE_READ": [Refusal("madvise", 2, value=22, error=errno.EINVAL)],
-    "O_DIRECT": [
-        Refusal("open", 1, os.O_DIRECT, os.O_DIRECT, errno.EINVAL),
-        Refusal("openat", 2, os.O_DIRECT, os.O_DIRECT, errno.EINVAL),
-    ],
-    "O_TMPFILE": [
-        Refusal("open", 1, os.O_TMPFILE, os.O_TMPFILE, errno.EOPNOTSUPP),
-        Refusal("openat", 2, os.O_TMPFILE, os.O_TMPFILE, errno.EOPNOTSUPP),
-    ],
+    "O_DIRECT": opening(os.O_DIRECT, errno.EINVAL),
+    "O_TMPFILE": opening(os.O_TMPFILE, errno.EOPNOTSUPP),
     "PAGEMAP_SCAN": [Refusal("ioctl", 1, value=0xC060_6610, error=errno.ENOTTY)],
     # CLONE_THREAD: processes may be made, threads may not; clone3 has its flags behind a pointer, so it goes whole.
     "threads": [Refusal("clone3"), Refusal("clone", 0, 0x10000, 0x10000, errno.EAGAIN)],
@@ -104,7 +102,7 @@ def refuse(*names: str, error: int | None = None) -> None:
     Parameters
     ----------
     names
-        Of calls (`NUMBERS`) and of what is refused only for some arguments (`PARTIAL`).
+        Of calls (`NUMBERS`), and of what is refused for some arguments only (`PARTIAL`).
     error
         The errno of every refusal; None: what a kernel says that does not know the call or the argument.
 
@@ -112,8 +110,6 @@ def refuse(*names: str, error: int | None = None) -> None:
     ------
     KeyError
         A name, or this machine, is not in the tables.
-    OSError
-        The kernel does not take the filter.
     """
     program = assemble(names, error, platform.machine())
     buffer = ctypes.create_string_buffer(program, len(program))
