@@ -22,8 +22,6 @@ NUMBERS = {
     "linkat": (265, 37),
     "madvise": (28, 233),
     "memfd_create": (319, 279),
-    "mincore": (27, 232),
-    "mlock": (149, 228),
     "open": (2, None),
     "openat": (257, 56),
     "process_vm_readv": (310, 270),
