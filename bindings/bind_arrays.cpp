@@ -31,7 +31,7 @@ class ArrayFileHandle {
   explicit ArrayFileHandle(ArrayFile file) : file_(std::move(file)), mapping_(file_->mapping()) {}
 
   const Index& index() const {
-    (void)mapping_.get();  // closed: an error
+    expect_whole(*mapping_.get());  // closed: an error, too
     return file_->index();
   }
   const MappingHandle& mapping() const { return mapping_; }

@@ -4,6 +4,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bindings.hpp"
+#include "onecopy/files/guard.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -77,6 +78,7 @@ nb::object memoryview_of(View view) {
 
 View MappingHandle::view(ByteRange range) const {
   const Mapping& mapping = *get();
+  expect_whole(mapping);
   if (!in_bounds(mapping.bytes().size(), range.offset, range.length))
     throw nb::index_error("the view would reach beyond the mapping");
   return {mapping_, mapping.bytes().subspan(range.offset, range.length), count_.token()};
@@ -111,6 +113,8 @@ void bind_files(nb::module_& module) {
         return mapping.bytes().size();
       });
 
+  module.def("guard", &guard);
+  module.def("check", &check, nb::call_guard<nb::gil_scoped_release>());
   module.def("open_mapping", &open_mapping, nb::arg("path"), nb::arg("offset"), nb::arg("length").none(),
              nb::arg("copy"), nb::arg("private_pages"), nb::arg("threads"), nb::arg("expected").none());
   module.def("map_descriptor", &map_descriptor, nb::arg("fd"), nb::arg("name"), nb::arg("offset"),

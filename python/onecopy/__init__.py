@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onecopy import arrays, base, cgroup, files, proc, residency
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
-    from onecopy.files import Mapping
+    from onecopy.files import Mapping, check, guard
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
 
 __version__ = "0.1.0"
@@ -34,6 +34,8 @@ _HOMES = {
     "FormatError": "base",
     "NoChecksum": "base",
     "Mapping": "files",
+    "check": "files",
+    "guard": "files",
     "WarmJob": "residency",
     "evict": "residency",
     "pin": "residency",
@@ -55,8 +57,10 @@ __all__ = [
     "arrays",
     "base",
     "cgroup",
+    "check",
     "evict",
     "files",
+    "guard",
     "open",
     "pin",
     "proc",

@@ -4,7 +4,8 @@
 until the last view is gone. Mapped memory is the page cache's own: one copy for all processes of the machine.
 
 When not to use it: for files that other programs edit in place. A file that is truncated while mapped kills the
-process that touches the lost part (SIGBUS); ``mode="copy"`` is safe from that. Threads: any.
+process that touches the lost part (SIGBUS); ``mode="copy"`` is safe from that, and `guard` turns it into an error.
+Threads: any.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Identity", "Mapping", "Mode", "OpenFile"]
+__all__ = ["Identity", "Mapping", "Mode", "OpenFile", "check", "guard"]
 
 Mode: TypeAlias = Literal["map", "copy"]
 Identity: TypeAlias = tuple[int, int, int, int]
@@ -37,6 +38,57 @@ def check_mode(mode: Mode) -> bool:
 def absolute(path: str) -> str:
     """Return `path` as another process can use it, whatever its working folder; links stay as they are."""
     return path if path.startswith("/") else os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - 10 us less
+
+
+def guard() -> None:
+    """Survive pages that cannot be read: they become zeros and a recorded loss, instead of the end of the process.
+
+    Opt-in, for the whole process, until it ends; calling it twice is fine. A file that is truncated by another program,
+    a disk that fails, a network file system that goes away: touching such a page raises SIGBUS. With the guard the page
+    (after a truncation, everything behind it) reads as zeros in this process, and the next call on the file raises
+    `DataLost`. Results that were computed between the fault and the error are wrong: call `check` before you use them.
+
+    Only mappings of onecopy are guarded. Every other SIGBUS goes to the handler that stood there before, such as
+    Python's faulthandler; enabled after the guard, faulthandler prints its report once, and the program goes on. A
+    handler that is installed later and passes nothing on disables the guard: call `guard` again after it. A system call
+    that is given a lost page (``file.write(view)``) fails with EFAULT by itself.
+
+    Raises
+    ------
+    OSError
+        No handler can be installed.
+
+    Examples
+    --------
+    >>> import onecopy as oc, os, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(b"x" * 100_000)
+    >>> oc.guard()
+    >>> mapping = oc.Mapping(path)
+    >>> view = mapping.view()
+    >>> os.truncate(path, 0)
+    >>> view[50_000]  # would have been the end
+    0
+    >>> oc.check()
+    Traceback (most recent call last):
+        ...
+    onecopy.base.DataLost: [Errno 5] read: the file was truncated to 0 bytes while mapped; ...
+    """
+    _core.guard()
+
+
+def check() -> None:
+    """Raise if any mapping of this process has lost bytes, so that what was read may have been zeros.
+
+    Files that are open tell it each time, files that were closed since once. Files that became shorter are found also
+    where no page was touched, and without `guard`. Costs a system call for each open mapping.
+
+    Raises
+    ------
+    DataLost
+        The first loss: ``filename``, and ``offset`` in bytes.
+    """
+    _core.check()
 
 
 class OpenFile(abc.ABC):

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "files/copy_in.hpp"
+#include "files/guard.hpp"
 #include "files/page_span.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
@@ -88,10 +89,12 @@ struct Mapping::State {
 
   void map_file() {
     check(os::map_file_at(first_page, span.lead + range.length, fd.get(), span.offset, private_pages), "map");
+    guarded.emplace(
+        GuardedPages{first_page, span.length, fd.get(), span.offset, range.offset + range.length, private_pages}, path);
   }
 
   void copy_file(unsigned threads) {
-    check(os::map_heap_at(first_page, span.length), "map");
+    check(os::map_heap_at(first_page, span.length, true), "map");
     (void)os::advise_huge({first_page, span.length});  // refused: the same bytes in small pages
     copy_in(fd.get(), memory(), range.offset, {path, threads});
     if (!private_pages) check(os::make_read_only({first_page, span.length}), "protect");
@@ -114,7 +117,8 @@ struct Mapping::State {
   std::uint64_t tail;
   std::byte* first_page = nullptr;
   FileIdentity identity = identity_of(facts);
-  Addresses addresses;  // last: made from everything above
+  Addresses addresses;             // made from everything above
+  std::optional<Guarded> guarded;  // gone before the addresses are given back
 };
 
 Mapping::Mapping(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -161,12 +165,20 @@ Mode Mapping::mode() const noexcept { return state_->mode; }
 bool Mapping::private_pages() const noexcept { return state_ && state_->private_pages; }
 int Mapping::descriptor() const noexcept { return state_->fd.get(); }
 
+std::optional<Loss> Mapping::loss() const noexcept {
+  return state_ && state_->guarded ? state_->guarded->loss() : std::nullopt;
+}
+
 bool Mapping::changed() const {
   const auto now = os::facts_of(state_->fd.get());
   if (!now || identity_of(now.value) != state_->identity) return true;
   if (!state_->named) return false;
   const auto at_path = os::facts_of(state_->path);
   return !at_path || identity_of(at_path.value) != state_->identity;
+}
+
+void expect_whole(const Mapping& mapping) {
+  if (const auto loss = mapping.loss()) fail_of_loss(mapping.path(), *loss);
 }
 
 void expect_identity(const Mapping& mapping, const FileIdentity& expected) {

@@ -96,7 +96,7 @@ void pretend_page_size(std::size_t size) noexcept;
 
 Result<std::byte*> reserve_addresses(std::size_t size) noexcept;  // reads as zeros; nothing is allocated
 int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, bool private_copy) noexcept;
-int map_heap_at(std::byte* at, std::size_t size) noexcept;  // readable and writable
+int map_heap_at(std::byte* at, std::size_t size, bool writable) noexcept;  // zeros
 int make_read_only(MutableBytes memory) noexcept;
 void unmap(std::byte* at, std::size_t size) noexcept;
 int lock_memory(Bytes memory) noexcept;
@@ -124,6 +124,15 @@ struct MappedFacts {
   std::uint64_t huge = 0;    // of these, in 2 MiB entries
 };
 Result<MappedFacts> mapped_here(Bytes memory) noexcept;
+
+// --- signals.cpp: faults in mapped memory, and forks -----------------------------------------------------------
+
+// From now on repair(address) is asked first when a touch fails (SIGBUS), in the thread that touched, inside a signal
+// handler. True: the touch is tried again. False: the handler that stood before has it. Called again: first in line
+// again.
+int catch_lost_pages(bool (*repair)(std::byte* address) noexcept) noexcept;
+// Called around every fork: before in the parent, after in parent and child.
+int around_fork(void (*before)(), void (*after)()) noexcept;
 
 // --- machine.cpp: the machine and this process ----------------------------------------------------------------
 

@@ -111,6 +111,7 @@ std::optional<std::uint64_t> cached_bytes(const Mapping& mapping, std::span<cons
 }
 
 void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, const char* operation) {
+  expect_whole(mapping);
   if (ranges.empty() || mapping.mode() == Mode::copy) return;
   const auto now = os::facts_of(mapping.descriptor());
   const std::uint64_t needed = mapping.file_offset() + ranges.back().offset + ranges.back().length;

@@ -12,7 +12,8 @@
 //
 // Danger, told once: a file that is truncated by somebody while mapped kills the process that touches the lost pages
 // (SIGBUS). Files written by onecopy are replaced, never edited; `warm` and `residency` report a truncated file as
-// `DataLost`. Choose Mode::copy for files that others edit in place.
+// `DataLost`; `guard()` turns the signal into zeros and a recorded loss. Choose Mode::copy for files that others edit
+// in place.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include <string>
 
 #include "onecopy/base/bytes.hpp"
+#include "onecopy/files/guard.hpp"
 #include "onecopy/files/identity.hpp"
 
 namespace onecopy {
@@ -75,6 +77,9 @@ class Mapping {
   bool private_pages() const noexcept;
   int descriptor() const noexcept;  // stays ours; for system calls that take one
 
+  // What was lost under views since guard() was called. Empty: nothing that was touched.
+  std::optional<Loss> loss() const noexcept;
+
   // True when the path now leads to another file, or to none, or when this file was written or truncated since.
   bool changed() const;
 
@@ -84,6 +89,9 @@ class Mapping {
 
   std::unique_ptr<State> state_;
 };
+
+// Throws DataLost if the mapping has lost bytes: what every call that hands out or looks at its bytes asks first.
+void expect_whole(const Mapping& mapping);
 
 // Throws FileChanged unless `mapping` is of the file described by `expected`.
 void expect_identity(const Mapping& mapping, const FileIdentity& expected);

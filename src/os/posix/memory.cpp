@@ -33,8 +33,9 @@ int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, b
   return got == MAP_FAILED ? errno : 0;
 }
 
-int map_heap_at(std::byte* at, std::size_t size) noexcept {
-  const void* got = ::mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0);
+int map_heap_at(std::byte* at, std::size_t size, bool writable) noexcept {
+  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  const void* got = ::mmap(at, size, protection, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0);
   return got == MAP_FAILED ? errno : 0;
 }
 

@@ -1,0 +1,158 @@
+#include "files/guard.hpp"
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "onecopy/base/error.hpp"
+#include "os/os.hpp"
+
+namespace onecopy {
+
+// One mapping, as a signal handler may read it: atomics only, in memory that is never given back, because a handler may
+// look at any slot at any time. What is free is used again, so there are never more than were open at once.
+struct Guarded::Slot {
+  std::atomic<std::byte*> first{nullptr};  // null: free; written last when taken, first when given back
+  std::atomic<std::size_t> size{0};
+  std::atomic<int> fd{-1};
+  std::atomic<std::uint64_t> file_offset{0};
+  std::atomic<bool> writable{false};
+  std::atomic<std::uint64_t> lost_at{UINT64_MAX};  // in the file; the largest number: nothing
+  std::atomic<bool> truncated{false};
+
+  std::uint64_t file_end = 0;  // these two under the lock
+  std::string path;
+  Slot* next = nullptr;  // of the list, which only grows
+};
+
+namespace {
+
+using Slot = Guarded::Slot;
+
+struct Closed {
+  std::string path;
+  Loss loss;
+};
+
+std::atomic<Slot*> slots{nullptr};
+
+// For everybody but the handler. Held over a fork, so that a child never finds it taken by a thread it does not have.
+std::mutex& lock_of_list() {
+  static std::mutex mutex;
+  static const int around = os::around_fork([] { lock_of_list().lock(); }, [] { lock_of_list().unlock(); });
+  (void)around;
+  return mutex;
+}
+
+// Losses of mappings that are gone; nobody asks about more than a few.
+std::deque<Closed>& closed_losses() {
+  static auto& losses = *new std::deque<Closed>;  // NOLINT: outlives mappings that are closed at exit
+  return losses;
+}
+
+constexpr std::size_t most_closed = 64;
+
+std::optional<Loss> loss_of(const Slot& slot) noexcept {
+  const std::uint64_t at = slot.lost_at.load(std::memory_order_acquire);
+  if (at == UINT64_MAX) return std::nullopt;
+  return Loss{at, slot.truncated.load(std::memory_order_relaxed)};
+}
+
+void record(Slot& slot, std::uint64_t at, bool truncated) noexcept {
+  if (truncated) slot.truncated.store(true, std::memory_order_relaxed);
+  std::uint64_t known = slot.lost_at.load(std::memory_order_relaxed);
+  while (at < known && !slot.lost_at.compare_exchange_weak(known, at, std::memory_order_release)) {
+  }
+}
+
+// Zeros in place of what cannot be read: behind the end of a truncated file everything, else the one page.
+bool replace(Slot& slot, std::byte* first, std::size_t page) noexcept {
+  const std::uint64_t offset = slot.file_offset.load(std::memory_order_relaxed) + page;
+  const auto now = os::facts_of(slot.fd.load(std::memory_order_relaxed));
+  const bool truncated = now && now.value.size <= offset;
+  const std::size_t size = truncated ? slot.size.load(std::memory_order_relaxed) - page : os::page_size();
+  if (os::map_heap_at(first + page, size, slot.writable.load(std::memory_order_relaxed)) != 0) return false;
+  record(slot, truncated ? now.value.size : offset, truncated);
+  return true;
+}
+
+// In a signal handler: no locks, no memory.
+bool repair(std::byte* address) noexcept {
+  for (Slot* slot = slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
+    std::byte* const first = slot->first.load(std::memory_order_acquire);
+    const std::size_t size = slot->size.load(std::memory_order_relaxed);
+    if (first == nullptr || address < first) continue;
+    const auto distance = static_cast<std::size_t>(address - first);
+    // Somebody's fault lies in his own mapping, which stays; a slot that changes hands meanwhile is not his.
+    if (distance >= size || slot->first.load(std::memory_order_acquire) != first) continue;
+    return replace(*slot, first, distance / os::page_size() * os::page_size());
+  }
+  return false;
+}
+
+Slot& free_slot() {
+  for (Slot* slot = slots.load(std::memory_order_relaxed); slot != nullptr; slot = slot->next)
+    if (slot->first.load(std::memory_order_relaxed) == nullptr) return *slot;
+  auto* slot = new Slot;  // NOLINT(cppcoreguidelines-owning-memory): kept for ever, see above
+  slot->next = slots.load(std::memory_order_relaxed);
+  slots.store(slot, std::memory_order_release);
+  return *slot;
+}
+
+}  // namespace
+
+void fail_of_loss(const std::string& path, const Loss& loss) {
+  const std::string at = std::to_string(loss.offset);
+  throw DataLost("read", path, EIO,
+                 loss.truncated
+                     ? "the file was truncated to " + at + " bytes while mapped; what was behind reads as zeros"
+                     : "the page at offset " + at + " could not be read, and reads as zeros",
+                 loss.offset);
+}
+
+Guarded::Guarded(const GuardedPages& pages, const std::string& path) {
+  const std::scoped_lock lock(lock_of_list());
+  slot_ = &free_slot();
+  slot_->path = path;
+  slot_->file_end = pages.file_end;
+  slot_->size.store(pages.size, std::memory_order_relaxed);
+  slot_->fd.store(pages.fd, std::memory_order_relaxed);
+  slot_->file_offset.store(pages.file_offset, std::memory_order_relaxed);
+  slot_->writable.store(pages.writable, std::memory_order_relaxed);
+  slot_->lost_at.store(UINT64_MAX, std::memory_order_relaxed);
+  slot_->truncated.store(false, std::memory_order_relaxed);
+  slot_->first.store(pages.first, std::memory_order_release);
+}
+
+Guarded::~Guarded() {
+  const std::scoped_lock lock(lock_of_list());
+  slot_->first.store(nullptr, std::memory_order_release);
+  if (const auto lost = loss_of(*slot_)) {
+    closed_losses().push_back({std::move(slot_->path), *lost});
+    if (closed_losses().size() > most_closed) closed_losses().pop_front();
+  }
+  slot_->path.clear();
+}
+
+std::optional<Loss> Guarded::loss() const noexcept { return loss_of(*slot_); }
+
+void guard() {
+  if (const int error = os::catch_lost_pages(repair); error != 0) throw OsError("guard", "SIGBUS", error);
+}
+
+void check() {
+  const std::scoped_lock lock(lock_of_list());
+  for (Slot* slot = slots.load(std::memory_order_relaxed); slot != nullptr; slot = slot->next) {
+    if (slot->first.load(std::memory_order_relaxed) == nullptr) continue;
+    if (const auto lost = loss_of(*slot)) fail_of_loss(slot->path, *lost);
+    const auto now = os::facts_of(slot->fd.load(std::memory_order_relaxed));
+    if (now && now.value.size < slot->file_end) fail_of_loss(slot->path, {now.value.size, true});
+  }
+  if (closed_losses().empty()) return;
+  const Closed first = std::move(closed_losses().front());
+  closed_losses().pop_front();
+  fail_of_loss(first.path, first.loss);
+}
+
+}  // namespace onecopy

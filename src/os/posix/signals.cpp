@@ -1,0 +1,91 @@
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "os/os.hpp"
+
+namespace onecopy::os {
+namespace {
+
+using Repair = bool (*)(std::byte* address) noexcept;
+
+std::atomic<Repair> current_repair{nullptr};
+struct sigaction previous;  // whoever stood here before us; written before the handler is installed
+
+// A handler that was installed after ours (Python's faulthandler) puts ours back, reports, and raises the signal once
+// more: without an address. Letting that one pass repeats the touch, and the fault then comes to us with its address.
+// Without a page that was mended after it, the second one counts.
+std::atomic<bool> let_pass{false};
+
+// A handler before ours that returns without having mended anything (faulthandler, when it has reported) would see the
+// same fault for ever. One that mends things sees each only a few times in a row.
+constexpr unsigned most_passes = 3;
+std::atomic<void*> passed_address{nullptr};
+std::atomic<unsigned> passes{0};
+
+// Sent by raise() in this process, and not by another, nor by kill().
+bool is_raised(const siginfo_t& info) noexcept {
+#if defined(SI_TKILL)
+  return info.si_code == SI_TKILL && info.si_pid == ::getpid();
+#else
+  return info.si_code == SI_USER && info.si_pid == ::getpid();
+#endif
+}
+
+bool is_stuck(const siginfo_t& info) noexcept {
+  const bool fault = info.si_code > 0;
+  if (!fault && !is_raised(info)) return false;
+  if (fault && passed_address.exchange(info.si_addr) != info.si_addr) passes.store(0);
+  return passes.fetch_add(1) >= most_passes;
+}
+
+void die_of(int signal, const siginfo_t& info) noexcept {
+  struct sigaction die = {};
+  die.sa_handler = SIG_DFL;
+  (void)::sigaction(signal, &die, nullptr);
+  if (info.si_code <= 0) (void)std::raise(signal);  // was sent; a fault comes again by itself
+}
+
+void pass_on(int signal, siginfo_t* info, void* context) noexcept {
+  if (is_stuck(*info)) return die_of(signal, *info);
+  if ((previous.sa_flags & SA_SIGINFO) != 0) return previous.sa_sigaction(signal, info, context);
+  if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) return previous.sa_handler(signal);
+  if (previous.sa_handler == SIG_IGN && info->si_code <= 0) return;
+  die_of(signal, *info);
+}
+
+void on_bus_error(int signal, siginfo_t* info, void* context) noexcept {
+  const int saved = errno;
+  const bool fault = info->si_code > 0;  // by the processor or the kernel, not sent by a program
+  const Repair repair = current_repair.load(std::memory_order_acquire);
+  if (fault && repair != nullptr && repair(static_cast<std::byte*>(info->si_addr))) {
+    let_pass.store(false);
+    passes.store(0);
+  } else if (is_raised(*info) && !let_pass.exchange(true)) {
+    // and the touch is repeated
+  } else {
+    pass_on(signal, info, context);
+  }
+  errno = saved;
+}
+
+}  // namespace
+
+int catch_lost_pages(bool (*repair)(std::byte* address) noexcept) noexcept {
+  struct sigaction now = {};
+  if (::sigaction(SIGBUS, nullptr, &now) != 0) return errno;
+  current_repair.store(repair, std::memory_order_release);
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_bus_error) return 0;
+  previous = now;
+  struct sigaction ours = {};
+  ours.sa_sigaction = on_bus_error;
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  (void)::sigemptyset(&ours.sa_mask);
+  return ::sigaction(SIGBUS, &ours, nullptr) == 0 ? 0 : errno;
+}
+
+int around_fork(void (*before)(), void (*after)()) noexcept { return ::pthread_atfork(before, after, after); }
+
+}  // namespace onecopy::os

@@ -1,0 +1,88 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/files/mapping.hpp"
+#include "scratch_folder.hpp"
+
+namespace onecopy {
+namespace {
+
+constexpr std::uint64_t size = 300'000;
+constexpr std::uint64_t left = 100'001;
+
+std::optional<std::uint64_t> told() {
+  try {
+    check();
+  } catch (const DataLost& error) {
+    return error.offset();
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+TEST_CASE("behind the end of a truncated file are zeros, recorded and told until it is closed, and once after") {
+  const testing::ScratchFolder folder;
+  const std::vector<std::byte> content(size, std::byte{0xFF});
+  const auto path = folder.write("data", content);
+  guard();
+  guard();
+  CHECK_FALSE(told());
+  {
+    const auto mapping = Mapping::open(path);
+    const auto other = Mapping::open(folder.write("other", content));
+    CHECK_FALSE(mapping.loss());
+    std::filesystem::resize_file(path, left);
+    CHECK(told() == left);  // nothing was touched
+    CHECK_FALSE(mapping.loss());
+    CHECK(std::ranges::count(mapping.bytes(), std::byte{0xFF}) == left);
+    REQUIRE(mapping.loss());
+    CHECK(mapping.loss()->offset == left);
+    CHECK(mapping.loss()->truncated);
+    CHECK_THROWS_AS(expect_whole(mapping), DataLost);
+    CHECK_NOTHROW(expect_whole(other));
+    CHECK(told() == left);
+    CHECK(told() == left);
+  }
+  CHECK(told() == left);
+  CHECK_FALSE(told());
+}
+
+TEST_CASE("mappings come and go in many threads while pages are lost") {
+  const testing::ScratchFolder folder;
+  guard();
+  std::vector<std::jthread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&folder, thread] {
+      const auto path = folder.write("data" + std::to_string(thread), std::vector<std::byte>(size, std::byte{1}));
+      for (int round = 0; round < 50; ++round) {
+        std::filesystem::resize_file(path, size);
+        const auto mapping = Mapping::open(path);
+        std::filesystem::resize_file(path, left);
+        (void)std::ranges::count(mapping.bytes(), std::byte{1});
+        if (!mapping.loss() || mapping.loss()->offset != left) std::abort();  // CHECK is not for threads
+      }
+    });
+  }
+  threads.clear();
+  while (told() == left) {
+  }
+  CHECK_FALSE(told());
+}
+
+TEST_CASE("a private copy loses nothing") {
+  const testing::ScratchFolder folder;
+  const auto path = folder.write("data", std::vector<std::byte>(size, std::byte{1}));
+  MappingOptions options;
+  options.mode = Mode::copy;
+  const auto copy = Mapping::open(path, options);
+  std::filesystem::resize_file(path, 0);
+  CHECK(std::ranges::count(copy.bytes(), std::byte{1}) == size);
+  CHECK_FALSE(told());
+}
+
+}  // namespace onecopy

@@ -1,0 +1,308 @@
+"""The guard: a page that fails under a view is zeros and an error, and every other fault is what it was."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+
+pytestmark = pytest.mark.processes
+
+MIB = 1 << 20
+SIZE = 8 * MIB
+LEFT = 5 * MIB + 1
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "data.bin"
+    path.write_bytes(b"\xff" * SIZE)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {"first": np.full(MIB, 255, np.uint8), "last": np.full(SIZE, 255, np.uint8)})
+    return path
+
+
+def lose(path: Path, **options) -> tuple[oc.Mapping, memoryview]:
+    """Map under the guard, and let the file be cut."""
+    oc.guard()
+    mapping = oc.Mapping(path, **options)
+    view = mapping.view()
+    os.truncate(path, LEFT)
+    return mapping, view
+
+
+def facts(error: oc.DataLost) -> tuple[int | None, str, int | None]:
+    return error.errno, str(error.filename), error.offset
+
+
+def told(call) -> tuple[int | None, str, int | None] | None:
+    try:
+        call()
+    except oc.DataLost as error:
+        return facts(error)
+    return None
+
+
+def test_lost_bytes_are_zeros_and_the_next_call_tells(path, in_child):
+    def child():
+        mapping, view = lose(path)
+        values = view[LEFT - 1], view[LEFT], view[7 * MIB], view[SIZE - 1]
+        calls = [mapping.view, lambda: oc.warm(mapping), lambda: oc.residency.residency(mapping), oc.check, oc.check]
+        return values, [told(call) for call in calls], repr(mapping), mapping.changed()
+
+    values, answers, text, changed = in_child(child)
+    assert values == (255, 0, 0, 0)
+    assert answers == [(errno.EIO, str(path), LEFT)] * 5
+    assert "data.bin" in text
+    assert changed
+
+
+def test_arrays_tell_too(model, in_child):
+    def child():
+        oc.guard()
+        file = oc.open(model)
+        last = file["last"]
+        before = int(last.sum(dtype=np.int64))
+        os.truncate(model, 2 * MIB)
+        after = int(last.sum(dtype=np.int64))
+        calls = [lambda: file["first"], file.verify, file.warm, lambda: file.entries, oc.check]
+        answers = [told(call) for call in calls]
+        file.close()
+        return before, after, answers
+
+    before, after, answers = in_child(child)
+    assert before == 255 * SIZE
+    assert 0 < after < before
+    assert answers == [(errno.EIO, str(model), 2 * MIB)] * 5
+
+
+def test_a_loss_outlives_the_file_and_is_told_once(path, in_child):
+    def child():
+        mapping, view = lose(path)
+        zero = view[SIZE - 1]
+        view.release()
+        mapping.close()
+        return zero, told(oc.check), told(oc.check)
+
+    assert in_child(child) == (0, (errno.EIO, str(path), LEFT), None)
+
+
+def test_a_shorter_file_is_found_before_it_is_touched_and_without_the_guard(path, in_child):
+    def child():
+        mapping = oc.Mapping(path)
+        os.truncate(path, LEFT)
+        first = told(oc.check)
+        mapping.close()
+        return first, told(oc.check)
+
+    assert in_child(child) == ((errno.EIO, str(path), LEFT), None)
+
+
+def test_nothing_lost_is_nothing_told(path, in_child):
+    def child():
+        oc.guard()
+        oc.guard()
+        part = oc.Mapping(path, offset=MIB, length=MIB)
+        whole = bytes(part.view())
+        os.truncate(path, 3 * MIB)  # behind the part
+        return whole == b"\xff" * MIB, told(oc.check), part.view()[5]
+
+    assert in_child(child) == (True, None, 255)
+
+
+def test_parts_at_odd_offsets_and_private_pages(path, in_child):
+    def child():
+        oc.guard()
+        part = oc.Mapping(path, offset=LEFT - 10_001, length=20_000)
+        private = oc.Mapping(path, private=True)
+        view, mine = part.view(), private.view()
+        mine[0] = 1
+        os.truncate(path, LEFT - 5000)
+        values = view[0], view[19_999], mine[0], mine[SIZE - 1]
+        mine[SIZE - 1] = 7  # still private and writable
+        return values, mine[SIZE - 1], told(part.view), told(private.view)
+
+    values, written, *answers = in_child(child)
+    assert values == (255, 0, 1, 0)
+    assert written == 7
+    assert answers == [(errno.EIO, str(path), LEFT - 5000)] * 2
+
+
+def test_many_threads_reading_while_the_file_is_cut(path, in_child):
+    def child():
+        oc.guard()
+        arrays = [np.frombuffer(oc.Mapping(path).view(), np.uint8) for _ in range(4)]
+        go, cut = threading.Barrier(9), threading.Event()
+        last = []
+
+        def read(array):
+            go.wait()
+            while not cut.is_set():
+                array[::512].sum()
+            last.append(int(array[::512].sum(dtype=np.int64)))
+
+        threads = [threading.Thread(target=read, args=(arrays[i % 4],)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        go.wait()
+        os.truncate(path, MIB)
+        cut.set()
+        for thread in threads:
+            thread.join()
+        return set(last), told(oc.check)
+
+    assert in_child(child) == ({255 * MIB // 512}, (errno.EIO, str(path), MIB))
+
+
+def test_forked_children_are_guarded_and_tell_by_themselves(path, in_child):
+    def child():
+        mapping, view = lose(path)
+        pid = os.fork()
+        if pid == 0:
+            os._exit(7 if view[SIZE - 1] == 0 and told(mapping.view) else 1)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return status, mapping.view()[0]  # nothing was lost here
+
+    assert in_child(child) == (7, 255)
+
+
+SCRIPT = """
+    import ctypes, faulthandler, mmap, os, signal, sys
+    import onecopy as oc
+    path = sys.argv[1]
+    {setup}
+    mapping = oc.Mapping(path)
+    view = mapping.view()
+    os.truncate(path, 0)
+    print(view[1 << 20], view[5 << 20], flush=True)
+    try:
+        mapping.view()
+    except oc.DataLost as error:
+        print("told", error.offset, flush=True)
+    {after}
+"""
+
+
+def run(path: Path, setup: str, after: str = "") -> subprocess.CompletedProcess[str]:
+    code = textwrap.dedent(SCRIPT).format(setup=setup, after=after)
+    return subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("setup", "reports"),
+    [
+        ("oc.guard()", False),
+        ("faulthandler.enable(); oc.guard()", False),
+        ("oc.guard(); faulthandler.enable()", True),
+        ("oc.guard(); faulthandler.enable(); oc.guard()", False),
+        ("signal.signal(signal.SIGBUS, lambda *_: None); oc.guard()", False),
+    ],
+)
+def test_beside_other_handlers(path, setup, reports):
+    done = run(path, setup)
+    assert (done.returncode, done.stdout) == (0, "0 0\ntold 0\n")
+    assert ("Bus error" in done.stderr) == reports
+
+
+FOREIGN = """
+with open(path, "wb") as file: file.truncate(1 << 20)
+with open(path, "rb") as file: other = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+os.truncate(path, 0)
+other[5000]
+print("alive")
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "reports"),
+    [
+        ("oc.guard()", False),
+        ("faulthandler.enable(); oc.guard()", True),
+        ("oc.guard(); faulthandler.enable()", True),
+        ("oc.guard(); faulthandler.enable(); oc.guard()", True),
+    ],
+)
+def test_faults_elsewhere_kill_as_before(path, setup, reports):
+    done = run(path, setup, FOREIGN)
+    assert done.returncode == -signal.SIGBUS
+    assert done.stdout == "0 0\ntold 0\n"
+    assert ("Bus error" in done.stderr) == reports
+
+
+@pytest.mark.parametrize("setup", ["oc.guard()", "faulthandler.enable(); oc.guard()"])
+def test_a_signal_that_is_sent_kills(path, setup):
+    done = run(path, setup, "os.kill(os.getpid(), signal.SIGBUS)")
+    assert (done.returncode, done.stdout) == (-signal.SIGBUS, "0 0\ntold 0\n")
+
+
+def test_a_python_handler_gets_the_signals_that_are_sent(path):
+    setup = "signal.signal(signal.SIGBUS, lambda *_: print('sent', flush=True)); oc.guard()"
+    done = run(path, setup, "os.kill(os.getpid(), signal.SIGBUS)")
+    assert (done.returncode, done.stdout) == (0, "0 0\ntold 0\nsent\n")
+
+
+def test_without_the_guard_a_lost_page_kills(path):
+    assert run(path, "pass").returncode == -signal.SIGBUS
+
+
+def test_system_calls_with_lost_pages_fail_by_themselves(path, tmp_path, in_child):
+    def child():
+        _, view = lose(path)
+        with (tmp_path / "out").open("wb", buffering=0) as out:
+            try:
+                out.write(view[6 * MIB :])
+            except OSError as error:
+                return error.errno
+        return None
+
+    assert in_child(child) == errno.EFAULT
+
+
+needs_loop_device = pytest.mark.skipif(
+    os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="needs root and loop devices"
+)
+
+
+@needs_loop_device
+def test_a_device_that_fails(tmp_path, in_child):
+    """A file system on a loop device whose backing file is cut: the file keeps its size, pages cannot be read."""
+    image, mount = tmp_path / "image", tmp_path / "mount"
+    mount.mkdir()
+    with image.open("wb") as file:
+        file.truncate(64 * MIB)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True, stdin=subprocess.DEVNULL)
+    if subprocess.run(["mount", "-o", "loop", image, mount], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no loop mount here")
+    try:
+        path = mount / "data.bin"
+        path.write_bytes(b"\xff" * SIZE)
+        os.sync()
+        oc.evict(path)
+
+        def child():
+            oc.guard()
+            mapping = oc.Mapping(path)
+            view = mapping.view()
+            os.truncate(image, 0)
+            value = view[3 * MIB]
+            return value, told(mapping.view), told(lambda: oc.warm(path))
+
+        value, answer, warmed = in_child(child)
+        assert value == 0
+        assert answer == (errno.EIO, str(path), 3 * MIB)
+        assert warmed is not None
+    finally:
+        subprocess.run(["umount", "-l", mount], check=True)
