@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.fallbacks.memory_group import NoMemoryGroupError, memory_group
+from tests.fallbacks.run import disable_huge_pages
 from tests.fallbacks.seccomp import refuse
 
 import onecopy as oc
@@ -72,6 +73,20 @@ def test_without_huge_pages_the_report_says_so(cold_file, in_child):
     huge, reason, complete = in_child(warm)
     assert (huge, complete) == ("unsupported", True)
     assert "2 MiB pages: unsupported" in reason
+
+
+def test_with_huge_pages_off_for_the_process_everything_comes_in_small_ones(cold_file, cached, in_child):
+    path = cold_file(9 * MIB)
+
+    def warm() -> tuple[bool, int | None, bool]:
+        disable_huge_pages()
+        mapping = oc.Mapping(path)
+        complete = oc.warm(mapping, huge=True).complete
+        sum(mapping.view()[::PAGE])
+        return complete, residency(mapping).huge, bytes(oc.Mapping(path, mode="copy").view()) == mapping.view()
+
+    assert in_child(warm) == (True, 0, True)
+    assert cached(path) == 9 * MIB
 
 
 def test_without_unnamed_files_a_save_leaves_one_file(tmp_path, in_child):
