@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +26,18 @@ def place() -> tuple[Path, str]:
     raise NoMemoryGroupError(f"no memory controller under {ROOT}")
 
 
+def remove(group: Path) -> None:
+    """Remove a group when the last of its processes has left it: what was killed takes its time."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return group.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
 @contextlib.contextmanager
 def memory_group(limit: int) -> Iterator[Callable[[], None]]:
     """Make a group of `limit` bytes; give a function that moves the calling process into it; remove the group."""
@@ -40,4 +53,4 @@ def memory_group(limit: int) -> Iterator[Callable[[], None]]:
     try:
         yield lambda: (group / "cgroup.procs").write_text(str(os.getpid())) and None
     finally:
-        group.rmdir()
+        remove(group)

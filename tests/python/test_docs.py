@@ -22,7 +22,6 @@ PAGES = sorted(path for folder in ("docs", "benchmarks") for path in (ROOT / fol
 PAGES += sorted(ROOT.glob("*.md"))
 # Written before what they need; a page that runs must leave this list.
 WAITING = {
-    "docs/howto/choose-the-mode.md": 'waits for mode="auto"',
     "docs/howto/measure-your-program.md": "waits for onecopy bench run",
 }
 
