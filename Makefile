@@ -86,9 +86,26 @@ fuzz: .venv/tools.stamp ## libFuzzer on every target for SECONDS (60) each; need
 	cmake --build --preset fuzz
 	@for target in build/fuzz/fuzz/fuzz_*; do \
 	  [ -x $$target ] && [ -f $$target ] || continue; name=$$(basename $$target); mkdir -p build/corpus/$$name; \
-	  $$target -max_total_time=$(SECONDS) -max_len=65536 -print_final_stats=1 \
+	  dict=fuzz/$${name#fuzz_}.dict; \
+	  $$target -max_total_time=$(SECONDS) -max_len=65536 -print_final_stats=1 $$([ ! -f $$dict ] || echo -dict=$$dict) \
 	    build/corpus/$$name fuzz/corpus/$${name#fuzz_} || exit 1; \
 	done
+
+.PHONY: fuzz-seeds
+fuzz-seeds: fuzz ## what fuzzing found, and the seeds, into the committed corpora, as few as reach all lines
+	$(BIN)/python tools/fuzz_seeds.py build/seeds
+	@for target in build/fuzz/fuzz/fuzz_*; do \
+	  [ -x $$target ] && [ -f $$target ] || continue; name=$$(basename $$target); corpus=fuzz/corpus/$${name#fuzz_}; \
+	  rm -rf build/least && mkdir -p build/least && \
+	  $$target -set_cover_merge=1 -use_counters=0 -max_len=5000 build/least \
+	    $$corpus build/seeds/$${name#fuzz_} build/corpus/$$name && rm -f $$corpus/* && mv build/least/* $$corpus || exit 1; \
+	done
+
+.PHONY: coverage-fuzz
+coverage-fuzz: .venv/tools.stamp doctest ## lines of the parsers that the committed corpora reach; needs clang and llvm
+	@mkdir -p build && cmake --preset coverage > build/coverage.log 2>&1 || { cat build/coverage.log; exit 1; }
+	cmake --build --preset coverage --target fuzz_safetensors fuzz_layout
+	$(BIN)/python tools/fuzz_coverage.py build/coverage/fuzz
 
 .PHONY: bench
 bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4

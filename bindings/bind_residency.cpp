@@ -1,3 +1,4 @@
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -7,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
+#include "onecopy/residency/choose_mode.hpp"
 #include "onecopy/residency/residency.hpp"
 #include "onecopy/residency/warm.hpp"
 
@@ -159,6 +161,13 @@ void bind_residency(nb::module_& module) {
   module.def("start_warm", &start_warm, nb::arg("mapping"), nb::arg("ranges"), nb::arg("threads"),
              nb::arg("huge").none(), nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
              nb::arg("inspector").none());
+  module.def(
+      "choose_mode",
+      [](const std::filesystem::path& path) {
+        const auto choice = choose_mode(path);
+        return std::pair(choice.mode == Mode::copy, choice.reason);
+      },
+      nb::arg("path"), Release(), "(copy?, why)");
   module.def("residency", &with_ranges<residency>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges"));

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 from onecopy import _core, _dtypes, residency
 from onecopy._saving import save
-from onecopy.base import path_text, thread_count
+from onecopy.base import FormatError, path_text, thread_count
 from onecopy.files import Identity, Mode, OpenFile, absolute, check_mode
 
 if TYPE_CHECKING:
@@ -71,17 +71,22 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         self,
         path: str | os.PathLike[str],
         *,
-        mode: Mode = "map",
+        mode: Mode | Literal["auto"] = "map",
         private: bool = False,
         threads: int | None = None,
         identity: Identity | None = None,
     ) -> None:
         self._path = path_text(path)
         self._absolute = absolute(self._path)
-        self._mode: Mode = mode
+        self._mode: Mode
+        if mode == "auto":
+            copied, self._reason = _core.choose_mode(self._path)
+            self._mode = "copy" if copied else "map"
+        else:
+            self._mode, self._reason = mode, "as asked"
         self._private = private
         self._threads = thread_count(threads)
-        self._core = _core.open_arrays(self._path, check_mode(mode), private, self._threads, identity)
+        self._core = _core.open_arrays(self._path, check_mode(self._mode), private, self._threads, identity)
         self._mapping = self._core.mapping
         self._names: list[str] | None = None
         if self._core.header_damaged:
@@ -100,7 +105,10 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         if found is None:
             raise KeyError(name)
         memory, dtype, shape = found
-        return np.ndarray(len(memory) if dtype in _dtypes.PACKED else shape, _dtypes.to_numpy(dtype), memory)
+        try:
+            return np.ndarray(len(memory) if dtype in _dtypes.PACKED else shape, _dtypes.to_numpy(dtype), memory)
+        except ValueError as error:  # 65 axes, or extents beyond 63 bits beside a zero: valid in the file
+            raise FormatError(f"{self._path}: {name!r}: numpy has no array of its shape: {error}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all_names())
@@ -346,6 +354,11 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         return self._mode
 
     @property
+    def mode_reason(self) -> str:
+        """Why it was opened so: a sentence for ``mode="auto"``, else "as asked"."""
+        return self._reason
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(row[4] for row in self._core.entries())
@@ -396,7 +409,7 @@ def _reattach(path: str, mode: Mode, private: bool, threads: int, identity: Iden
 
 def open(
     path: str | os.PathLike[str],
-    mode: Mode = "map",
+    mode: Mode | Literal["auto"] = "map",
     *,
     warm: bool = False,
     verify: bool = False,
@@ -412,6 +425,9 @@ def open(
     mode
         "map": arrays are the page cache's own pages, shared by all processes, read when touched.
         "copy": everything is read into one private block now, in huge pages, in parallel.
+        "auto": a copy of files on network and user-space file systems that are at most a quarter of the memory that may
+        be used, because a later touch of a mapping could fail or wait there; else a mapping. `ArrayFile.mode_reason`
+        says why.
     warm
         Bring everything into memory before returning (see `ArrayFile.warm`).
     verify

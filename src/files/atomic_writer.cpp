@@ -62,11 +62,9 @@ struct AtomicWriter::State {
         prefix(hidden_prefix(target)),
         size(bytes) {
     check_target();
+    staged.reserve(std::min<std::uint64_t>(size, write_size));
     sweep(folder, prefix);
     create();
-    // Held until the file is in place or this process is dead, so that nobody sweeps a living writer's file.
-    (void)os::try_lock(fd.get());
-    staged.reserve(std::min<std::uint64_t>(size, write_size));
     const int error = size == 0 ? 0 : os::reserve_space(fd.get(), size);
     if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
   }
@@ -84,17 +82,32 @@ struct AtomicWriter::State {
     if (!there && there.error != ENOENT) fail("save", there.error);
   }
 
+  // A lock is held until the file is in place or this process is dead, so that nobody sweeps a living writer's file.
   void create() {
     auto unnamed = os::create_unnamed(folder.string());
-    if (unnamed.error == EOPNOTSUPP) {
-      hidden = new_hidden_name();
-      unnamed = os::create_named(hidden);
-    }
-    if (!unnamed) {
-      hidden.clear();
-      fail("save", unnamed.error);
-    }
+    if (unnamed.error == EOPNOTSUPP) return create_hidden();
+    if (!unnamed) fail("save", unnamed.error);
     fd = std::move(unnamed.value);
+    (void)os::lock(fd.get());
+  }
+
+  void create_hidden() {
+    for (;;) {
+      auto name = new_hidden_name();
+      auto named = os::create_named(name);
+      if (named.error == EEXIST) continue;
+      if (!named) fail("save", named.error);
+      hidden = std::move(name);
+      fd = std::move(named.value);
+      // Another writer may have swept the file in the instant between its birth and the lock.
+      if (!os::lock(fd.get()) || is_still_there()) return;
+    }
+  }
+
+  bool is_still_there() const {
+    const auto ours = os::facts_of(fd.get());
+    const auto named = os::facts_of(hidden);
+    return ours && named && ours.value.device == named.value.device && ours.value.inode == named.value.inode;
   }
 
   std::string new_hidden_name() const {
@@ -123,7 +136,7 @@ struct AtomicWriter::State {
 
   void put(Bytes piece) {
     const auto result = os::write_at(fd.get(), piece, on_disk);
-    if (!result) fail("write", result.error);
+    if (!result) abandon_and_fail("write", result.error);
     // The device works while we produce the next piece; otherwise it would idle until the final flush.
     (void)os::start_writeback(fd.get(), {on_disk, piece.size()});
     on_disk += piece.size();
@@ -133,23 +146,27 @@ struct AtomicWriter::State {
     if (!staged.empty()) flush_staged();
     if (on_disk != size)
       fail("save", EINVAL, std::to_string(size) + " bytes were announced, " + std::to_string(on_disk) + " written");
-    if (const int error = os::sync_file(fd.get()); error != 0) fail("flush", error);
+    if (const int error = os::sync_file(fd.get()); error != 0) abandon_and_fail("flush", error);
     if (hidden.empty()) {
       // linkat cannot replace a file, rename can: hence the detour over a hidden name.
       auto name = new_hidden_name();
-      if (const int error = os::link_unnamed(fd.get(), name); error != 0) fail("save", error);
+      if (const int error = os::link_unnamed(fd.get(), name); error != 0) abandon_and_fail("save", error);
       hidden = std::move(name);
     }
     if (const int error = os::rename_file(hidden, target.string()); error != 0) abandon_and_fail("save", error);
     hidden.clear();
     fd = os::Fd();
-    // The new file is in place; without this it might be the old one again after a power cut.
-    if (const int error = os::sync_folder(folder.string()); error != 0) fail("flush folder of", error);
+    // The new file is in place; without this it might be the old one again after a power cut. A folder that may be
+    // written but not read (EACCES) cannot be flushed, and some file systems do not flush folders (EINVAL).
+    const int error = os::sync_folder(folder.string());
+    if (error != 0 && error != EACCES && error != EINVAL) fail("flush folder of", error);
   }
 
+  // For good: after a failed write or flush the kernel would let the next one succeed, without what was lost.
   void abandon() noexcept {
     if (!hidden.empty()) (void)os::remove_file(hidden);
     hidden.clear();
+    fd = os::Fd();
   }
 
   [[noreturn]] void abandon_and_fail(const char* operation, int error) {
@@ -184,7 +201,7 @@ void AtomicWriter::overwrite(std::uint64_t offset, Bytes bytes) {
   const std::uint64_t on_disk = state_->on_disk;
   const std::uint64_t first = offset < on_disk ? std::min<std::uint64_t>(bytes.size(), on_disk - offset) : 0;
   const auto result = os::write_at(state_->fd.get(), bytes.first(first), offset);
-  if (!result) state_->fail("write", result.error);
+  if (!result) state_->abandon_and_fail("write", result.error);
   const std::uint64_t into_staged = offset < on_disk ? 0 : offset - on_disk;
   std::ranges::copy(bytes.subspan(first), state_->staged.begin() + static_cast<std::ptrdiff_t>(into_staged));
 }

@@ -1,5 +1,6 @@
 #include "formats/json.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -92,6 +93,14 @@ std::string quoted(std::string_view text) {
   }
   out.push_back('"');
   return out;
+}
+
+std::string describe(std::string_view name) {
+  constexpr std::size_t longest = 200;
+  std::size_t size = std::min(name.size(), longest);
+  while (size < name.size() && size > 0 && is_continuation(static_cast<unsigned char>(name[size]))) --size;
+  const std::string text = quoted(name.substr(0, size));
+  return "'" + text.substr(1, text.size() - 2) + (size < name.size() ? "...'" : "'");
 }
 
 void Reader::fail(const std::string& what) const {
@@ -192,12 +201,18 @@ std::uint64_t Reader::integer() {
 }
 
 void Reader::skip() {
+  const std::size_t kept = unescaped_.size();
+  const auto forget = [&] { unescaped_.resize(kept); };  // a list of what nobody looks at could be large
   skip_space();
   const char c = at_ < text_.size() ? text_[at_] : '\0';
   switch (c) {
-    case '{': return object([this](std::string_view) { skip(); });
+    case '{':
+      return object([&](std::string_view) {
+        forget();
+        skip();
+      });
     case '[': return array([this] { skip(); });
-    case '"': (void)string(); return;
+    case '"': (void)string(); return forget();
     case 't': return skip_word("true");
     case 'f': return skip_word("false");
     case 'n': return skip_word("null");

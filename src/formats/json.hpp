@@ -16,6 +16,9 @@ bool is_utf8(std::string_view text) noexcept;
 // `text` as a JSON string with its quotes.
 std::string quoted(std::string_view text);
 
+// A name as it can stand in a message: in single quotes, cut to 200 bytes, no control characters.
+std::string describe(std::string_view name);
+
 class Reader {
  public:
   static constexpr int deepest = 64;

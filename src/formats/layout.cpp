@@ -22,13 +22,17 @@ std::uint64_t round_up(std::uint64_t number, std::uint64_t boundary) {
   return (number + boundary - 1) & ~(boundary - 1);
 }
 
+[[noreturn]] void refuse_header() {
+  throw FormatError("the header would have more than the 100 MB that readers accept");
+}
+
 std::uint64_t byte_size(const ArraySpec& array) {
   std::uint64_t product = bits(array.dtype);
   for (const std::uint64_t extent : array.shape)
     if (__builtin_mul_overflow(product, extent, &product) || product > largest_file)
-      throw FormatError("'" + array.name + "' is larger than a file can be");
+      throw FormatError(json::describe(array.name) + " is larger than a file can be");
   if (product % 8 != 0)
-    throw FormatError("'" + array.name + "' does not fill whole bytes: " + std::to_string(product) + " bits");
+    throw FormatError(json::describe(array.name) + " does not fill whole bytes: " + std::to_string(product) + " bits");
   return product / 8;
 }
 
@@ -38,8 +42,9 @@ void check_names(std::span<const ArraySpec> arrays, bool has_fillers) {
     if (!json::is_utf8(array.name)) throw FormatError("an array's name is not UTF-8");
     if (array.name == "__metadata__") throw FormatError("the name '__metadata__' is reserved by the format");
     if (has_fillers && array.name.starts_with('#'))
-      throw FormatError("'" + array.name + "': names that begin with '#' are taken by fillers in an aligned file");
-    if (!names.insert(array.name).second) throw FormatError("two arrays have the name '" + array.name + "'");
+      throw FormatError(json::describe(array.name) +
+                        ": names that begin with '#' are taken by fillers in an aligned file");
+    if (!names.insert(array.name).second) throw FormatError("two arrays have the name " + json::describe(array.name));
   }
 }
 
@@ -64,10 +69,11 @@ Layout Layout::plan(std::vector<ArraySpec> arrays, LayoutOptions options) {
   layout.arrays_ = std::move(arrays);
   layout.options_ = std::move(options);
   layout.place();
+  layout.move_behind_header();
   return layout;
 }
 
-// First with the data section at 0, which tells the header's length, then moved behind the header.
+// With the data section at 0.
 void Layout::place() {
   std::vector<std::pair<std::size_t, std::uint64_t>> order;
   order.reserve(arrays_.size());
@@ -81,7 +87,8 @@ void Layout::place() {
   }
   for (const auto& [array, length] : order) {
     if (options_.align) fill_to(*options_.align);
-    if (length > largest_file - file_size_) throw FormatError("the arrays together are larger than a file can be");
+    if (!in_bounds(largest_file, file_size_, length))
+      throw FormatError("the arrays together are larger than a file can be");
     placements_.push_back({array, file_size_, length});
     file_size_ += length;
   }
@@ -89,9 +96,14 @@ void Layout::place() {
     placements_.push_back({std::nullopt, file_size_, tail});
     file_size_ += tail;
   }
-  // The header's length depends on the number of checksums, and that on where the data begins, which is behind the
-  // header. The data section only moves back, and a header that got shorter again is padded: so this settles.
+}
+
+// The header's length depends on the number of checksums, and that on where the data begins, which is behind the
+// header. The data section only moves back, and a header that got shorter again is padded: so this settles.
+void Layout::move_behind_header() {
   const std::uint64_t boundary = std::max(data_alignment, options_.align.value_or(0));
+  // Before a byte is allocated for them: a checksum takes more than 5 bytes of the header.
+  if (block_count() > safetensors::largest_header / 5) refuse_header();
   for (;;) {
     const std::vector<std::uint32_t> blocks(block_count());
     const std::uint64_t needed = round_up(safetensors::length_bytes + json(blocks).text.size(), boundary);
@@ -100,8 +112,8 @@ void Layout::place() {
     for (auto& placement : placements_) placement.offset += needed - data_offset_;
     data_offset_ = needed;
   }
-  if (data_offset_ - safetensors::length_bytes > safetensors::largest_header)
-    throw FormatError("the header would have more than the 100 MB that readers accept");
+  if (data_offset_ - safetensors::length_bytes > safetensors::largest_header) refuse_header();
+  if (file_size_ > largest_file) throw FormatError("the file would be larger than a file can be");
 }
 
 void Layout::fill_to(std::uint64_t boundary) {

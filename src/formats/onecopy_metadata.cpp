@@ -23,7 +23,7 @@ std::uint32_t crc_of(std::uint32_t before, std::string_view text) {
 Kind parse_kind(std::string_view name) {
   for (const Kind kind : {Kind::arrays, Kind::structure, Kind::records, Kind::image})
     if (to_string(kind) == name) return kind;
-  throw FormatError("the file is of kind '" + std::string(name) + "', which this version of onecopy does not know");
+  throw FormatError("the file is of kind " + json::describe(name) + ", which this version of onecopy does not know");
 }
 
 void parse_checksums(json::Reader& reader, Facts& facts) {

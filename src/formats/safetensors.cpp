@@ -13,16 +13,9 @@
 namespace onecopy::safetensors {
 namespace {
 
-constexpr std::string_view metadata_key = "__metadata__";
+using json::describe;
 
-// A name as it can stand in a message: not too long, no control characters.
-std::string describe(std::string_view name) {
-  constexpr std::size_t longest = 200;
-  std::size_t size = std::min(name.size(), longest);
-  while (size < name.size() && size > 0 && (static_cast<unsigned char>(name[size]) & 0xC0U) == 0x80U) --size;
-  const std::string quoted = json::quoted(name.substr(0, size));
-  return "'" + quoted.substr(1, quoted.size() - 2) + (size < name.size() ? "...'" : "'");
-}
+constexpr std::string_view metadata_key = "__metadata__";
 
 // Elements times bits, or none where the product does not fit 64 bits.
 std::optional<std::uint64_t> size_in_bits(DType dtype, std::span<const std::uint64_t> shape) noexcept {

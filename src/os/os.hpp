@@ -75,6 +75,7 @@ int sync_folder(const std::string& folder) noexcept;
 int rename_file(const std::string& from, const std::string& to) noexcept;
 int remove_file(const std::string& path) noexcept;
 bool try_lock(int fd) noexcept;  // exclusive, whole file, released by the owner's death
+bool lock(int fd) noexcept;      // the same, waiting for its owner; false: this file system has no locks
 
 // --- access.cpp: unnamed files, reserved space, direct reads --------------------------------------------------
 
@@ -145,5 +146,12 @@ std::uint64_t process_id() noexcept;
 // What may still be used: the machine's available memory, or less where a control group limits us.
 Result<std::uint64_t> available_memory();
 Result<std::uint64_t> read_ahead(std::uint64_t device);  // bytes the device reads ahead
+
+enum class Storage : std::uint8_t { local, memory, remote };  // remote: a server or another program answers
+struct FileSystem {
+  Storage storage = Storage::local;
+  const char* name = "";  // "nfs"; empty for what is local
+};
+Result<FileSystem> file_system_of(int fd) noexcept;
 
 }  // namespace onecopy::os

@@ -16,6 +16,10 @@ constexpr unsigned reading_threads = 8;
 // touched, 1.33 to 1.43 s populated).
 constexpr std::uint64_t large_read_ahead = std::uint64_t{4} << 20U;
 
+// Pages that are being read cannot be given back: all threads together have at most this part of the memory in flight,
+// or a tight control group would end the process.
+constexpr std::uint64_t tight = 4;
+
 bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) {
   if (asked == Huge::yes) return true;
   if (asked == Huge::no) {
@@ -56,10 +60,13 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
   if (conditions.missing == 0) return nothing_done(threads, true, "already in memory");
   if (options.mechanism == Mechanism::none) return nothing_done(threads, false, "nothing done, as asked");
   Plan plan;
-  plan.threads = threads;
+  const std::uint64_t in_flight =
+      std::max(conditions.read_ahead.value_or(0), std::uint64_t{os::huge_page});  // a thread's
+  const std::uint64_t memory = conditions.available.value_or(UINT64_MAX);
+  plan.threads = static_cast<unsigned>(std::clamp<std::uint64_t>(memory / tight / in_flight, 1, threads));
   plan.huge = choose_huge(conditions, options.huge, plan.reason);
   if (plan.huge) plan.reason = "2 MiB pages asked for before reading";
-  plan.most = options.budget.value_or(conditions.available.value_or(UINT64_MAX));
+  plan.most = options.budget.value_or(memory - std::min(memory, 2 * plan.threads * in_flight));
   if (options.mechanism) {
     plan.mechanism = *options.mechanism;
     plan.reason += "; mechanism as asked";

@@ -5,7 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "onecopy/residency/choose_mode.hpp"
 #include "onecopy/residency/warm.hpp"
+#include "os/os.hpp"
 
 namespace onecopy {
 
@@ -30,6 +32,15 @@ struct Plan {
 };
 
 Plan choose(const Conditions& conditions, const WarmOptions& options);
+
+// What is known of a file before it is opened. Empty: the system does not say.
+struct FileConditions {
+  std::uint64_t file_size = 0;
+  std::optional<os::FileSystem> file_system;
+  std::optional<std::uint64_t> available;  // memory that may still be used, bytes
+};
+
+ModeChoice choose_mode(const FileConditions& conditions);
 
 // "1.5 GiB", for reasons that people read.
 std::string readable(std::uint64_t bytes);

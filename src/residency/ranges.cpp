@@ -31,6 +31,26 @@ std::vector<ByteRange> whole_pages(std::span<const ByteRange> ranges, std::uint6
   return merged;
 }
 
+std::vector<ByteRange> huge_parts(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t file_offset) {
+  constexpr std::uint64_t block = os::huge_page;
+  constexpr std::uint64_t half = block / 2;
+  std::vector<ByteRange> parts;
+  for (const auto& range : ranges) {
+    const std::uint64_t begin = file_offset + range.offset;
+    const std::uint64_t end = begin + range.length;
+    const bool from_start = range.offset == 0;
+    const bool to_end = range.offset + range.length == size;
+    if (range.length < half && !(from_start && to_end)) continue;
+    const std::uint64_t first = begin / block + (!from_start && begin % block > half ? 1 : 0);
+    const std::uint64_t last = end / block + (to_end || end % block >= half ? 1 : 0);
+    if (first >= last) continue;
+    const std::uint64_t from = std::max(first * block, file_offset);
+    const std::uint64_t to = std::min(last * block, file_offset + size);
+    if (from < to) parts.push_back({from - file_offset, to - from});
+  }
+  return parts;
+}
+
 std::uint64_t total_length(std::span<const ByteRange> ranges) noexcept {
   std::uint64_t total = 0;
   for (const auto& range : ranges) total += range.length;

@@ -13,6 +13,10 @@ namespace onecopy {
 // sorts and merges. Ranges that reach past `size` are cut; an empty list means everything.
 std::vector<ByteRange> whole_pages(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t file_offset);
 
+// The 2 MiB blocks of the file of which at least half is asked for; the ends of the mapping count as ends of blocks.
+// `ranges` as whole_pages returns them. A huge page for less reads more than it spares.
+std::vector<ByteRange> huge_parts(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t file_offset);
+
 std::uint64_t total_length(std::span<const ByteRange> ranges) noexcept;
 
 }  // namespace onecopy

@@ -94,9 +94,14 @@ std::vector<Warmer::Piece> Warmer::cut() const {
 }
 
 void Warmer::advise_huge() {
+  const auto parts = huge_parts(ranges_, mapping_.bytes().size(), mapping_.file_offset());
+  if (parts.empty()) {
+    report_.reason += ", but less than half of each is wanted";
+    return;
+  }
   auto worst = Outcome::applied;
-  for (const auto& range : ranges_) {
-    const auto outcome = os::advise_huge(pages_of(mapping_, range));
+  for (const auto& part : parts) {
+    const auto outcome = os::advise_huge(pages_of(mapping_, part));
     if (outcome != Outcome::applied) worst = outcome;
   }
   report_.huge = worst;
@@ -115,7 +120,9 @@ bool Warmer::cut_to_budget(std::vector<Piece>& pieces, std::uint64_t most) {
   if (over == pieces.end()) return true;
   over->range.length = left;
   pieces.erase(left == 0 ? over : over + 1, pieces.end());
-  report_.reason += "; stopped at the budget of " + readable(most);
+  report_.reason += options_.budget ? "; stopped at the budget of " + readable(most)
+                                    : "; stopped at " + readable(most) +
+                                          ", the memory that may be used less what the " + "kernel may read ahead";
   return false;
 }
 

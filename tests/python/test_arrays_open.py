@@ -6,8 +6,10 @@ import os
 import pickle
 import random
 import struct
+import tempfile
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -390,3 +392,31 @@ def test_a_damaged_header_is_told(model, tmp_path):
     assert told[0].filename == __file__
     assert list(file) == ["v", "b"]
     assert file.kind == "foreign"
+
+
+@pytest.mark.parametrize("shape", [[1] * 65 + [4], [0, 2**64 - 1, 2**64 - 1]])
+def test_a_shape_that_numpy_cannot_have_names_the_array(write_tensors, shape: list[int]) -> None:
+    with oc.open(write_tensors({"strange": ("U8", shape, bytes(0 if 0 in shape else 4))})) as file:
+        with pytest.raises(oc.FormatError, match="'strange': numpy has no array of its shape"):
+            file["strange"]
+        assert file.entry("strange").shape == tuple(shape)
+
+
+def test_auto_maps_local_files_and_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    oc.save(path, {"a": np.zeros(3)})
+    with oc.open(path, "auto") as file:
+        assert file.mode == "map"
+        assert file.mode_reason.startswith("mapped, because")
+        assert pickle.loads(pickle.dumps(file)).mode == "map"
+    assert oc.open(path).mode_reason == "as asked"
+    with pytest.raises(FileNotFoundError):
+        oc.open(tmp_path / "none", "auto")
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no /dev/shm here")
+def test_auto_knows_memory_file_systems() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder, "m")
+        oc.save(path, {"a": np.zeros(3)})
+        assert "tmpfs" in oc.open(path, "auto").mode_reason

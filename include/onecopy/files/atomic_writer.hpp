@@ -6,6 +6,7 @@
 //
 // Until commit() the target is untouched; a writer that dies or is destroyed leaves nothing (without O_TMPFILE, and in
 // the instant between the two last steps of commit, one hidden `.onecopy-...` file, which the next writer sweeps).
+// After an error of the system it is abandoned, and every further call fails.
 // Readers of the old file keep it. One thread at a time.
 #pragma once
 
@@ -36,8 +37,9 @@ class AtomicWriter {
 
   std::uint64_t written() const noexcept;
 
-  // Flushes to the disk, then puts the file in the target's place. Throws OsError; the target is then the old one. The
-  // sizes must agree with what was announced.
+  // Flushes to the disk, then puts the file in the target's place. Throws OsError; the target is then the old one, but
+  // after "flush folder of" it is the new one, which a power cut might still undo. The sizes must agree with what was
+  // announced.
   void commit();
 
  private:

@@ -60,6 +60,7 @@ class Layout {
  private:
   Layout() = default;
   void place();
+  void move_behind_header();
   void fill_to(std::uint64_t boundary);
 
   struct Json {

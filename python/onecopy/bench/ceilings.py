@@ -158,4 +158,10 @@ def _control(huge: bool) -> Configuration:
 
 
 CEILINGS = tuple(_ceiling(kind, threads) for kind in ("fresh", "reused") for threads in THREADS)
+FEW = tuple(
+    ceiling for ceiling in CEILINGS if ceiling.name in {"o_direct-fresh-8", "o_direct-reused-1", "o_direct-reused-8"}
+)
+"""The best of their kind in the records that we have: a virtual disk wants one thread, a fast one many."""
+
+CHOICES = {"few": FEW, "all": CEILINGS, "none": ()}
 CONTROLS = (_control(huge=False), _control(huge=True))

@@ -91,7 +91,7 @@ def load(configuration: Configuration, job: Job) -> tuple[dict[str, Any], object
 def configuration_named(name: str) -> Configuration:
     """Return the configuration of that name; raises ValueError that lists the names."""
     from onecopy.bench.ceilings import CEILINGS, CONTROLS
-    from onecopy.bench.configurations import KEYS, ROWS
+    from onecopy.bench.peers import KEYS, ROWS
 
     every = {entry.name: entry for entry in (*ROWS, *KEYS, *CEILINGS, *CONTROLS)}
     if name not in every:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -36,7 +37,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a file holds: its kind, its size in bytes and its pieces in the order of their offsets."""
+    """What a file holds: its kind, its size in bytes and its pieces, in the order of their offsets as read."""
 
     kind: Kind
     size: int
@@ -46,6 +47,20 @@ class Layout:
     def nbytes(self) -> int:
         """Bytes in all pieces: the file without its header and padding."""
         return sum(piece.nbytes for piece in self.pieces)
+
+
+def shuffled(layout: Layout, seed: int) -> Layout:
+    """Return a layout whose pieces stand in a random order, the same for the same seed.
+
+    Raises
+    ------
+    ValueError
+        If there is one piece only.
+    """
+    if len(layout.pieces) < 2:
+        raise ValueError("a file of one piece has no order to shuffle: only safetensors files with several tensors do")
+    chance = random.Random(seed)  # noqa: S311 - an order, not a secret
+    return replace(layout, pieces=tuple(chance.sample(layout.pieces, len(layout.pieces))))
 
 
 def one_piece(size: int) -> Layout:

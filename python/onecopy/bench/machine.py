@@ -16,7 +16,7 @@ from typing import Any
 
 from onecopy import cgroup
 
-PACKAGES = ("onecopy", "numpy", "safetensors", "torch")
+PACKAGES = ("onecopy", "numpy", "safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer")
 
 
 def facts(path: str | os.PathLike[str]) -> dict[str, Any]:

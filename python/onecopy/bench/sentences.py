@@ -1,4 +1,4 @@
-"""What a run of `open` says, in plain sentences: computed from what was measured, and nothing else.
+"""What a run of `open` says about one case, in plain sentences: computed from what was measured, and nothing else.
 
 Each function looks at one question and returns a sentence, or None where the record cannot answer. A sentence
 never claims more than its numbers: if four processes hold a file more than once, that is what it says. The
@@ -39,14 +39,31 @@ class Sentence:
 
 
 def sentences_of(record: Record) -> tuple[Sentence, ...]:
-    """Return everything worth saying about a record, findings first."""
+    """Return everything worth saying about a record of one case, findings first."""
+    return (*sentences_of_case(record), *sentences_of_run(record))
+
+
+def sentences_of_case(record: Record) -> tuple[Sentence, ...]:
+    """Return what is worth saying about the case of a record, findings first."""
     rows = {row.entry.name: row for row in summary.rows_of(record)}
-    findings = (sharing(record, rows), peers(record), *ceilings(record), agreement(record))
-    limits = (*failures(record), cache_state(record), slow_memory(record), busy(record), few_rounds(record))
+    findings = (sharing(record, rows), peers(record), leaders(record), *ceilings(record), agreement(record))
+    limits = (*failures(record, "row"), cache_state(record), busy(record))
     return (
         *(Sentence("finding", text) for text in findings if text),
         *(Sentence("limit", text) for text in limits if text),
     )
+
+
+def sentences_of_run(record: Record) -> tuple[Sentence, ...]:
+    """Return what limits a whole run, whatever its cases."""
+    limits = (
+        *failures(record, "ceiling"),
+        *failures(record, "control"),
+        slow_memory(record),
+        few_rounds(record),
+        absent(record),
+    )
+    return tuple(Sentence("limit", text) for text in limits if text)
 
 
 def sharing(record: Record, rows: dict[str, Row]) -> str | None:
@@ -54,7 +71,7 @@ def sharing(record: Record, rows: dict[str, Row]) -> str | None:
     held = _above_empty(rows.get("map"))
     if held is None:
         return None
-    n, size = record.options.processes, record.file.size / MB
+    n, size = record.processes, record.file.size / MB
     copies = _above_empty(rows.get("copy"))
     against = f" against {_mb(copies)} for copies" if copies is not None else ""
     if n == 1:
@@ -87,13 +104,34 @@ def peers(record: Record) -> str | None:
     )
 
 
+def leaders(record: Record) -> str | None:
+    """Say which rows of others are ahead of ours by more than 5 %, or that none is."""
+    ours, ahead = summary.best_of_ours(record), summary.ahead_of_ours(record)
+    if ours is None:
+        return None
+    if not ahead:
+        return f"{state_of(record)}, no row is more than {summary.MARGIN:.0%} ahead of {ours.entry.name}."
+    rows = ", ".join(f"{row.entry.name} ({lead(record, row, ratio)})" for row, ratio in ahead)
+    return f"{state_of(record)}, AHEAD of {ours.entry.name} by more than {summary.MARGIN:.0%}: {rows}."
+
+
+def lead(record: Record, row: Row, ratio: float) -> str:
+    """Return how far a row is ahead of ours, without a number where that would compare copies with maps in vain."""
+    if summary.copies(record, row) and not times_transfer(record):
+        return "it copies, and no ratio is claimed here"
+    return f"{ratio:.2f} of our time"
+
+
 def ceilings(record: Record) -> Iterable[str]:
-    """Say which share of the device's rate `map+warm` reaches, where it started cold."""
-    if not record.options.cold:
+    """Say which share of the device's rate `map+warm` reaches, where it started cold.
+
+    A reading into fresh memory is a copy: it is told only where times of copies mean something.
+    """
+    if not record.cold:
         return
     who = _who(record)
     for kind, where in (("fresh", "into fresh huge-page memory"), ("reused", "into a reused 4 MiB buffer")):
-        best = summary.best_ceiling(record, kind)
+        best = summary.best_ceiling(record, kind) if kind == "reused" or times_transfer(record) else None
         warmed = summary.paired_ratio(record, best, "map+warm", summary.warm_ms) if best else None
         touched = summary.paired_ratio(record, best, "map+warm") if best else None
         if best is not None and warmed is not None and touched is not None:
@@ -118,40 +156,41 @@ def agreement(record: Record) -> str | None:
     return f"Checksums of the touched bytes agree with a plain read of the file: {len(checked)} rows."
 
 
-def failures(record: Record) -> Iterable[str]:
-    """Say what went wrong, one sentence per configuration and state."""
-    for role in ("row", "ceiling", "control"):
-        for row in summary.rows_of(record, role):
-            for failure in row.failures:
-                total = row.good + sum(other.times for other in row.failures)
-                yield (f"{row.entry.name}: {failure.times} of {total} samples {failure.state} ({failure.reason}).")
+def failures(record: Record, role: str) -> Iterable[str]:
+    """Say what went wrong in the entries of one role, one sentence per configuration and state."""
+    for row in summary.rows_of(record, role):
+        for failure in row.failures:
+            total = row.good + sum(other.times for other in row.failures)
+            yield (f"{row.entry.name}: {failure.times} of {total} samples {failure.state} ({failure.reason}).")
 
 
 def cache_state(record: Record) -> str | None:
-    """Say whether the declared state of the page cache was reached before every sample."""
-    used = {entry.name for entry in record.entries if entry.uses_cache}
-    before = [s.cached_before for s in record.samples if s.configuration in used and s.started]
+    """Say whether the declared state of the page cache was reached before every sample.
+
+    Each sample is held against the file that its row loads: some peers have one of their own.
+    """
+    sizes = {entry.name: entry.size or record.file.size for entry in record.entries if entry.uses_cache}
+    before = [
+        (s.cached_before, sizes[s.configuration]) for s in record.samples if s.configuration in sizes and s.started
+    ]
     if not before:
         return None
-    known = [cached for cached in before if cached is not None]
-    size = record.file.size
+    known = [(cached, size) for cached, size in before if cached is not None]
     if len(known) < len(before):
         return f"Nobody knows what was cached before {len(before) - len(known)} of {len(before)} samples."
-    if record.options.cold:
-        rest = [cached for cached in known if cached > 0]
-        if not rest:
-            return f"Cold: the kernel counted 0 cached bytes of the file before each of {len(known)} samples."
+    state = "cold" if record.cold else "warm"
+    off = [(cached, size) for cached, size in known if (cached > 0 if record.cold else cached < size)]
+    if off:
+        cached, size = max(off) if record.cold else min(off)
+        much = "up to" if record.cold else "as little as"
+        still = "were still" if record.cold else "was"
         return (
-            f"NOT cold: up to {max(rest) / MB:.1f} of {size / MB:.1f} MB were still cached"
-            f" before {len(rest)} of {len(known)} samples."
+            f"NOT {state}: {much} {cached / MB:.1f} of {size / MB:.1f} MB {still} cached"
+            f" before {len(off)} of {len(known)} samples."
         )
-    rest = [cached for cached in known if cached < size]
-    if not rest:
-        return f"Warm: the whole file was cached, always filled alike, before each of {len(known)} samples."
-    return (
-        f"NOT warm: as little as {min(rest) / MB:.1f} of {size / MB:.1f} MB was cached"
-        f" before {len(rest)} of {len(known)} samples."
-    )
+    if record.cold:
+        return f"Cold: the kernel counted 0 cached bytes of the file before each of {len(known)} samples."
+    return f"Warm: the whole file was cached, always filled alike, before each of {len(known)} samples."
 
 
 def times_transfer(record: Record) -> bool:
@@ -195,13 +234,22 @@ def few_rounds(record: Record) -> str | None:
     return f"{rounds} round{'s' if rounds != 1 else ''}: a published number needs {ENOUGH_ROUNDS}."
 
 
+def absent(record: Record) -> str | None:
+    """Say which rows this machine could not have, by reason."""
+    reasons: dict[str, list[str]] = {}
+    for row in record.absent:
+        reasons.setdefault(row.reason, []).append(row.name)
+    words = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+    return f"Not compared: {words}." if words else None
+
+
 def state_of(record: Record) -> str:
     """Return the declared state of the cache as the first word of a sentence."""
-    return "Cold" if record.options.cold else "Warm"
+    return "Cold" if record.cold else "Warm"
 
 
 def _who(record: Record) -> str:
-    n = record.options.processes
+    n = record.processes
     return f"map+warm, the slowest of {n} processes," if n > 1 else "map+warm"
 
 

@@ -1,9 +1,9 @@
 """From samples to rows: medians with their extremes, and each row relative to the first.
 
-Pure functions over a record. Of N processes the slowest counts for times and the sum for memory. GiB/s is
-the file's data divided by the time of the slowest process, so that 4 processes that share one reading and one
-process that reads alone are comparable. Times are in ms, memory in MB (10**6 bytes), raw: the interpreters
-are in it, and `above_empty` says what is left without them.
+Pure functions over a record of one case (see `Record.cases`). Of N processes the slowest counts for times and the
+sum for memory. GiB/s is the file's data divided by the time of the slowest process, so that 4 processes that share one
+reading and one process that reads alone are comparable. Times are in ms, memory in MB (10**6 bytes), raw: the
+interpreters are in it, and `above_empty` says what is left without them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
 MB = 1e6
 GIB = 2**30
+
+OURS = ("map", "map+warm")
+"""The rows in which onecopy does what it is for; the faster of them stands against the peers."""
+
+COPY = "copy"
+"""The row in which it does what loaders without a mapping do."""
+
+MARGIN = 0.05
+"""A row is ahead of another where its median time is shorter by more than this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,7 @@ def columns_of(data_bytes: int) -> dict[str, Callable[[Sample], float]]:
         "major_faults": lambda s: sum(r.major_faults for r in s.readings),
         "minor_faults": lambda s: sum(r.minor_faults for r in s.readings),
         "read_mb": lambda s: sum(r.read_bytes or 0 for r in s.readings) / MB,
+        "peak_above_empty_mb": lambda s: (s.peak_anonymous - sum(r.empty.anonymous for r in s.readings)) / MB,
     }
 
 
@@ -119,7 +129,7 @@ def good_samples(record: Record, name: str) -> list[Sample]:
 
 
 def rows_of(record: Record, role: str = "row") -> list[Row]:
-    """Return the rows of one role in the order of the table; relative to the first of them."""
+    """Return the rows of one role in the order of the table, of a record of one case; relative to the first."""
     rows = [_row(record, entry) for entry in record.entries if entry.role == role]
     return [_relative(row, rows[0]) for row in rows]
 
@@ -129,6 +139,7 @@ def _row(record: Record, entry: Entry) -> Row:
     good = [sample for sample in samples if sample.state == "ok"]
     columns = columns_of(record.file.data_bytes)
     spreads = {n: Spread.of(map(column, good)) for n, column in columns.items() if _applies(entry, n)}
+    spreads["disk_mb"] = Spread.of(s.disk_bytes / MB for s in good if s.disk_bytes is not None)
     return Row(
         entry=entry,
         processes=samples[0].processes if samples else 0,
@@ -161,6 +172,29 @@ def _relative(row: Row, first: Row) -> Row:
         if name in first.values and first.values[name].median > 0
     }
     return Row(row.entry, row.processes, row.good, row.values, relative, row.failures)
+
+
+def best_of_ours(record: Record) -> Row | None:
+    """Return the faster of our mapped rows by the median time until all was touched, or None without any."""
+    ours = [row for row in rows_of(record) if row.entry.name in OURS and "resident_ms" in row.values]
+    return min(ours, key=lambda row: row.values["resident_ms"].median, default=None)
+
+
+def ahead_of_ours(record: Record) -> list[tuple[Row, float]]:
+    """Return the rows of others that are ahead of our best one, each with its share of our time, the best first."""
+    ours = best_of_ours(record)
+    if ours is None:
+        return []
+    time = ours.values["resident_ms"].median
+    others = [row for row in rows_of(record) if row.entry.name not in {*OURS, COPY} and "resident_ms" in row.values]
+    ratios = [(row, row.values["resident_ms"].median / max(time, 1e-9)) for row in others]
+    return sorted((pair for pair in ratios if pair[1] < 1 - MARGIN), key=lambda pair: pair[1])
+
+
+def copies(record: Record, row: Row) -> bool:
+    """Tell whether a row was seen to hold a copy per process: anonymous memory of at least half the data each."""
+    private = row.median("anonymous_above_empty_mb")
+    return private is not None and private >= 0.5 * record.file.data_bytes / MB * row.processes
 
 
 def touch_rates(record: Record) -> dict[str, Spread]:

@@ -5,6 +5,8 @@
     onecopy evict FILE...      drop it from the page cache again
     onecopy verify FILE...     compare it with the checksums that were stored in it
     onecopy bench open FILE    measure how it opens and what N processes hold
+    onecopy bench warm FILE    measure each mechanism of bringing it into memory
+    onecopy bench crossover FILE    measure when to map and when to copy
 
 click and rich are imported by this package alone, and only when a command runs. Errors are one line on stderr
 that starts with "onecopy: "; the exit status is 1, 2 for a wrong command line, 130 after Ctrl-C. Set

@@ -1,4 +1,4 @@
-"""A benchmark record as tables: two layouts, and neither loses a digit.
+"""A benchmark record as tables, per case: two layouts, and neither loses a digit.
 
 Where there is room, a cell holds median, extremes and ratio side by side; at 80 columns they stand below each
 other. Ratios are to the first row. A star marks ratios of times that do not transfer to other machines.
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from onecopy.bench.record import Record
+    from onecopy.bench.sentences import Sentence
     from onecopy.bench.summary import Row, Spread
 
 COLUMNS = {
@@ -27,6 +28,14 @@ COLUMNS = {
     "peak_anonymous_mb": "peak anonymous MB",
 }
 WIDE_COLUMNS = {**COLUMNS, "pss_above_empty_mb": "PSS above empty MB", "huge_mb": "huge pages MB"}
+KERNEL_COLUMNS = {
+    "disk_mb": "read from\ndisk MB",
+    "major_faults": "major\nfaults",
+    "minor_faults": "minor\nfaults",
+    "anonymous_above_empty_mb": "private MB\nabove empty",
+    "peak_above_empty_mb": "peak MB\nabove empty",
+    "huge_mb": "huge\npages MB",
+}
 PAGES = {"first-touch-4k": "4 KiB pages", "first-touch-huge": "2 MiB pages"}
 TIMES = ("open_ms", "resident_ms", "gib_per_s")
 WITH_EXTREMES = ("open_ms", "resident_ms")
@@ -34,21 +43,45 @@ MISSING = "-"
 
 
 def show(console: Console, record: Record) -> None:
-    """Print everything about a record: the rows, the ceilings, the control and the sentences."""
-    screen.show_line(console, heading(record), "bold")
-    console.print()
-    rows = summary.rows_of(record)
-    wide = wide_grid(record, rows)
-    grid = wide if wide.needed() <= console.width else narrow_grid(record, rows)
-    grid.show(console)
-    screen.show_line(console, legend(record), "dim")
-    console.print()
+    """Print everything about a record: the rows of each case, the ceilings, the control and the sentences."""
+    for case in record.cases():
+        show_case(console, case)
+        console.print()
     show_ceilings(console, record)
     show_control(console, record)
+    show_sentences(console, sentences.sentences_of_run(record))
+
+
+def show_case(console: Console, case: Record) -> None:
+    """Print one case: times and memory, what the kernel counted, and what that says."""
+    screen.show_line(console, heading(case), "bold")
     console.print()
-    for sentence in sentences.sentences_of(record):
+    rows = summary.rows_of(case)
+    wide = wide_grid(case, rows)
+    grid = wide if wide.needed() <= console.width else narrow_grid(case, rows)
+    grid.show(console)
+    screen.show_line(console, legend(case), "dim")
+    console.print()
+    kernel_grid(rows).show(console)
+    console.print()
+    show_sentences(console, sentences.sentences_of_case(case))
+
+
+def show_sentences(console: Console, said: tuple[Sentence, ...]) -> None:
+    """Print sentences, each a paragraph; what limits them in a dim voice."""
+    for sentence in said:
         note = sentence.kind == "limit"
         screen.show_line(console, f"note: {sentence.text}" if note else sentence.text, "dim" if note else "")
+
+
+def kernel_grid(rows: list[Row]) -> screen.Grid:
+    """Return the table of what the kernel counted: medians over the rounds, sums over the processes."""
+    titles = (screen.Column(title, right=True) for title in KERNEL_COLUMNS.values())
+    grid = screen.Grid((screen.Column("configuration"), *titles))
+    for row in rows:
+        medians = (row.median(column) for column in KERNEL_COLUMNS)
+        grid.rows.append((plain(row.entry.name), *(MISSING if m is None else significant(m) for m in medians)))
+    return grid
 
 
 def show_keys(console: Console, record: Record, repeats: int) -> None:
@@ -84,14 +117,14 @@ def heading(record: Record) -> str:
     what = f"{file.pieces} tensors" if file.kind == "safetensors" else "plain bytes"
     return (
         f"{record.scenario} {file.name}: {file.size / 1e6:.1f} MB, {what};"
-        f" {_plural(options.processes, 'process', 'processes')}, {'cold' if options.cold else 'warm'},"
-        f" {_plural(options.iterations, 'round', 'rounds')}"
+        f" {_plural(record.processes, 'process', 'processes')}, {record.case.cache},"
+        f" {_plural(options.iterations, 'round', 'rounds')}{', shuffled' if options.order == 'shuffled' else ''}"
     )
 
 
 def legend(record: Record) -> str:
     """Return how to read the table."""
-    who = "times of the slowest process, memory of all together" if record.options.processes > 1 else "one process"
+    who = "times of the slowest process, memory of all together" if record.processes > 1 else "one process"
     star = "; *: ratios of times that do not transfer, see the notes" if _star(record) else ""
     first = record.entries[0].name
     return f"Medians (min-max); {who}, interpreters included (row 'empty'); x: relative to '{first}'{star}."

@@ -124,13 +124,25 @@ class RateColumn(ProgressColumn):
         return Text("" if task.speed is None else f"{significant(task.speed / 2**30)} GiB/s")
 
 
-def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
+class SecondsLeftColumn(ProgressColumn):
+    """The time left as the task itself estimates it: the field `left`, in seconds or None."""
+
+    def render(self, task: Task) -> Text:
+        """Return the cell."""
+        left = task.fields.get("left")
+        if left is None:
+            return Text("")
+        minutes, seconds = divmod(round(left), 60)
+        return Text(f"about {minutes} min left" if minutes >= 2 else f"about {60 * minutes + seconds} s left")
+
+
+def progress_bar(console: Console, *columns: ProgressColumn, left: ProgressColumn | None = None) -> Progress:
     """Return a progress bar that vanishes when it is done and shows nothing without a terminal."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         *(columns or (MofNCompleteColumn(),)),
-        TimeRemainingColumn(compact=True),
+        left or TimeRemainingColumn(compact=True),
         console=console,
         transient=True,
         disable=not console.is_terminal,

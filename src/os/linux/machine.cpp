@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,27 +47,79 @@ std::optional<std::string> group_path(std::string_view groups, std::string_view 
   return std::string(groups.substr(0, groups.find('\n')));
 }
 
-// The tightest limit on the way from our group to the root. Inside a container the path may name a group that is not
-// visible here; the root of the mount is then the container's own group.
-std::uint64_t tightest_limit(const std::string& mount, std::string group, const char* file) {
-  std::uint64_t limit = UINT64_MAX;
+// The files of one version of control groups, and what `memory.stat` calls the pages of files.
+struct Groups {
+  std::string mount;
+  const char* limit;
+  const char* usage;
+  std::array<const char*, 2> file_pages;
+};
+
+// What one group leaves: its limit less what is used and cannot be given back, which pages of files can.
+std::uint64_t left_in(const std::string& group, const Groups& names) {
+  const auto limit = number_after(read_text(group + "/" + names.limit), "");  // "max" is no number
+  if (!limit) return UINT64_MAX;
+  const auto used = number_after(read_text(group + "/" + names.usage), "").value_or(0);
+  const auto stat = read_text(group + "/memory.stat");
+  std::uint64_t file = 0;
+  for (const char* label : names.file_pages) file += number_after(stat, label).value_or(0);
+  const std::uint64_t kept = used - std::min(used, file);
+  return *limit - std::min(*limit, kept);
+}
+
+// The least on the way from our group to the root. Inside a container the path may name a group that is not visible
+// here; the root of the mount is then the container's own group.
+std::uint64_t least_left(const Groups& names, std::string group) {
+  std::uint64_t left = UINT64_MAX;
   for (;;) {
-    const auto text = read_text(mount + group + "/" + file);
-    limit = std::min(limit, number_after(text, "").value_or(UINT64_MAX));  // "max" is no number
-    if (group.empty() || group == "/") return limit;
+    left = std::min(left, left_in(names.mount + group, names));
+    if (group.empty() || group == "/") return left;
     group.resize(group.find_last_of('/'));
   }
 }
 
-std::uint64_t group_limit() {
+std::uint64_t left_in_groups() {
   const auto groups = read_text("/proc/self/cgroup");
-  std::uint64_t limit = UINT64_MAX;
+  std::uint64_t left = UINT64_MAX;
   if (const auto group = group_path(groups, ":memory:"))
-    limit = std::min(limit, tightest_limit("/sys/fs/cgroup/memory", *group, "memory.limit_in_bytes"));
+    left = least_left({"/sys/fs/cgroup/memory",
+                       "memory.limit_in_bytes",
+                       "memory.usage_in_bytes",
+                       {"\ntotal_inactive_file", "\ntotal_active_file"}},
+                      *group);
   if (const auto group = group_path(groups, "0::"))
-    limit = std::min(limit, tightest_limit("/sys/fs/cgroup", *group, "memory.max"));
-  return limit;
+    left = std::min(
+        left,
+        least_left({"/sys/fs/cgroup", "memory.max", "memory.current", {"\ninactive_file", "\nactive_file"}}, *group));
+  return left;
 }
+
+struct NamedFileSystem {
+  std::uint32_t magic;
+  FileSystem facts;
+};
+
+// statfs(2), and linux/magic.h of kernels newer than that page. What is not here counts as local.
+constexpr std::array<NamedFileSystem, 18> file_systems{{
+    {0x01021994, {Storage::memory, "tmpfs"}},
+    {0x858458F6, {Storage::memory, "ramfs"}},
+    {0x958458F6, {Storage::memory, "hugetlbfs"}},
+    {0x00006969, {Storage::remote, "nfs"}},
+    {0xFF534D42, {Storage::remote, "cifs"}},
+    {0xFE534D42, {Storage::remote, "smb2"}},
+    {0x0000517B, {Storage::remote, "smb"}},
+    {0x01021997, {Storage::remote, "9p"}},
+    {0x00C36400, {Storage::remote, "ceph"}},
+    {0x0BD00BD0, {Storage::remote, "lustre"}},
+    {0x65735546, {Storage::remote, "fuse"}},
+    {0x5346414F, {Storage::remote, "afs"}},
+    {0x6B414653, {Storage::remote, "afs"}},
+    {0x73757245, {Storage::remote, "coda"}},
+    {0x47504653, {Storage::remote, "gpfs"}},
+    {0x19830326, {Storage::remote, "beegfs"}},
+    {0x013111A8, {Storage::remote, "ibrix"}},
+    {0x786F4256, {Storage::remote, "vboxsf"}},
+}};
 
 }  // namespace
 
@@ -81,7 +134,7 @@ std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid
 Result<std::uint64_t> available_memory() {
   const auto kib = number_after(read_text("/proc/meminfo"), "MemAvailable:");
   if (!kib) return {0, ENOSYS};
-  return {std::min(*kib * 1024, group_limit()), 0};
+  return {std::min(*kib * 1024, left_in_groups()), 0};
 }
 
 Result<std::uint64_t> read_ahead(std::uint64_t device) {
@@ -89,6 +142,14 @@ Result<std::uint64_t> read_ahead(std::uint64_t device) {
   const auto kib = number_after(read_text("/sys/class/bdi/" + name + "/read_ahead_kb"), "");
   if (!kib) return {0, ENOSYS};
   return {*kib * 1024, 0};
+}
+
+Result<FileSystem> file_system_of(int fd) noexcept {
+  struct statfs facts{};
+  if (::fstatfs(fd, &facts) != 0) return {{}, errno};
+  for (const auto& known : file_systems)
+    if (known.magic == static_cast<std::uint32_t>(facts.f_type)) return {known.facts, 0};
+  return {{}, 0};
 }
 
 }  // namespace onecopy::os

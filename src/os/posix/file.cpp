@@ -103,4 +103,11 @@ int remove_file(const std::string& path) noexcept { return ::unlink(path.c_str()
 
 bool try_lock(int fd) noexcept { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
 
+bool lock(int fd) noexcept {
+  int result = 0;
+  do result = ::flock(fd, LOCK_EX);
+  while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
 }  // namespace onecopy::os

@@ -17,4 +17,6 @@ Result<std::uint64_t> available_memory() { return {0, ENOSYS}; }
 
 Result<std::uint64_t> read_ahead(std::uint64_t /*device*/) { return {0, ENOSYS}; }
 
+Result<FileSystem> file_system_of(int /*fd*/) noexcept { return {{}, ENOSYS}; }
+
 }  // namespace onecopy::os

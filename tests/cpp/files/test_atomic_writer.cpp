@@ -85,6 +85,26 @@ TEST_CASE("commit refuses a size that was not announced") {
   CHECK(!std::filesystem::exists(folder / "target"));
 }
 
+TEST_CASE("after a write that failed no commit succeeds") {
+  const testing::ScratchFolder folder;
+  const auto content = testing::random_bytes(std::size_t{17} << 20U);
+  const auto before = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit unlimited{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &unlimited) == 0);
+  {
+    AtomicWriter writer(folder / "target", content.size());
+    writer.write(content);
+    const rlimit limited{1, unlimited.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limited) == 0);
+    CHECK_THROWS_AS(writer.overwrite(100, Bytes(content).first(10)), OsError);  // a header, say
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &unlimited) == 0);
+    CHECK_THROWS_AS(writer.commit(), OsError);
+    CHECK_THROWS_AS(writer.commit(), OsError);
+  }
+  (void)::signal(SIGXFSZ, before);
+  CHECK(folder.file_count() == 0);
+}
+
 TEST_CASE("readers of the old file keep it") {
   const testing::ScratchFolder folder;
   const auto old_content = testing::random_bytes(10'000, 1);

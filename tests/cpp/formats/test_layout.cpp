@@ -121,6 +121,8 @@ TEST_CASE("what cannot be laid out is an error") {
   CHECK(error_of({{"a", DType::f64, {UINT64_MAX, 8}}}).find("larger than a file") != std::string::npos);
   constexpr std::uint64_t huge = UINT64_MAX / 2 - 10'000;
   CHECK(error_of({{"a", DType::u8, {huge}}, {"b", DType::u8, {huge}}}).find("larger than a file") != std::string::npos);
+  CHECK(error_of({{"two\nlines", DType::f4, {3}}}).starts_with("'two\\u000alines'"));
+  CHECK(error_of({{std::string(1'000'000, 'n'), DType::f4, {3}}}).size() < 300);
   LayoutOptions odd;
   odd.align = 100;
   CHECK(error_of({}, odd).find("power of two") != std::string::npos);
@@ -131,6 +133,23 @@ TEST_CASE("what cannot be laid out is an error") {
   LayoutOptions reserved;
   reserved.metadata["onecopy"] = "x";
   CHECK(error_of({}, reserved).find("reserved") != std::string::npos);
+}
+
+TEST_CASE("sizes that no file has are refused before anything is allocated for them, and none wraps") {
+  LayoutOptions options;
+  options.align = std::uint64_t{2} << 20U;
+  constexpr std::uint64_t largest = UINT64_MAX / 2;
+  for (const bool checksum : {false, true}) {
+    options.checksum = checksum;
+    CHECK_THROWS_AS(Layout::plan({{"a", DType::u8, {largest}}}, options), FormatError);
+    // The filler behind the first ends beyond the largest file; with the others, 64 bits have turned round.
+    CHECK_THROWS_AS(
+        Layout::plan({{"a", DType::u8, {largest}}, {"b", DType::u8, {largest}}, {"c", DType::u8, {3}}}, options),
+        FormatError);
+  }
+  // 2^32 checksums: 16 GiB of them, and a header that no reader accepts.
+  CHECK_THROWS_WITH_AS(Layout::plan({{"a", DType::u8, {std::uint64_t{1} << 53U}}}, {}),
+                       "the header would have more than the 100 MB that readers accept", FormatError);
 }
 
 }  // namespace onecopy

@@ -172,6 +172,23 @@ TEST_CASE("UTF-8 is judged as RFC 3629 does") {
     CHECK(!json::is_utf8(bad));
 }
 
+TEST_CASE("nothing is kept of a value that is passed over") {
+  constexpr std::string_view text = R"({"\n":"\t","\u0061":["\n",{"\n":{}}]})";
+  std::list<std::string> unescaped{"kept"};
+  json::Reader reader(text, unescaped);
+  reader.skip();
+  CHECK_NOTHROW(reader.end());
+  CHECK(unescaped == std::list<std::string>{"kept"});
+}
+
+TEST_CASE("a name in a message is short, printable and whole") {
+  CHECK(json::describe("a'b\"\n") == R"('a'b\"\u000a')");
+  CHECK(json::describe(std::string(200, 'n')) == "'" + std::string(200, 'n') + "'");
+  CHECK(json::describe(std::string(201, 'n')) == "'" + std::string(200, 'n') + "...'");
+  // Cut before a character that would be cut in two, not within it.
+  CHECK(json::describe(std::string(199, 'n') + "\u20ac") == "'" + std::string(199, 'n') + "...'");
+}
+
 TEST_CASE("quoting and reading a string give it back") {
   std::mt19937_64 random(2);
   for (int round = 0; round < 2000; ++round) {

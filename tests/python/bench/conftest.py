@@ -74,7 +74,7 @@ def plan_of(job: Job, model: Path):
     """Make a plan around some configurations."""
 
     def make(*configurations: Configuration, **options) -> Plan:
-        settings = {"processes": 2, "iterations": 1, "timeout": 20.0, "idle_wait": 0.0} | options
+        settings = {"processes": (2,), "iterations": 1, "timeout": 20.0, "idle_wait": 0.0} | options
         checksum = touch.of_file(model, read_layout(model))
         return Plan(configurations, job, checksum, Options(**settings))
 
@@ -100,7 +100,9 @@ def memory(pss: float, anonymous: float) -> Memory:
     return Memory(int(pss * 1e6), int(anonymous * 1e6), int(anonymous * 1e6), 0, 0)
 
 
-def sample_of(name: str, number: int, *, ms: float, pss: float, anonymous: float, n: int, **more) -> Sample:
+def sample_of(
+    name: str, number: int, *, cache: str | None = None, ms: float, pss: float, anonymous: float, n: int, **more
+) -> Sample:
     """Make a good sample of n processes; the last of them is the slowest, and memory is of all together."""
     readings = tuple(
         Reading(
@@ -123,6 +125,7 @@ def sample_of(name: str, number: int, *, ms: float, pss: float, anonymous: float
         round=number,
         processes=n,
         state="ok",
+        cache=cache,
         started="2026-01-01T00:00:00.000+00:00",
         idle_share=more.get("idle_share", 0.99),
         cached_before=more.get("cached_before", 0),
@@ -149,7 +152,7 @@ ENTRIES = (
 def record_of():
     """Make a record of 91 MB and n processes in which everything goes as hoped, or as told."""
 
-    def make(n=4, rounds=7, touch_ms=10.0, pss=92.0, **options) -> Record:
+    def make(n=4, rounds=7, touch_ms=10.0, pss=92.0, cache="cold", **options) -> Record:
         loaded = {
             "copy": {"ms": 400.0, "pss": 91.0 * n, "anonymous": 91.0 * n},
             "map": {"ms": 41.0, "pss": pss, "anonymous": 0.5},
@@ -164,7 +167,14 @@ def record_of():
         }
         roles = dict(ENTRIES)
         samples = [
-            sample_of(name, number, n=n if roles[name] == "row" else 1, notes={"bytes": 91_000_000}, **values)
+            sample_of(
+                name,
+                number,
+                n=n if roles[name] == "row" else 1,
+                cache=cache if roles[name] == "row" else None,
+                notes={"bytes": 91_000_000},
+                **values,
+            )
             for number in range(rounds)
             for name, values in loaded.items()
         ]
@@ -172,7 +182,7 @@ def record_of():
             scenario="open",
             created="2026-01-01T00:00:00+00:00",
             machine={"kernel": "Linux 6.18", "read_ahead_bytes": None},
-            options=Options(**{"processes": n, "iterations": rounds, "cold": True} | options),
+            options=Options(**{"processes": (n,), "iterations": rounds, "caches": (cache,)} | options),
             file=File("model.safetensors", "safetensors", 91_000_000, 90_990_000, 103, 77),
             entries=tuple(Entry(name, "as called", role, role == "row") for name, role in ENTRIES),
             samples=tuple(samples),

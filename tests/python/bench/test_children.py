@@ -40,7 +40,7 @@ def test_memory_is_that_of_the_holding_child_and_the_empty_one_is_known(plan_of,
 
 def test_memory_that_was_given_back_is_in_the_peak(plan_of, stand_in):
     body = "go(); data = b'x' * 50_000_000; time.sleep(0.3); del data; resident(); sys.stdin.readline()"
-    sample = take(plan_of, stand_in(body), processes=1)
+    sample = take(plan_of, stand_in(body), processes=(1,))
     assert sample.peak_anonymous >= 50_000_000
     assert sample.readings[0].held.anonymous < 50_000_000
 
@@ -116,7 +116,7 @@ def test_other_data_than_the_files_is_a_row(plan_of, stand_in):
     assert take(plan_of, stand_in(right)).state == "ok"
     assert take(plan_of, stand_in(wrong)).state == "wrong data"
     assert "0x3039" in take(plan_of, stand_in(wrong)).reason
-    assert take(plan_of, stand_in(body), processes=3).state in {"ok", "wrong data"}
+    assert take(plan_of, stand_in(body), processes=(3,)).state in {"ok", "wrong data"}
 
 
 def test_what_a_child_says_is_cleaned_of_folders(plan_of, stand_in, job, monkeypatch, tmp_path):

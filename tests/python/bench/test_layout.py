@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onecopy.bench.layout import Piece, one_piece, parse_safetensors, read_layout
+from onecopy.bench import touch
+from onecopy.bench.layout import Piece, one_piece, parse_safetensors, read_layout, shuffled
 
 
 def test_the_pieces_of_a_safetensors_file_are_the_bytes_that_were_written(model, tensors):
@@ -51,3 +52,17 @@ def test_metadata_is_not_a_piece():
 def test_no_bytes_make_the_reader_fail(header, size):
     layout = parse_safetensors(header, size)
     assert layout is None or all(p.offset + p.nbytes <= size for p in layout.pieces)
+
+
+def test_a_shuffled_layout_has_the_same_pieces_in_an_order_of_its_seed(model):
+    layout = read_layout(model)
+    first, again, other = (shuffled(layout, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert sorted(first.pieces, key=lambda p: (p.offset, p.name)) == list(layout.pieces)
+    assert first.pieces != layout.pieces
+    assert touch.of_file(model, first) == touch.of_file(model, layout)
+
+
+def test_one_piece_cannot_be_shuffled():
+    with pytest.raises(ValueError, match="one piece has no order"):
+        shuffled(one_piece(5), 0)

@@ -4,17 +4,23 @@ import importlib.util
 import json
 import os
 import struct
+import subprocess
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import onecopy
 from onecopy import proc
 from onecopy.bench import ceilings, configurations, runner, touch
 from onecopy.bench.ceilings import CEILINGS, CONTROLS, SECTOR
-from onecopy.bench.configurations import ROWS, Job
+from onecopy.bench.children import table_of
+from onecopy.bench.configurations import Job
 from onecopy.bench.layout import read_layout
+from onecopy.bench.peers import ROWS, ours, twins
 from onecopy.bench.quiet import Patience
-from onecopy.bench.record import Options
+from onecopy.bench.record import Absent, Options
 from onecopy.bench.runner import Plan
 from onecopy.bench.scenarios import open as opening
 
@@ -31,8 +37,13 @@ LOADERS = [
 def plan_for(path, **options) -> Plan:
     layout = read_layout(path)
     job = Job(str(path), layout.kind, layout.size, layout.pieces)
-    settings = {"processes": 2, "timeout": 60.0, "idle_wait": 0.0} | options
+    settings = {"processes": (2,), "timeout": 60.0, "idle_wait": 0.0} | options
     return Plan((), job, touch.of_file(path, layout), Options(**settings))
+
+
+def with_checksums(path):
+    """Save the arrays of a file again, as the rows by request want them."""
+    onecopy.save(path, onecopy.open(path))
 
 
 @pytest.mark.processes
@@ -45,7 +56,12 @@ def test_each_configuration_touches_the_bytes_of_the_file(configuration, kind, m
         path.write_bytes(os.urandom(2_000_003))
     if kind not in configuration.kinds:
         pytest.skip("does not understand the file")
-    sample = runner.take(plan_for(path), configuration, 0, Patience(0))
+    if configuration.by_request:
+        with_checksums(path)
+    plan = plan_for(path)
+    with twins.written([configuration], plan.job) as (jobs, absent):
+        assert absent == ()
+        sample = runner.take(replace(plan, twins=jobs), configuration, 0, Patience(0))
     assert (sample.state, sample.reason) == ("ok", "")
     keeps_data = configuration in ROWS[:-1] or "fresh" in configuration.name
     for reading in sample.readings:
@@ -108,19 +124,37 @@ def test_a_control_touches_as_much_as_the_file_has_and_not_more(model, monkeypat
 
 
 def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, monkeypatch):
-    monkeypatch.setattr(configurations.Configuration, "is_installed", lambda entry: "torch" not in entry.modules)
-    safetensors = [c.name for c in opening.applicable(read_layout(model), Options())]
+    missing = configurations.Configuration.missing_packages
+    monkeypatch.setattr(
+        configurations.Configuration,
+        "missing_packages",
+        lambda entry: ["torch"] if "torch" in entry.modules else missing(entry),
+    )
+    chosen, absent = opening.applicable(read_layout(model), Options())
+    safetensors = [entry.name for entry in chosen]
     assert "safetensors.numpy" in safetensors
     assert "safetensors.torch" not in safetensors
+    assert Absent("safetensors.torch", "not installed: torch") in absent
     assert safetensors[0] == "copy"
     assert safetensors[-1] == "first-touch-huge"
-    plain = [c.name for c in opening.applicable(read_layout(__file__), Options(ceilings=False))]
-    assert plain == ["copy", "map", "map+warm", "numpy.memmap", "empty", "first-touch-4k", "first-touch-huge"]
+    chosen, absent = opening.applicable(read_layout(__file__), Options(ceilings="none"))
+    rows = ["copy", "map", "map+warm", "numpy.memmap", "numpy.fromfile", "empty"]
+    assert [entry.name for entry in chosen] == [*rows, "first-touch-4k", "first-touch-huge"]
+    assert absent == ()
+
+
+def test_a_row_by_request_is_taken_when_it_is_asked_for(tmp_path):
+    path = tmp_path / "m.safetensors"
+    onecopy.save(path, {"a": np.ones(100_000)})
+    layout = read_layout(path)
+    assert "map+verify" not in [entry.name for entry in opening.applicable(layout, Options())[0]]
+    (row,) = [c for c in opening.applicable(layout, Options(), ("map+verify",))[0] if c.by_request]
+    opened = row.open(Job(str(path), layout.kind, layout.size, layout.pieces))
+    assert opened.warm is not None
+    assert opened.warm()["verified"] == 800_000
 
 
 def test_a_module_of_a_missing_package_is_missing_too():
-    from dataclasses import replace
-
     missing = replace(ROWS[0], modules=("no_such_package", "no_such_package.module"))
     assert not missing.is_installed()
     assert not replace(ROWS[0], modules=("no_such_package.module",)).is_installed()
@@ -136,13 +170,13 @@ def test_notes_of_a_report_are_its_plain_facts():
         def method(self):
             pass
 
-    assert configurations.report_notes(Report()) == {"seconds": 0.5, "reason": "why", "huge_share": None}
+    assert ours.report_notes(Report()) == {"seconds": 0.5, "reason": "why", "huge_share": None}
 
 
 @pytest.mark.processes
 def test_a_whole_run_has_every_sample_and_rows_that_agree(model):
     chosen = tuple(entry for entry in EVERY if entry.name in {"numpy.memmap", "o_direct-fresh-1", "first-touch-4k"})
-    options = Options(processes=2, iterations=2, idle_wait=0.0, timeout=60.0, cold=True)
+    options = Options(processes=(2,), iterations=2, idle_wait=0.0, timeout=60.0, caches=("cold",))
     record = opening.run(model, options, configurations=chosen)
     assert [sample.state for sample in record.samples] == ["ok"] * 6
     assert {len(sample.readings) for sample in record.samples if sample.configuration == "numpy.memmap"} == {2}
@@ -163,6 +197,30 @@ def test_every_element_type_is_touched_as_bytes(name, dtype, tmp_path):
     path = tmp_path / "typed.safetensors"
     path.write_bytes(struct.pack("<Q", len(header)) + header + data)
     row = next(entry for entry in ROWS if entry.name == name)
-    sample = runner.take(plan_for(path, processes=1), row, 0, Patience(0))
+    sample = runner.take(plan_for(path, processes=(1,)), row, 0, Patience(0))
     assert (sample.state, sample.reason) == ("ok", "")
     assert sample.readings[0].checksum is not None
+
+
+ON_THE_CLOCK = """
+import json, sys
+from onecopy.bench import child
+name, path, table = sys.argv[1:]
+configuration, job = child.prepare(name, path, json.loads(table))
+before = set(sys.modules)
+child.load(configuration, job)
+print(sorted(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("configuration", [entry for entry in LOADERS if entry.values[0] in ROWS])
+def test_no_module_is_imported_on_the_clock(configuration, model):
+    if configuration.by_request:
+        with_checksums(model)
+    job = plan_for(model).job
+    with twins.written([configuration], job) as (jobs, _):
+        own = jobs.get(configuration.name, job)
+        command = [sys.executable, "-c", ON_THE_CLOCK, configuration.name, own.path, table_of(own).decode()]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

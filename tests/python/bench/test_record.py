@@ -3,11 +3,13 @@
 import json
 import os
 import socket
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from onecopy.bench import machine
-from onecopy.bench.record import FORMAT, from_json, to_json
+from onecopy.bench import machine, sentences, summary
+from onecopy.bench.record import FIRST_FORMAT, FORMAT, Case, from_json, to_json
 from onecopy.bench.scenarios import open as opening
 
 
@@ -70,3 +72,48 @@ def test_an_empty_file_and_a_folder_are_refused_before_anything_runs(tmp_path):
         opening.run(tmp_path)
     with pytest.raises(FileNotFoundError):
         opening.run(tmp_path / "nothing")
+
+
+def test_a_record_is_cut_into_its_cases_with_all_ceilings_in_each(record_of):
+    one, four, warm = record_of(n=1), record_of(n=4), record_of(n=4, cache="warm")
+    whole = replace(
+        four,
+        options=replace(four.options, processes=(1, 4), caches=("cold", "warm")),
+        samples=(*four.samples, *(s for other in (one, warm) for s in other.samples if s.cache)),
+    )
+    cases = {case.case: case for case in whole.cases()}
+    assert cases[Case(4, "cold")] == four
+    assert {s.configuration for s in cases[Case(1, "cold")].samples} == {entry.name for entry in four.entries}
+    assert not [s for s in cases[Case(1, "warm")].samples if s.cache]
+    with pytest.raises(ValueError, match="unpack"):
+        _ = whole.processes
+    assert from_json(to_json(whole)) == whole
+
+
+def test_a_record_of_the_first_format_becomes_one_of_a_single_case(record_of):
+    record = record_of(rounds=1)
+    plain = json.loads(to_json(record))
+    plain["format"] = FIRST_FORMAT
+    del plain["absent"]
+    for options in (plain["options"],):
+        options |= {"processes": 4, "cold": True, "ceilings": True}
+        del options["caches"], options["order"]
+    for entry in plain["entries"]:
+        del entry["size"]
+    for sample in plain["samples"]:
+        del sample["cache"]
+    assert from_json(json.dumps(plain)) == replace(record, options=replace(record.options, ceilings="all"))
+
+
+RECORDS = sorted((Path(__file__).parents[3] / "benchmarks" / "records").rglob("*.json"))
+
+
+@pytest.mark.skipif(not RECORDS, reason="the records are not in source packages")
+def test_every_committed_record_can_be_read_and_says_something():
+    for path in RECORDS:
+        text = path.read_text()
+        if not json.loads(text)["format"].startswith("onecopy-bench "):
+            continue
+        for case in from_json(text).cases():
+            assert summary.rows_of(case)[0].good > 0
+            assert sentences.sentences_of(case)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from onecopy.bench.record import Absent
 from onecopy.bench.sentences import sentences_of
 
 
@@ -51,7 +52,7 @@ def test_cold_runs_tell_the_share_of_both_ceilings(record_of):
         " into fresh huge-page memory when warm() returns, 0.95 (0.95-0.95) when every page has been touched"
     ) in text
     assert "reaches 0.94 (0.94-0.94) of the rate of O_DIRECT x 4 into a reused 4 MiB buffer" in text
-    assert "O_DIRECT" not in said(record_of(cold=False))
+    assert "O_DIRECT" not in said(record_of(cache="warm"))
 
 
 def test_small_files_keep_their_digits(record_of):
@@ -85,8 +86,8 @@ def test_an_eviction_that_did_not_work_is_not_called_cold(record_of):
 
 
 def test_a_cache_that_was_not_full_is_not_called_warm(record_of):
-    assert "NOT warm: as little as 0.0 of 91.0 MB was cached before 35 of 35" in said(record_of(cold=False))
-    full = change(record_of(cold=False), lambda _: True, cached_before=91_000_000)
+    assert "NOT warm: as little as 0.0 of 91.0 MB was cached before 35 of 35" in said(record_of(cache="warm"))
+    full = change(record_of(cache="warm"), lambda _: True, cached_before=91_000_000)
     assert "Warm: the whole file was cached" in said(full)
 
 
@@ -117,3 +118,37 @@ def test_findings_come_before_limits(record_of):
     kinds = [sentence.kind for sentence in sentences_of(record_of(rounds=1, touch_ms=500.0))]
     assert kinds == sorted(kinds)
     assert {"finding", "limit"} == set(kinds)
+
+
+def test_who_is_ahead_of_ours_is_told_with_how_much(record_of):
+    assert "Cold, no row is more than 5% ahead of map+warm." in said(record_of())
+    quick = change(record_of(), lambda s: s.configuration == "numpy.memmap", readings=record_of().samples[1].readings)
+    assert "no row is more than" in said(quick)  # 41 against 40 ms
+    readings = tuple(replace(r, resident_ns=20_000_000) for r in record_of().samples[1].readings)
+    quick = change(record_of(), lambda s: s.configuration == "numpy.memmap", readings=readings)
+    assert "Cold, AHEAD of map+warm by more than 5%: numpy.memmap (0.50 of our time)." in said(quick)
+
+
+def test_no_ratio_of_a_copy_is_told_where_fresh_memory_is_slow(record_of):
+    entries = record_of().entries
+    renamed = replace(record_of(touch_ms=100.0), entries=(replace(entries[3], name="peer"), *entries))
+    copy = next(s for s in renamed.samples if s.configuration == "copy")
+    readings = tuple(replace(r, resident_ns=1_000_000) for r in copy.readings)
+    peer = [replace(copy, configuration="peer", round=number, readings=readings) for number in range(7)]
+    slow = replace(renamed, samples=(*renamed.samples, *peer))
+    assert "peer (it copies, and no ratio is claimed here)" in said(slow)
+    assert "fresh huge-page memory" not in said(slow)
+
+
+def test_rows_that_this_machine_could_not_have_are_told_with_the_reason(record_of):
+    absent = (Absent("a", "not installed: x"), Absent("b", "not installed: x"), Absent("c", "no space left"))
+    text = said(replace(record_of(), absent=absent))
+    assert "limit: Not compared: a, b (not installed: x); c (no space left)." in text
+
+
+def test_a_row_with_a_file_of_its_own_is_warm_by_the_size_of_that(record_of):
+    warm = change(record_of(cache="warm"), lambda s: s.cache == "warm", cached_before=91_000_000)
+    assert "Warm: the whole file was cached" in said(warm)
+    bigger = tuple(replace(e, size=95_000_000) if e.name == "map" else e for e in warm.entries)
+    text = said(replace(warm, entries=bigger))
+    assert "NOT warm: as little as 91.0 of 95.0 MB was cached before 7 of" in text

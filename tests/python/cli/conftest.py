@@ -58,7 +58,8 @@ def reading(scale: float, memory: int) -> Reading:
 def sample(name: str, number: int, scale: float, memory: int, n: int, **more) -> Sample:
     readings = tuple(reading(scale * (1 + number / 10), memory) for _ in range(n))
     peak = sum(r.held.anonymous for r in readings)
-    return Sample(name, number, n, "ok", "", "2026-01-01T00:00:00+00:00", 0.99, 0, 0, 0, peak, readings, **more)
+    cache = "cold" if n > 1 else None
+    return Sample(name, number, n, "ok", "", cache, "2026-01-01T00:00:00+00:00", 0.99, 0, 0, 0, peak, readings, **more)
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def record() -> Record:
         scenario="open",
         created="2026-01-01T00:00:00+00:00",
         machine={},
-        options=Options(processes=4, cold=True, iterations=3),
+        options=Options(processes=(4,), caches=("cold",), iterations=3),
         file=File("model.safetensors", "safetensors", 12_345_678_901, 12_345_670_000, 999, 5),
         entries=tuple(Entry(n, details.get(n, "as called"), role, role == "row") for n, role in roles.items()),
         samples=tuple(samples),

@@ -179,12 +179,12 @@ def test_a_benchmark_prints_its_tables_and_writes_its_record(onecopy_process, mo
     assert {sample.state for sample in record.samples} == {"ok"}
     assert str(tmp_path) not in out.read_text()
     plain = json.loads(out.read_text())
-    assert plain["rows"][0]["entry"]["name"] == "copy"
-    assert any("hold" in sentence for sentence in plain["sentences"])
+    assert plain["tables"][0]["rows"][0]["entry"]["name"] == "copy"
+    assert any("hold" in sentence for sentence in plain["tables"][0]["sentences"])
 
 
 def test_a_benchmark_can_be_json_alone(onecopy_process, model):
-    arguments = ("-n", "1", "--iterations", "1", "--no-ceilings", "--idle-wait", "0", "--json", "-")
+    arguments = ("-n", "1", "--iterations", "1", "--ceilings", "none", "--idle-wait", "0", "--json", "-")
     done = onecopy_process("bench", "open", model, *arguments)
     assert {entry.role for entry in from_json(done.stdout).entries} == {"row", "control"}
 

@@ -1,7 +1,7 @@
 """The scenario `keys`: how long it takes to learn what is in a file of many arrays.
 
 A tool that looks at a checkpoint (a listing, a shard planner, a server that picks layers) opens it and asks for the
-names; no data is read. Each sample is a fresh process that does so `configurations.REPEATS` times in a row, so that
+names; no data is read. Each sample is a fresh process that does so `REPEATS` times in a row, so that
 the cost of the first call (code that is loaded on first use) does not drown that of a small file. The file is made for
 the run: arrays of 64 bytes, names as transformers have them.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onecopy.bench.configurations import KEYS
+from onecopy.bench.peers import KEYS
 from onecopy.bench.scenarios import open as open_scenario
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run(count: int, options: Options, watch: Callable[[Progress], None] = lambda
         path = Path(folder, f"{count}-arrays.safetensors")
         names = (f"model.layers.{i // 8}.mlp.experts.{i % 8}.weight" for i in range(count))
         onecopy.save(path, dict.fromkeys(names, array))
-        options = dataclasses.replace(options, processes=1, cold=False, ceilings=False)
+        options = dataclasses.replace(options, processes=(1,), ceilings="none")
         chosen = tuple(row for row in KEYS if row.is_installed())
-        record = open_scenario.run(path, options, watch, chosen)
+        record = open_scenario.run(path, options, watch, configurations=chosen)
     return dataclasses.replace(record, scenario=NAME)

@@ -1,0 +1,24 @@
+// Map or copy? From what is known, and cheap to ask, before a file is opened; with the reason.
+//
+//     const ModeChoice choice = choose_mode("model.safetensors");
+//     const auto model = ArrayFile::open("model.safetensors", {.mode = choice.mode});
+//
+// It never copies for speed, because a copy costs the whole file in every process (docs/explanation/when-to-copy.md).
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "onecopy/files/mapping.hpp"
+
+namespace onecopy {
+
+struct ModeChoice {
+  Mode mode = Mode::map;
+  std::string reason;  // a sentence
+};
+
+// Throws OsError where the file cannot be opened.
+ModeChoice choose_mode(const std::filesystem::path& path);
+
+}  // namespace onecopy

@@ -1,0 +1,197 @@
+"""What stands at a path instead of a good file, strange paths to good files, and files that change."""
+
+import contextlib
+import errno
+import os
+import random
+import re
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import files
+import numpy as np
+import pytest
+
+import onecopy as oc
+from onecopy import cli
+
+pytestmark = pytest.mark.timeout(100)
+NOT_REGULAR = "open: not a regular file (a FIFO, socket or device): it cannot be mapped"
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+def make_loop(path: Path) -> None:
+    path.symlink_to(path.with_name("other"))
+    path.with_name("other").symlink_to(path)
+
+
+PLACES: dict[str, tuple[Callable[[Path], object], int, str]] = {
+    "nothing": (Path.exists, errno.ENOENT, "open: No such file or directory"),
+    "a folder": (Path.mkdir, errno.EISDIR, "open: Is a directory"),
+    "a FIFO that nobody writes": (os.mkfifo, errno.ENODEV, NOT_REGULAR),
+    "a socket": (make_socket, errno.ENXIO, "open: No such device or address"),
+    "a device of zeros": (lambda path: path.symlink_to("/dev/zero"), errno.ENODEV, NOT_REGULAR),
+    "a terminal": (lambda path: path.symlink_to(os.ttyname(os.openpty()[1])), errno.ENODEV, NOT_REGULAR),
+    "a dangling link": (lambda path: path.symlink_to("nowhere"), errno.ENOENT, "open: No such file or directory"),
+    "a loop of links": (make_loop, errno.ELOOP, "open: Too many levels of symbolic links"),
+    "a file of /proc": (
+        lambda path: path.symlink_to("/proc/self/status"),
+        errno.ENODATA,
+        "map: the file is empty",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_what_is_no_regular_file_is_told_at_once(tmp_path, kind, capsys):
+    make, number, text = PLACES[kind]
+    path = tmp_path / "place"
+    make(path)
+    with pytest.raises(OSError, match=re.escape(text)) as raised:
+        oc.open(path)
+    assert (raised.value.errno, raised.value.strerror, raised.value.filename) == (number, text, str(path))
+    assert cli.main(["ls", str(path)]) == 1
+    assert capsys.readouterr() == ("", f"onecopy: {path}: {text}\n")
+
+
+def test_a_name_that_is_too_long_is_told(tmp_path):
+    with pytest.raises(OSError, match="File name too long") as raised:
+        oc.open(tmp_path / ("n" * 256))
+    assert raised.value.errno == errno.ENAMETOOLONG
+
+
+def test_an_unreadable_file_is_a_permission_error(tmp_path, nobody, in_child):
+    path = tmp_path / "model"
+    path.write_bytes(files.file_of(files.GOOD, b"1234"))
+    path.chmod(0o200)
+    with pytest.raises(PermissionError) as raised:
+        in_child(oc.open, "model", uid=nobody)
+    assert (raised.value.errno, raised.value.filename) == (errno.EACCES, "model")
+
+
+@pytest.mark.parametrize("name", [b"two\nlines", b"\xff\xfe", b"\x1b[2J", "\u202egpj".encode(), b"-n", b" ", b"a'\"\\"])
+def test_strange_paths_work_and_errors_print_them_harmlessly(tmp_path, name, capsys, monkeypatch):
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    oc.save(path, {"a": np.arange(3)})
+    assert oc.open(path)["a"].tolist() == oc.open(os.fsencode(path))["a"].tolist() == [0, 1, 2]
+    path.write_bytes(b"1234567")
+    with pytest.raises(oc.FormatError) as raised:
+        oc.open(path)
+    assert str(raised.value) == f"{path}: {files.REFUSED['7 bytes'].error}"
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["ls", "--", os.fsdecode(name)]) == 1
+    told = capsys.readouterr().err
+    assert told.endswith(files.REFUSED["7 bytes"].error + "\n")
+    assert told[:-1].isprintable()
+
+
+# --- files that change meanwhile --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model"
+    oc.save(path, {"a": np.arange(100_000), "b": np.arange(5)})
+    return path
+
+
+def test_a_file_replaced_after_it_was_opened_stays_the_old_one(model):
+    with oc.open(model) as file:
+        oc.save(model, {"c": np.zeros(1)})
+        assert file["a"][-1] == 99_999
+        assert file.changed()
+
+
+@pytest.mark.processes
+def test_a_file_truncated_after_it_was_opened_is_data_lost_where_it_is_read(model, in_child):
+    def warm_it() -> None:
+        file = oc.open(model)
+        os.truncate(model, 5000)
+        assert file.changed()
+        file.warm()
+
+    with pytest.raises(oc.DataLost) as raised:
+        in_child(warm_it)
+    assert raised.value.filename == str(model)
+
+
+def spoil_while_opening(path: Path, rounds: int, mode: str) -> dict[str, int]:
+    """Open a file that is cut, grown and overwritten all the time; count what opening says."""
+    good = path.read_bytes()
+    stop = threading.Event()
+    dice = random.Random(1)
+
+    def spoil() -> None:
+        with path.open("r+b") as file:
+            while not stop.is_set():
+                file.truncate(dice.choice([0, 7, 8, 100, 4096, len(good) - 1]))
+                file.seek(0)
+                file.write(good if dice.random() < 0.9 else bytes(4096))
+                file.flush()
+
+    thread = threading.Thread(target=spoil)
+    thread.start()
+    told: dict[str, int] = {}
+    for _ in range(rounds):
+        try:
+            oc.open(path, mode).close()
+            answer = "opened"
+        except (oc.FormatError, OSError) as error:
+            answer = type(error).__name__
+        told[answer] = told.get(answer, 0) + 1
+    stop.set()
+    thread.join()
+    return told
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("mode", ["map", "copy"])
+@pytest.mark.filterwarnings("ignore:.*checksum")
+def test_a_file_that_changes_while_it_is_opened_opens_or_is_an_error_and_never_a_signal(model, in_child, mode):
+    told = in_child(spoil_while_opening, model, 3000, mode)
+    assert sum(told.values()) == 3000
+    assert set(told) <= {"opened", "FormatError", "OSError", "DataLost"}
+    assert told["FormatError"] > 0
+
+
+@pytest.mark.processes
+def test_opening_again_and_again_leaves_neither_descriptors_nor_mappings(model, tmp_path):
+    bad = tmp_path / "bad"
+    bad.write_bytes(files.file_of(files.GOOD, b"123"))
+
+    def open_all() -> None:
+        for path in (model, bad, tmp_path, tmp_path / "nothing"):
+            with contextlib.suppress(oc.FormatError, OSError):
+                oc.open(path).close()
+
+    def held() -> tuple[int, int]:
+        descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
+        return descriptors, len(Path("/proc/self/maps").read_text().splitlines())
+
+    open_all()
+    before = held()
+    for _ in range(300):
+        open_all()
+    after = held()
+    assert after[0] == before[0]
+    assert after[1] < before[1] + 10
+
+
+@pytest.mark.processes
+def test_opening_is_stopped_by_no_signal(model, in_child):
+    def open_under_fire() -> int:
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        for _ in range(2000):
+            oc.open(model, "copy").close()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return 2000
+
+    assert in_child(open_under_fire) == 2000

@@ -1,0 +1,149 @@
+"""A thousand saves killed at any moment, and two writers of one file: the target is one of the files, bit for bit."""
+
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from tests.fallbacks.seccomp import refuse
+from writing import HIDDEN, MIB, names_in
+
+import onecopy as oc
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROUNDS = 1000
+SMALL, LARGE = 100_000, 34 * MIB  # bytes: one write; three
+
+
+def version(number: int, size: int) -> dict[str, np.ndarray]:
+    """Return arrays that differ in every byte of the data, and in number, from those of other versions."""
+    return {f"{number}.{part}": np.full(size // (number + 1), number + 1, np.uint8) for part in range(number + 1)}
+
+
+def start_save(path: Path, arrays: dict[str, np.ndarray], unnamed: bool) -> int:
+    """Save in a forked process, which tells at once whether it went well; return its number when it has begun."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if not unnamed:
+                refuse("O_TMPFILE")
+            os.write(write_end, b"begun")
+            oc.save(path, arrays)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(write_end)
+    assert os.read(read_end, 5) == b"begun"
+    os.close(read_end)
+    return pid
+
+
+def status_of(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+class Target:
+    """A target, and two versions of it as they look when nobody disturbs the writer."""
+
+    def __init__(self, folder: Path, size: int, unnamed: bool) -> None:
+        self.path = folder / "target" / "model"
+        self.path.parent.mkdir()
+        self.unnamed = unnamed
+        self.versions = [version(number, size) for number in range(2)]
+        self.whole = []
+        for number, arrays in enumerate(self.versions):
+            oc.save(folder / str(number), arrays)
+            self.whole.append((folder / str(number)).read_bytes())
+        shutil.copy(folder / "0", self.path)
+        self.seconds = sorted(self.seconds_to_save() for _ in range(5))[2]
+
+    def seconds_to_save(self) -> float:
+        pid = start_save(self.path, self.versions[0], self.unnamed)
+        start = time.perf_counter()
+        assert status_of(pid) == 0
+        return time.perf_counter() - start
+
+    def there(self) -> int:
+        """Return which version stands there: both readers, every byte."""
+        number = self.whole.index(self.path.read_bytes())  # ValueError: a third thing
+        theirs = safetensors.numpy.load_file(self.path)
+        with oc.open(self.path) as file:
+            file.verify()
+            for name, array in self.versions[number].items():
+                assert np.array_equal(file[name], array)
+                assert np.array_equal(theirs[name], array)
+        return number
+
+    def leftovers(self) -> list[str]:
+        names = names_in(self.path.parent)
+        names.remove(self.path.name)
+        assert all(HIDDEN.fullmatch(name) for name in names)
+        return names
+
+
+@pytest.fixture(params=["a disk", "memory"])
+def folder(request, tmp_path) -> Iterator[Path]:
+    """Give a folder on the disk of the tests, or one in memory, where flushing takes no time."""
+    memory = Path("/dev/shm")
+    if request.param == "memory" and not memory.is_dir():
+        pytest.skip("there is no file system in memory here")
+    with tempfile.TemporaryDirectory(dir=memory if request.param == "memory" else tmp_path) as name:
+        yield Path(name)
+
+
+@pytest.mark.parametrize(
+    ("size", "unnamed", "rounds"), [(SMALL, True, 220), (SMALL, False, 220), (LARGE, True, 30), (LARGE, False, 30)]
+)
+def test_a_save_killed_at_any_moment_leaves_the_old_file_or_the_new_one(folder, size, unnamed, rounds):
+    target = Target(folder, size, unnamed)
+    dice = random.Random(size)
+    now, seen, left = target.there(), Counter[str](), 0
+    for _ in range(rounds):
+        pid = start_save(target.path, target.versions[1 - now], unnamed)
+        time.sleep(dice.uniform(0, 1.2 * target.seconds))
+        os.kill(pid, signal.SIGKILL)
+        killed = status_of(pid) != 0
+        after = target.there()
+        assert killed or after != now  # what went well is in place
+        seen["new" if after != now else "old"] += 1
+        now = after
+        leftovers = target.leftovers()
+        assert len(leftovers) <= 1  # the next save has swept the one before
+        left += len(leftovers)
+    assert seen["old"] > 0
+    assert seen["new"] > 0
+    assert unnamed or left > 0
+    oc.save(target.path, target.versions[0])
+    assert target.leftovers() == []
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_of_two_writers_that_race_one_wins_and_nothing_is_left(folder, unnamed):
+    target = Target(folder, SMALL, unnamed)
+    seen = Counter[int]()
+    for number in range(100):
+        order = (0, 1) if number % 2 else (1, 0)
+        pids = [start_save(target.path, target.versions[which], unnamed) for which in order]
+        assert [status_of(pid) for pid in pids] == [0, 0]
+        seen[target.there()] += 1
+        assert target.leftovers() == []
+    assert len(seen) == 2
+
+
+def test_of_many_writers_without_unnamed_files_none_is_swept_alive(folder):
+    target = Target(folder, 100, unnamed=False)
+    for _ in range(50):
+        pids = [start_save(target.path, target.versions[which % 2], unnamed=False) for which in range(8)]
+        assert [status_of(pid) for pid in pids] == [0] * 8
+        target.there()
+        assert target.leftovers() == []

@@ -1,0 +1,279 @@
+"""Saving to disks that are full, to folders and names that will not do, and to places that change meanwhile."""
+
+import ctypes
+import errno
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.fallbacks.seccomp import refuse
+from writing import HIDDEN, MIB, NEW, OLD, Late, names_in, save_without
+
+import onecopy as oc
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "folder" / "model"
+    path.parent.mkdir()
+    oc.save(path, OLD)
+    return path
+
+
+# --- disks ------------------------------------------------------------------------------------------------------------
+
+DISKS = {
+    "tmpfs": ["mount", "-t", "tmpfs", "-o", "size=8m", "none"],
+    "ext4": ["mount", "-o", "loop"],
+    "few inodes": ["mount", "-t", "tmpfs", "-o", "size=80m,nr_inodes=3", "none"],
+}
+
+
+def mount(kind: str, folder: Path) -> None:
+    """Mount a small disk on a folder, for this process and its children alone: it goes with them."""
+    new_namespace, private = 0x20000, 1 << 18 | 1 << 14  # CLONE_NEWNS; MS_PRIVATE | MS_REC
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(new_namespace) != 0 or libc.mount(None, b"/", None, private, None) != 0:
+        raise OSError(ctypes.get_errno(), "no mounts of our own")
+    folder.mkdir(exist_ok=True)
+    command = DISKS[kind].copy()
+    if kind == "ext4":
+        image = folder.with_name("image")
+        with image.open("wb") as file:
+            file.truncate(8 * MIB)
+        subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", image], check=True, capture_output=True)
+        command.append(str(image))
+    done = subprocess.run([*command, folder], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise OSError(errno.EPERM, done.stderr)
+
+
+@pytest.fixture(params=DISKS)
+def disk(request, tmp_path, in_child) -> Callable[[], Path]:
+    """Give a function that mounts a small disk, for use in a child; or skip where none can be mounted."""
+    try:
+        in_child(mount, request.param, tmp_path / "try")
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no small disk can be mounted here: {error}")
+
+    def make() -> Path:
+        mount(request.param, tmp_path / "disk")
+        return tmp_path / "disk"
+
+    return make
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+@pytest.mark.parametrize("reserved", [True, False])
+def test_a_full_disk_is_told_and_the_old_file_stays(disk, in_child, unnamed, reserved):
+    def save() -> tuple[OSError, list[str], bool, int]:
+        folder = disk()
+        path = folder / "model"
+        oc.save(path, OLD)
+        before, free = path.read_bytes(), os.statvfs(folder).f_bfree
+        if folder.with_name("image").exists() or os.statvfs(folder).f_files > 10:  # not the one of few inodes
+            (folder / "ballast").write_bytes(bytes(3 * MIB))
+            free = os.statvfs(folder).f_bfree
+        else:
+            (folder / "last").touch()
+        try:
+            save_without(unnamed, path, *(() if reserved else ("fallocate",)))
+        except OSError as error:
+            names = [name for name in names_in(folder) if name not in {"ballast", "last", "lost+found"}]
+            return error, names, path.read_bytes() == before, os.statvfs(folder).f_bfree - free
+        raise AssertionError("there was room for 20 MiB")
+
+    error, names, kept, freed = in_child(save)
+    assert error.errno == errno.ENOSPC
+    assert re.fullmatch(r"(save|reserve space for|write|flush): No space left on device", error.strerror)
+    assert error.filename.endswith("/disk/model")
+    assert (names, kept, freed) == (["model"], True, 0)
+
+
+def test_a_read_only_disk_is_told(disk, in_child):
+    def save() -> OSError:
+        folder = disk()
+        oc.save(folder / "model", OLD)
+        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        try:
+            oc.save(folder / "model", NEW)
+        except OSError as error:
+            assert names_in(folder)[-1] == "model"
+            assert list(oc.open(folder / "model")) == list(OLD)
+            return error
+        raise AssertionError("a read-only disk was written")
+
+    assert in_child(save).errno == errno.EROFS
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_link_to_another_disk_is_written_there(disk, in_child, path, unnamed):
+    small = {"a": np.arange(10)}
+
+    def save() -> list[str]:
+        folder = disk()
+        path.unlink()
+        path.symlink_to(folder / "model")
+        if not unnamed:
+            refuse("O_TMPFILE")
+        oc.save(path, small)
+        assert list(oc.open(folder / "model")) == ["a"]
+        return names_in(folder)
+
+    assert [name for name in in_child(save) if name != "lost+found"] == ["model"]
+    assert path.is_symlink()
+    assert names_in(path.parent) == ["model"]
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+def make_link(path: Path, to: str) -> None:
+    path.unlink()
+    path.symlink_to(to)
+
+
+def make_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+PLACES = {
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), errno.EISDIR, "Is a directory"),
+    "a link to a folder": (lambda path: make_link(path, "."), errno.EISDIR, "Is a directory"),
+    "a link into nowhere": (lambda path: make_link(path, "no/where"), errno.ENOENT, "No such file or directory"),
+    "a loop of links": (lambda path: make_link(path, "model"), errno.ELOOP, "Too many levels of symbolic links"),
+    "a FIFO": (make_fifo, errno.EEXIST, "a FIFO, socket or device stands there, and is not to be replaced"),
+    "a device": (
+        lambda path: make_link(path, "/dev/null"),
+        errno.EEXIST,
+        "a FIFO, socket or device stands there, and is not to be replaced",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_what_cannot_be_replaced_is_told_and_stays(path, kind):
+    make, number, text = PLACES[kind]
+    make(path)
+    before = path.lstat()
+    with pytest.raises(OSError, match=re.escape(text)) as raised:
+        oc.save(path, NEW)
+    assert (raised.value.errno, raised.value.strerror) == (number, f"save: {text}")
+    assert raised.value.filename.startswith((str(path.parent), "/dev/null"))  # where a link leads to
+    assert path.lstat() == before
+    assert names_in(path.parent) == ["model"]
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_names_of_255_bytes_have_room_and_longer_ones_are_told(tmp_path, in_child, unnamed):
+    for name in ("n" * 255, "é" * 127 + "n"):
+        in_child(lambda name=name: save_without(unnamed, tmp_path / name))
+        assert list(oc.open(tmp_path / name)) == list(NEW)
+        with pytest.raises(OSError, match="save: File name too long") as raised:
+            in_child(lambda name=name: save_without(unnamed, tmp_path / (name + "n")))
+        assert (raised.value.errno, raised.value.filename) == (errno.ENAMETOOLONG, str(tmp_path / (name + "n")))
+    assert len(names_in(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o000, 0o644])
+def test_a_folder_that_may_not_be_written_is_a_permission_error(path, nobody, in_child, mode):
+    path.chmod(0o666)  # which does not help
+    path.parent.chmod(mode)
+    with pytest.raises(PermissionError) as raised:
+        in_child(oc.save, "folder/model", NEW, uid=nobody)
+    assert (raised.value.errno, raised.value.filename) == (errno.EACCES, "folder/model")
+    path.parent.chmod(0o755)
+    assert list(oc.open(path)) == list(OLD)
+    assert names_in(path.parent) == ["model"]
+
+
+def test_a_folder_that_may_be_written_but_not_read_will_do(path, nobody, in_child):
+    path.parent.chmod(0o333)
+    in_child(oc.save, "folder/model", NEW, uid=nobody)
+    assert list(oc.open(path)) == list(NEW)
+    assert names_in(path.parent) == ["model"]
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_file_of_somebody_else_in_a_shared_folder_stays(path, nobody, in_child, unnamed):
+    path.parent.chmod(0o1777)  # as /tmp: everybody may write, and replace what is their own
+    with pytest.raises(PermissionError) as raised:
+        in_child(lambda: save_without(unnamed, Path("folder/model")), uid=nobody)
+    assert (raised.value.strerror, raised.value.filename) == ("save: Operation not permitted", "folder/model")
+    assert list(oc.open(path)) == list(OLD)
+    assert names_in(path.parent) == ["model"]
+
+
+# --- meanwhile --------------------------------------------------------------------------------------------------------
+
+
+def save_meanwhile(unnamed: bool, path: Path, action: Callable[[], object]) -> None:
+    """Save, and do something when the file has been begun."""
+    if not unnamed:
+        refuse("O_TMPFILE")
+    oc.save(path, Late(action))
+
+
+def remove_folder(path: Path) -> None:
+    """Remove the folder with everything in it."""
+    for one in path.parent.iterdir():
+        one.unlink()
+    path.parent.rmdir()
+
+
+def move_folder(path: Path) -> None:
+    """Rename the folder."""
+    path.parent.rename(path.parent.with_name("moved"))
+
+
+def make_folder(path: Path) -> None:
+    """Put a folder in the target's place."""
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+@pytest.mark.parametrize(
+    ("action", "number"), [(remove_folder, errno.ENOENT), (move_folder, errno.ENOENT), (make_folder, errno.EISDIR)]
+)
+def test_a_place_that_goes_away_meanwhile_is_told(path, in_child, unnamed, action, number):
+    with pytest.raises(OSError, match="save") as raised:
+        in_child(save_meanwhile, unnamed, path, lambda: action(path))
+    assert (raised.value.errno, raised.value.filename) == (number, str(path))
+    left = [name for folder, _, names in os.walk(path.parent.parent) for name in names]
+    # A hidden file that moved with its folder cannot be found again by its path.
+    assert [name for name in left if not HIDDEN.fullmatch(name)] == (["model"] if action is move_folder else [])
+    assert unnamed is False or not any(HIDDEN.fullmatch(name) for name in left)
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda path: oc.save(path, {"other": np.arange(3)}),
+        Path.unlink,
+        lambda path: path.write_bytes(b"something else"),
+        lambda path: path.chmod(0),
+    ],
+)
+def test_a_target_that_is_replaced_meanwhile_is_replaced_again(path, in_child, unnamed, action):
+    in_child(save_meanwhile, unnamed, path, lambda: action(path))
+    assert list(oc.open(path)) == list(NEW)
+    assert names_in(path.parent) == ["model"]
+
+
+def test_a_folder_that_was_replaced_meanwhile_gets_the_file(path, in_child):
+    def replace_folder() -> None:
+        move_folder(path)
+        path.parent.mkdir()
+
+    in_child(save_meanwhile, True, path, replace_folder)
+    assert list(oc.open(path)) == list(NEW)
+    assert names_in(path.parent) == ["model"]

@@ -1,0 +1,50 @@
+"""Write the seeds of the fuzz corpora to a folder: tools/fuzz_seeds.py FOLDER.
+
+For the parser the hostile files of the tests, but for the large ones; for the layout a few arrays of each form. `make
+fuzz-seeds` then keeps what adds coverage.
+"""
+
+import hashlib
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "hostile"))
+import files
+
+LARGEST = 5000  # bytes
+
+
+def parser_seeds() -> Iterator[bytes]:
+    """Make what is refused and what is accepted, and good files with and without our metadata."""
+    hostile = files.REFUSED | files.BLOCK_LISTS
+    yield from (one.make() for one in hostile.values())
+    yield from (make() for make in files.ACCEPTED.values())
+    for dtype, item in {"BOOL": 1, "BF16": 2, "F32": 4, "C64": 8, "F8_E8M0": 1}.items():
+        fields = {"dtype": dtype, "shape": [2, 2], "data_offsets": [0, 4 * item]}
+        yield files.file_of("{" + files.entry("\u00e9\u20ac\U0001f600", **fields) + "}", bytes(4 * item))
+    for kind in ("arrays", "struct", "records", "image"):
+        yield files.ours(files.checksums(2**21, files.ONE_BLOCK, kind))
+        yield files.ours(f'{{"version":1,"kind":"{kind}","align":64,"schema":{{"a":[]}}}}')
+
+
+def layout_seeds() -> Iterator[bytes]:
+    """Make random choices; the first byte holds the options."""
+    dice = random.Random(1)
+    for options in range(256):
+        yield bytes([options, 6 + options % 16]) + dice.randbytes(dice.randrange(100))
+
+
+def main() -> None:
+    """Write each seed under the hash of its bytes."""
+    for name, seeds in {"safetensors": parser_seeds(), "layout": layout_seeds()}.items():
+        folder = Path(sys.argv[1], name)
+        folder.mkdir(parents=True, exist_ok=True)
+        for seed in seeds:
+            if len(seed) <= LARGEST:
+                (folder / hashlib.sha1(seed, usedforsecurity=False).hexdigest()).write_bytes(seed)
+
+
+if __name__ == "__main__":
+    main()
