@@ -20,10 +20,6 @@ import onecopy
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for folder in ("docs", "benchmarks") for path in (ROOT / folder).rglob("*.md"))
 PAGES += sorted(ROOT.glob("*.md"))
-# Written before what they need; a page that runs must leave this list.
-WAITING = {
-    "docs/howto/measure-your-program.md": "waits for onecopy bench run",
-}
 
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"]+)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -53,15 +49,7 @@ def script_of(page: Path) -> str:
     return "\n".join(steps)
 
 
-def with_examples() -> list:
-    """List the pages that have a script; those that wait are marked."""
-    marks = {name: [pytest.mark.xfail(reason=reason, strict=True)] for name, reason in WAITING.items()}
-    return [
-        pytest.param(page, id=name_of(page), marks=marks.get(name_of(page), [])) for page in PAGES if script_of(page)
-    ]
-
-
-@pytest.mark.parametrize("page", with_examples())
+@pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=name_of)
 def test_the_examples_of_a_page_run(page, tmp_path):
     (tmp_path / "page.py").write_text(script_of(page))
     done = subprocess.run(
