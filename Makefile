@@ -38,10 +38,15 @@ test-cpp: .venv/tools.stamp doctest ## C++ tests with sanitizers, on the Linux a
 	  cmake --build --preset $$preset || exit 1; \
 	  ctest --preset $$preset || exit 1; \
 	done
+	$(BIN)/python -m tests.fallbacks.run --refuse all -- ctest --preset dev -R '^cpp'
 
 .PHONY: test-python
 test-python: .venv/core.stamp ## Python tests, on the optimised build
 	$(BIN)/python -m pytest -q
+
+.PHONY: fallbacks
+fallbacks: .venv/core.stamp ## the whole Python suite with each kernel interface refused: a line per setting
+	$(BIN)/python -m tests.fallbacks.matrix
 
 .PHONY: check
 check: .venv/core.stamp ## format, lint, types, layers, stubs: fast, before every commit
@@ -106,6 +111,10 @@ coverage-fuzz: .venv/tools.stamp doctest ## lines of the parsers that the commit
 bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4
 	$(BIN)/onecopy bench open "$(FILE)" -n $(N) --cold --json build/bench.json
 
+.PHONY: docs
+docs: .venv/docs.stamp ## the documentation as a site in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 .PHONY: clean
 clean: ## remove what the targets made
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -128,6 +137,10 @@ doctest:
 	@$(PIP) install --upgrade pip==26.0
 	@$(PIP) install --group dev
 	@mkdir -p build && touch $@
+
+.venv/docs.stamp: .venv/core.stamp
+	@$(PIP) install --group docs
+	@touch $@
 
 .venv/core.stamp: .venv/tools.stamp $(SOURCES)
 	@echo "building the extension ..."

@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -81,6 +82,52 @@ def call_in_child(function: Callable[..., Any], *arguments: Any, uid: int | None
 def in_child() -> Callable[..., Any]:
     """Give `call_in_child`: (function, *arguments, uid=None)."""
     return call_in_child
+
+
+def kernel_has(name: str) -> bool:
+    """Ask the kernel, or the policy of this sandbox, for an interface: what it lacks is reported, and not done."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if name == "MADV_POPULATE_READ":
+        with mmap.mmap(-1, PAGE) as memory:
+            at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+            return libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(PAGE), 22) == 0
+    if name == "fallocate":
+        with tempfile.TemporaryFile() as file:
+            return libc.fallocate(file.fileno(), 0, ctypes.c_long(0), ctypes.c_long(1)) == 0
+    if name == "cachestat":
+        answer, whole = (ctypes.c_uint64 * 5)(), (ctypes.c_uint64 * 2)(0, 0)
+        with tempfile.TemporaryFile() as file:
+            return libc.syscall(451, file.fileno(), whole, answer, 0) == 0
+    raise KeyError(name)
+
+
+@pytest.fixture
+def populates() -> bool:
+    """Tell whether warming can read and map in at once, as opposed to reading only."""
+    return kernel_has("MADV_POPULATE_READ")
+
+
+@pytest.fixture
+def tells_dirty() -> bool:
+    """Tell whether the page cache is asked by cachestat, which alone knows of unsaved pages."""
+    return kernel_has("cachestat")
+
+
+@pytest.fixture
+def reserves_space() -> bool:
+    """Tell whether space can be reserved for a file before it is written."""
+    return kernel_has("fallocate")
+
+
+@pytest.fixture
+def memfd() -> Iterator[int]:
+    """Make an unnamed file in memory."""
+    try:
+        fd = os.memfd_create("scratch")
+    except OSError as error:
+        pytest.skip(f"memfd_create: {error.strerror}")
+    yield fd
+    os.close(fd)
 
 
 @pytest.fixture

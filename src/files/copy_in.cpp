@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "files/page_span.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/pieces.hpp"
 
@@ -47,8 +48,20 @@ class Copier {
 
   bool mostly_cached(std::uint64_t at, std::uint64_t length) const noexcept {
     if (!direct_) return true;  // no other way than through the cache
-    const auto facts = os::cached_in_file(fd_, {at, length});
+    auto facts = os::cached_in_file(fd_, {at, length});
+    if (!facts) facts = cached_by_mincore({at, length});
     return facts && facts.value.cached >= length / 2;
+  }
+
+  // Kernels before 6.5: mincore wants a mapping, which lives for this one question.
+  os::Result<os::CacheFacts> cached_by_mincore(ByteRange range) const noexcept {
+    const PageSpan span = page_span(range, os::page_size());
+    const auto reserved = os::reserve_addresses(span.length);
+    if (!reserved) return {{}, reserved.error};
+    os::Result<os::CacheFacts> facts{{}, os::map_file_at(reserved.value, span.length, fd_, span.offset, false)};
+    if (facts) facts = os::cached_by_mincore(fd_, {reserved.value, span.length});
+    os::unmap(reserved.value, span.length);
+    return facts;
   }
 
   // Reads the aligned part of `part`; whatever it does not reach is left to the ordinary read.

@@ -12,10 +12,20 @@ from pathlib import Path
 import pytest
 
 
+def kernel_has_memfd() -> bool:
+    try:
+        os.close(os.memfd_create("probe"))
+    except OSError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("room", ["files", "residency", "arrays", "proc", "cgroup"])
 def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    result = doctest.testmod(importlib.import_module(f"onecopy.{room}"))
+    if not kernel_has_memfd():  # to the examples any new file is as good
+        monkeypatch.setattr(os, "memfd_create", lambda name: tempfile.mkstemp(name)[0])
+    result = doctest.testmod(importlib.import_module(f"onecopy.{room}"), optionflags=doctest.ELLIPSIS)
     assert result.attempted > 0
     assert result.failed == 0
 

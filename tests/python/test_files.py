@@ -188,11 +188,11 @@ def test_a_copy_does_not_see_what_becomes_of_the_file(path):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_memory_file_has_no_path_and_can_be_mapped(mode):
-    fd = os.memfd_create("scratch")
-    os.write(fd, DATA)
-    with oc.Mapping.from_descriptor(fd, "scratch", 7, 5000, mode=mode) as mapping:
-        os.close(fd)  # ours; the mapping has its own
+def test_a_memory_file_has_no_path_and_can_be_mapped(memfd, mode):
+    os.write(memfd, DATA)
+    with oc.Mapping.from_descriptor(memfd, "scratch", 7, 5000, mode=mode) as mapping:
+        with open(os.devnull, "rb") as other:  # noqa: PTH123
+            os.dup2(other.fileno(), memfd)  # ours is gone; the mapping has its own
         assert bytes(mapping.view()) == DATA[7:5007]
         assert os.fstat(mapping.fileno()).st_size == len(DATA)
         assert not mapping.changed()

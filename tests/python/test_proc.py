@@ -313,18 +313,18 @@ def test_an_inode_number_alone_does_not_make_it_the_file(tmp_path):
     assert len(proc.regions_of(7, path, root=tmp_path)) == 1  # as btrfs and overlayfs show it
 
 
-def test_a_memfd_is_found_through_its_descriptor():
-    fd = os.memfd_create("weights")
-    os.ftruncate(fd, 65536)
-    with mmap.mmap(fd, 65536) as shared:
+def test_a_memfd_is_found_through_its_descriptor(memfd):
+    os.ftruncate(memfd, 65536)
+    with mmap.mmap(memfd, 65536) as shared:
         shared[:16384] = b"y" * 16384
-        [region] = proc.regions_of(os.getpid(), f"/proc/self/fd/{fd}")
-    os.close(fd)
-    assert (region.path, region.deleted, region.memory.rss) == ("/memfd:weights", True, 16384)
+        [region] = proc.regions_of(os.getpid(), f"/proc/self/fd/{memfd}")
+    assert (region.path, region.deleted, region.memory.rss) == ("/memfd:scratch", True, 16384)
 
 
 def test_a_stopped_process_has_as_much_in_its_regions_as_in_its_rollup(child):
     os.kill(child.pid, signal.SIGSTOP)
+    while proc.status(child.pid).state != "T":  # a signal takes its time
+        time.sleep(0.001)
     total, regions = proc.rollup(child.pid), proc.smaps(child.pid)
     assert sum(region.memory.rss for region in regions) == total.rss
     assert sum(region.memory.anonymous for region in regions) == total.anonymous

@@ -37,7 +37,7 @@ def touch_only(path: Path, pages: set[int]) -> None:
     os.close(fd)
 
 
-def test_residency_counts_the_pages_that_were_read(cold_file, cached):
+def test_residency_counts_the_pages_that_were_read(cold_file, cached, tells_dirty):
     path = cold_file(32 * PAGE)
     chance = random.Random(3)
     seen = set()
@@ -47,7 +47,8 @@ def test_residency_counts_the_pages_that_were_read(cold_file, cached):
         told = residency(path)
         assert told.cached == cached(path) == PAGE * len(seen)
         assert told.share == len(seen) / 32
-        assert (told.bytes, told.dirty, told.mapped, told.huge) == (32 * PAGE, 0, 0, 0)
+        assert (told.bytes, told.mapped, told.huge) == (32 * PAGE, 0, 0)
+        assert (told.source, told.dirty) == (("cachestat", 0) if tells_dirty else ("mincore", None))
 
 
 ranges = st.lists(st.tuples(st.integers(0, 36 * PAGE), st.integers(0, 9 * PAGE)), min_size=1, max_size=5)
@@ -109,13 +110,15 @@ def test_what_is_mapped_is_told_of_this_process(cold_file):
         assert after.mapped == sum(region.memory.rss for region in proc.regions_of(os.getpid(), path))
 
 
-def test_unsaved_pages_are_told(cold_file):
+def test_unsaved_pages_are_told_or_unknown(cold_file, tells_dirty):
     path = cold_file(8 * PAGE)
     with path.open("r+b") as file:
         file.write(bytes(2 * PAGE))
-    assert residency(path).dirty >= 2 * PAGE
+    before = residency(path).dirty
     oc.evict(path)
-    assert residency(path).dirty == 0
+    after = residency(path).dirty
+    assert before >= 2 * PAGE if tells_dirty else before is None
+    assert after == (0 if tells_dirty else None)
 
 
 @pytest.mark.parametrize("size", [1, 12, PAGE + 1, 3 * PAGE - 1])
@@ -173,13 +176,14 @@ def test_a_second_warm_finds_everything_in_memory(cold_file):
 @pytest.mark.parametrize("mechanism", ["auto", "populate", "read"])
 @pytest.mark.parametrize("threads", [None, 1, 3])
 @pytest.mark.parametrize("huge", [None, True, False])
-def test_every_way_of_reading_brings_everything_in(cold_file, cached, mechanism, threads, huge):
+def test_every_way_of_reading_brings_everything_in(cold_file, cached, populates, mechanism, threads, huge):
     path = cold_file(9 * MIB + 5)
     report = oc.warm(path, mechanism=mechanism, threads=threads, huge=huge)
     check_types(report)
     assert report.complete
     assert cached(path) >= 9 * MIB + 5
-    assert mechanism in ("auto", report.mechanism)
+    assert report.mechanism == ("populate" if populates and mechanism != "read" else "read")
+    assert ("cannot populate" in report.reason) == (not populates and mechanism != "read")
     assert threads is None or report.threads <= threads
 
 
@@ -233,15 +237,13 @@ def test_a_copy_is_in_memory_already(cold_file, cached):
         assert cached(path) == 0
 
 
-def test_a_memory_file_can_be_asked_warmed_and_evicted():
-    fd = os.memfd_create("scratch")
-    os.write(fd, b"abc" * 10_000)
-    with oc.Mapping.from_descriptor(fd) as mapping:
+def test_a_memory_file_can_be_asked_warmed_and_evicted(memfd):
+    os.write(memfd, b"abc" * 10_000)
+    with oc.Mapping.from_descriptor(memfd) as mapping:
         assert oc.warm(mapping).complete
         assert residency(mapping).cached >= 30_000
         oc.evict(mapping)
         assert bytes(mapping.view()) == b"abc" * 10_000  # it has no other place
-    os.close(fd)
 
 
 # --- evicting ---------------------------------------------------------------------------------------------------------
@@ -289,7 +291,7 @@ def test_changes_to_private_pages_survive_an_evict(cold_file):
 def test_what_another_mapping_holds_stays_and_the_report_says_so(cold_file, cached):
     path = cold_file(4 * MIB)
     with oc.Mapping(path) as holder:
-        oc.warm(holder, mechanism="populate")
+        sum(holder.view()[::PAGE])
         report = oc.evict(path)
         assert report.cached_after == cached(path) == 4 * MIB
         assert "mapped" in report.reason
@@ -332,6 +334,8 @@ def test_pinned_pages_cannot_be_evicted(cold_file, cached):
 
 
 def test_a_pin_over_the_limit_is_told_and_locks_nothing_more(cold_file, nobody, in_child):
+    if 0 <= resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] < 16 * PAGE:
+        pytest.skip("less than 16 pages may be locked here, and nobody may raise that")
     cold_file(64 * PAGE, "model.bin").chmod(0o644)
 
     def pin() -> tuple[int, int, str, str, int]:

@@ -75,12 +75,13 @@ struct CloseFile {
   void operator()(std::FILE* file) const noexcept { std::fclose(file); }
 };
 
-// Kernels before 6.7: the same numbers from smaps, for the regions that begin inside `memory`.
+// Kernels before 6.7: the same numbers from smaps, which tells of whole regions only. ENODATA where `memory` ends
+// inside one: how much of it lies on which side is not told.
 Result<MappedFacts> mapped_by_smaps(Bytes memory) noexcept {
   const std::unique_ptr<std::FILE, CloseFile> smaps(std::fopen("/proc/self/smaps", "re"));
   if (!smaps) return {{}, errno};
   const auto first = reinterpret_cast<std::uintptr_t>(memory.data());
-  const auto last = first + memory.size();
+  const auto last = first + whole_pages(memory.size());
   MappedFacts facts;
   bool inside = false;
   std::array<char, 4352> line{};  // a region's path is at most PATH_MAX long
@@ -88,9 +89,10 @@ Result<MappedFacts> mapped_by_smaps(Bytes memory) noexcept {
     std::uintptr_t start = 0;
     std::uintptr_t end = 0;
     std::uint64_t kib = 0;
-    if (std::sscanf(line.data(), "%" SCNxPTR "-%" SCNxPTR " ", &start, &end) == 2)
-      inside = start >= first && start < last;
-    else if (inside && std::sscanf(line.data(), "Rss: %" SCNu64 " kB", &kib) == 1)
+    if (std::sscanf(line.data(), "%" SCNxPTR "-%" SCNxPTR " ", &start, &end) == 2) {
+      inside = start >= first && end <= last;
+      if (!inside && start < last && end > first) return {{}, ENODATA};
+    } else if (inside && std::sscanf(line.data(), "Rss: %" SCNu64 " kB", &kib) == 1)
       facts.mapped += kib * 1024;
     else if (inside && (std::sscanf(line.data(), "FilePmdMapped: %" SCNu64 " kB", &kib) == 1 ||
                         std::sscanf(line.data(), "ShmemPmdMapped: %" SCNu64 " kB", &kib) == 1 ||

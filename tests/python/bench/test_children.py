@@ -138,6 +138,9 @@ go(); time.sleep(1000)"""
     files = list(tmp_path.glob("pid-*"))
     assert len(files) == 2
     pids = [int(file.name[4:]) for file in files] + [int(file.read_text()) for file in files]
+    deadline = time.monotonic() + 30  # what was killed together with its parent is gone when init has seen to it
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert not any(map(alive, pids))
 
 

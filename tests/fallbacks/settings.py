@@ -1,0 +1,74 @@
+"""What may be missing on a machine, by name, and how to run a command as if it were: the rows of `make fallbacks`."""
+
+import os
+import shutil
+import sys
+from typing import NamedTuple
+
+from tests.fallbacks.memory_group import NoMemoryGroupError, place
+
+# Ubuntu 22.04 and RHEL 9 have no cachestat and no PAGEMAP_SCAN, RHEL 8 nothing of these; NFS and overlay no O_TMPFILE;
+# containers forbid process_vm_readv and answer EPERM instead of ENOSYS.
+REFUSED = {
+    "no cachestat": "cachestat",
+    "cachestat forbidden": "cachestat=EPERM",
+    "no MADV_POPULATE_READ": "MADV_POPULATE_READ",
+    "no O_TMPFILE": "O_TMPFILE",
+    "no memfd_create": "memfd_create",
+    "process_vm_readv forbidden": "process_vm_readv=EPERM",
+    "no PAGEMAP_SCAN": "PAGEMAP_SCAN",
+    "no MADV_HUGEPAGE": "MADV_HUGEPAGE",
+    "no O_DIRECT": "O_DIRECT",
+    "no fallocate": "fallocate=EOPNOTSUPP,sync_file_range",
+}
+ALL = "cachestat,MADV_POPULATE_READ,O_TMPFILE,memfd_create,process_vm_readv=EPERM,PAGEMAP_SCAN"
+RUN = [sys.executable, "-m", "tests.fallbacks.run"]
+# Somebody who owns nothing. He may read and search everywhere, so that he reaches this interpreter and this tree:
+# neither cachestat nor mincore asks for that privilege.
+SOMEBODY = [
+    *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
+    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
+]
+
+
+class Setting(NamedTuple):
+    """A command to put before the command; why this machine cannot, if it cannot; folders of tests that need it."""
+
+    name: str
+    command: list[str]
+    obstacle: str = ""
+    without: tuple[str, ...] = ()
+
+
+def another_user() -> Setting:
+    """Run as nobody; only root can."""
+    obstacle = "" if os.geteuid() == 0 else "only root can become another user"
+    return Setting("another user", SOMEBODY, obstacle if shutil.which("setpriv") else "needs setpriv (util-linux)")
+
+
+def little_memory() -> Setting:
+    """Run in a control group, large enough for the tests and smaller than the sparse files that they read."""
+    try:
+        place()
+        obstacle = "" if os.geteuid() == 0 else "only root can make a control group"
+    except NoMemoryGroupError as error:
+        obstacle = str(error)
+    return Setting("1.5 GiB of memory", [*RUN, "--memory", str(3 << 29), "--"], obstacle)
+
+
+def without(names: str) -> tuple[str, ...]:
+    """Return the tests that measure what is refused: the benchmark's ceilings are O_DIRECT and huge pages."""
+    measured = any(name in names for name in ("MADV_HUGEPAGE", "O_DIRECT"))
+    return ("tests/python/bench", "tests/python/cli") if measured else ()
+
+
+def settings() -> list[Setting]:
+    """List all, the combined one first."""
+    return [
+        Setting("all refused together", [*RUN, "--refuse", ALL, "--"]),
+        *(Setting(name, [*RUN, "--refuse", names, "--"], without=without(names)) for name, names in REFUSED.items()),
+        Setting("huge pages off", [*RUN, "--no-huge-pages", "--"]),
+        Setting("nothing may be locked", [*RUN, "--limit", "MEMLOCK=0", "--"]),
+        another_user(),
+        little_memory(),
+    ]

@@ -1,0 +1,218 @@
+"""What is said and done where the kernel refuses: the next best way, by its name, and never a number that is not so."""
+
+import mmap
+import os
+import re
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.fallbacks.memory_group import NoMemoryGroupError, memory_group
+from tests.fallbacks.run import disable_huge_pages
+from tests.fallbacks.seccomp import refuse
+
+import onecopy as oc
+from onecopy import proc
+from onecopy.residency import residency
+
+pytestmark = pytest.mark.processes
+
+PAGE = mmap.PAGESIZE
+MIB = 1 << 20
+
+
+def test_without_cachestat_mincore_is_asked_and_dirt_is_unknown(cold_file, cached, in_child):
+    path = cold_file(32 * PAGE)
+    with path.open("rb", buffering=0) as file:
+        file.read(5 * PAGE)
+
+    def look() -> tuple[str, int | None, int | None]:
+        refuse("cachestat")
+        told = residency(path)
+        return told.source, told.cached, told.dirty
+
+    assert in_child(look) == ("mincore", cached(path), None)
+
+
+@pytest.mark.parametrize("touched", [0, 9, 20, 31])
+def test_without_a_scan_of_pages_no_more_of_a_range_is_mapped_than_in_truth(cold_file, in_child, touched):
+    path = cold_file(32 * PAGE)
+
+    def look(*refused: str) -> list[int | None]:
+        refuse(*refused)
+        mapping = oc.Mapping(path)
+        mapping.view()[touched * PAGE]
+        parts = [[(0, PAGE)], [(PAGE, 31 * PAGE)], [(8 * PAGE, 4 * PAGE)], None]
+        return [residency(mapping, part).mapped for part in parts]
+
+    truth, told = in_child(look), in_child(look, "PAGEMAP_SCAN")
+    assert all(number in (None, right) for number, right in zip(told, truth, strict=True))
+    assert told[-1] == truth[-1]  # the whole mapping is told by smaps as well
+
+
+def test_without_populating_it_is_read_and_the_report_says_so(cold_file, cached, in_child):
+    path = cold_file(9 * MIB)
+
+    def warm() -> tuple[str, str, bool]:
+        refuse("MADV_POPULATE_READ")
+        report = oc.warm(path)
+        return report.mechanism, report.reason, report.complete
+
+    mechanism, reason, complete = in_child(warm)
+    assert (mechanism, complete, cached(path)) == ("read", True, 9 * MIB)
+    assert "cannot populate" in reason
+
+
+def test_without_huge_pages_the_report_says_so(cold_file, in_child):
+    def warm() -> tuple[str | None, str, bool]:
+        refuse("MADV_HUGEPAGE")
+        report = oc.warm(cold_file(9 * MIB), huge=True)
+        return report.huge, report.reason, report.complete
+
+    huge, reason, complete = in_child(warm)
+    assert (huge, complete) == ("unsupported", True)
+    assert "2 MiB pages: unsupported" in reason
+
+
+def test_with_huge_pages_off_for_the_process_everything_comes_in_small_ones(cold_file, cached, in_child):
+    path = cold_file(9 * MIB)
+
+    def warm() -> tuple[bool, int | None, bool]:
+        disable_huge_pages()
+        mapping = oc.Mapping(path)
+        complete = oc.warm(mapping, huge=True).complete
+        sum(mapping.view()[::PAGE])
+        return complete, residency(mapping).huge, bytes(oc.Mapping(path, mode="copy").view()) == mapping.view()
+
+    assert in_child(warm) == (True, 0, True)
+    assert cached(path) == 9 * MIB
+
+
+def test_without_unnamed_files_a_save_leaves_one_file(tmp_path, in_child):
+    def save() -> None:
+        refuse("O_TMPFILE", "linkat")
+        oc.save(tmp_path / "model", {"a": np.arange(9)})
+        oc.save(tmp_path / "model", {"a": np.arange(5)})
+
+    in_child(save)
+    assert oc.open(tmp_path / "model")["a"].tolist() == [0, 1, 2, 3, 4]
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_file_system_without_reservations_is_written_all_the_same(tmp_path, in_child):
+    def save() -> None:
+        refuse("fallocate", error=95)  # EOPNOTSUPP
+        refuse("sync_file_range")
+        oc.save(tmp_path / "model", {"a": np.arange(9)})
+
+    in_child(save)
+    assert oc.open(tmp_path / "model")["a"].tolist() == list(range(9))
+
+
+@pytest.mark.parametrize("refused", [["O_DIRECT"], ["cachestat"], ["O_DIRECT", "cachestat"], ["threads"]])
+def test_a_copy_is_right_by_every_way_of_reading(cold_file, in_child, refused):
+    path = cold_file(20 * MIB + 77)
+
+    def copy() -> bool:
+        content = path.read_bytes()
+        refuse(*refused)
+        oc.evict(path, [(0, 9 * MIB)])
+        return bytes(oc.Mapping(path, 5, mode="copy").view()) == content[5:]
+
+    assert in_child(copy)
+
+
+def test_without_cachestat_a_copy_of_what_is_cached_does_not_go_to_the_disk(cold_file, in_child):
+    path = cold_file(20 * MIB)
+
+    def read_from_disk(*, warm_first: bool) -> int:
+        refuse("cachestat")
+        oc.evict(path)
+        if warm_first:
+            path.read_bytes()
+        before = proc.io(os.getpid()).read_bytes
+        oc.Mapping(path, mode="copy").close()
+        return proc.io(os.getpid()).read_bytes - before
+
+    assert in_child(lambda: read_from_disk(warm_first=True)) == 0
+    assert in_child(lambda: read_from_disk(warm_first=False)) >= 20 * MIB  # or the judge would not see the disk
+
+
+def test_without_threads_the_one_there_is_does_the_work(cold_file, cached, in_child, tmp_path):
+    path = cold_file(40 * MIB)
+
+    def work() -> tuple[bool, bool]:
+        refuse("threads")
+        job = oc.warm(path, [(0, 33 * MIB)], wait=False)
+        waited = job.wait().complete
+        oc.save(tmp_path / "model", {"a": np.zeros(5 * MIB, np.uint8)})
+        return waited, oc.warm(path).complete
+
+    assert in_child(work) == (True, True)
+    assert cached(path) == 40 * MIB
+
+
+def test_nothing_may_be_locked_and_the_report_says_so(cold_file, nobody, in_child):
+    cold_file(4 * PAGE, "model.bin").chmod(0o644)
+
+    def pin() -> tuple[int, str, str]:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+        report = oc.pin(oc.Mapping("model.bin"))
+        return report.pinned, report.outcome, report.reason
+
+    pinned, outcome, reason = in_child(pin, uid=nobody)
+    assert (pinned, outcome) == (0, "refused")
+    assert "limit" in reason
+
+
+@pytest.mark.parametrize("call", [oc.Mapping, oc.open, oc.warm])
+def test_addresses_that_run_out_are_an_error_that_names_the_file(tmp_path, in_child, call):
+    path = tmp_path / "model"
+    oc.save(path, {"a": np.zeros(64 * MIB, np.uint8)})
+
+    def work() -> str:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE
+        resource.setrlimit(resource.RLIMIT_AS, (used + 32 * MIB, used + 32 * MIB))
+        try:
+            call(path)
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}"
+        return "it fitted"
+
+    assert re.fullmatch(re.escape(str(path)) + r": .*Cannot allocate memory", in_child(work))
+
+
+@pytest.fixture
+def group():
+    """Give a control group of 64 MiB, or skip with the reason."""
+    try:
+        with memory_group(64 * MIB) as join:
+            yield join
+    except NoMemoryGroupError as error:
+        pytest.skip(str(error))
+
+
+def test_in_a_small_control_group_a_larger_file_is_not_pushed_through_it(cold_file, group, in_child):
+    path = cold_file(160 * MIB)
+
+    def warm() -> tuple[bool, int, str | None, str]:
+        group()
+        report = oc.warm(path)
+        return report.complete, report.filled, report.huge, report.reason
+
+    complete, filled, huge, reason = in_child(warm)
+    assert (complete, huge) == (False, None)
+    assert 0 < filled <= 64 * MIB
+    assert "more than half of the 64.0 MiB" in reason
+    assert "budget of 64.0 MiB" in reason
+
+
+def test_in_a_small_control_group_a_larger_file_is_read_through_its_mapping(cold_file, group, in_child):
+    path = cold_file(160 * MIB)
+
+    def read() -> int:
+        group()
+        return int(np.frombuffer(oc.Mapping(path).view(), np.uint8).sum())
+
+    assert in_child(read) == int(np.frombuffer(path.read_bytes(), np.uint8).sum(dtype=np.int64))

@@ -1,0 +1,46 @@
+"""The tests of the rooms that speak to the kernel, run again where it refuses; `make fallbacks` runs all of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.fallbacks.settings import ALL, REFUSED, RUN
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ["python/test_residency.py", "python/test_arrays_residency.py", "python/test_jobs.py", "python/test_files.py"]
+SAVING = ["python/test_saving_files.py", "processes/test_save_streams.py"]
+# Where each of them matters; what is left out is what could not notice.
+MATTERS = {
+    "no cachestat": ["python/test_residency.py", "processes/test_other_users.py"],
+    "cachestat forbidden": ["python/test_residency.py"],
+    "no MADV_POPULATE_READ": ["python/test_residency.py", "processes/test_truncation.py"],
+    "no O_TMPFILE": SAVING,
+    "no memfd_create": ["python/test_examples.py"],
+    "process_vm_readv forbidden": ["processes/test_truncation.py"],
+    "no PAGEMAP_SCAN": ["processes/test_sharing.py", "processes/test_other_users.py"],
+    "no MADV_HUGEPAGE": ["processes/test_sharing.py"],
+    "no O_DIRECT": ["python/test_files.py"],
+    "no fallocate": SAVING,
+}
+
+
+def suite_passes(refused: str, files: list[str], folder: Path) -> None:
+    places = [f"--basetemp={folder}/tmp", "-o", f"cache_dir={folder}/cache"]
+    suite = [sys.executable, "-m", "pytest", "-q", *places, *(f"tests/{name}" for name in files)]
+    done = subprocess.run(
+        [*RUN, "--refuse", refused, "--", *suite], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+def test_the_rooms_pass_with_everything_refused_together(tmp_path):
+    suite_passes(ALL, [*ROOMS, *SAVING, "processes"], tmp_path)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_tests_where_it_matters_pass_with_one_thing_refused(name, tmp_path):
+    suite_passes(REFUSED[name], MATTERS[name], tmp_path)

@@ -1,0 +1,91 @@
+"""What the site says of itself is made while it is built: the menu, the help of the command line, lists of pages.
+
+A page may hold `<!-- help of the command line -->`, `<!-- decisions -->` and `<!-- headers -->`; a nav item that ends
+in /* is what the folder has beyond the items that are named.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+DOCS = Path("docs")
+
+
+def on_config(config: Any) -> Any:
+    """Name in the menu what `folder/*` stands for."""
+    named = {page for page in pages_of(config["nav"]) if not page.endswith("/*")}
+    config["nav"] = expanded(config["nav"], named)
+    return config
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put what is asked for into a page."""
+    markdown = markdown.replace("<!-- help of the command line -->", "\n\n".join(helps()))
+    markdown = markdown.replace("<!-- decisions -->", "\n".join(decisions()))
+    return markdown.replace("<!-- headers -->", "\n".join(headers()))
+
+
+def pages_of(items: list[Any]) -> list[str]:
+    """List all pages of a menu."""
+    pages: list[str] = []
+    for item in items:
+        for value in item.values() if isinstance(item, dict) else [item]:
+            pages += [value] if isinstance(value, str) else pages_of(value)
+    return pages
+
+
+def expanded(items: list[Any], named: set[str]) -> list[Any]:
+    """Return a menu with `folder/*` replaced by the pages that nobody names."""
+    menu: list[Any] = []
+    for item in items:
+        if isinstance(item, str) and item.endswith("/*"):
+            found = (page.relative_to(DOCS).as_posix() for page in sorted((DOCS / item).parent.glob("*.md")))
+            menu += [page for page in found if page not in named]
+        elif isinstance(item, dict):
+            menu.append(
+                {key: expanded(value, named) if isinstance(value, list) else value for key, value in item.items()}
+            )
+        else:
+            menu.append(item)
+    return menu
+
+
+def decisions() -> list[str]:
+    """List the decisions: their titles are links."""
+    pages = sorted(DOCS.glob("decisions/[0-9]*.md"))
+    titles = [re.sub(r"^# \d+\. ", "", page.read_text().partition("\n")[0]) for page in pages]
+    return [
+        f"{number}. [{title}]({page.name})" for number, (page, title) in enumerate(zip(pages, titles, strict=True), 1)
+    ]
+
+
+def headers() -> list[str]:
+    """List the public headers with the first sentence of each."""
+    rows = ["| header | what it is for |", "|---|---|"]
+    for path in sorted(Path("include").rglob("*.hpp")):
+        essay = " ".join(re.findall(r"^// ?(.*)$", path.read_text(), re.MULTILINE))
+        sentence = re.split(r"(?<=[.:])\s(?=[A-Z])", essay.replace("|", "\\|"))[0]
+        rows.append(f"| `{path.relative_to('include')}` | {sentence} |")
+    return rows
+
+
+def helps() -> list[str]:
+    """Return the help of every command, as the command line prints it."""
+    from onecopy.cli.command_line import onecopy
+
+    return [f"## `{' '.join(path)}`\n\n```text\n{text}\n```" for path, text in help_of(onecopy, ("onecopy",), None)]
+
+
+def help_of(
+    command: click.Command, path: tuple[str, ...], parent: click.Context | None
+) -> list[tuple[tuple[str, ...], str]]:
+    """Return the help of a command and of those below it."""
+    with click.Context(command, info_name=path[-1], parent=parent, max_content_width=100) as context:
+        found = [(path, command.get_help(context))]
+        for name in command.list_commands(context) if isinstance(command, click.Group) else []:
+            below = command.get_command(context, name)
+            if below is not None:
+                found += help_of(below, (*path, name), context)
+    return found
