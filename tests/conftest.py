@@ -114,6 +114,16 @@ def tells_dirty() -> bool:
 
 
 @pytest.fixture
+def unnamed_files(tmp_path: Path) -> bool:
+    """Tell whether a file can be made without a name, and gets one when it is whole."""
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_RDWR))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
 def reserves_space() -> bool:
     """Tell whether space can be reserved for a file before it is written."""
     return kernel_has("fallocate")
