@@ -17,6 +17,12 @@ namespace {
 // asked for what it likes to give.
 constexpr std::size_t read_size = std::size_t{256} << 10U;
 
+// Copying out of the page cache is the dearer half, and slower into a place that does not begin a page: 4.7 GiB/s for
+// all of it on one processor, 3.5 where malloc put the buffer.
+struct alignas(4096) Buffer {
+  std::array<std::byte, read_size> bytes;
+};
+
 std::string hexadecimal(std::uint32_t number) {
   std::array<char, 9> text{};
   std::snprintf(text.data(), text.size(), "%08x", number);
@@ -85,10 +91,10 @@ class Verifier final : public Inspector {
   std::uint32_t checksum(ByteRange range) const {
     const Mapping& mapping = *file_.mapping();
     if (mapping.mode() == Mode::copy) return crc32c(0, mapping.bytes().subspan(range.offset, range.length));
-    thread_local std::vector<std::byte> buffer(read_size);
+    thread_local const auto buffer = std::make_unique_for_overwrite<Buffer>();
     std::uint32_t crc = 0;
     for (std::uint64_t done = 0; done < range.length;) {
-      const auto part = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), range.length - done));
+      const auto part = std::span(buffer->bytes).first(std::min<std::uint64_t>(read_size, range.length - done));
       mapping.read(range.offset + done, part);
       crc = crc32c(crc, part);
       done += part.size();
