@@ -4,6 +4,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -165,9 +166,9 @@ void bind_residency(nb::module_& module) {
       "choose_mode",
       [](const std::filesystem::path& path) {
         const auto choice = choose_mode(path);
-        return std::pair(choice.mode == Mode::copy, choice.reason);
+        return std::tuple(choice.mode == Mode::copy, choice.huge, choice.reason);
       },
-      nb::arg("path"), Release(), "(copy?, why)");
+      nb::arg("path"), Release(), "(copy?, in 2 MiB pages?, why)");
   module.def("residency", &with_ranges<residency>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges"));

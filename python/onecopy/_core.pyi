@@ -187,8 +187,8 @@ def start_warm(
     in_order: bool,
     inspector: Inspector | None,
 ) -> WarmJob: ...
-def choose_mode(path: str | os.PathLike) -> tuple[bool, str]:
-    """(copy?, why)"""
+def choose_mode(path: str | os.PathLike) -> tuple[bool, bool, str]:
+    """(copy?, in 2 MiB pages?, why)"""
 
 def residency(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> Residency: ...
 def evict(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> EvictReport: ...

@@ -79,8 +79,9 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         self._path = path_text(path)
         self._absolute = absolute(self._path)
         self._mode: Mode
+        huge = False
         if mode == "auto":
-            copied, self._reason = _core.choose_mode(self._path)
+            copied, huge, self._reason = _core.choose_mode(self._path)
             self._mode = "copy" if copied else "map"
         else:
             self._mode, self._reason = mode, "as asked"
@@ -89,6 +90,8 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         self._core = _core.open_arrays(self._path, check_mode(self._mode), private, self._threads, identity)
         self._mapping = self._core.mapping
         self._names: list[str] | None = None
+        if huge and not private:
+            residency.warm(self, mechanism="advise")
         if self._core.header_damaged:
             warnings.warn(
                 f"{self._path}: the header's checksum does not match: the file is damaged, or was re-saved by another "
@@ -426,8 +429,8 @@ def open(
         "map": arrays are the page cache's own pages, shared by all processes, read when touched.
         "copy": everything is read into one private block now, in huge pages, in parallel.
         "auto": a copy of files on network and user-space file systems that are at most a quarter of the memory that may
-        be used, because a later touch of a mapping could fail or wait there; else a mapping. `ArrayFile.mode_reason`
-        says why.
+        be used, because a later touch of a mapping could fail or wait there; else a mapping, in 2 MiB pages where the
+        device reads as much ahead. `ArrayFile.mode_reason` says why.
     warm
         Bring everything into memory before returning (see `ArrayFile.warm`).
     verify

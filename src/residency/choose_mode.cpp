@@ -7,18 +7,26 @@
 namespace onecopy {
 
 ModeChoice choose_mode(const FileConditions& conditions) {
-  const auto mapped = [](std::string why) { return ModeChoice{Mode::map, "mapped, because " + std::move(why)}; };
+  const auto mapped = [](std::string why) { return ModeChoice{Mode::map, false, "mapped, because " + std::move(why)}; };
   const auto& storage = conditions.file_system;
   if (!storage) return mapped("this system does not tell what file system the file is on");
   const std::string name = storage->name;
   if (storage->storage == os::Storage::memory) return mapped("it lies in memory (" + name + ")");
-  if (storage->storage == os::Storage::local) return mapped("it is on a local disk: one copy for all processes");
+  if (storage->storage == os::Storage::local) {
+    auto choice = mapped("it is on a local disk: one copy for all processes");
+    // A touch then reads no more than the device would read ahead anyway, and a pass has a fault for each 2 MiB.
+    const bool fits = conditions.available && conditions.file_size <= *conditions.available / 2;
+    choice.huge = fits && conditions.read_ahead.value_or(0) >= os::huge_page;
+    if (choice.huge)
+      choice.reason += "; in 2 MiB pages, because the device reads " + readable(*conditions.read_ahead) + " ahead";
+    return choice;
+  }
   // Other processes of this machine may do the same at once: hence a quarter.
   if (conditions.available && conditions.file_size <= *conditions.available / 4)
-    return {Mode::copy, "copied, because it is on " + name +
-                            ", where a later touch could fail or wait for a server, and " +
-                            readable(conditions.file_size) + " is at most a quarter of the " +
-                            readable(*conditions.available) + " of memory that may be used"};
+    return {Mode::copy, false,
+            "copied, because it is on " + name + ", where a later touch could fail or wait for a server, and " +
+                readable(conditions.file_size) + " is at most a quarter of the " + readable(*conditions.available) +
+                " of memory that may be used"};
   const std::string memory = conditions.available
                                  ? "the " + readable(*conditions.available) + " of memory that may be used"
                                  : std::string("the memory, which is not told");
@@ -30,7 +38,10 @@ ModeChoice choose_mode(const std::filesystem::path& path) {
   const auto fd = os::open_read(path.string());
   if (!fd) throw OsError("open", path.string(), fd.error);
   FileConditions conditions;
-  if (const auto facts = os::facts_of(fd.value.get())) conditions.file_size = facts.value.size;
+  if (const auto facts = os::facts_of(fd.value.get())) {
+    conditions.file_size = facts.value.size;
+    if (const auto ahead = os::read_ahead(facts.value.device)) conditions.read_ahead = ahead.value;
+  }
   if (const auto storage = os::file_system_of(fd.value.get())) conditions.file_system = storage.value;
   if (const auto memory = os::available_memory()) conditions.available = memory.value;
   return choose_mode(conditions);

@@ -37,7 +37,8 @@ Plan choose(const Conditions& conditions, const WarmOptions& options);
 struct FileConditions {
   std::uint64_t file_size = 0;
   std::optional<os::FileSystem> file_system;
-  std::optional<std::uint64_t> available;  // memory that may still be used, bytes
+  std::optional<std::uint64_t> available;   // memory that may still be used, bytes
+  std::optional<std::uint64_t> read_ahead;  // of the device, bytes
 };
 
 ModeChoice choose_mode(const FileConditions& conditions);

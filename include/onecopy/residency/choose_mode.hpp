@@ -15,6 +15,7 @@ namespace onecopy {
 
 struct ModeChoice {
   Mode mode = Mode::map;
+  bool huge = false;   // a mapping gains by 2 MiB pages: warm(mapping, {}, {.mechanism = Mechanism::advise})
   std::string reason;  // a sentence
 };
 
