@@ -126,7 +126,7 @@ def holds(case: Record, row: Row) -> str:
 
 def cells(case: Record, row: Row) -> list[str]:
     """Return the line of the table about one row."""
-    name = f"**{text(row.entry.name)}**" if row.entry.name in (*summary.OURS, summary.COPY) else text(row.entry.name)
+    name = f"**{text(row.entry.name)}**" if row.entry.name in summary.OF_ONECOPY else text(row.entry.name)
     if not row.values:
         failure = row.failures[0] if row.failures else None
         return [name, text(row.entry.detail), "-", failure.state if failure else "-", *["-"] * (len(HEADINGS) - 4)]
@@ -154,7 +154,7 @@ def ratio_to_ours(case: Record, row: Row) -> str:
     if holds(case, row) == "copies" and not sentences.times_transfer(case):
         return WITHHELD
     ratio = time / max(ours.values["resident_ms"].median, 1e-9)
-    mark = " ◀" if row.entry.name not in {*summary.OURS, summary.COPY} and ratio < 1 - summary.MARGIN else ""
+    mark = " ◀" if row.entry.name not in summary.OF_ONECOPY and ratio < 1 - summary.MARGIN else ""
     return f"{ratio:.2f}{mark}"
 
 

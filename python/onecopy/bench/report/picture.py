@@ -81,7 +81,7 @@ def colour_of(case: Record, row: Row) -> str:
     """Return the colour of a row: ours, another mapping, or a copy."""
     if holds(case, row) == "copies":
         return COPIES
-    return OURS if row.entry.name in summary.OURS else MAPS
+    return OURS if row.entry.name in summary.OF_ONECOPY else MAPS
 
 
 def draw_times(axes: Any, case: Record) -> None:
@@ -102,7 +102,7 @@ def draw_times(axes: Any, case: Record) -> None:
     _labels(axes, highs, [_seconds(median, "#.3g") for median in medians])
     axes.set_yticks(range(len(rows)), [row.entry.name for row in rows], parse_math=False)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
-        if row.entry.name in (*summary.OURS, summary.COPY):
+        if row.entry.name in summary.OF_ONECOPY:
             label.set_fontweight("bold")
     shuffled = ", shuffled" if case.options.order == "shuffled" else ""
     axes.set_title(f"{str(case.case).capitalize()}{shuffled}: time until every page was read")
