@@ -16,9 +16,9 @@ ModeChoice choose_mode(const FileConditions& conditions) {
     auto choice = mapped("it is on a local disk: one copy for all processes");
     // A touch then reads no more than the device would read ahead anyway, and a pass has a fault for each 2 MiB.
     const bool fits = conditions.available && conditions.file_size <= *conditions.available / 2;
-    choice.huge = fits && conditions.read_ahead.value_or(0) >= os::huge_page;
-    if (choice.huge)
-      choice.reason += "; in 2 MiB pages, because the device reads " + readable(*conditions.read_ahead) + " ahead";
+    const std::uint64_t ahead = conditions.read_ahead.value_or(0);
+    choice.huge = fits && ahead >= os::huge_page;
+    if (choice.huge) choice.reason += "; in 2 MiB pages, because the device reads " + readable(ahead) + " ahead";
     return choice;
   }
   // Other processes of this machine may do the same at once: hence a quarter.
