@@ -18,6 +18,8 @@ NUMBERS = {
     "clone": (56, 220),
     "clone3": (435, 435),
     "fallocate": (285, 47),
+    "flock": (73, 32),
+    "fsync": (74, 82),
     "ioctl": (16, 29),
     "linkat": (265, 37),
     "madvise": (28, 233),
@@ -25,6 +27,10 @@ NUMBERS = {
     "open": (2, None),
     "openat": (257, 56),
     "process_vm_readv": (310, 270),
+    "pwrite64": (18, 68),
+    "rename": (82, None),
+    "renameat": (264, 38),
+    "renameat2": (316, 276),
     "sync_file_range": (277, 84),
 }
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH_*

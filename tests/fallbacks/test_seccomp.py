@@ -96,8 +96,9 @@ def test_the_numbers_are_those_of_the_kernels_headers(column, header):
     source = f"#include <{header}>\n"
     done = subprocess.run([compiler, "-E", "-dM", "-"], input=source, capture_output=True, text=True, check=True)
     known = {call: int(number) for call, number in re.findall(r"#define __NR_(\w+) (\d+)", done.stdout)}
-    shared = known.keys() & NUMBERS.keys()
-    assert len(shared) >= len(NUMBERS) - 4  # older headers lack the newest, the generic ones some
+    wanted = {call for call, numbers in NUMBERS.items() if numbers[column] is not None}
+    shared = known.keys() & wanted
+    assert len(shared) >= len(wanted) - 4  # older headers lack the newest, the generic ones some
     assert {call: NUMBERS[call][column] for call in shared} == {call: known[call] for call in shared}
 
 

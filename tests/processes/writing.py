@@ -20,17 +20,6 @@ HIDDEN = re.compile(r"\.onecopy-[0-9a-f]{8}-[0-9a-f]{8}")
 KILL = 0x8000_0000
 RENAMES = ("rename", "renameat", "renameat2")
 
-seccomp.NUMBERS.update(
-    {
-        "flock": (73, 32),
-        "fsync": (74, 82),
-        "pwrite64": (18, 68),
-        "rename": (82, None),
-        "renameat": (264, 38),
-        "renameat2": (316, 276),
-    }
-)
-
 
 def some_opens(mask: int, value: int) -> list[seccomp.Refusal]:
     """Return the opening of files with certain flags."""
