@@ -112,8 +112,8 @@ class Grid:
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:
-    """Print one line or paragraph of plain text: folded at words on a terminal, whole in a pipe or file."""
-    console.print(Text(plain(text), style=style), soft_wrap=not console.is_terminal)
+    """Print one line or paragraph of plain text, folded at words."""
+    console.print(Text(plain(text), style=style))
 
 
 class RateColumn(ProgressColumn):
