@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors
+from tests.hostile.files import crc32c
 
 import onecopy as oc
 
@@ -42,16 +43,6 @@ def header_of(path: Path) -> tuple[bytes, dict]:
     data = path.read_bytes()
     end = 8 + struct.unpack("<Q", data[:8])[0]
     return data[:end], json.loads(data[8:end])
-
-
-def crc32c(data: bytes) -> int:
-    """Compute CRC-32C bit by bit: https://www.rfc-editor.org/rfc/rfc3720#appendix-B.4."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
 
 
 def test_metadata_comes_back_to_us_and_to_others(path):
