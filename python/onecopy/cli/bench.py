@@ -16,7 +16,7 @@ from onecopy.bench.record import Ceilings, Options, Order, Record, to_json
 from onecopy.bench.report import sentences, summary
 from onecopy.bench.scenarios import keys as keys_scenario
 from onecopy.bench.scenarios import open as open_scenario
-from onecopy.cli import bench_crossover, bench_report, bench_run, bench_tables, bench_warm, screen
+from onecopy.cli import bench_crossover, bench_report, bench_run, bench_tables, bench_warm, outputs, screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -157,7 +157,8 @@ def journal_of(json_path: str | None, *, resume: bool) -> Journal | None:
         if resume:
             raise click.UsageError("--resume needs --json OUT: the samples are kept beside it")
         return None
-    return Journal(checked(str(json_path)) + SUFFIX, resume=resume)
+    outputs.check_json(json_path)
+    return Journal(str(json_path) + SUFFIX, resume=resume)
 
 
 @contextlib.contextmanager
@@ -169,13 +170,6 @@ def told(journal: Journal | None) -> Iterator[None]:
         if journal is not None:
             click.echo(f"\nonecopy: the samples so far are in {journal.path.name}: go on with --resume", err=True)
         raise
-
-
-def checked(path: str) -> str:
-    """Return the path of a file to be written; raises click.BadParameter where its folder does not exist."""
-    if path != "-" and not Path(path).absolute().parent.is_dir():
-        raise click.BadParameter(f"no folder for {path!r}", param_hint="--json")
-    return path
 
 
 def chosen_rows(only: tuple[str, ...], file: str, options: Options) -> tuple[Configuration, ...] | None:
@@ -206,7 +200,7 @@ def chosen_rows(only: tuple[str, ...], file: str, options: Options) -> tuple[Con
 @click.option("--json", "json_path", metavar="OUT", help="Write the record here; '-' for stdout, without tables.")
 def keys_command(arrays: int, iterations: int, json_path: str | None) -> None:
     """Measure opening a file of many arrays and listing their names."""
-    checked(json_path or "-")
+    outputs.check_json(json_path)
     options = dataclasses.replace(DEFAULTS, iterations=iterations)
     record = with_bar(lambda watch: keys_scenario.run(arrays, options, watch))
     write(json_path, record)
@@ -218,11 +212,7 @@ def write(json_path: str | None, record: Record) -> None:
     """Write a record with what its samples imply, if that was asked for."""
     if json_path is None:
         return
-    text = to_json(record, tables=[computed(case) for case in record.cases()])
-    if json_path == "-":
-        click.echo(text, nl=False)
-    else:
-        Path(json_path).write_text(text)
+    outputs.write(json_path, to_json(record, tables=[computed(case) for case in record.cases()]))
 
 
 def with_bar(run: Callable[[Callable[[Progress], None]], Record]) -> Record:

@@ -13,7 +13,7 @@ from onecopy.bench.passes import picture, winners
 from onecopy.bench.passes.limits import Unavailable
 from onecopy.bench.passes.series import notes_of, to_json
 from onecopy.bench.scenarios import crossover as scenario
-from onecopy.cli import bench_passes
+from onecopy.cli import bench_passes, outputs
 from onecopy.cli.words import parse_size
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def command(
         )
     except Unavailable as reason:
         raise click.ClickException(str(reason)) from reason
-    bench_passes.write(json_path, to_json(series, **winners.computed(series)))
+    outputs.write(json_path, to_json(series, **winners.computed(series)))
     if markdown is not None:
         Path(markdown).write_text(winners.to_markdown(series) + "\n")
     if plot is not None:

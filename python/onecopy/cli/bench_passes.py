@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from onecopy.cli import screen
+from onecopy.cli import outputs, screen
 from onecopy.cli.words import plain
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def options(defaults: Options) -> Callable[[Function], Function]:
 def check_folders(*paths: str | None) -> None:
     """Raise a usage error where a file could not be written at the end of a long run."""
     for path in paths:
-        if path not in (None, "-") and not Path(str(path)).absolute().parent.is_dir():
+        if not outputs.has_folder(path):
             raise click.UsageError(f"no folder for {path!r}")
 
 
@@ -98,14 +97,6 @@ def with_bar(run: Callable[[Callable[[Progress], None]], Series]) -> Series:
             return run(watch)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def write(path: str | None, text: str) -> None:
-    """Write a record to a file, or to stdout for "-"."""
-    if path == "-":
-        click.echo(text, nl=False)
-    elif path is not None:
-        Path(path).write_text(text)
 
 
 def show(heading: str, tables: Sequence[Table], sentences: Iterable[str]) -> None:

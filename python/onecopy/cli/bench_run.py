@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +12,7 @@ import click
 from onecopy.bench.programs import measure, says
 from onecopy.bench.programs.copies import numbered
 from onecopy.bench.programs.record import RunOptions, RunRecord, to_json
-from onecopy.cli import screen
+from onecopy.cli import outputs, screen
 from onecopy.cli.words import plain, significant
 
 if TYPE_CHECKING:
@@ -84,17 +83,13 @@ def command(command: tuple[str, ...], baseline: str | None, json_path: str | Non
         raise click.UsageError("--ready and --settle exclude each other: a copy is ready in one way")
     if chosen["ready"] == "":
         raise click.BadParameter("an empty text is never said", param_hint="--ready")
-    if json_path not in (None, "-") and not Path(str(json_path)).absolute().parent.is_dir():
-        raise click.BadParameter(f"no folder for {json_path!r}", param_hint="--json")
+    outputs.check_json(json_path)
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     record = with_bar(found(command), found(words_of(baseline)), options)
     text = to_json(record, measures=[dataclasses.asdict(m) for m in says.measures_of(record)])
-    if json_path == "-":
-        click.echo(text, nl=False)
-    else:
+    if json_path != "-":
         show(screen.out(), record)
-        if json_path is not None:
-            Path(json_path).write_text(text)
+    outputs.write(json_path, text)
     return 0 if any(sample.state == "ok" for sample in record.samples if sample.role == "command") else 1
 
 

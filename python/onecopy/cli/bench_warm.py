@@ -12,7 +12,7 @@ from onecopy.bench.passes import ablation
 from onecopy.bench.passes.limits import Unavailable
 from onecopy.bench.passes.series import Options, to_json
 from onecopy.bench.scenarios import warm as scenario
-from onecopy.cli import bench_passes
+from onecopy.cli import bench_passes, outputs
 from onecopy.cli.words import parse_size
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def command(
         Path(markdown).write_text(to_markdown(series))
     tables = [dataclasses.asdict(table) for table in ablation.tables_of(series)]
     text = to_json(series, tables=tables, sentences=ablation.sentences_of(series))
-    bench_passes.write(json_path, text)
+    outputs.write(json_path, text)
     if json_path != "-":
         bench_passes.show(heading(series), ablation.tables_of(series), ablation.sentences_of(series))
 
