@@ -1,0 +1,1 @@
+#include "onecopy/structs/traits.hpp"
