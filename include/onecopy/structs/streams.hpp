@@ -17,7 +17,7 @@
 // For files that exist, and programs that share them. In new code take `save` and `open` of this room: their files have
 // names, types and checksums, everything in them is aligned, and a part can be opened without the rest. A stream has
 // none of that: what it says is checked against its own length, so that damage cannot make a program read elsewhere,
-// but other values are other values. A struct with a bool or an enum inside is taken as it comes.
+// but other values are other values. A plain struct is taken as it comes, with any bool, enum or pointer inside.
 //
 // Sequences follow each other without gaps, so some addresses do not suit their type; those are copied when a stream is
 // mapped, and LoadReport counts them. Spans keep the mapping alive. Spans inside the elements of another span do not:

@@ -16,11 +16,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
 #include <type_traits>
-#include <utility>
 
 #include "onecopy/structs/owning_span.hpp"
 #include "onecopy/structs/traits.hpp"
@@ -29,11 +25,6 @@ namespace onecopy::streams {
 
 static_assert(std::endian::native == std::endian::little && sizeof(std::size_t) == sizeof(std::uint64_t),
               "streams are read and written as they lie in the memory of 64-bit little-endian machines");
-
-template <class T>
-inline constexpr bool is_pair_v = false;
-template <class First, class Second>
-inline constexpr bool is_pair_v<std::pair<First, Second>> = true;
 
 template <class T>
 inline constexpr bool is_sequence_v = is_vector_v<T> || is_owning_span_v<T> || is_string_v<T>;
