@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "onecopy/files/atomic_writer.hpp"
@@ -34,7 +35,7 @@ class InputBuffer : public std::streambuf {
         std::memcpy(into + done, gptr(), static_cast<std::size_t>(buffered));
         setg(eback(), gptr() + buffered, egptr());
         done += buffered;
-      } else if (wanted < static_cast<std::streamsize>(buffer_size)) {
+      } else if (std::cmp_less(wanted, buffer_size)) {
         if (underflow() == traits_type::eof()) break;
       } else {
         const auto whole = std::min<std::uint64_t>(static_cast<std::uint64_t>(wanted), size_ - next_);
@@ -57,7 +58,7 @@ class InputBuffer : public std::streambuf {
 
   pos_type seekpos(pos_type to, std::ios_base::openmode /*which*/) override {
     const off_type offset = to;
-    if (offset < 0 || static_cast<std::uint64_t>(offset) > size_) return off_type{-1};
+    if (offset < 0 || std::cmp_greater(offset, size_)) return off_type{-1};
     next_ = static_cast<std::uint64_t>(offset);
     setg(nullptr, nullptr, nullptr);
     return to;

@@ -93,7 +93,7 @@ bool generic_loader::expect_room(std::uint64_t count, std::uint64_t size) {
 }
 
 std::optional<std::uint64_t> generic_loader::left() {
-  if (is_mmap()) return memory_.size() - at_;
+  if (is_mmap()) return memory_.size() - std::min<std::uint64_t>(where(), memory_.size());
   auto* buffer = stream_->rdbuf();
   if (buffer == nullptr) return std::nullopt;
   const std::streamoff here = buffer->pubseekoff(0, std::ios_base::cur, std::ios_base::in);
@@ -105,7 +105,8 @@ std::optional<std::uint64_t> generic_loader::left() {
 }
 
 std::uint64_t generic_loader::where() {
-  if (is_mmap() || stream_->rdbuf() == nullptr) return at_;
+  const bool is_at = stream_ == nullptr || stream_->rdbuf() == nullptr || (is_mmap() && depth_ != 0);
+  if (is_at) return at_;
   const std::streamoff here = stream_->rdbuf()->pubseekoff(0, std::ios_base::cur, std::ios_base::in);
   return here < 0 ? at_ : static_cast<std::uint64_t>(here);
 }

@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Writing into the old file would change it under the feet of those who have it mapped, and shortening it kill them.
-const fs::path& give_up_name(const fs::path& path) {
+fs::path give_up_name(const fs::path& path) {
   std::error_code ignored;  // what cannot be removed cannot be opened, and that is reported
   if (fs::is_regular_file(path, ignored)) fs::remove(fs::canonical(path, ignored), ignored);
   errno = 0;

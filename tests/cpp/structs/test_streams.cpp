@@ -164,6 +164,8 @@ TEST_CASE("set_mmap beside a stream: reading begins where the stream is, and lea
   essentials::generic_loader loader(in);
   loader.set_mmap(base, text.size());
   CHECK(loader.is_mmap());
+  CHECK(loader.bytes() == 8);
+  CHECK(loader.report().trailing == text.size() - 8);
   Sections value;
   std::uint64_t number = 0;
   loader.visit(value);

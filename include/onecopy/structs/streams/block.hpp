@@ -14,8 +14,10 @@ namespace onecopy::streams {
 
 // Given out from the front, given back as a whole. The pages cost memory when they are first written.
 class Block {
+  using Memory = std::byte[];  // NOLINT(modernize-avoid-c-arrays): a vector would write to all of it
+
  public:
-  explicit Block(std::size_t size) : bytes_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
+  explicit Block(std::size_t size) : bytes_(std::make_unique_for_overwrite<Memory>(size)), size_(size) {}
 
   // `size` bytes on a multiple of `alignment`, or nullptr where there is no room.
   void* take(std::size_t size, std::size_t alignment) noexcept {
@@ -27,7 +29,7 @@ class Block {
   }
 
   bool contains(const void* at) const noexcept {
-    const std::less<const void*> before;
+    const std::less<> before;  // of any two addresses
     return !before(at, bytes_.get()) && before(at, bytes_.get() + size_);
   }
 
@@ -35,7 +37,7 @@ class Block {
   std::size_t used() const noexcept { return used_; }
 
  private:
-  std::unique_ptr<std::byte[]> bytes_;
+  std::unique_ptr<Memory> bytes_;
   std::size_t size_;
   std::size_t used_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <istream>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -121,7 +122,7 @@ class generic_loader {
   template <class Sequence>
   void sequence(Sequence& value) {
     const std::uint64_t count = read_count();
-    if constexpr (!is_pod_v<typename Sequence::value_type>)
+    if constexpr (!is_pod_v<std::ranges::range_value_t<Sequence>>)
       nested(value, count);
     else if constexpr (is_owning_span_v<Sequence>)
       section(value, count);
@@ -167,10 +168,11 @@ class generic_loader {
 
   template <class Vector>
   void vector(Vector& value, std::uint64_t count) {
+    using T = std::ranges::range_value_t<Vector>;
     Vector fresh(allocator_for(value));
-    read_items(fresh, count, expect_room(count, sizeof(*fresh.data())));
+    read_items(fresh, count, expect_room(count, sizeof(T)));
     const bool is_placed = block_ && block_->contains(fresh.data());
-    (is_placed ? report_.placed : report_.copied) += fresh.size() * sizeof(*fresh.data());
+    (is_placed ? report_.placed : report_.copied) += count * sizeof(T);
     if (is_mmap() && count != 0) ++report_.vectors;
     value = std::move(fresh);
   }
@@ -207,7 +209,7 @@ class generic_loader {
   // All at once where that many are there, else in steps: the stream ends before the memory does.
   template <class Vector>
   void read_items(Vector& items, std::uint64_t count, bool is_known) {
-    constexpr std::uint64_t size = sizeof(typename Vector::value_type);
+    constexpr std::uint64_t size = sizeof(std::ranges::range_value_t<Vector>);
     const std::uint64_t step = is_known ? count : std::max<std::uint64_t>(1, believed / size);
     while (items.size() < count) {
       const std::size_t first = items.size();

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <ostream>
+#include <ranges>
 #include <string>
 #include <string_view>
 
@@ -30,9 +31,9 @@ class generic_saver {
 
   template <class T>
   void visit(const T& value, std::string_view /*name*/ = {}) {
-    ++depth_;  // after an error there is nothing to go on with, and no need to take it back
+    const Level level(depth_);
     WireFormat::visit(*this, value);
-    if (--depth_ == 0) leave();
+    if (depth_ == 1) leave();
   }
 
   std::size_t bytes();  // the position in the stream
@@ -44,6 +45,14 @@ class generic_saver {
 
  private:
   friend struct WireFormat;
+
+  struct Level {
+    explicit Level(unsigned& its) noexcept : depth(++its) {}
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+    ~Level() { --depth; }
+    unsigned& depth;
+  };
 
   template <class T>
   void plain(const T& value) {
@@ -61,7 +70,7 @@ class generic_saver {
   void sequence(const Sequence& value) {
     const std::uint64_t count = value.size();
     write(&count, sizeof(count));
-    if constexpr (is_pod_v<typename Sequence::value_type>) {
+    if constexpr (is_pod_v<std::ranges::range_value_t<Sequence>>) {
       write_items(value.data(), count);
     } else {
       for (const auto& element : value) visit(element);
@@ -81,7 +90,8 @@ class generic_saver {
   template <class T>
   void write_cleared(const T* items, std::size_t count) {
     constexpr std::size_t batch = std::max<std::size_t>(1, (std::size_t{64} << 10U) / sizeof(T));
-    const auto cleared = std::make_unique_for_overwrite<T[]>(std::min(batch, count));
+    const auto cleared =
+        std::make_unique_for_overwrite<T[]>(std::min(batch, count));  // NOLINT(modernize-avoid-c-arrays)
     for (std::size_t first = 0; first < count; first += batch) {
       const std::size_t part = std::min(batch, count - first);
       std::memcpy(cleared.get(), items + first, part * sizeof(T));

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -102,7 +103,7 @@ class sizer {
 
   template <class Sequence>
   void sequence(Sequence& value) {
-    using T = typename Sequence::value_type;
+    using T = std::ranges::range_value_t<Sequence>;
     current_->bytes += sizeof(std::uint64_t);
     if constexpr (is_pod_v<T>) {
       current_->bytes += value.size() * sizeof(T);

@@ -16,6 +16,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <type_traits>
 
 #include "onecopy/structs/owning_span.hpp"
@@ -69,7 +70,7 @@ struct WireFormat {
  private:
   template <class Sequence>
   static constexpr void check_elements() {
-    using Element = typename Sequence::value_type;
+    using Element = std::ranges::range_value_t<Sequence>;
     static_assert(!is_address_v<Element>, "a pointer cannot be saved: save what it points to");
     static_assert(!std::same_as<Element, bool>, "a sequence of bool: take std::uint8_t, or words of bits");
   }
