@@ -2,9 +2,9 @@
 
 A page's examples are one script, run in a fresh process in an empty folder. In the order of the page: ```python blocks
 as they stand, blocks with title="name" written to that file, and of ```console blocks the lines that begin with
-"$ onecopy", "$ python", "$ c++" or "$ ./"; a status other than 0 is a failure. What an HTML comment holds is run too: to
-prepare files that the reader has and the test has not. ```cpp blocks without a title must compile; pkg-config finds the
-libraries that the extension was built from. ```c++ blocks show libraries that are not here.
+"$ onecopy", "$ python", "$ c++" or "$ ./"; a status other than 0 is a failure. What an HTML comment holds is run too,
+to prepare files that the reader has and the test has not. ```cpp blocks without a title must compile; pkg-config finds
+the libraries that the extension was built from. ```c++ blocks show libraries that are not here.
 """
 
 import os
@@ -142,6 +142,20 @@ def reference() -> str:
 def test_every_room_is_in_the_reference():
     rooms = {room for room in onecopy.__all__ if room in onecopy._ROOMS}
     assert rooms == set(re.findall(r"^::: onecopy\.(\w+)$", reference(), re.MULTILINE))
+
+
+def public_names(header: Path) -> list[str]:
+    """List what a header of the room `structs` has in namespace onecopy: types, concepts, constants, functions."""
+    text = re.sub(r"^namespace onecopy::structs \{.*", "", header.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^namespace structs \{.*?^\}  // namespace structs", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^(?:inline |constexpr |consteval |[\w:<>]+ )+?(\w+)(?: \{|\(|\{\}| =|<)", text, re.MULTILINE)
+
+
+def test_the_page_about_structs_names_everything_that_is_public():
+    page = (ROOT / "docs/reference/structs.md").read_text()
+    names = {name for path in (ROOT / "include/onecopy/structs").glob("*.hpp") for name in public_names(path)}
+    assert names >= {"OwningSpan", "save", "open", "share", "schema_hash", "versions_of", "OpenReport"}
+    assert {name for name in names if not re.search(rf"\b{name}\b", page)} == set()
 
 
 def test_every_page_is_somewhere_in_the_menu():
