@@ -9,7 +9,8 @@ from pathlib import Path
 MOST = 48
 TARGET = Path(__file__).parent.parent / "include/onecopy/structs/fields.hpp"
 
-HEAD = f"""// How many fields an aggregate has, and where they are. Written by tools/write_fields.py: C++20 can take an aggregate
+HEAD = f"""\
+// How many fields an aggregate has, and where they are. Written by tools/write_fields.py: C++20 can take an aggregate
 // apart only by a structured binding, whose names must be spelled out, so there is a case for each number.
 //
 // Counting asks how many `{{}}` the aggregate takes: a C array takes one. Where a field cannot be made from `{{}}` (a

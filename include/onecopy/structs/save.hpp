@@ -29,7 +29,7 @@ template <class T>
 inline constexpr Versions versions_of{};
 
 struct SaveOptions {
-  bool checksum = true;                                      // for verify: CRC-32C of every 2 MiB
+  bool checksum = true;                                        // for verify: CRC-32C of every 2 MiB
   std::map<std::string, std::string, std::less<>> metadata{};  // texts of your own, under __metadata__
 };
 
