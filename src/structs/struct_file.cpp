@@ -171,16 +171,17 @@ void make_resident(const ArrayFile& file, const std::string& path, const OpenOpt
 
 }  // namespace
 
-ArrayFile open_arrays(const std::filesystem::path& path, const OpenOptions& options) {
-  return ArrayFile::open(path, mapping_of(options));
+OpenedFile open_arrays(const std::filesystem::path& path, const OpenOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  return {ArrayFile::open(path, mapping_of(options)), begin};
 }
 
-ArrayFile open_arrays(int descriptor, std::string name, const OpenOptions& options) {
-  return ArrayFile::from_descriptor(descriptor, std::move(name), mapping_of(options));
+OpenedFile open_arrays(int descriptor, std::string name, const OpenOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  return {ArrayFile::from_descriptor(descriptor, std::move(name), mapping_of(options)), begin};
 }
 
 OpenReport open_value(const ArrayFile& file, const Request& request, const OpenOptions& options, void* value) {
-  const auto begin = std::chrono::steady_clock::now();
   OpenReport report;
   report.mode = file.mapping()->mode();
   try {
@@ -201,7 +202,6 @@ OpenReport open_value(const ArrayFile& file, const Request& request, const OpenO
   } catch (const FormatError& error) {
     throw error.with_path(file.mapping()->path());
   }
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }
 

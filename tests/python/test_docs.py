@@ -1,9 +1,10 @@
 """Every page is true: its examples run, its links lead somewhere, what it lists is complete.
 
 A page's examples are one script, run in a fresh process in an empty folder. In the order of the page: ```python blocks
-as they stand (those with title="name" are written to that file instead), and of ```console blocks the lines that begin
-with "$ onecopy" or "$ python"; a status other than 0 is a failure. What an HTML comment holds is run too: it prepares
-files that the reader has and the test has not. ```cpp blocks must compile.
+as they stand, blocks with title="name" written to that file, and of ```console blocks the lines that begin with
+"$ onecopy", "$ python", "$ c++" or "$ ./"; a status other than 0 is a failure. What an HTML comment holds is run too,
+to prepare files that the reader has and the test has not. ```cpp blocks without a title must compile; pkg-config finds
+the libraries that the extension was built from. ```c++ blocks show libraries that are not here.
 """
 
 import os
@@ -39,23 +40,41 @@ def script_of(page: Path) -> str:
     """Make one script of the examples of a page."""
     steps = []
     for language, title, text in blocks(page):
-        if language == "python" and title:
-            steps.append(f"open({title!r}, 'w').write({text!r})")
+        if language in {"python", "cpp"} and title:
+            steps.append(f"__import__('pathlib').Path({title!r}).write_text({text!r})")
         elif language == "python":
             steps.append(text)
         elif language == "console":
-            lines = re.findall(r"^\$ ((?:onecopy|python) .*)$", text, re.MULTILINE)
+            lines = re.findall(r"^\$ ((?:onecopy |python |c\+\+ |\./).*)$", text, re.MULTILINE)
             steps += [f"__import__('subprocess').run({line!r}, shell=True, check=True)" for line in lines]
     return "\n".join(steps)
 
 
+def describe_libraries(folder: Path) -> None:
+    """Write what pkg-config would find if the libraries beside the extension were installed."""
+    if not (libraries := list((ROOT / "build/python/src").glob("libonecopy_structs.a"))):
+        pytest.skip("the C++ libraries are not in build/python")
+    if not shutil.which("c++") or not shutil.which("pkg-config"):
+        pytest.skip("there is no C++ compiler or no pkg-config here")
+    rooms = re.findall(r"^onecopy_room\((\w+)", (ROOT / "src/CMakeLists.txt").read_text(), re.MULTILINE)
+    flags = " ".join(f"-lonecopy_{room}" for room in reversed(rooms))
+    (folder / "onecopy.pc").write_text(
+        "Name: onecopy\nDescription: as it was built\nVersion: 0\n"
+        f"Cflags: -I{ROOT / 'include'}\nLibs: -L{libraries[0].parent} {flags} -pthread\n"
+    )
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=name_of)
 def test_the_examples_of_a_page_run(page, tmp_path):
-    (tmp_path / "page.py").write_text(script_of(page))
+    script = script_of(page)
+    if "c++ -std" in script:
+        describe_libraries(tmp_path)
+    (tmp_path / "page.py").write_text(script)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, "-W", "error", "page.py"],
         cwd=tmp_path,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)},
+        env={**os.environ, "PATH": path, "TMPDIR": str(tmp_path), "PKG_CONFIG_PATH": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=100,
@@ -64,7 +83,9 @@ def test_the_examples_of_a_page_run(page, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-CPP = [(name_of(page), text) for page in PAGES for language, _, text in blocks(page) if language == "cpp"]
+CPP = [
+    (name_of(page), text) for page in PAGES for language, title, text in blocks(page) if language == "cpp" and not title
+]
 
 
 @pytest.mark.parametrize(("page", "text"), CPP, ids=[f"{page}-{number}" for number, (page, _) in enumerate(CPP)])
@@ -121,6 +142,20 @@ def reference() -> str:
 def test_every_room_is_in_the_reference():
     rooms = {room for room in onecopy.__all__ if room in onecopy._ROOMS}
     assert rooms == set(re.findall(r"^::: onecopy\.(\w+)$", reference(), re.MULTILINE))
+
+
+def public_names(header: Path) -> list[str]:
+    """List what a header of the room `structs` has in namespace onecopy: types, concepts, constants, functions."""
+    text = re.sub(r"^namespace onecopy::structs \{.*", "", header.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^namespace structs \{.*?^\}  // namespace structs", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^(?:inline |constexpr |consteval |[\w:<>]+ )+?(\w+)(?: \{|\(|\{\}| =|<)", text, re.MULTILINE)
+
+
+def test_the_page_about_structs_names_everything_that_is_public():
+    page = (ROOT / "docs/reference/structs.md").read_text()
+    names = {name for path in (ROOT / "include/onecopy/structs").glob("*.hpp") for name in public_names(path)}
+    assert names >= {"OwningSpan", "save", "open", "share", "schema_hash", "versions_of", "OpenReport"}
+    assert {name for name in names if not re.search(rf"\b{name}\b", page)} == set()
 
 
 def test_every_page_is_somewhere_in_the_menu():

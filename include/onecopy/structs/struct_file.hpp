@@ -13,6 +13,7 @@
 // borrows from that one. Threads: all members may be called by any number of threads.
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -69,9 +70,17 @@ struct Request {
   Versions versions;
 };
 
+// A file, and since when: opening it is part of what the report times, and all of it where the file is copied.
+struct OpenedFile {
+  OpenedFile(ArrayFile opened, std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now())
+      : file(std::move(opened)), since(begin) {}  // implicit: who has a file open begins now
+  ArrayFile file;
+  std::chrono::steady_clock::time_point since;
+};
+
 OpenReport open_value(const ArrayFile& file, const Request& request, const OpenOptions& options, void* value);
-ArrayFile open_arrays(const std::filesystem::path& path, const OpenOptions& options);
-ArrayFile open_arrays(int descriptor, std::string name, const OpenOptions& options);
+OpenedFile open_arrays(const std::filesystem::path& path, const OpenOptions& options);
+OpenedFile open_arrays(int descriptor, std::string name, const OpenOptions& options);
 std::vector<ByteRange> ranges_of(const ArrayFile& file, const std::string& root, std::string_view path);
 std::vector<std::string> names_of(const ArrayFile& file, const std::string& root, std::string_view path);
 
@@ -165,10 +174,11 @@ class StructFile {
     return structs::path_through<members...>(state_->value);
   }
 
-  static StructFile open(ArrayFile file, std::string path, Versions versions, const OpenOptions& options) {
-    auto state = std::make_shared<State>(std::move(file), std::move(path));
+  static StructFile open(structs::OpenedFile opened, std::string path, Versions versions, const OpenOptions& options) {
+    auto state = std::make_shared<State>(std::move(opened.file), std::move(path));
     state->report =
         structs::open_value(state->file, {structs::type_of<T>, state->path, versions}, options, &state->value);
+    state->report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - opened.since).count();
     return StructFile(std::move(state));
   }
 
