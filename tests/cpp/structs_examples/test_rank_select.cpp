@@ -1,0 +1,81 @@
+// The twin: a std::vector<bool>, and counting.
+#include <cstdint>
+#include <random>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "rank_select.hpp"
+
+using example::RankSelect;
+
+namespace {
+
+std::vector<std::uint64_t> packed(const std::vector<bool>& bits) {
+  std::vector<std::uint64_t> words((bits.size() + 63) / 64);
+  for (std::size_t i = 0; i < bits.size(); ++i) words[i / 64] |= std::uint64_t{bits[i]} << (i % 64);
+  return words;
+}
+
+void check_every_answer(const RankSelect& found, const std::vector<bool>& bits) {
+  REQUIRE(found.size == bits.size());
+  std::uint64_t ones = 0;
+  bool same = true;
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    same = same && found[i] == bits[i] && found.rank(i) == ones;
+    if (bits[i]) same = same && found.select(ones++) == i;
+  }
+  CHECK(same);
+  CHECK(found.rank(bits.size()) == ones);
+  CHECK(found.ones() == ones);
+}
+
+std::vector<bool> random_bits(std::size_t size, unsigned ones_of_256, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<bool> bits(size);
+  for (std::size_t i = 0; i < size; ++i) bits[i] = random() % 256 < ones_of_256;
+  return bits;
+}
+
+}  // namespace
+
+TEST_CASE("rank and select agree with counting around the boundaries of words and blocks") {
+  for (const std::size_t size :
+       {0U, 1U, 2U, 63U, 64U, 65U, 127U, 448U, 449U, 511U, 512U, 513U, 575U, 1023U, 1024U, 1025U})
+    for (const unsigned ones_of_256 : {0U, 1U, 128U, 255U, 256U}) {
+      CAPTURE(size);
+      CAPTURE(ones_of_256);
+      const auto bits = random_bits(size, ones_of_256, size);
+      check_every_answer(RankSelect::build(packed(bits), size), bits);
+    }
+}
+
+TEST_CASE("rank and select agree with counting where ones are rare, usual, and dense") {
+  for (const unsigned ones_of_256 : {1U, 128U, 250U, 256U}) {
+    const auto bits = random_bits(300'000, ones_of_256, ones_of_256);
+    check_every_answer(RankSelect::build(packed(bits), bits.size()), bits);
+  }
+}
+
+TEST_CASE("select agrees with counting where the ones are in two far corners") {
+  std::vector<bool> bits(1'000'000);
+  for (std::size_t i = 0; i < 5000; ++i) bits[i] = bits[bits.size() - 1 - i] = true;
+  check_every_answer(RankSelect::build(packed(bits), bits.size()), bits);
+}
+
+TEST_CASE("bits behind the size count nothing") {
+  const auto found = RankSelect::build({~std::uint64_t{0}, ~std::uint64_t{0}}, 65);
+  CHECK(found.ones() == 65);
+  CHECK(found.rank(65) == 65);
+  CHECK(found.select(64) == 64);
+}
+
+TEST_CASE("a bit vector of positions has its ones there") {
+  const auto found = RankSelect::of_positions({0, 3, 64, 700}, 701);
+  CHECK(found.ones() == 4);
+  CHECK(found.select(3) == 700);
+  CHECK(found.rank(64) == 2);
+}
+
+TEST_CASE("fewer words than bits are refused") { CHECK_THROWS_AS(RankSelect::build({1}, 65), std::invalid_argument); }
