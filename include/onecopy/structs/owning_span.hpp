@@ -31,16 +31,15 @@
 
 namespace onecopy {
 
+// What sequences of T can be made of: a vector, a string, an array, another library's buffer.
+template <class Range, class T>
+concept ContiguousRangeOf = std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
+                            std::same_as<std::ranges::range_value_t<Range>, T>;
+
 template <class T>
 class OwningSpan {
   static_assert(std::is_object_v<T> && !std::is_const_v<T>,
                 "OwningSpan<T> of an object type; elements are const anyway");
-
-  // What an OwningSpan can be made of: a vector, a string, an array, another library's buffer.
-  template <class Range>
-  static constexpr bool holds_elements =
-      !std::same_as<std::remove_cvref_t<Range>, OwningSpan> && std::ranges::contiguous_range<Range> &&
-      std::ranges::sized_range<Range> && std::same_as<std::ranges::range_value_t<Range>, T>;
 
  public:
   using value_type = T;
@@ -61,7 +60,8 @@ class OwningSpan {
   // Takes the range itself, without a copy of its elements. Implicit: `index.words = std::move(words);`. Ranges that
   // only look (std::span) are refused, because moving one moves nothing.
   template <class Range>
-    requires(!std::is_lvalue_reference_v<Range> && holds_elements<Range> && !std::ranges::borrowed_range<Range>)
+    requires(!std::is_reference_v<Range> && !std::same_as<std::remove_const_t<Range>, OwningSpan> &&
+             ContiguousRangeOf<Range, T> && !std::ranges::borrowed_range<Range>)
   OwningSpan(Range&& range) {  // NOLINT(google-explicit-constructor,bugprone-forwarding-reference-overload)
     if (std::ranges::empty(range)) return;
     auto owner = std::make_shared<std::remove_cvref_t<Range>>(std::forward<Range>(range));
@@ -72,7 +72,7 @@ class OwningSpan {
 
   // A copy of the elements: explicit, because it may be large.
   template <class Range>
-    requires(holds_elements<const Range&> && std::copy_constructible<T>)
+    requires(!std::same_as<Range, OwningSpan> && ContiguousRangeOf<const Range&, T> && std::copy_constructible<T>)
   explicit OwningSpan(const Range& range)
       : OwningSpan(std::vector<T>(std::ranges::begin(range), std::ranges::end(range))) {}
 
@@ -100,13 +100,9 @@ class OwningSpan {
   reverse_iterator rbegin() const noexcept { return reverse_iterator(end()); }
   reverse_iterator rend() const noexcept { return reverse_iterator(begin()); }
 
-  // A look; valid as long as this span or one of its copies.
+  // A look; valid as long as this span or one of its copies. (std::span takes any range, an OwningSpan too.)
   std::span<const T> span() const& noexcept ONECOPY_LIFETIMEBOUND { return {data(), size_}; }
   std::span<const T> span() const&& = delete;
-  operator std::span<const T>() const& noexcept ONECOPY_LIFETIMEBOUND {  // NOLINT(google-explicit-constructor)
-    return {data(), size_};
-  }
-  operator std::span<const T>() const&& = delete;
 
   // A part, with a share of the same owner. Throws std::out_of_range.
   OwningSpan subspan(std::size_t offset, std::size_t count) const {

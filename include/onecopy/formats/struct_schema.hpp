@@ -1,0 +1,26 @@
+// What a file of kind "struct" says of its fields, in its own metadata: paths and types, and the user's version.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace onecopy {
+
+struct StructSchema {
+  std::uint32_t version = 0;                                // the user's
+  std::vector<std::pair<std::string, std::string>> fields;  // path and type, in the order of the declaration
+
+  // Null when there is none of that path.
+  const std::string* find(std::string_view path) const noexcept;
+};
+
+// From the text under __metadata__["onecopy"]. Throws FormatError: no schema, another form, a path twice.
+StructSchema parse_struct_schema(std::string_view metadata);
+
+// As it goes into LayoutOptions::schema.
+std::string to_json(const StructSchema& schema, std::uint64_t hash);
+
+}  // namespace onecopy

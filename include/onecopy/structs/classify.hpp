@@ -1,0 +1,144 @@
+// Which C++ types can be stored, and how: asked at compile time, answered with a sentence where the answer is no.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <ranges>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "onecopy/structs/fields.hpp"
+#include "onecopy/structs/traits.hpp"
+#include "onecopy/structs/type.hpp"
+
+namespace onecopy {
+
+// Say so for an element type whose padding is known and meant: it is written as zeros.
+//     template <> inline constexpr bool onecopy::allow_padding<Node> = true;
+template <class T>
+inline constexpr bool allow_padding = false;
+
+namespace structs {
+
+template <class T>
+constexpr Type make_type();
+
+template <class T>
+inline constexpr Type type_of = make_type<T>();
+
+// Hands each field of a class that lists them itself to a sink: `visitor.visit(field)`, `visitor.visit(field, "name")`.
+class FieldVisitor {
+ public:
+  explicit FieldVisitor(FieldSink& sink) noexcept : sink_(sink) {}
+
+  template <class T>
+  void visit(T& field, std::string_view name = {}) {
+    sink_.field(name, std::addressof(field), type_of<std::remove_const_t<T>>);
+  }
+
+ private:
+  FieldSink& sink_;
+};
+
+template <class T>
+concept HasVisit = requires(T& value, FieldVisitor& visitor) { value.visit(visitor); };
+
+template <class T>
+inline constexpr bool is_pair_v = false;
+template <class A, class B>
+inline constexpr bool is_pair_v<std::pair<A, B>> = true;
+
+template <class T>
+concept Reflected = std::is_class_v<T> && std::is_aggregate_v<T> && !HasVisit<T> && !is_std_array_v<T>;
+
+template <class T>
+concept Sequence = is_vector_v<T> || is_owning_span_v<T> || is_string_v<T> || is_optional_v<T>;
+
+// Keeps a pointer to what somebody else owns.
+template <class T>
+concept Pointing = std::is_pointer_v<T> || std::is_member_pointer_v<T> || std::is_reference_v<T> ||
+                   std::is_null_pointer_v<T> || std::ranges::borrowed_range<T> || requires {
+                     typename T::element_type;
+                     typename T::deleter_type;
+                   } || requires(const T& t) {
+                     typename T::element_type;
+                     t.use_count();
+                     t.get();
+                   };
+
+// E{0} is allowed only for enums whose every bit pattern is a value.
+template <class T>
+concept FixedEnum = std::is_enum_v<T> && requires { T{0}; };
+
+struct ToBase {};
+template <class T>
+struct OnlyBaseOf {
+  template <class U>
+    requires(std::is_base_of_v<U, T> && !std::same_as<U, T>)
+  operator U() const;  // NOLINT(google-explicit-constructor): never called
+};
+template <class T>
+concept HasBase = requires { T{OnlyBaseOf<T>{}}; };
+
+template <class T, std::size_t i>
+using field_t = std::remove_cvref_t<decltype(*std::get<i>(field_pointers(std::declval<const T&>())))>;
+
+template <class T, class Test>
+constexpr bool all_fields(Test test) {
+  return [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return (test.template operator()<field_t<T, i>>() && ...);
+  }(std::make_index_sequence<count_fields<T>()>{});
+}
+
+// The bytes are the value, the same in every process.
+template <class T>
+constexpr bool is_fixed() {
+  if constexpr (Pointing<T> || Sequence<T>)
+    return false;
+  else if constexpr (is_scalar_v<T>)
+    return true;
+  else if constexpr (std::is_array_v<T>)
+    return is_fixed<std::remove_extent_t<T>>();
+  else if constexpr (is_std_array_v<T>)
+    return is_fixed<typename T::value_type>();
+  else if constexpr (!std::is_trivially_copyable_v<T> || !std::is_standard_layout_v<T>)
+    return false;
+  else if constexpr (Reflected<T>)
+    return count_fields<T>() > 0 && !HasBase<T> && all_fields<T>([]<class F>() { return is_fixed<F>(); });
+  else
+    return !HasVisit<T>;
+}
+
+template <class T>
+constexpr bool has_bool() {
+  if constexpr (std::is_array_v<T>)
+    return has_bool<std::remove_extent_t<T>>();
+  else if constexpr (is_std_array_v<T>)
+    return has_bool<typename T::value_type>();
+  else if constexpr (Reflected<T>)
+    return !all_fields<T>([]<class F>() { return !has_bool<F>(); });
+  else
+    return std::same_as<T, bool>;
+}
+
+// Bytes of T that belong to fields.
+template <class T>
+constexpr std::size_t used_bytes() {
+  if constexpr (std::is_array_v<T>) {
+    return std::extent_v<T> * used_bytes<std::remove_extent_t<T>>();
+  } else if constexpr (is_std_array_v<T>) {
+    return std::tuple_size_v<T> * used_bytes<typename T::value_type>();
+  } else if constexpr (Reflected<T>) {
+    std::size_t sum = 0;
+    all_fields<T>([&]<class F>() { return sum += used_bytes<F>(), true; });
+    return sum;
+  } else {
+    return sizeof(T);
+  }
+}
+}  // namespace structs
+}  // namespace onecopy

@@ -1,0 +1,181 @@
+// What a type is in a file: its leaves, each with a path and a type, and a hash of both.
+//
+//     seed                    U64
+//     rank.blocks             U64[]             any number of them
+//     nodes                   {key:U32,next:U32|8}[]      plain structs of 8 bytes
+//     names[]                 text              a sequence of strings
+//     subs[].words            U64[]             the words of each element of `subs`
+//     limit                   F32?              std::optional
+//
+// `static_assert(onecopy::schema_hash<Index>() == 0x...)` freezes a format: a field renamed, moved or retyped does not
+// compile any more.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "onecopy/structs/type_of.hpp"
+
+namespace onecopy {
+
+struct SchemaField {
+  std::string path;
+  std::string type;
+
+  friend bool operator==(const SchemaField&, const SchemaField&) = default;
+};
+
+class Schema {
+ public:
+  Schema() = default;
+  explicit Schema(std::vector<SchemaField> fields) noexcept : fields_(std::move(fields)) {}
+
+  std::span<const SchemaField> fields() const& noexcept ONECOPY_LIFETIMEBOUND { return fields_; }
+  std::span<const SchemaField> fields() const&& = delete;
+
+  // 64-bit FNV-1a of the lines "path:type". Equal schemas, equal hashes; not a defence against anybody.
+  std::uint64_t hash() const noexcept;
+
+  friend bool operator==(const Schema&, const Schema&) = default;
+
+ private:
+  std::vector<SchemaField> fields_;
+};
+
+// A line for each field.
+std::string to_string(const Schema& schema);
+
+namespace structs {
+
+inline constexpr std::string_view root_path = "value";  // of what is saved and has no fields
+inline constexpr int deepest = 32;                      // types within types
+
+// Characters one after the other, for building and for hashing.
+template <class Sink>
+constexpr void write_text(Sink& sink, std::string_view text) {
+  for (const char c : text) sink(c);
+}
+
+template <class Sink>
+constexpr void write_number(Sink& sink, std::uint64_t number) {
+  if (number >= 10) write_number(sink, number / 10);
+  sink(static_cast<char>('0' + number % 10));
+}
+
+// Of a leaf.
+template <class Sink>
+constexpr void write_type(Sink& sink, const Type& type) {
+  switch (type.form) {
+    case Form::number: write_text(sink, to_string(type.dtype)); return;
+    case Form::opaque:
+      write_text(sink, "bytes(");
+      write_number(sink, type.size);
+      sink(')');
+      return;
+    case Form::array:
+      write_type(sink, *type.element);
+      sink('[');
+      write_number(sink, type.count);
+      sink(']');
+      return;
+    case Form::sequence:
+      if (type.text) return write_text(sink, "text");
+      write_type(sink, *type.element);
+      return write_text(sink, type.at_most_one ? "?" : "[]");
+    case Form::record:
+      sink('{');
+      for (const Field& field : type.fields) {
+        write_text(sink, field.name);
+        sink(':');
+        write_type(sink, *field.type);
+        sink(',');
+      }
+      sink('|');
+      write_number(sink, type.size);
+      return sink('}');
+  }
+}
+
+// A path is known from its end: a field, and what it is in.
+struct PathPart {
+  const PathPart* parent = nullptr;
+  std::string_view name{};
+  const Type* elements = nullptr;  // not a name: the elements of this sequence or array
+};
+
+template <class Sink>
+constexpr void write_path(Sink& sink, const PathPart& part) {
+  if (part.parent != nullptr) write_path(sink, *part.parent);
+  if (part.elements == nullptr) {
+    if (part.parent != nullptr) sink('.');
+    write_text(sink, part.name);
+  } else if (part.elements->form == Form::array) {
+    sink('[');
+    write_number(sink, part.elements->count);
+    sink(']');
+  } else {
+    write_text(sink, part.elements->at_most_one ? "?" : "[]");
+  }
+}
+
+// True for what is one leaf, with one type.
+constexpr bool is_leaf(const Type& type) noexcept {
+  if (type.form == Form::record) return false;
+  return type.fixed || (type.form == Form::sequence && type.element->fixed);
+}
+
+struct Fnv {
+  std::uint64_t state = 0xcbf29ce484222325U;
+  constexpr void operator()(char c) noexcept { state = (state ^ static_cast<unsigned char>(c)) * 0x100000001b3U; }
+};
+
+// Only where the fields are known without an object.
+constexpr void hash_type(Fnv& hash, const Type& type, const PathPart* path) {
+  if (is_leaf(type)) {
+    write_path(hash, path != nullptr ? *path : PathPart{.name = root_path});
+    hash(':');
+    write_type(hash, type);
+    hash('\n');
+  } else if (type.form == Form::record) {
+    if (type.fields.empty())
+      throw "only a visit() knows the fields of this type: ask schema<T>() when the program runs";
+    for (const Field& field : type.fields) {
+      const PathPart part{.parent = path, .name = field.name};
+      hash_type(hash, *field.type, &part);
+    }
+  } else {
+    const PathPart root{.name = root_path};
+    const PathPart part{.parent = path != nullptr ? path : &root, .elements = &type};
+    hash_type(hash, *type.element, &part);
+  }
+}
+
+// `path`: of the value, where it is a part of another.
+Schema schema_of(const Type& type, const void* value, const std::string& path = {});
+
+}  // namespace structs
+
+// Of a value, or of a default one.
+template <class T>
+Schema schema(const T& value) {
+  return structs::schema_of(structs::type_of<T>, &value);
+}
+template <class T>
+  requires std::default_initializable<T>
+Schema schema() {
+  return schema(T{});
+}
+
+// The same as schema<T>().hash(), at compile time: for aggregates all the way down.
+template <class T>
+consteval std::uint64_t schema_hash() {
+  structs::Fnv hash;
+  structs::hash_type(hash, structs::type_of<T>, nullptr);
+  return hash.state;
+}
+
+}  // namespace onecopy

@@ -1,0 +1,201 @@
+#include "structs/expectation.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/structs/schema.hpp"
+#include "structs/walk.hpp"
+
+namespace onecopy::structs {
+namespace {
+
+// U64 [9104] as "U64[9104]".
+std::string describe(const Entry& entry) {
+  std::string text(to_string(entry.dtype));
+  for (const std::uint64_t extent : entry.shape) text += "[" + std::to_string(extent) + "]";
+  return text;
+}
+
+const StructSchema& expect_version(const StructSchema& schema, Versions versions) {
+  if (schema.version > versions.current || schema.version < versions.oldest)
+    throw FormatError("the file has version " + std::to_string(schema.version) + " of this structure, the program " +
+                      (versions.oldest == versions.current
+                           ? "expects " + std::to_string(versions.current)
+                           : "opens " + std::to_string(versions.oldest) + " to " + std::to_string(versions.current)));
+  return schema;
+}
+
+StructSchema schema_in(const Index& index) {
+  if (index.kind() != Kind::structure)
+    throw FormatError(index.kind() == Kind::foreign
+                          ? "the file holds arrays that another tool wrote, not a structure that onecopy::save wrote"
+                          : "the file is of kind '" + std::string(to_string(index.kind())) +
+                                "', not a structure that onecopy::save(path, value) wrote");
+  const auto text = index.metadata().find("onecopy");
+  return parse_struct_schema(text == index.metadata().end() ? std::string_view() : text->second);
+}
+
+std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path) {
+  std::uint64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) throw FormatError("'" + path + "': more values than can be counted");
+  return product;
+}
+
+}  // namespace
+
+Expectation::Expectation(const ArrayFile& file, const Type& type, const std::string& path, const void* value,
+                         Versions versions)
+    : file_(file),
+      schema_(expect_version(schema_in(file.index()), versions)),
+      may_lack_(schema_.version < versions.current) {
+  const Schema expected = schema_of(type, value, path);
+  expected_.assign(expected.fields().begin(), expected.fields().end());
+  expect(type, value, path, {}, 0);
+  expect_nothing_else(path);
+}
+
+const Entry& Expectation::entry(const std::string& name) const { return file_.entry(name); }
+
+std::uint64_t Expectation::read_number(const std::string& name, std::uint64_t index) const {
+  std::uint64_t number = 0;
+  file_.mapping()->read(entry(name).offset + index * sizeof number, std::as_writable_bytes(std::span(&number, 1)));
+  return number;
+}
+
+void Expectation::expect(const Type& type, const void* object, const std::string& path, Rows rows, int depth) {
+  if (depth > deepest) throw FormatError("'" + path + "': types within types, deeper than 32");
+  if (is_leaf(type)) return expect_leaf(type, path, rows);
+  if (type.form != Form::record) return expect_elements(type, path, rows, depth);
+  for (const auto& field : fields_in(type, object))
+    expect(*field.type, object == nullptr ? nullptr : static_cast<const std::byte*>(object) + field.offset,
+           join(path, field.name), rows, depth + 1);
+}
+
+// Values, or sequences of values.
+void Expectation::expect_leaf(const Type& type, const std::string& path, Rows rows) {
+  const std::string name = named(path);
+  const std::string text = type_text(type);
+  if (skip(name)) return;
+  const std::string* in_file = schema_.find(name);
+  const bool there = file_.index().find(name) != nullptr;
+  if (in_file == nullptr || !there || *in_file != text)
+    throw FormatError("'" + name + "': " + found(name) + ", the program expects " + text);
+  const bool sequence = type.form == Form::sequence;
+  const Type& value = sequence ? *type.element : type;
+  auto shape = extents_of(value);
+  if (sequence) {
+    // The file says how many; its index has checked that their bytes are there.
+    const auto extents = entry(name).shape;
+    const std::uint64_t count = rows.column ? expect_offsets(path, rows) : extents.empty() ? 0 : extents.front();
+    if (type.at_most_one && !rows.column && count > 1)
+      throw FormatError("'" + name + "': the file has " + std::to_string(count) +
+                        " values, the program expects one or none");
+    shape.insert(shape.begin(), count);
+  } else if (rows.column) {
+    shape.insert(shape.begin(), rows.count);
+  }
+  expect_array(name, name, text, dtype_of(value), shape, value.alignment);
+  if (sequence ? type.sequence->resize != nullptr : rows.column) columns_.push_back(entry(name).range());
+}
+
+// Sequences and arrays of what owns something: columns.
+void Expectation::expect_elements(const Type& type, const std::string& path, Rows rows, int depth) {
+  const std::string elements = of_elements(path, type);
+  std::uint64_t count = 0;
+  if (type.form == Form::array) {
+    count = times(rows.count, type.count, path);
+  } else {
+    if (may_lack_ &&
+        std::ranges::none_of(schema_.fields, [&](const auto& f) { return is_within(f.first, elements); })) {
+      missing_.push_back(named(path));
+      missing_set_.insert(named(path));
+      return;
+    }
+    if (rows.column) {
+      count = expect_offsets(path, rows);
+    } else {
+      const std::string name = named(path, ".count");
+      if (file_.index().find(name) == nullptr)
+        throw FormatError("'" + elements + "': " + found(elements) + ", the program expects a sequence");
+      expect_array(name, elements, "a count", DType::u64, {}, alignof(std::uint64_t));
+      count = read_number(name, 0);
+      if (type.at_most_one && count > 1)
+        throw FormatError("'" + elements + "': the file has " + std::to_string(count) +
+                          " values, the program expects one or none");
+    }
+  }
+  expect(*type.element, nullptr, elements, {true, count}, depth + 1);
+}
+
+// Returns how many elements the sequences of a column have together.
+std::uint64_t Expectation::expect_offsets(const std::string& path, Rows rows) {
+  const std::string name = named(path, ".offsets");
+  if (file_.index().find(name) == nullptr) throw FormatError("'" + name + "': the file has no such array");
+  if (rows.count == UINT64_MAX) throw FormatError("'" + name + "': more values than can be counted");
+  expect_array(name, named(path), "offsets", DType::u64, {rows.count + 1}, alignof(std::uint64_t));
+  columns_.push_back(entry(name).range());
+  return read_number(name, rows.count);
+}
+
+void Expectation::expect_array(const std::string& name, const std::string& field, const std::string& type, DType dtype,
+                               const std::vector<std::uint64_t>& shape, std::size_t alignment) const {
+  const Entry& array = entry(name);
+  if (array.dtype != dtype || !std::ranges::equal(array.shape, shape)) {
+    std::string wanted(to_string(dtype));
+    for (const std::uint64_t extent : shape) wanted += "[" + std::to_string(extent) + "]";
+    throw FormatError("'" + field + "': the file has " + describe(array) +
+                      (name == field ? "" : " under '" + name + "'") + ", the program expects " + wanted + " for " +
+                      type);
+  }
+  if (alignment > 1 && array.length != 0 && array.offset % alignment != 0)
+    throw FormatError("'" + name + "' begins at byte " + std::to_string(array.offset) +
+                      " of the file, which is no multiple of " + std::to_string(alignment) +
+                      ": it cannot be looked at in place");
+}
+
+// Fields of the file that the program does not know.
+void Expectation::expect_nothing_else(const std::string& path) const {
+  std::unordered_set<std::string_view> known;
+  for (const auto& field : expected_) known.insert(field.path);
+  for (const auto& [in_file, type] : schema_.fields)
+    if (!known.contains(in_file) && (path.empty() || is_within(in_file, path)))
+      throw FormatError("'" + in_file + "': the file has " + type + ", the program has no such field");
+}
+
+// A field that came later than the file.
+bool Expectation::skip(const std::string& path) {
+  if (!may_lack_ || schema_.find(path) != nullptr) return false;
+  missing_.push_back(path);
+  missing_set_.insert(path);
+  return true;
+}
+
+// What the file has there, for a message.
+std::string Expectation::found(const std::string& path) const {
+  const Entry* array = file_.index().find(path);
+  const std::string* type = schema_.find(path);
+  if (type != nullptr && array != nullptr && (type->ends_with("[]") || array->shape.empty())) {
+    // "{a:U32|4}[]" with 17 of them is "{a:U32|4}[17]".
+    const std::string count = array->shape.empty() ? "" : "[" + std::to_string(array->shape.front()) + "]";
+    return "the file has " + (type->ends_with("[]") ? type->substr(0, type->size() - 2) + count : *type);
+  }
+  if (type != nullptr) return "the file has " + *type + (array == nullptr ? ", but no array for it" : "");
+  if (array != nullptr) return "the file has " + describe(*array) + ", which its schema does not name";
+  for (const auto& field : schema_.fields)
+    if (is_within(field.first, path)) return "the file has fields in it ('" + field.first + "': " + field.second + ")";
+  return "the file has no such field" + unexpected();
+}
+
+// The first of the file's fields that the program does not have: perhaps the one that was renamed.
+std::string Expectation::unexpected() const {
+  for (const auto& [path, type] : schema_.fields)
+    if (std::ranges::find(expected_, path, &SchemaField::path) == expected_.end())
+      return " (it has '" + path + "': " + type + ", which the program does not)";
+  return {};
+}
+
+}  // namespace onecopy::structs

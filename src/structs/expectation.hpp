@@ -1,0 +1,64 @@
+// Does the file hold what the program expects? Everything that opening relies on is checked here, before an object is
+// made or a byte of the data is believed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "onecopy/arrays/array_file.hpp"
+#include "onecopy/formats/struct_schema.hpp"
+#include "onecopy/structs/save.hpp"
+#include "onecopy/structs/type.hpp"
+
+namespace onecopy::structs {
+
+// How many values a path has: one, without an axis for it, or a column of `count`.
+struct Rows {
+  bool column = false;
+  std::uint64_t count = 1;
+};
+
+class Expectation {
+ public:
+  // Throws FormatError, naming the first field that differs and both sides.
+  Expectation(const ArrayFile& file, const Type& type, const std::string& path, const void* value, Versions versions);
+
+  std::uint32_t version() const noexcept { return schema_.version; }
+
+  // Fields that an older file lacks: they keep what their initialisers gave them.
+  const std::vector<std::string>& missing() const noexcept { return missing_; }
+  bool is_missing(const std::string& path) const { return missing_set_.contains(path); }
+
+  // What opening will read itself, beyond single numbers: offsets, and values that are copied.
+  const std::vector<ByteRange>& columns() const noexcept { return columns_; }
+
+  // The array under this name, which is there and has the right type and shape.
+  const Entry& entry(const std::string& name) const;
+
+  std::uint64_t read_number(const std::string& name, std::uint64_t index) const;
+
+ private:
+  void expect(const Type& type, const void* object, const std::string& path, Rows rows, int depth);
+  void expect_leaf(const Type& type, const std::string& path, Rows rows);
+  void expect_elements(const Type& type, const std::string& path, Rows rows, int depth);
+  std::uint64_t expect_offsets(const std::string& path, Rows rows);
+  void expect_array(const std::string& name, const std::string& field, const std::string& type, DType dtype,
+                    const std::vector<std::uint64_t>& shape, std::size_t alignment) const;
+  void expect_nothing_else(const std::string& path) const;
+  bool skip(const std::string& path);
+  std::string found(const std::string& path) const;
+  std::string unexpected() const;
+
+  const ArrayFile& file_;
+  StructSchema schema_;
+  std::vector<SchemaField> expected_;
+  std::vector<ByteRange> columns_;
+  std::vector<std::string> missing_;
+  std::unordered_set<std::string> missing_set_;
+  bool may_lack_ = false;
+};
+
+}  // namespace onecopy::structs

@@ -1,0 +1,51 @@
+// The fields of an object, found and checked: what every walk over a value goes through.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onecopy/structs/type.hpp"
+
+namespace onecopy::structs {
+
+struct PlacedField {
+  std::string name;
+  std::size_t offset;  // in the object
+  const Type* type;
+};
+
+// Of a record; null: of a default one. Throws FormatError for a visit() that hands out what is no member of the object
+// (a local variable, something behind a pointer), or a name that no path can have.
+std::vector<PlacedField> fields_in(const Type& record, const void* object);
+
+// Throws FormatError unless visit() lists the same fields for `object`: columns hold the same of each.
+void expect_same_fields(const Type& record, const void* object, const std::vector<PlacedField>& expected,
+                        const std::string& path);
+
+std::string join(const std::string& path, const std::string& name);        // rank, blocks -> rank.blocks
+std::string named(const std::string& path, std::string_view suffix = {});  // the root, which has no path, is "value"
+std::string of_elements(const std::string& path, const Type& container);   // subs -> subs[]
+
+// True for the path itself and for what is in it: rank.blocks and rank are within rank; ranks is not.
+bool is_within(std::string_view path, std::string_view part) noexcept;
+
+// Of a leaf: the type as it stands in the schema, and the shape of one value.
+std::string type_text(const Type& type);
+std::vector<std::uint64_t> extents_of(const Type& fixed);
+DType dtype_of(const Type& fixed);
+
+// The elements of arrays that lie in their objects.
+Places spread(const Type& array, const Places& places);
+
+// Where one value's fields are, without its padding: (offset, length), merged. Throws FormatError for a member that
+// alignas moved, which the schema could not tell.
+struct Part {
+  std::size_t offset;
+  std::size_t length;
+};
+std::vector<Part> parts_of(const Type& fixed);
+
+}  // namespace onecopy::structs
