@@ -12,6 +12,7 @@
 
 #include "doctest/doctest.h"
 #include "genome.hpp"
+#include "in_every_mode.hpp"
 #include "kmer_dictionary.hpp"
 
 using example::Contig;
@@ -45,9 +46,7 @@ Twin twin_of(const std::vector<Contig>& genome) {
   return twin;
 }
 
-void check_every_answer(const std::vector<Contig>& genome, const std::vector<Contig>& questions) {
-  const auto dictionary = KmerDictionary::build(genome);
-  const auto twin = twin_of(genome);
+void check_answers(const KmerDictionary& dictionary, const Twin& twin, const std::vector<Contig>& questions) {
   REQUIRE(dictionary.kmers.size() == twin.size());
   std::size_t wrong = 0;
   for (const auto& [name, bases] : questions) {
@@ -68,6 +67,13 @@ void check_every_answer(const std::vector<Contig>& genome, const std::vector<Con
     CHECK(dictionary.contains_sequence(bases) == (kmers > 0 && found == kmers));
   }
   CHECK(wrong == 0);
+}
+
+void check_every_answer(const std::vector<Contig>& genome, const std::vector<Contig>& questions) {
+  const auto twin = twin_of(genome);
+  onecopy::testing::in_every_mode(KmerDictionary::build(genome), [&](const KmerDictionary& dictionary) {
+    check_answers(dictionary, twin, questions);
+  });
 }
 
 std::vector<Contig> of_file(const std::string& path) {
@@ -138,6 +144,26 @@ TEST_CASE("nothing is in an empty dictionary, and contigs shorter than k are not
   CHECK(dictionary.name(dictionary.lookup(std::string(31, 'T'))->contig) == "long");
   CHECK_FALSE(dictionary.lookup(std::string(30, 'A')).has_value());
   CHECK_FALSE(dictionary.lookup(std::string(32, 'A')).has_value());
+}
+
+TEST_CASE("the file of a k-mer dictionary has these leaves and no others") {
+  std::vector<std::pair<std::string, std::string>> found;
+  const auto schema = onecopy::schema<KmerDictionary>();
+  for (const auto& [path, type] : schema.fields()) found.emplace_back(path, type);
+  const std::vector<std::pair<std::string, std::string>> expected{
+      {"kmers", "U64[]"},
+      {"positions", "U32[]"},
+      {"prefixes.shift", "U64"},
+      {"prefixes.firsts", "U32[]"},
+      {"contigs.starts.size", "U64"},
+      {"contigs.starts.words", "U64[]"},
+      {"contigs.starts.ranks.blocks", "{before:U64,between:U64,|16}[]"},
+      {"contigs.starts.samples.blocks", "U32[]"},
+      {"contigs.name_of", "U32[]"},
+      {"contigs.names.size", "U64"},
+      {"contigs.names.buckets", "U64[]"},
+      {"contigs.names.text", "U8[]"}};
+  CHECK(found == expected);
 }
 
 TEST_CASE("a FASTA file is read with its names, without them, and with the line ends of Windows") {

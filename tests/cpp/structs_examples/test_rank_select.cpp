@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "doctest/doctest.h"
+#include "in_every_mode.hpp"
 #include "rank_select.hpp"
 
 using example::RankSelect;
+using onecopy::testing::in_every_mode;
 
 namespace {
 
@@ -18,7 +20,7 @@ std::vector<std::uint64_t> packed(const std::vector<bool>& bits) {
   return words;
 }
 
-void check_every_answer(const RankSelect& found, const std::vector<bool>& bits) {
+void check_answers(const RankSelect& found, const std::vector<bool>& bits) {
   REQUIRE(found.size == bits.size());
   std::uint64_t ones = 0;
   bool same = true;
@@ -29,6 +31,11 @@ void check_every_answer(const RankSelect& found, const std::vector<bool>& bits) 
   CHECK(same);
   CHECK(found.rank(bits.size()) == ones);
   CHECK(found.ones() == ones);
+}
+
+void check_every_answer(const std::vector<bool>& bits) {
+  in_every_mode(RankSelect::build(packed(bits), bits.size()),
+                [&](const RankSelect& found) { check_answers(found, bits); });
 }
 
 std::vector<bool> random_bits(std::size_t size, unsigned ones_of_256, std::uint64_t seed) {
@@ -46,22 +53,19 @@ TEST_CASE("rank and select agree with counting around the boundaries of words an
     for (const unsigned ones_of_256 : {0U, 1U, 128U, 255U, 256U}) {
       CAPTURE(size);
       CAPTURE(ones_of_256);
-      const auto bits = random_bits(size, ones_of_256, size);
-      check_every_answer(RankSelect::build(packed(bits), size), bits);
+      check_every_answer(random_bits(size, ones_of_256, size));
     }
 }
 
 TEST_CASE("rank and select agree with counting where ones are rare, usual, and dense") {
-  for (const unsigned ones_of_256 : {1U, 128U, 250U, 256U}) {
-    const auto bits = random_bits(300'000, ones_of_256, ones_of_256);
-    check_every_answer(RankSelect::build(packed(bits), bits.size()), bits);
-  }
+  for (const unsigned ones_of_256 : {1U, 128U, 250U, 256U})
+    check_every_answer(random_bits(100'000, ones_of_256, ones_of_256));
 }
 
 TEST_CASE("select agrees with counting where the ones are in two far corners") {
   std::vector<bool> bits(1'000'000);
   for (std::size_t i = 0; i < 5000; ++i) bits[i] = bits[bits.size() - 1 - i] = true;
-  check_every_answer(RankSelect::build(packed(bits), bits.size()), bits);
+  check_every_answer(bits);
 }
 
 TEST_CASE("bits behind the size count nothing") {
@@ -79,3 +83,19 @@ TEST_CASE("a bit vector of positions has its ones there") {
 }
 
 TEST_CASE("fewer words than bits are refused") { CHECK_THROWS_AS(RankSelect::build({1}, 65), std::invalid_argument); }
+
+TEST_CASE("the directory that rank needs is warmed and opened on its own") {
+  const auto bits = random_bits(1'000'000, 128, 1);
+  const onecopy::testing::ScratchFolder folder;
+  const auto path = folder / "bits.oc";
+  const auto built = RankSelect::build(packed(bits), bits.size());
+  onecopy::save(path, built);
+  const auto file = onecopy::open<RankSelect>(path);
+  const auto sizes = onecopy::byte_size(built);
+  const auto warmed = file.warm<&RankSelect::ranks>().bytes;  // whole pages
+  CHECK(warmed >= sizes.of("ranks"));
+  CHECK(warmed < sizes.bytes / 2);
+  const auto part = onecopy::open<&RankSelect::ranks>(path);
+  CHECK(part->ones() == built.ones());
+  CHECK(part->before(1000) == built.rank(64'000));
+}

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "doctest/doctest.h"
+#include "in_every_mode.hpp"
 #include "string_dictionary.hpp"
 
 using example::StringDictionary;
@@ -32,9 +33,8 @@ StringDictionary::Range prefix_in(const std::map<std::string, std::uint64_t>& tw
   return {less, less + starting};
 }
 
-void check_every_answer(const std::vector<std::string>& strings, const std::vector<std::string>& questions) {
-  const auto dictionary = StringDictionary::build(strings);
-  const auto twin = numbered(strings);
+void check_answers(const StringDictionary& dictionary, const std::map<std::string, std::uint64_t>& twin,
+                   const std::vector<std::string>& questions) {
   REQUIRE(dictionary.size == twin.size());
   for (const auto& [string, id] : twin) {
     CHECK(dictionary[id] == string);
@@ -46,6 +46,12 @@ void check_every_answer(const std::vector<std::string>& strings, const std::vect
     CHECK(dictionary.find(question).has_value() == (at != twin.end()));
     CHECK(dictionary.prefix(question) == prefix_in(twin, question));
   }
+}
+
+void check_every_answer(const std::vector<std::string>& strings, const std::vector<std::string>& questions) {
+  onecopy::testing::in_every_mode(StringDictionary::build(strings), [&](const StringDictionary& dictionary) {
+    check_answers(dictionary, numbered(strings), questions);
+  });
 }
 
 // Few letters and few lengths, so that prefixes are shared and strings come twice.
