@@ -175,15 +175,18 @@ void measure(const Dictionary& dictionary, const Questions& questions, const Arg
   const auto threads = arguments.number("threads", 1);
   const auto deadline = start + std::chrono::seconds(arguments.number("limit-s", 3600));
   const std::span<const example::Kmer> all(questions.kmers);
-  auto answered = answer(*dictionary, all.first(std::min<std::size_t>(1, all.size())), deadline);
-  const auto first_ns = nanoseconds_since(start);
-  answered = answer(*dictionary, all.first(std::min(few, all.size())), deadline);
-  const auto few_ns = nanoseconds_since(start);
-  if (answered.count == std::min(few, all.size())) check(answered.sum, questions.sum_of_few);
-  answered = answer(*dictionary, all, deadline, threads);
-  auto message = resident(before, open_ns, nanoseconds_since(start));
+  const auto some = all.first(std::min(few, all.size()));
   Json notes;
-  notes.add("first_ns", first_ns).add("few_ns", few_ns).add("answered", answered.count);
+  auto answered = answer(*dictionary, all.first(std::min<std::size_t>(1, all.size())), deadline);
+  notes.add("first_ns", nanoseconds_since(start));
+  answered = answer(*dictionary, some, deadline);
+  if (answered.count == some.size()) {
+    notes.add("few_ns", nanoseconds_since(start));
+    check(answered.sum, questions.sum_of_few);
+    answered = answer(*dictionary, all, deadline, threads);
+  }
+  auto message = resident(before, open_ns, nanoseconds_since(start));
+  notes.add("answered", answered.count);
   if (answered.count == all.size()) {
     const auto again = Clock::now();
     check(answer(*dictionary, all, Clock::time_point::max(), threads).sum, answered.sum);

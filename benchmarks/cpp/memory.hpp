@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 namespace bench {
 
@@ -18,26 +19,33 @@ inline std::uint64_t nanoseconds_since(Clock::time_point start) {
 
 struct Memory {
   std::uint64_t anonymous = 0;  // bytes; 0 where there is no /proc
-  std::uint64_t max_rss = 0;    // bytes, the highest so far
+  std::uint64_t max_rss = 0;    // the same, the highest so far
   std::uint64_t minor_faults = 0;
   std::uint64_t major_faults = 0;
   std::uint64_t cpu_us = 0;
 
   static Memory now() {
     Memory memory;
-    std::ifstream rollup("/proc/self/smaps_rollup");
-    for (std::string word; rollup >> word;)
-      if (word == "Anonymous:" && rollup >> memory.anonymous) memory.anonymous *= 1024;
+    memory.anonymous = kilobytes("/proc/self/smaps_rollup", "Anonymous:") * 1024;
+    memory.max_rss = kilobytes("/proc/self/status", "VmHWM:") * 1024;  // ru_maxrss would be the parent's, if higher
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     const auto us = [](const timeval& time) {
       return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(time.tv_usec);
     };
-    memory.max_rss = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;  // kB on Linux
     memory.minor_faults = static_cast<std::uint64_t>(usage.ru_minflt);
     memory.major_faults = static_cast<std::uint64_t>(usage.ru_majflt);
     memory.cpu_us = us(usage.ru_utime) + us(usage.ru_stime);
     return memory;
+  }
+
+ private:
+  static std::uint64_t kilobytes(const char* path, std::string_view name) {
+    std::ifstream file(path);
+    std::uint64_t found = 0;
+    for (std::string word; file >> word;)
+      if (word == name && file >> found) break;
+    return found;
   }
 };
 
