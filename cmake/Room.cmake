@@ -6,13 +6,14 @@ function(onecopy_room name)
   add_library(onecopy::${name} ALIAS onecopy_${name})
   target_include_directories(
     onecopy_${name}
-    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_compile_features(onecopy_${name} PUBLIC cxx_std_20)
-  target_link_libraries(onecopy_${name} PUBLIC onecopy_sanitizers)
-  target_link_libraries(onecopy_${name} PRIVATE onecopy_warnings)
-  set_target_properties(onecopy_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name})
+  target_link_libraries(onecopy_${name} PUBLIC $<BUILD_INTERFACE:onecopy_sanitizers>)
+  target_link_libraries(onecopy_${name} PRIVATE $<BUILD_INTERFACE:onecopy_warnings>)
+  set_target_properties(onecopy_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF EXPORT_NAME ${name})
   foreach(dependency IN LISTS ROOM_DEPENDS)
     target_link_libraries(onecopy_${name} PUBLIC onecopy_${dependency})
   endforeach()
+  set_property(GLOBAL APPEND PROPERTY onecopy_rooms ${name})
 endfunction()

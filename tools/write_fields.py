@@ -12,17 +12,25 @@ TARGET = Path(__file__).parent.parent / "include/onecopy/structs/fields.hpp"
 HEAD = f"""// How many fields an aggregate has, and where they are. Written by tools/write_fields.py: C++20 can take an aggregate
 // apart only by a structured binding, whose names must be spelled out, so there is a case for each number.
 //
-// Counting asks how many `{{}}` the aggregate takes: a C array takes one, and what cannot be made from `{{}}` (a reference)
-// ends the count. Up to {MOST} fields; nest more, or write a `visit`.
+// Counting asks how many `{{}}` the aggregate takes: a C array takes one. Where a field cannot be made from `{{}}` (a
+// reference), or there are more than {MOST}, the answer is `uncountable`.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <tuple>
 
 namespace onecopy::structs {{
 
-inline constexpr std::size_t most_fields = {MOST};
+inline constexpr std::size_t uncountable = SIZE_MAX;
+
+struct Anything {{
+  template <class T>
+  operator T&() const;  // NOLINT(google-explicit-constructor): never called
+  template <class T>
+  operator T&&() const;  // NOLINT(google-explicit-constructor)
+}};
 
 template <class... Fields>
 constexpr auto addresses(const Fields&... fields) noexcept {{
@@ -39,9 +47,11 @@ def main() -> int:
     """Write the header, or with --check say whether it is up to date."""
     lines = []
     for n in range(1, MOST + 2):
-        braces = ", ".join(["{}"] * n)
-        lines += [f"  {'else ' if n > 1 else ''}if constexpr (!requires {{ T{{{braces}}}; }}) return {n - 1};"]
-    lines += [f"  else return {MOST + 1};", "}", "", "// A tuple of pointers, in the order of declaration."]
+        braces = ["{}"] * (n - 1)
+        fewer, one_more = ", ".join([*braces, "Anything()"]), ", ".join([*braces, "{}"])
+        lines += [f"  {'else ' if n > 1 else ''}if constexpr (!requires {{ T{{{one_more}}}; }})"]
+        lines += [f"    return requires {{ T{{{fewer}}}; }} ? uncountable : {n - 1};"]
+    lines += ["  else return uncountable;", "}", "", "// A tuple of pointers, in the order of declaration."]
     lines += ["template <class T>", "constexpr auto field_pointers(const T& value) noexcept {"]
     lines += ["  constexpr std::size_t n = count_fields<T>();", "  if constexpr (n == 0) return std::tuple<>();"]
     for n in range(1, MOST + 1):

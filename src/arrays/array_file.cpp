@@ -33,14 +33,21 @@ Index read_index(const Mapping& mapping) {
 ArrayFile::ArrayFile(std::shared_ptr<const Mapping> mapping, Index index)
     : mapping_(std::move(mapping)), index_(std::make_shared<const Index>(std::move(index))) {}
 
-ArrayFile ArrayFile::open(const std::filesystem::path& path, const MappingOptions& options) {
-  auto mapping = std::make_shared<const Mapping>(Mapping::open(path, options));
+ArrayFile ArrayFile::of(Mapping opened) {
+  const auto mapping = std::make_shared<const Mapping>(std::move(opened));
   try {
-    auto index = read_index(*mapping);
-    return {std::move(mapping), std::move(index)};
+    return {mapping, read_index(*mapping)};
   } catch (const FormatError& error) {
-    throw error.with_path(path.string());
+    throw error.with_path(mapping->path());
   }
+}
+
+ArrayFile ArrayFile::open(const std::filesystem::path& path, const MappingOptions& options) {
+  return of(Mapping::open(path, options));
+}
+
+ArrayFile ArrayFile::from_descriptor(int fd, std::string name, const MappingOptions& options) {
+  return of(Mapping::from_descriptor(fd, std::move(name), options));
 }
 
 Bytes ArrayFile::bytes(const Entry& entry) const& noexcept {

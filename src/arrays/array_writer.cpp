@@ -6,14 +6,28 @@
 
 #include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/atomic_writer.hpp"
+#include "onecopy/files/memory_file_writer.hpp"
 
 namespace onecopy {
 
 ArrayWriter::ArrayWriter(const std::filesystem::path& path, Layout layout)
-    : layout_(std::move(layout)), file_(path, layout_.file_size()), blocks_(layout_.block_count()) {
+    : layout_(std::move(layout)),
+      owned_(std::make_unique<AtomicWriter>(path, layout_.file_size())),
+      file_(owned_.get()),
+      blocks_(layout_.block_count()) {
+  begin();
+}
+
+ArrayWriter::ArrayWriter(FileWriter& file, Layout layout)
+    : layout_(std::move(layout)), file_(&file), blocks_(layout_.block_count()) {
+  begin();
+}
+
+void ArrayWriter::begin() {
   // The header's place; its checksums are known when everything else is written.
   const std::string header = layout_.header(blocks_);
-  file_.write(std::as_bytes(std::span(header)));
+  file_->write(std::as_bytes(std::span(header)));
   if (!layout_.placements().empty()) left_ = layout_.placements().front().length;
   skip_fillers();
 }
@@ -45,12 +59,12 @@ void ArrayWriter::skip_fillers() {
 
 void ArrayWriter::put(Bytes bytes) {
   if (layout_.checksum()) checksum(bytes);
-  file_.write(bytes);
+  file_->write(bytes);
 }
 
 void ArrayWriter::checksum(Bytes bytes) {
   constexpr std::uint64_t block_size = Layout::checksum_block;
-  for (std::uint64_t at = file_.written(); !bytes.empty();) {
+  for (std::uint64_t at = file_->written(); !bytes.empty();) {
     const auto part = bytes.first(std::min<std::uint64_t>(block_size - at % block_size, bytes.size()));
     auto& block = blocks_[at / block_size - layout_.data_offset() / block_size];
     block = crc32c(block, part);
@@ -66,15 +80,20 @@ void ArrayWriter::commit() {
   }
   if (layout_.checksum()) {
     const std::string header = layout_.header(blocks_);
-    file_.overwrite(0, std::as_bytes(std::span(header)));
+    file_->overwrite(0, std::as_bytes(std::span(header)));
   }
-  file_.commit();
+  file_->commit();
 }
 
-void save(const std::filesystem::path& path, std::span<const NamedArray> arrays, const LayoutOptions& options) {
+namespace {
+
+Layout plan(std::span<const NamedArray> arrays, const LayoutOptions& options) {
   std::vector<ArraySpec> specs;
   for (const auto& array : arrays) specs.push_back(array.spec);
-  ArrayWriter writer(path, Layout::plan(std::move(specs), options));
+  return Layout::plan(std::move(specs), options);
+}
+
+void write_all(ArrayWriter& writer, std::span<const NamedArray> arrays) {
   for (const auto& placement : writer.layout().placements()) {
     if (!placement.array) continue;
     const auto bytes = arrays[*placement.array].bytes;
@@ -84,6 +103,21 @@ void save(const std::filesystem::path& path, std::span<const NamedArray> arrays,
     writer.write(bytes);
   }
   writer.commit();
+}
+
+}  // namespace
+
+void save(const std::filesystem::path& path, std::span<const NamedArray> arrays, const LayoutOptions& options) {
+  ArrayWriter writer(path, plan(arrays, options));
+  write_all(writer, arrays);
+}
+
+ArrayFile save_to_memory(const std::string& name, std::span<const NamedArray> arrays, const LayoutOptions& options) {
+  auto layout = plan(arrays, options);
+  MemoryFileWriter memory(name, layout.file_size());
+  ArrayWriter writer(memory, std::move(layout));
+  write_all(writer, arrays);
+  return ArrayFile::from_descriptor(memory.descriptor(), name);
 }
 
 }  // namespace onecopy

@@ -1,13 +1,12 @@
 #include "onecopy/files/atomic_writer.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <random>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "files/stage.hpp"
 #include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
@@ -16,8 +15,6 @@ namespace onecopy {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t write_size = std::size_t{16} << 20U;
 
 std::string hexadecimal(std::uint32_t number) {
   std::array<char, 9> text{};
@@ -60,12 +57,12 @@ struct AtomicWriter::State {
       : target(real_target(asked)),
         folder(target.has_parent_path() ? target.parent_path() : fs::path(".")),
         prefix(hidden_prefix(target)),
-        size(bytes) {
+        size(bytes),
+        stage(bytes) {
     check_target();
-    staged.reserve(std::min<std::uint64_t>(size, write_size));
     sweep(folder, prefix);
     create();
-    const int error = size == 0 ? 0 : os::reserve_space(fd.get(), size);
+    const int error = size == 0 ? 0 : os::reserve_space(fd.get(), {0, size});
     if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
   }
 
@@ -115,37 +112,22 @@ struct AtomicWriter::State {
     return (folder / (prefix + hexadecimal(random()))).string();
   }
 
-  void write(Bytes bytes) {
-    while (!bytes.empty()) {
-      const std::size_t room = write_size - staged.size();
-      const std::size_t step = std::min(room, bytes.size());
-      if (step == write_size) {
-        put(bytes.first(step));  // a whole piece: straight from the caller's memory
-      } else {
-        staged.insert(staged.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(step));
-        if (staged.size() == write_size) flush_staged();
-      }
-      bytes = bytes.subspan(step);
-    }
-  }
-
-  void flush_staged() {
-    put(staged);
-    staged.clear();
-  }
-
-  void put(Bytes piece) {
-    const auto result = os::write_at(fd.get(), piece, on_disk);
+  void put(Bytes piece, std::uint64_t offset) {
+    const auto result = os::write_at(fd.get(), piece, offset);
     if (!result) abandon_and_fail("write", result.error);
+  }
+
+  void append(Bytes piece, std::uint64_t offset) {
+    put(piece, offset);
     // The device works while we produce the next piece; otherwise it would idle until the final flush.
-    (void)os::start_writeback(fd.get(), {on_disk, piece.size()});
-    on_disk += piece.size();
+    (void)os::start_writeback(fd.get(), {offset, piece.size()});
   }
 
   void commit() {
-    if (!staged.empty()) flush_staged();
-    if (on_disk != size)
-      fail("save", EINVAL, std::to_string(size) + " bytes were announced, " + std::to_string(on_disk) + " written");
+    stage.flush([this](Bytes piece, std::uint64_t offset) { append(piece, offset); });
+    if (stage.written() != size)
+      fail("save", EINVAL,
+           std::to_string(size) + " bytes were announced, " + std::to_string(stage.written()) + " written");
     if (const int error = os::sync_file(fd.get()); error != 0) abandon_and_fail("flush", error);
     if (hidden.empty()) {
       // linkat cannot replace a file, rename can: hence the detour over a hidden name.
@@ -184,8 +166,7 @@ struct AtomicWriter::State {
   std::uint64_t size;
   std::string hidden;  // the name on the disk, if there is one
   os::Fd fd;
-  std::uint64_t on_disk = 0;
-  std::vector<std::byte> staged;  // never more than one write
+  Stage stage;
 };
 
 AtomicWriter::AtomicWriter(const fs::path& target, std::uint64_t size)
@@ -194,19 +175,16 @@ AtomicWriter::AtomicWriter(AtomicWriter&&) noexcept = default;
 AtomicWriter& AtomicWriter::operator=(AtomicWriter&&) noexcept = default;
 AtomicWriter::~AtomicWriter() = default;
 
-void AtomicWriter::write(Bytes bytes) { state_->write(bytes); }
+void AtomicWriter::write(Bytes bytes) {
+  state_->stage.write(bytes, [this](Bytes piece, std::uint64_t offset) { state_->append(piece, offset); });
+}
 
 void AtomicWriter::overwrite(std::uint64_t offset, Bytes bytes) {
   if (!in_bounds(written(), offset, bytes.size())) state_->fail("overwrite", EINVAL, "beyond what was written");
-  const std::uint64_t on_disk = state_->on_disk;
-  const std::uint64_t first = offset < on_disk ? std::min<std::uint64_t>(bytes.size(), on_disk - offset) : 0;
-  const auto result = os::write_at(state_->fd.get(), bytes.first(first), offset);
-  if (!result) state_->abandon_and_fail("write", result.error);
-  const std::uint64_t into_staged = offset < on_disk ? 0 : offset - on_disk;
-  std::ranges::copy(bytes.subspan(first), state_->staged.begin() + static_cast<std::ptrdiff_t>(into_staged));
+  state_->stage.overwrite(offset, bytes, [this](Bytes piece, std::uint64_t at) { state_->put(piece, at); });
 }
 
-std::uint64_t AtomicWriter::written() const noexcept { return state_->on_disk + state_->staged.size(); }
+std::uint64_t AtomicWriter::written() const noexcept { return state_->stage.written(); }
 
 void AtomicWriter::commit() { state_->commit(); }
 

@@ -164,6 +164,7 @@ std::uint64_t Mapping::file_offset() const noexcept { return state_->range.offse
 Mode Mapping::mode() const noexcept { return state_->mode; }
 bool Mapping::private_pages() const noexcept { return state_ && state_->private_pages; }
 int Mapping::descriptor() const noexcept { return state_->fd.get(); }
+bool Mapping::sealed() const noexcept { return os::is_sealed(state_->fd.get()); }
 
 std::optional<Loss> Mapping::loss() const noexcept {
   return state_ && state_->guarded ? state_->guarded->loss() : std::nullopt;

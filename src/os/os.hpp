@@ -77,14 +77,19 @@ int remove_file(const std::string& path) noexcept;
 bool try_lock(int fd) noexcept;  // exclusive, whole file, released by the owner's death
 bool lock(int fd) noexcept;      // the same, waiting for its owner; false: this file system has no locks
 
-// --- access.cpp: unnamed files, reserved space, direct reads --------------------------------------------------
+// --- access.cpp: unnamed and memory files, reserved space, other ways to a descriptor --------------------------
 
 Result<Fd> create_unnamed(const std::string& folder) noexcept;  // EOPNOTSUPP: make a named one
 Result<Fd> create_named(const std::string& path) noexcept;      // fails if it exists; mode 0666 less the umask
 int link_unnamed(int fd, const std::string& path);
-int reserve_space(int fd, std::uint64_t size) noexcept;  // EOPNOTSUPP: this file system cannot promise space
+// A file in memory, without a folder, that can be sealed. EOPNOTSUPP: make an unnamed one.
+Result<Fd> create_sealable(const std::string& name);
+int seal(int fd) noexcept;  // for good: nobody writes, grows or shortens it any more, through whatever descriptor
+bool is_sealed(int fd) noexcept;
+int reserve_space(int fd, ByteRange range) noexcept;  // EOPNOTSUPP: this file system cannot promise space
 Outcome start_writeback(int fd, ByteRange range) noexcept;
 Result<Fd> reopen_direct(int fd);  // past the page cache; buffers, offsets, lengths on direct_alignment
+Result<Fd> reopen_read(int fd);    // the same file, through a descriptor that cannot write
 inline constexpr std::size_t direct_alignment = 4096;
 
 // --- memory.cpp: address space --------------------------------------------------------------------------------
@@ -110,6 +115,8 @@ Outcome advise_huge(Bytes memory) noexcept;
 int populate(Bytes memory) noexcept;
 // Reads a byte of every page through the kernel: EFAULT where a touch would be SIGBUS; ENOSYS where it cannot.
 int touch(Bytes memory) noexcept;
+// Moves pages into 2 MiB ones, in the page cache and here; `memory` is whole 2 MiB. ENOSYS where the kernel cannot.
+int collapse(Bytes memory) noexcept;
 int drop_mapped(Bytes memory) noexcept;             // out of this process's page tables
 int drop_cached(int fd, ByteRange range) noexcept;  // out of the page cache; length 0: to the end
 

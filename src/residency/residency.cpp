@@ -69,12 +69,42 @@ int drop(const Mapping& mapping, std::span<const ByteRange> ranges) noexcept {
   return refusal;
 }
 
+bool is_in_memory_only(const Mapping& mapping) noexcept {
+  const auto system = os::file_system_of(mapping.descriptor());
+  return system && system.value.storage == os::Storage::memory;
+}
+
 std::string evict_reason(const EvictReport& report, bool private_pages, int refusal) {
   if (refusal != 0) return "the kernel refused (errno " + std::to_string(refusal) + ")";
   if (!report.cached_after) return "the kernel does not tell what is cached";
   if (*report.cached_after == 0) return "nothing of it is cached any more";
   if (private_pages) return "pages mapped as private stay until the mapping is closed";
   return "what stays is mapped by another process, locked, or not yet on the disk";
+}
+
+// The whole 2 MiB of the file that lie inside these ranges.
+std::vector<ByteRange> inner_blocks(std::span<const ByteRange> ranges, std::uint64_t file_offset) {
+  constexpr std::uint64_t block = os::huge_page;
+  std::vector<ByteRange> blocks;
+  for (const auto& range : ranges) {
+    const std::uint64_t begin = file_offset + range.offset;
+    const std::uint64_t first = (begin + block - 1) / block * block;
+    const std::uint64_t end = (begin + range.length) / block * block;
+    if (first < end) blocks.push_back({first - file_offset, end - first});
+  }
+  return blocks;
+}
+
+Outcome outcome_of(int error) noexcept {
+  if (error == 0) return Outcome::applied;
+  return error == ENOSYS ? Outcome::unsupported : Outcome::refused;
+}
+
+std::string collapse_reason(const CollapseReport& report, int refusal) {
+  if (report.bytes == 0) return "there are no whole 2 MiB in it";
+  if (report.outcome == Outcome::unsupported) return "this kernel has no MADV_COLLAPSE (Linux 6.1)";
+  if (report.outcome == Outcome::applied) return "in 2 MiB pages";
+  return "the kernel refused at least part of it (errno " + std::to_string(refusal) + ")";
 }
 
 }  // namespace
@@ -143,6 +173,12 @@ EvictReport evict(const Mapping& mapping, std::span<const ByteRange> asked) {
   EvictReport report;
   report.bytes = total_length(ranges);
   report.cached_before = cached_bytes(mapping, ranges);
+  if (is_in_memory_only(mapping)) {
+    report.cached_after = report.cached_before;
+    report.seconds = seconds_since(start);
+    report.reason = "refused: the file is in memory only, there is no disk to read it from again";
+    return report;
+  }
   (void)os::sync_file(mapping.descriptor());  // dirty pages cannot be dropped
   int refusal = 0;
   // The kernel's own scanners (DAMON, khugepaged) hold a page for an instant now and then, and it stays: ask again.
@@ -153,6 +189,23 @@ EvictReport evict(const Mapping& mapping, std::span<const ByteRange> asked) {
   }
   report.seconds = seconds_since(start);
   report.reason = evict_reason(report, mapping.private_pages(), refusal);
+  return report;
+}
+
+CollapseReport collapse(const Mapping& mapping, std::span<const ByteRange> asked) {
+  const auto start = Clock::now();
+  const auto ranges = inner_blocks(whole_ranges(mapping, asked, "collapse"), mapping.file_offset());
+  CollapseReport report;
+  report.bytes = total_length(ranges);
+  int refusal = report.bytes == 0 ? EINVAL : 0;
+  for (const auto& range : ranges) {
+    const int error = os::collapse(pages_of(mapping, range));
+    refusal = error != 0 ? error : refusal;
+  }
+  report.outcome = outcome_of(refusal);
+  if (const auto here = mapped(mapping, ranges)) report.huge = here->huge;
+  report.seconds = seconds_since(start);
+  report.reason = collapse_reason(report, refusal);
   return report;
 }
 
@@ -173,7 +226,7 @@ PinReport pin(const Mapping& mapping, std::span<const ByteRange> asked) {
       report.pinned += range.length;
       continue;
     }
-    report.outcome = error == ENOSYS ? Outcome::unsupported : Outcome::refused;
+    report.outcome = outcome_of(error);
     report.reason = error == ENOMEM || error == EPERM || error == EAGAIN
                         ? "over the limit on locked memory (ulimit -l, RLIMIT_MEMLOCK)"
                         : "the kernel refused (errno " + std::to_string(error) + ")";

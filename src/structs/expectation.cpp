@@ -178,11 +178,9 @@ bool Expectation::skip(const std::string& path) {
 std::string Expectation::found(const std::string& path) const {
   const Entry* array = file_.index().find(path);
   const std::string* type = schema_.find(path);
-  if (type != nullptr && array != nullptr && (type->ends_with("[]") || array->shape.empty())) {
-    // "{a:U32|4}[]" with 17 of them is "{a:U32|4}[17]".
-    const std::string count = array->shape.empty() ? "" : "[" + std::to_string(array->shape.front()) + "]";
-    return "the file has " + (type->ends_with("[]") ? type->substr(0, type->size() - 2) + count : *type);
-  }
+  const std::size_t extent = type == nullptr ? std::string::npos : type->find("[]");
+  if (extent != std::string::npos && array != nullptr && !array->shape.empty())
+    return "the file has " + std::string(*type).replace(extent, 2, "[" + std::to_string(array->shape.front()) + "]");
   if (type != nullptr) return "the file has " + *type + (array == nullptr ? ", but no array for it" : "");
   if (array != nullptr) return "the file has " + describe(*array) + ", which its schema does not name";
   for (const auto& field : schema_.fields)

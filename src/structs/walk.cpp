@@ -112,7 +112,7 @@ std::string named(const std::string& path, std::string_view suffix) {
 std::string of_elements(const std::string& path, const Type& container) {
   std::string text = named(path);
   auto sink = [&text](char c) { text.push_back(c); };
-  write_path(sink, {.elements = &container});
+  write_path(sink, {.is_name = false, .elements = &container});
   return text;
 }
 

@@ -52,6 +52,7 @@ def opening(flag: int, error: int) -> list[Refusal]:
 
 
 PARTIAL = {
+    "MADV_COLLAPSE": [Refusal("madvise", 2, value=25, error=errno.EINVAL)],
     "MADV_HUGEPAGE": [Refusal("madvise", 2, value=14, error=errno.EINVAL)],
     "MADV_POPULATE_READ": [Refusal("madvise", 2, value=22, error=errno.EINVAL)],
     "O_DIRECT": opening(os.O_DIRECT, errno.EINVAL),

@@ -43,6 +43,7 @@ def memfd() -> int:
 CASES = {
     "memfd_create": (memfd, errno.ENOSYS, lambda: madvise(mmap.MADV_NORMAL)),
     "MADV_POPULATE_READ": (lambda: madvise(22), errno.EINVAL, lambda: madvise(mmap.MADV_NORMAL)),
+    "MADV_COLLAPSE": (lambda: madvise(25), errno.EINVAL, lambda: madvise(mmap.MADV_NORMAL)),
     "MADV_HUGEPAGE": (lambda: madvise(mmap.MADV_HUGEPAGE), errno.EINVAL, lambda: madvise(mmap.MADV_NORMAL)),
     "O_TMPFILE": (lambda: open_with(os.O_TMPFILE | os.O_RDWR), errno.EOPNOTSUPP, lambda: open_with(os.O_DIRECTORY)),
 }

@@ -108,6 +108,12 @@ def test_a_broken_link_is_seen(tmp_path):
     assert broken_links(tmp_path / "page.md") == ["no.md", "#two"]
 
 
+@pytest.mark.parametrize("name", ["CMakeLists.txt", "main.cpp"])
+def test_the_page_about_cmake_shows_the_project_that_is_tested(name):
+    shown = [text for _, _, text in blocks(ROOT / "docs/howto/use-from-cmake.md")]
+    assert (ROOT / "examples/cmake_consumer" / name).read_text() in shown
+
+
 def reference() -> str:
     return "\n".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
 

@@ -26,6 +26,10 @@ class ArrayFile {
   // Throws OsError, or FormatError with the path. `options` may not name a part of the file.
   static ArrayFile open(const std::filesystem::path& path, const MappingOptions& options = {});
 
+  // The same of an open descriptor, such as a memory file's; it is duplicated, the caller keeps its own. `name` stands
+  // for the path in errors.
+  static ArrayFile from_descriptor(int fd, std::string name, const MappingOptions& options = {});
+
   const Index& index() const& noexcept ONECOPY_LIFETIMEBOUND { return *index_; }
   const Index& index() const&& = delete;
   const std::shared_ptr<const Mapping>& mapping() const& noexcept ONECOPY_LIFETIMEBOUND { return mapping_; }
@@ -50,6 +54,7 @@ class ArrayFile {
 
  private:
   ArrayFile(std::shared_ptr<const Mapping> mapping, Index index);
+  static ArrayFile of(Mapping opened);
 
   std::shared_ptr<const Mapping> mapping_;
   std::shared_ptr<const Index> index_;

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "onecopy/arrays/array_file.hpp"
 #include "onecopy/base/bytes.hpp"
-#include "onecopy/files/atomic_writer.hpp"
+#include "onecopy/files/file_writer.hpp"
 #include "onecopy/formats/layout.hpp"
 
 namespace onecopy {
@@ -16,7 +18,11 @@ namespace onecopy {
 // Give the bytes of every array in the order of `layout().placements()`, leaving out the fillers, then commit.
 class ArrayWriter {
  public:
+  // Onto a disk, in the place of `path`.
   ArrayWriter(const std::filesystem::path& path, Layout layout);
+
+  // Into a writer of `layout.file_size()` bytes, which outlives this one: a MemoryFileWriter.
+  ArrayWriter(FileWriter& file, Layout layout);
 
   const Layout& layout() const& noexcept ONECOPY_LIFETIMEBOUND { return layout_; }
   const Layout& layout() const&& = delete;
@@ -24,16 +30,18 @@ class ArrayWriter {
   // The next bytes, in pieces of any size. Throws OsError; FormatError for more than was laid out.
   void write(Bytes bytes);
 
-  // Throws OsError; FormatError for less than was laid out. The target is then what it was before.
+  // Throws OsError; FormatError for less than was laid out. A path is then what it was before.
   void commit();
 
  private:
+  void begin();
   void skip_fillers();
   void put(Bytes bytes);
   void checksum(Bytes bytes);
 
   Layout layout_;
-  AtomicWriter file_;
+  std::unique_ptr<FileWriter> owned_;  // made here, for a path
+  FileWriter* file_;
   std::vector<std::uint32_t> blocks_;
   std::size_t next_ = 0;    // the placement being written
   std::uint64_t left_ = 0;  // of it, bytes
@@ -46,5 +54,10 @@ struct NamedArray {
 
 // All at once, for arrays that are in memory. Throws OsError and FormatError.
 void save(const std::filesystem::path& path, std::span<const NamedArray> arrays, const LayoutOptions& options = {});
+
+// The same into a memory file (see MemoryFileWriter): sealed, and opened. Other processes are given the descriptor,
+// `mapping()->descriptor()`; `collapse(*mapping())` puts it into 2 MiB pages.
+ArrayFile save_to_memory(const std::string& name, std::span<const NamedArray> arrays,
+                         const LayoutOptions& options = {});
 
 }  // namespace onecopy

@@ -15,10 +15,11 @@
 #include <memory>
 
 #include "onecopy/base/bytes.hpp"
+#include "onecopy/files/file_writer.hpp"
 
 namespace onecopy {
 
-class AtomicWriter {
+class AtomicWriter final : public FileWriter {
  public:
   // Reserves `size` bytes on the disk where the file system can. Symbolic links in the target's place are followed;
   // the mode of the new file comes from the umask. Throws OsError (no folder, no permission, no space).
@@ -26,21 +27,18 @@ class AtomicWriter {
 
   AtomicWriter(AtomicWriter&&) noexcept;
   AtomicWriter& operator=(AtomicWriter&&) noexcept;
-  ~AtomicWriter();
+  ~AtomicWriter() override;
 
   // Appends. Writes reach the disk in 16 MiB pieces that begin at multiples of 16 MiB: the page cache then holds the
   // file in 2 MiB pages, and the first reader that maps it takes 137 faults instead of 4,105 per 256 MiB.
-  void write(Bytes bytes);
-
-  // Replaces bytes that were written before (a header that is known last).
-  void overwrite(std::uint64_t offset, Bytes bytes);
-
-  std::uint64_t written() const noexcept;
+  void write(Bytes bytes) override;
+  void overwrite(std::uint64_t offset, Bytes bytes) override;
+  std::uint64_t written() const noexcept override;
 
   // Flushes to the disk, then puts the file in the target's place. Throws OsError; the target is then the old one, but
   // after "flush folder of" it is the new one, which a power cut might still undo. The sizes must agree with what was
   // announced.
-  void commit();
+  void commit() override;
 
  private:
   struct State;

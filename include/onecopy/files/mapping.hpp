@@ -76,6 +76,7 @@ class Mapping {
   Mode mode() const noexcept;
   bool private_pages() const noexcept;
   int descriptor() const noexcept;  // stays ours; for system calls that take one
+  bool sealed() const noexcept;     // nobody can write, grow or shorten the file: a memory file, and finished
 
   // What was lost under views since guard() was called. Empty: nothing that was touched.
   std::optional<Loss> loss() const noexcept;

@@ -77,6 +77,14 @@ struct EvictReport {
   std::string reason;
 };
 
+struct CollapseReport {
+  std::uint64_t bytes = 0;            // asked for, in whole 2 MiB; the rest stays as it is
+  std::optional<std::uint64_t> huge;  // of these, in 2 MiB pages now
+  Outcome outcome = Outcome::unsupported;
+  double seconds = 0;
+  std::string reason;
+};
+
 struct PinReport {
   std::uint64_t bytes = 0;
   std::uint64_t pinned = 0;

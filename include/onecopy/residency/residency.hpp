@@ -18,8 +18,14 @@ namespace onecopy {
 
 Residency residency(const Mapping& mapping, std::span<const ByteRange> ranges = {});
 
-// Takes pages out of this process and, where nobody else holds them, out of the page cache. Private pages stay.
+// Takes pages out of this process and, where nobody else holds them, out of the page cache. Private pages stay, and
+// memory files, which have no other place.
 EvictReport evict(const Mapping& mapping, std::span<const ByteRange> ranges = {});
+
+// Moves what is in memory into 2 MiB pages, for every process that maps the file (MADV_COLLAPSE, Linux 6.1): memory
+// files, whatever /sys/kernel/mm/transparent_hugepage says, and private copies. Files on disks get theirs while they
+// are read, by `warm`.
+CollapseReport collapse(const Mapping& mapping, std::span<const ByteRange> ranges = {});
 
 // Locks pages into memory until unpin or the mapping's end; bounded by RLIMIT_MEMLOCK (often 8 MiB).
 PinReport pin(const Mapping& mapping, std::span<const ByteRange> ranges = {});

@@ -84,6 +84,10 @@ struct OnlyBaseOf {
 template <class T>
 concept HasBase = requires { T{OnlyBaseOf<T>{}}; };
 
+// Reflection can take it apart.
+template <class T>
+inline constexpr bool is_countable = count_fields<T>() != uncountable && count_fields<T>() != 0 && !HasBase<T>;
+
 template <class T, std::size_t i>
 using field_t = std::remove_cvref_t<decltype(*std::get<i>(field_pointers(std::declval<const T&>())))>;
 
@@ -108,7 +112,7 @@ constexpr bool is_fixed() {
   else if constexpr (!std::is_trivially_copyable_v<T> || !std::is_standard_layout_v<T>)
     return false;
   else if constexpr (Reflected<T>)
-    return count_fields<T>() > 0 && !HasBase<T> && all_fields<T>([]<class F>() { return is_fixed<F>(); });
+    return is_countable<T> && all_fields<T>([]<class F>() { return is_fixed<F>(); });
   else
     return !HasVisit<T>;
 }

@@ -2,7 +2,7 @@
 //
 //     seed                    U64
 //     rank.blocks             U64[]             any number of them
-//     nodes                   {key:U32,next:U32|8}[]      plain structs of 8 bytes
+//     nodes                   {key:U32,next:U32}[]    plain structs
 //     names[]                 text              a sequence of strings
 //     subs[].words            U64[]             the words of each element of `subs`
 //     limit                   F32?              std::optional
@@ -66,59 +66,64 @@ constexpr void write_number(Sink& sink, std::uint64_t number) {
   sink(static_cast<char>('0' + number % 10));
 }
 
-// Of a leaf.
+constexpr bool has_extent(const Type& type) noexcept {
+  return type.form == Form::array || (type.form == Form::sequence && !type.text);
+}
+
+// "[]", "[4]", "?": how many of its elements a sequence or an array has.
+template <class Sink>
+constexpr void write_extent(Sink& sink, const Type& type) {
+  if (type.form == Form::array) {
+    sink('[');
+    write_number(sink, type.count);
+    sink(']');
+  } else {
+    write_text(sink, type.at_most_one ? "?" : "[]");
+  }
+}
+
+// Of a leaf. Extents stand as in a C declaration: F64[2][3].
 template <class Sink>
 constexpr void write_type(Sink& sink, const Type& type) {
-  switch (type.form) {
-    case Form::number: write_text(sink, to_string(type.dtype)); return;
-    case Form::opaque:
-      write_text(sink, "bytes(");
-      write_number(sink, type.size);
-      sink(')');
-      return;
-    case Form::array:
-      write_type(sink, *type.element);
-      sink('[');
-      write_number(sink, type.count);
-      sink(']');
-      return;
-    case Form::sequence:
-      if (type.text) return write_text(sink, "text");
-      write_type(sink, *type.element);
-      return write_text(sink, type.at_most_one ? "?" : "[]");
-    case Form::record:
-      sink('{');
-      for (const Field& field : type.fields) {
-        write_text(sink, field.name);
-        sink(':');
-        write_type(sink, *field.type);
-        sink(',');
-      }
-      sink('|');
-      write_number(sink, type.size);
-      return sink('}');
+  if (type.form == Form::number) return write_text(sink, to_string(type.dtype));
+  if (type.text) return write_text(sink, "text");
+  if (type.form == Form::opaque) {
+    write_text(sink, "bytes(");
+    write_number(sink, type.size);
+    return sink(')');
   }
+  if (type.form == Form::record) {
+    sink('{');
+    for (std::size_t i = 0; i < type.fields.size(); ++i) {
+      if (i != 0) sink(',');
+      write_text(sink, type.fields[i].name);
+      sink(':');
+      write_type(sink, *type.fields[i].type);
+    }
+    return sink('}');
+  }
+  const Type* base = &type;
+  while (has_extent(*base)) base = base->element;
+  write_type(sink, *base);
+  for (const Type* part = &type; has_extent(*part); part = part->element) write_extent(sink, *part);
 }
 
 // A path is known from its end: a field, and what it is in.
 struct PathPart {
   const PathPart* parent = nullptr;
   std::string_view name{};
-  const Type* elements = nullptr;  // not a name: the elements of this sequence or array
+  bool is_name = true;
+  const Type* elements = nullptr;  // if it is no name: the elements of this sequence or array
 };
 
 template <class Sink>
 constexpr void write_path(Sink& sink, const PathPart& part) {
   if (part.parent != nullptr) write_path(sink, *part.parent);
-  if (part.elements == nullptr) {
+  if (part.is_name) {
     if (part.parent != nullptr) sink('.');
     write_text(sink, part.name);
-  } else if (part.elements->form == Form::array) {
-    sink('[');
-    write_number(sink, part.elements->count);
-    sink(']');
   } else {
-    write_text(sink, part.elements->at_most_one ? "?" : "[]");
+    write_extent(sink, *part.elements);
   }
 }
 
@@ -149,7 +154,7 @@ constexpr void hash_type(Fnv& hash, const Type& type, const PathPart* path) {
     }
   } else {
     const PathPart root{.name = root_path};
-    const PathPart part{.parent = path != nullptr ? path : &root, .elements = &type};
+    const PathPart part{.parent = path != nullptr ? path : &root, .is_name = false, .elements = &type};
     hash_type(hash, *type.element, &part);
   }
 }

@@ -120,12 +120,12 @@ void visit_fields(const void* record, FieldSink& sink) {
   if constexpr (is_pair_v<T>) {
     sink.field("first", std::addressof(value.first), *fields_of<T>[0].type);
     sink.field("second", std::addressof(value.second), *fields_of<T>[1].type);
-  } else if constexpr (Reflected<T>) {
+  } else if constexpr (Reflected<T> && is_countable<T>) {
     const auto pointers = field_pointers(value);
     [&]<std::size_t... i>(std::index_sequence<i...>) {
       (sink.field(fields_of<T>[i].name, std::get<i>(pointers), *fields_of<T>[i].type), ...);
     }(std::make_index_sequence<count_fields<T>()>{});
-  } else {
+  } else if constexpr (HasVisit<T>) {
     FieldVisitor visitor(sink);
     if constexpr (requires { value.visit(visitor); })
       value.visit(visitor);
@@ -143,12 +143,14 @@ template <class T>
 constexpr Type make_record() {
   Type type{.form = Form::record, .fixed = is_fixed<T>(), .size = sizeof(T), .alignment = alignof(T)};
   if constexpr (!HasVisit<T>) {
-    if constexpr (!is_pair_v<T>) {
+    if constexpr (Reflected<T>) {
       static_assert(!HasBase<T>, "an aggregate with a base class: its fields cannot be told apart; give it a visit()");
-      static_assert(count_fields<T>() > 0, "no fields, or a first one that cannot be made from {} (a reference?)");
-      static_assert(count_fields<T>() <= most_fields, "too many fields for reflection: nest some, or write a visit()");
+      static_assert(count_fields<T>() != uncountable,
+                    "an aggregate that cannot be taken apart: a field that cannot be made from {} (a reference?), or "
+                    "more than 48 of them; give it a visit(), or nest some");
+      static_assert(count_fields<T>() > 0, "an aggregate without fields");
     }
-    type.fields = fields_of<T>;
+    if constexpr (is_pair_v<T> || is_countable<T>) type.fields = fields_of<T>;
   }
   type.visit = visit_fields<T>;
   if constexpr (std::default_initializable<T>) type.make = make_default<T>;

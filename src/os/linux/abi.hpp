@@ -49,6 +49,8 @@ inline constexpr std::uint64_t page_is_present = 1U << 3U;
 inline constexpr std::uint64_t page_is_huge = 1U << 6U;
 inline constexpr unsigned long pagemap_scan = _IOWR('f', 16, pagemap_scan_request);
 
-inline constexpr int madv_populate_read = 22;  // Linux 5.14
+inline constexpr int madv_populate_read = 22;   // Linux 5.14
+inline constexpr int madv_collapse = 25;        // Linux 6.1
+inline constexpr unsigned mfd_noexec_seal = 8;  // Linux 6.3
 
 }  // namespace onecopy::os::abi

@@ -1,14 +1,25 @@
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <string>
 
+#include "os/linux/abi.hpp"
 #include "os/os.hpp"
 
 namespace onecopy::os {
 namespace {
 
 std::string own_descriptor(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+
+// A new open file description, because the flags of the shared one are those of every reader of it.
+Result<Fd> reopen(int fd, int flags) {
+  const int again = ::open(own_descriptor(fd).c_str(), flags | O_CLOEXEC);
+  if (again < 0) return {{}, errno};
+  return {Fd(again), 0};
+}
+
+constexpr int no_change = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK;
 
 }  // namespace
 
@@ -33,10 +44,27 @@ int link_unnamed(int fd, const std::string& path) {
   return ::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
 }
 
-int reserve_space(int fd, std::uint64_t size) noexcept {
+Result<Fd> create_sealable(const std::string& name) {
+  constexpr std::size_t longest = 249;  // the kernel's limit
+  const std::string label = name.substr(0, longest);
+  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  int fd = ::memfd_create(label.c_str(), flags | abi::mfd_noexec_seal);
+  if (fd < 0 && errno == EINVAL) fd = ::memfd_create(label.c_str(), flags);  // a kernel before 6.3
+  if (fd >= 0) return {Fd(fd), 0};
+  return {{}, errno == ENOSYS || errno == EPERM ? EOPNOTSUPP : errno};  // an old kernel, a sandbox
+}
+
+int seal(int fd) noexcept { return ::fcntl(fd, F_ADD_SEALS, no_change | F_SEAL_SEAL) == 0 ? 0 : errno; }
+
+bool is_sealed(int fd) noexcept {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & no_change) == no_change;
+}
+
+int reserve_space(int fd, ByteRange range) noexcept {
   // Not posix_fallocate: where the file system cannot, glibc writes a byte into every block.
   int error = 0;
-  do error = ::fallocate(fd, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
+  do error = ::fallocate(fd, 0, static_cast<off_t>(range.offset), static_cast<off_t>(range.length)) == 0 ? 0 : errno;
   while (error == EINTR);
   return error == ENOSYS || error == EPERM ? EOPNOTSUPP : error;
 }
@@ -48,11 +76,8 @@ Outcome start_writeback(int fd, ByteRange range) noexcept {
   return errno == ENOSYS ? Outcome::unsupported : Outcome::refused;
 }
 
-Result<Fd> reopen_direct(int fd) {
-  // A new open file description: setting O_DIRECT on the shared one would change every reader of it.
-  const int direct = ::open(own_descriptor(fd).c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
-  if (direct < 0) return {{}, errno};
-  return {Fd(direct), 0};
-}
+Result<Fd> reopen_direct(int fd) { return reopen(fd, O_RDONLY | O_DIRECT); }
+
+Result<Fd> reopen_read(int fd) { return reopen(fd, O_RDONLY); }
 
 }  // namespace onecopy::os

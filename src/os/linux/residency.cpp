@@ -133,6 +133,15 @@ int touch(Bytes memory) noexcept {
   return 0;
 }
 
+int collapse(Bytes memory) noexcept {
+  constexpr int attempts = 3;  // EAGAIN: somebody holds a page for an instant
+  int error = EAGAIN;
+  for (int i = 0; i < attempts && error == EAGAIN; ++i) error = advise(memory, abi::madv_collapse);
+  // EINVAL says of the memory that it cannot be, and of the word, also where there is no memory, that it is unknown.
+  const bool unknown = error == EINVAL && advise(memory.first(0), abi::madv_collapse) == EINVAL;
+  return unknown ? ENOSYS : error;
+}
+
 int drop_mapped(Bytes memory) noexcept { return advise(memory, MADV_DONTNEED); }
 
 int drop_cached(int fd, ByteRange range) noexcept {

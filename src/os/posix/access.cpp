@@ -15,10 +15,20 @@ Result<Fd> create_named(const std::string& path) noexcept {
 
 int link_unnamed(int /*fd*/, const std::string& /*path*/) { return EOPNOTSUPP; }
 
-int reserve_space(int fd, std::uint64_t size) noexcept { return ::posix_fallocate(fd, 0, static_cast<off_t>(size)); }
+Result<Fd> create_sealable(const std::string& /*name*/) { return {{}, EOPNOTSUPP}; }
+
+int seal(int /*fd*/) noexcept { return EOPNOTSUPP; }
+
+bool is_sealed(int /*fd*/) noexcept { return false; }
+
+int reserve_space(int fd, ByteRange range) noexcept {
+  return ::posix_fallocate(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length));
+}
 
 Outcome start_writeback(int /*fd*/, ByteRange /*range*/) noexcept { return Outcome::unsupported; }
 
 Result<Fd> reopen_direct(int /*fd*/) { return {{}, EOPNOTSUPP}; }
+
+Result<Fd> reopen_read(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 
 }  // namespace onecopy::os

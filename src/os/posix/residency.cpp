@@ -12,6 +12,8 @@ int populate(Bytes /*memory*/) noexcept { return ENOSYS; }
 
 int touch(Bytes /*memory*/) noexcept { return ENOSYS; }
 
+int collapse(Bytes /*memory*/) noexcept { return ENOSYS; }
+
 int drop_mapped(Bytes /*memory*/) noexcept { return ENOSYS; }
 
 int drop_cached(int fd, ByteRange range) noexcept {

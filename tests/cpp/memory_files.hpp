@@ -1,0 +1,20 @@
+// What this machine, or the policy of this sandbox, lets the tests expect of memory files; asked without onecopy.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace onecopy::testing {
+
+// Not on the portable back end, which makes no Linux calls.
+inline bool has_memory_files() {
+#if defined(ONECOPY_OS_linux)
+  const int fd = ::memfd_create("probe", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+  if (fd >= 0) ::close(fd);
+  return fd >= 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace onecopy::testing

@@ -1,0 +1,153 @@
+"""Files that exist in memory only, sealed, as another program would share them: opened through a descriptor."""
+
+import fcntl
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+
+pytestmark = pytest.mark.processes
+
+WEIGHTS = np.random.default_rng(1).standard_normal((1000, 300))
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+
+
+def sealed_copy(path: Path) -> int:
+    """Put the bytes of a file into a sealed memory file; give its descriptor."""
+    fd = os.memfd_create("shared", os.MFD_ALLOW_SEALING)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(path.read_bytes())
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    return fd
+
+
+@pytest.fixture
+def shared(tmp_path: Path, memfd: int) -> Iterator[int]:
+    """Give the descriptor of saved arrays that are in memory only."""
+    oc.save(tmp_path / "arrays", {"weights": WEIGHTS, "bias": np.arange(7)}, metadata={"step": "12"})
+    fd = sealed_copy(tmp_path / "arrays")
+    (tmp_path / "arrays").unlink()
+    yield fd
+    os.close(fd)
+
+
+def test_the_arrays_of_a_sealed_memory_file_are_shown_by_its_path(shared):
+    with oc.open(f"/proc/self/fd/{shared}", warm=True, verify=True) as file:
+        assert list(file) == ["weights", "bias"]
+        assert np.array_equal(file["weights"], WEIGHTS)
+        assert (file.metadata, file.kind) == ({"format": "pt", "step": "12"}, "arrays")
+        assert not file["weights"].flags.writeable
+        assert not file.changed()
+
+
+def test_what_is_asked_of_a_sealed_memory_file_is_answered_with_sense(shared):
+    with oc.open(f"/dev/fd/{shared}") as file:
+        told = file.residency()
+        assert told.cached == told.bytes
+        assert told.dirty in (0, None)  # there is no disk that lacks it
+        assert file.verify().bytes >= WEIGHTS.nbytes
+        evicted = file.evict()
+        assert evicted.cached_after == evicted.cached_before
+        assert "in memory only" in evicted.reason
+        assert file.pin(["bias"]).reason
+        assert np.array_equal(file["weights"], WEIGHTS)
+
+
+@pytest.mark.parametrize("mode", ["map", "copy"])
+def test_private_pages_of_a_sealed_memory_file_can_be_written(shared, mode):
+    with oc.open(f"/proc/self/fd/{shared}", mode, private=True) as mine, oc.open(f"/proc/self/fd/{shared}") as theirs:
+        mine["bias"][:] = 0
+        assert theirs["bias"].tolist() == list(range(7))
+
+
+def test_bytes_that_are_no_arrays_are_an_error_with_the_path(memfd):
+    os.write(memfd, b"no arrays at all" * 10)
+    path = f"/proc/self/fd/{memfd}"
+    with pytest.raises(oc.FormatError, match=f"^{path}: "):
+        oc.open(path)
+    os.ftruncate(memfd, 0)
+    with pytest.raises(OSError, match="empty") as raised:
+        oc.open(path)
+    assert raised.value.filename == path
+    with pytest.raises(FileNotFoundError, match="/proc/self/fd/1000000"):
+        oc.open("/proc/self/fd/1000000")
+
+
+def look(connection: Connection, path: str) -> None:
+    """In a child: open, say so, and look when told to."""
+    with oc.open(path) as file:
+        connection.send(file.identity)
+        connection.recv()
+        connection.send(bool(np.array_equal(file["weights"], WEIGHTS)))
+
+
+def create(connection: Connection, path: Path) -> None:
+    """In a child: share a memory file until killed."""
+    connection.send(sealed_copy(path))
+    connection.recv()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_another_process_opens_it_by_the_path_of_its_owner_which_may_die(tmp_path, memfd, method):
+    oc.save(tmp_path / "arrays", {"weights": WEIGHTS})
+    context = multiprocessing.get_context(method)
+    owner_end, owner_side = context.Pipe()
+    reader_end, reader_side = context.Pipe()
+    owner = context.Process(target=create, args=(owner_side, tmp_path / "arrays"), daemon=True)
+    owner.start()
+    fd = owner_end.recv()
+    reader = context.Process(target=look, args=(reader_side, f"/proc/{owner.pid}/fd/{fd}"), daemon=True)
+    reader.start()
+    assert reader_end.recv()
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.join(60)
+    assert owner.exitcode == -signal.SIGKILL
+    reader_end.send("now")
+    assert reader_end.recv() is True
+    reader.join(60)
+    assert reader.exitcode == 0
+
+
+def test_a_descriptor_comes_over_a_socket(shared, in_child):
+    ours, theirs = socket.socketpair()
+
+    def receive() -> bool:
+        _, [fd], _, _ = socket.recv_fds(theirs, 1, 1)
+        with oc.open(f"/proc/self/fd/{fd}") as file:
+            return bool(np.array_equal(file["weights"], WEIGHTS))
+
+    with ours, theirs:
+        socket.send_fds(ours, [b"x"], [shared])
+        assert in_child(receive)
+
+
+def test_a_program_inherits_a_descriptor(shared):
+    code = "import sys, onecopy as oc; print(oc.open(sys.argv[1])['bias'].tolist())"
+    command = [sys.executable, "-c", code, f"/proc/self/fd/{shared}"]
+    done = subprocess.run(command, pass_fds=[shared], capture_output=True, text=True, check=True)
+    assert done.stdout == "[0, 1, 2, 3, 4, 5, 6]\n"
+
+
+def test_a_handle_whose_number_means_another_file_elsewhere_is_an_error_there(shared, tmp_path, in_child):
+    with oc.open(f"/proc/self/fd/{shared}") as file:
+        handle = pickle.dumps(file)
+    oc.save(tmp_path / "other", {"weights": np.arange(3)})
+
+    def attach() -> None:
+        with (tmp_path / "other").open("rb") as other:
+            os.dup2(other.fileno(), shared)
+            pickle.loads(handle)
+
+    with pytest.raises(oc.FileChanged, match="another file"):
+        in_child(attach)
