@@ -94,6 +94,7 @@ fuzz: .venv/tools.stamp ## libFuzzer on every target for SECONDS (60) each; need
 .PHONY: fuzz-seeds
 fuzz-seeds: fuzz ## what fuzzing found, and the seeds, into the committed corpora, as few as reach all lines
 	$(BIN)/python tools/fuzz_seeds.py build/seeds
+	@mkdir -p build/seeds/structs && cmake --build --preset fuzz --target seeds_structs && build/fuzz/fuzz/seeds_structs build/seeds/structs
 	@for target in build/fuzz/fuzz/fuzz_*; do \
 	  [ -x $$target ] && [ -f $$target ] || continue; name=$$(basename $$target); corpus=fuzz/corpus/$${name#fuzz_}; \
 	  rm -rf build/least && mkdir -p build/least && \
@@ -104,7 +105,7 @@ fuzz-seeds: fuzz ## what fuzzing found, and the seeds, into the committed corpor
 .PHONY: coverage-fuzz
 coverage-fuzz: .venv/tools.stamp doctest ## lines of the parsers that the committed corpora reach; needs clang and llvm
 	@mkdir -p build && cmake --preset coverage > build/coverage.log 2>&1 || { cat build/coverage.log; exit 1; }
-	cmake --build --preset coverage --target fuzz_safetensors fuzz_layout
+	cmake --build --preset coverage --target fuzz_safetensors fuzz_layout fuzz_structs fuzz_streams
 	$(BIN)/python tools/fuzz_coverage.py build/coverage/fuzz
 
 .PHONY: bench

@@ -1,7 +1,7 @@
 """Write the seeds of the fuzz corpora to a folder: tools/fuzz_seeds.py FOLDER.
 
-For the parser the hostile files of the tests, but for the large ones; for the layout a few arrays of each form. `make
-fuzz-seeds` then keeps what adds coverage.
+For the parser the hostile files of the tests, but for the large ones; for the layout a few arrays of each form; for the
+streams small values. `make fuzz-seeds` then keeps what adds coverage.
 """
 
 import hashlib
@@ -36,9 +36,27 @@ def layout_seeds() -> Iterator[bytes]:
         yield bytes([options, 6 + options % 16]) + dice.randbytes(dice.randrange(100))
 
 
+def stream_seeds() -> Iterator[bytes]:
+    """Make values of the fuzz target of the streams: some fields filled, others empty, children in children."""
+
+    def counted(*items: bytes) -> bytes:
+        return len(items).to_bytes(8, "little") + b"".join(items)
+
+    def value(choice: int, children: bytes) -> bytes:
+        words = counted(*[b"eight..."] * (choice & 3))
+        subs = counted(*(bytes([choice]) + counted(*[b"four"] * size) for size in range(choice >> 2 & 3)))
+        rest = counted(*[b"ab"] * (choice >> 4 & 1)) + counted(*[counted(b"x", b"y")] * (choice >> 5 & 1))
+        return bytes([choice & 1]) + words + subs + children + rest + (b"\1" + bytes(8) if choice >> 6 else b"\0")
+
+    for choice in range(128):
+        one = value(choice, counted())
+        yield one
+        yield value(choice, counted(one, value(choice ^ 0x55, counted(one))))
+
+
 def main() -> None:
     """Write each seed under the hash of its bytes."""
-    for name, seeds in {"safetensors": parser_seeds(), "layout": layout_seeds()}.items():
+    for name, seeds in {"safetensors": parser_seeds(), "layout": layout_seeds(), "streams": stream_seeds()}.items():
         folder = Path(sys.argv[1], name)
         folder.mkdir(parents=True, exist_ok=True)
         for seed in seeds:

@@ -75,7 +75,7 @@ class Gatherer {
   }
 
   std::vector<Column> take() {
-    std::ranges::stable_partition(columns_, [](const Column& column) { return column.bytes <= small; });
+    std::stable_partition(columns_.begin(), columns_.end(), [](const Column& column) { return column.bytes <= small; });
     return std::move(columns_);
   }
 

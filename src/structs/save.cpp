@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "onecopy/arrays/array_writer.hpp"
+#include "onecopy/files/memory_file_writer.hpp"
 #include "onecopy/formats/struct_schema.hpp"
+#include "onecopy/structs/share.hpp"
 #include "structs/columns.hpp"
 #include "structs/walk.hpp"
 
@@ -36,11 +38,10 @@ Layout layout_of(const structs::Type& type, const void* value, std::span<const s
   return Layout::plan(std::move(specs), std::move(layout));
 }
 
-std::uint64_t write(ArrayWriter& writer, std::span<const structs::Column> columns) {
+void write(ArrayWriter& writer, std::span<const structs::Column> columns) {
   for (const auto& placement : writer.layout().placements())
     if (placement.array) columns[*placement.array].write([&writer](Bytes bytes) { writer.write(bytes); });
   writer.commit();
-  return writer.layout().file_size();
 }
 
 }  // namespace
@@ -75,7 +76,17 @@ std::uint64_t save_value(const std::filesystem::path& path, const Type& type, co
                          const SaveOptions& options) {
   const auto columns = columns_of(type, value);
   ArrayWriter writer(path, layout_of(type, value, columns, version, options));
-  return write(writer, columns);
+  write(writer, columns);
+  return writer.layout().file_size();
+}
+
+ArrayFile share_value(const Type& type, const void* value, std::uint32_t version, const ShareOptions& options) {
+  const auto columns = columns_of(type, value);
+  auto layout = layout_of(type, value, columns, version, options.save);
+  MemoryFileWriter file(options.name, layout.file_size());
+  ArrayWriter writer(file, std::move(layout));
+  write(writer, columns);
+  return ArrayFile::from_descriptor(file.descriptor(), options.name);
 }
 
 SizeReport size_of_value(const Type& type, const void* value) {

@@ -148,7 +148,15 @@ class Builder {
   std::shared_ptr<Owner> owner_;
 };
 
+MappingOptions mapping_of(const OpenOptions& options) {
+  MappingOptions mapping;
+  mapping.mode = options.mode;
+  mapping.threads = options.threads;
+  return mapping;
+}
+
 void make_resident(const ArrayFile& file, const std::string& path, const OpenOptions& options, OpenReport& report) {
+  if (options.collapse) report.collapsed = collapse(*file.mapping());
   if (options.verify && !options.warm) report.verified = verify(file, names_of(file, path, {}), options.threads);
   if (!options.warm) return;
   WarmOptions warming;
@@ -164,10 +172,11 @@ void make_resident(const ArrayFile& file, const std::string& path, const OpenOpt
 }  // namespace
 
 ArrayFile open_arrays(const std::filesystem::path& path, const OpenOptions& options) {
-  MappingOptions mapping;
-  mapping.mode = options.mode;
-  mapping.threads = options.threads;
-  return ArrayFile::open(path, mapping);
+  return ArrayFile::open(path, mapping_of(options));
+}
+
+ArrayFile open_arrays(int descriptor, std::string name, const OpenOptions& options) {
+  return ArrayFile::from_descriptor(descriptor, std::move(name), mapping_of(options));
 }
 
 OpenReport open_value(const ArrayFile& file, const Request& request, const OpenOptions& options, void* value) {
@@ -230,6 +239,7 @@ std::string to_string(const OpenReport& report) {
   if (report.objects != 0) text += " (" + std::to_string(report.objects) + " objects)";
   for (const auto& field : report.defaulted) text += "; '" + field + "' is not in the file and keeps its initialiser";
   if (report.warmed) text += "; warmed: " + report.warmed->reason;
+  if (report.collapsed) text += "; 2 MiB pages: " + report.collapsed->reason;
   if (report.verified || (report.warmed && report.warmed->verified)) text += "; checksums agree";
   return text;
 }

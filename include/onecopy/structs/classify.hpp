@@ -48,11 +48,6 @@ template <class T>
 concept HasVisit = requires(T& value, FieldVisitor& visitor) { value.visit(visitor); };
 
 template <class T>
-inline constexpr bool is_pair_v = false;
-template <class A, class B>
-inline constexpr bool is_pair_v<std::pair<A, B>> = true;
-
-template <class T>
 concept Reflected = std::is_class_v<T> && std::is_aggregate_v<T> && !HasVisit<T> && !is_std_array_v<T>;
 
 template <class T>

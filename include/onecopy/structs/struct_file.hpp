@@ -38,6 +38,7 @@ struct OpenOptions {
   Mode mode = Mode::map;  // copy: one private block, in huge pages where there are any, and all spans point into it
   bool warm = false;      // wait until everything is in memory
   bool verify = false;    // compare checksums before anything is believed; with `warm` in the same pass
+  bool collapse = false;  // put memory files and copies into 2 MiB pages, for everybody who maps them
   unsigned threads = 0;   // of copying, warming and verifying; 0: 8
 };
 
@@ -52,6 +53,7 @@ struct OpenReport {
   std::vector<std::string> defaulted;  // fields that the file, of an older version, does not have
   std::optional<WarmReport> warmed;
   std::optional<VerifyReport> verified;
+  std::optional<CollapseReport> collapsed;
   double seconds = 0;  // all of it
 };
 
@@ -69,6 +71,7 @@ struct Request {
 
 OpenReport open_value(const ArrayFile& file, const Request& request, const OpenOptions& options, void* value);
 ArrayFile open_arrays(const std::filesystem::path& path, const OpenOptions& options);
+ArrayFile open_arrays(int descriptor, std::string name, const OpenOptions& options);
 std::vector<ByteRange> ranges_of(const ArrayFile& file, const std::string& root, std::string_view path);
 std::vector<std::string> names_of(const ArrayFile& file, const std::string& root, std::string_view path);
 

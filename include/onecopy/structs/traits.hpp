@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "onecopy/base/dtype.hpp"
@@ -40,6 +41,11 @@ template <class T>
 inline constexpr bool is_optional_v = false;
 template <class T>
 inline constexpr bool is_optional_v<std::optional<T>> = true;
+
+template <class T>
+inline constexpr bool is_pair_v = false;
+template <class First, class Second>
+inline constexpr bool is_pair_v<std::pair<First, Second>> = true;
 
 template <class T>
 inline constexpr bool is_complex_v = false;
