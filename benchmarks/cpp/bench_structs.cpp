@@ -103,9 +103,11 @@ int build(const Arguments& arguments) {
   const std::filesystem::path folder = arguments.word(1);
   std::filesystem::create_directories(folder);
   const auto start = Clock::now();
-  const auto dictionary = KmerDictionary::build(genome_of(arguments));
+  const Listed listed{KmerDictionary::build(genome_of(arguments))};
+  const KmerDictionary& dictionary = listed.dictionary;
   const auto build_ns = nanoseconds_since(start);
   const auto bytes = onecopy::save(folder / "index.oc", dictionary);
+  onecopy::streams::save(listed, folder / "index.stream");
   write_flat(folder / "index.flat", dictionary);
 #if ONECOPY_HAS_CEREAL
   write_cereal(folder / "index.cereal", dictionary);

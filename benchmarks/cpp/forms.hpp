@@ -2,16 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "kmer_dictionary.hpp"
+#include "onecopy/structs/streams.hpp"
 #include "onecopy/structs/structs.hpp"
 
 #if ONECOPY_HAS_CEREAL
@@ -48,6 +51,27 @@ void for_each_leaf(Value& value, Visit&& visit) {
   visit(value.contigs.names.size);
   visit(value.contigs.names.buckets);
   visit(value.contigs.names.text);
+}
+
+// With a visit(), as existing classes have one, for the packed streams.
+struct Listed {
+  KmerDictionary dictionary;
+
+  template <class Visitor>
+  void visit(Visitor& visitor) {
+    for_each_leaf(dictionary, [&](auto& leaf) { visitor.visit(leaf); });
+  }
+  template <class Visitor>
+  void visit(Visitor& visitor) const {
+    for_each_leaf(dictionary, [&](const auto& leaf) { visitor.visit(leaf); });
+  }
+};
+
+template <class Read>
+Dictionary read_stream(Read&& read) {
+  auto listed = std::make_shared<Listed>();
+  read(*listed);
+  return {listed, &listed->dictionary};
 }
 
 // Flat: numbers as they are, and for each vector its length and its elements.
@@ -132,6 +156,8 @@ inline Dictionary open_as(std::string_view mode, const std::filesystem::path& pa
   if (mode == "map") return open_ours(path, {});
   if (mode == "warm") return open_ours(path, {.warm = true});
   if (mode == "copy") return open_ours(path, {.mode = onecopy::Mode::copy});
+  if (mode == "s.mmap") return read_stream([&](Listed& listed) { onecopy::streams::mmap(listed, path); });
+  if (mode == "s.load") return read_stream([&](Listed& listed) { onecopy::streams::load(listed, path); });
   if (mode == "fread") return read_flat(path);
 #if ONECOPY_HAS_CEREAL
   if (mode == "cereal") return read_cereal(path);

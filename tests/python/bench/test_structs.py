@@ -126,7 +126,7 @@ def test_every_way_to_open_gives_the_same_answers(bench_structs, files):
     measured = scenario.run(bench_structs, files, SMALL)
     assert [(s.configuration, s.reason) for s in measured.record.samples if s.state != "ok"] == []
     names = {entry.name for entry in measured.record.entries}
-    assert {"map", "map-2", "map-fresh", "warm", "copy", "fread", "read", "none"} <= names
+    assert {"map", "map-2", "map-fresh", "warm", "copy", "s.mmap", "s.load", "fread", "read", "none"} <= names
     asked = [r for s in measured.record.samples for r in s.readings if "answered" in r.notes]
     assert {r.checksum for r in asked} == {files.checksum}
     assert {r.notes["answered"] for r in asked} == {2000}

@@ -28,12 +28,14 @@ ROWS = (
     Row("map", "index.oc", "open<T>(path)"),
     Row("warm", "index.oc", "open<T>(path, {.warm = true})"),
     Row("copy", "index.oc", "open<T>(path, {.mode = copy})", 1.0),
+    Row("s.mmap", "index.stream", "streams::mmap"),
+    Row("s.load", "index.stream", "streams::load", 1.0),
     Row("fread", "index.flat", "fread into std::vector", 1.0),
     Row("cereal", "index.cereal", "cereal::BinaryInputArchive", 1.0),
     Row("read", "index.oc", "one read into huge pages, no questions", 1.0),
     Row("none", "index.oc", "opens nothing", 0.0),
 )
-ASKED = ("map", "warm", "copy", "fread", "cereal")
+ASKED = ("map", "warm", "copy", "s.mmap", "s.load", "fread", "cereal")
 """The rows that answer questions."""
 
 
