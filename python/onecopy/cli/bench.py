@@ -16,7 +16,16 @@ from onecopy.bench.record import Ceilings, Options, Order, Record, to_json
 from onecopy.bench.report import sentences, summary
 from onecopy.bench.scenarios import keys as keys_scenario
 from onecopy.bench.scenarios import open as open_scenario
-from onecopy.cli import bench_crossover, bench_report, bench_run, bench_tables, bench_warm, outputs, screen
+from onecopy.cli import (
+    bench_crossover,
+    bench_report,
+    bench_run,
+    bench_structs,
+    bench_tables,
+    bench_warm,
+    outputs,
+    screen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,6 +62,7 @@ command.add_command(bench_warm.command)
 command.add_command(bench_crossover.command)
 command.add_command(bench_report.command)
 command.add_command(bench_run.command)
+command.add_command(bench_structs.command)
 
 
 @command.command("open")

@@ -71,7 +71,7 @@ constexpr const char* expected =
     "pair[2].ok       BOOL\n"
     "maybe?.words     U64[]\n"
     "maybe?.ok        BOOL\n"
-    "labelled.first   I8\n"
+    "labelled.first   U8\n"
     "labelled.second  U8\n";
 
 struct Padded {

@@ -1,0 +1,146 @@
+"""`onecopy bench structs`: a C++ index, opened in every way and asked questions."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from onecopy.bench.passes.limits import Unavailable
+from onecopy.bench.scenarios import structs as scenario
+from onecopy.bench.structs import program, tables
+from onecopy.cli import bench_passes, outputs, screen
+from onecopy.cli.words import parse_size
+
+if TYPE_CHECKING:
+    from onecopy.bench.runner import Progress
+    from onecopy.bench.scenarios.structs import Measured
+
+DEFAULTS = scenario.Options()
+SHARES = {"none": None, "half": 0.5}
+
+
+def as_bytes(_: click.Context, parameter: click.Parameter, text: str) -> int:
+    """Return a size in bytes; a wrong one is a wrong command line."""
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from error
+
+
+@click.command("structs")
+@click.option(
+    "--program", "binary", metavar="PATH", help="bench_structs.  [default: that of the checkout's release build]"
+)
+@click.option("--size", callback=as_bytes, default="500MB", show_default=True, help="Of the index, at least.")
+@click.option("--genome", type=click.Path(exists=True, dir_okay=False), help="FASTA.  [default: made up]")
+@click.option("--folder", type=click.Path(file_okay=False), help="For the files.  [default: a temporary one here]")
+@click.option(
+    "--questions", type=click.IntRange(min=1), default=1_000_000, show_default=True, help="That a process answers."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    multiple=True,
+    default=DEFAULTS.threads,
+    show_default=True,
+    callback=lambda _, __, chosen: tuple(dict.fromkeys(chosen)),
+    help="That ask. Repeatable.",
+)
+@click.option(
+    "-n", "--processes", type=click.IntRange(min=1), default=DEFAULTS.processes, show_default=True, help="At once."
+)
+@click.option(
+    "--fresh", type=click.IntRange(min=0), default=DEFAULTS.fresh, show_default=True, help="Short processes in a row."
+)
+@click.option(
+    "--nested", type=click.IntRange(min=0), default=DEFAULTS.nested, show_default=True, help="Values with a span each."
+)
+@click.option(
+    "--limit",
+    type=click.Choice(list(SHARES)),
+    default="none",
+    show_default=True,
+    help="Of memory: in a control group of half of the file (root).",
+)
+@click.option(
+    "--iterations", "rounds", type=click.IntRange(min=1), default=DEFAULTS.rounds, show_default=True, help="Rounds."
+)
+@click.option(
+    "--limit-s",
+    type=click.IntRange(min=1),
+    default=DEFAULTS.limit_s,
+    show_default=True,
+    help="Seconds after which a process stops asking.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=DEFAULTS.timeout,
+    show_default=True,
+    help="Seconds a sample may take.",
+)
+@click.option(
+    "--idle-wait",
+    type=click.FloatRange(min=0),
+    default=DEFAULTS.idle_wait,
+    show_default=True,
+    help="Seconds that the whole run may wait for an idle machine.",
+)
+@click.option("--seed", type=int, default=DEFAULTS.seed, show_default=True, help="Of the order in each round.")
+@click.option("--markdown", metavar="OUT", help="Write the tables here.")
+@click.option("--json", "json_path", metavar="OUT", help="Write the record here; '-' for stdout, without tables.")
+def command(
+    *,
+    binary: str | None,
+    size: int,
+    genome: str | None,
+    folder: str | None,
+    questions: int,
+    limit: str,
+    markdown: str | None,
+    json_path: str | None,
+    **chosen: object,
+) -> None:
+    """Measure a C++ index: opened in every way, cold and warm, then asked 1, 1,000 and all questions.
+
+    The index is a dictionary of the k-mers of a genome (examples/structs), as large as asked for by mutation. Its rows:
+    mapped, mapped and warmed, copied; as a packed stream, mapped and loaded; read by fread into vectors; read by
+    cereal, where the program was built with it.
+    """
+    bench_passes.check_folders(json_path, markdown)
+    options = dataclasses.replace(DEFAULTS, memory_share=SHARES[limit], **chosen)  # type: ignore[arg-type]
+    at = program.find(binary)
+    try:
+        with tempfile.TemporaryDirectory(prefix="onecopy-bench-", dir=".") as temporary:
+            place = Path(folder or temporary)
+            measured = with_bar(at, place, options, size=size, genome=genome, questions=questions)
+    except Unavailable as reason:
+        raise click.ClickException(str(reason)) from reason
+    if markdown is not None:
+        Path(markdown).write_text(tables.to_markdown(measured))
+    outputs.write(json_path, tables.to_json(measured))
+    if json_path != "-":
+        bench_passes.show(tables.heading(measured), tables.tables_of(measured), tables.sentences_of(measured))
+
+
+def with_bar(
+    at: Path, place: Path, options: scenario.Options, *, size: int, genome: str | None, questions: int
+) -> Measured:
+    """Build and measure with a progress bar on stderr; SIGTERM ends it like Ctrl-C, so that no group is left."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with screen.progress_bar(screen.err()) as bar:
+            task = bar.add_task("building the index", total=None)
+
+            def watch(progress: Progress) -> None:
+                bar.update(task, completed=progress.done, total=progress.total, description=progress.next)
+
+            files = program.build(at, place, size=size, genome=genome, questions=questions)
+            return scenario.run(at, files, options, watch)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,206 @@
+// The twin: an unordered_map of k-mers as strings of letters; the reverse complement letter by letter.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "genome.hpp"
+#include "in_every_mode.hpp"
+#include "kmer_dictionary.hpp"
+
+using example::Contig;
+using example::Hit;
+using example::k;
+using example::KmerDictionary;
+
+namespace {
+
+std::string upper(std::string bases) {
+  std::ranges::transform(bases, bases.begin(), [](char c) { return c >= 'a' ? static_cast<char>(c - 32) : c; });
+  return bases;
+}
+
+std::string canonical(const std::string& bases) {
+  std::string backward(bases.rbegin(), bases.rend());
+  for (char& base : backward) base = "TGCA"[std::string("ACGT").find(base)];
+  return std::min(bases, backward);
+}
+
+bool is_known(const std::string& bases) { return bases.find_first_not_of("ACGT") == std::string::npos; }
+
+using Twin = std::unordered_map<std::string, std::pair<std::string, std::uint64_t>>;
+
+Twin twin_of(const std::vector<Contig>& genome) {
+  Twin twin;
+  for (const auto& [name, bases] : genome)
+    for (std::size_t i = 0; i + k <= bases.size(); ++i)
+      if (const auto kmer = upper(bases.substr(i, k)); is_known(kmer))
+        twin.emplace(canonical(kmer), std::pair(name, std::uint64_t{i}));
+  return twin;
+}
+
+void check_answers(const KmerDictionary& dictionary, const Twin& twin, const std::vector<Contig>& questions) {
+  REQUIRE(dictionary.kmers.size() == twin.size());
+  std::size_t wrong = 0;
+  for (const auto& [name, bases] : questions) {
+    std::uint64_t kmers = 0;
+    std::uint64_t found = 0;
+    for (std::size_t i = 0; i + k <= bases.size(); ++i) {
+      const auto kmer = upper(bases.substr(i, k));
+      const auto expected = is_known(kmer) ? twin.find(canonical(kmer)) : twin.end();
+      const auto hit = dictionary.lookup(bases.substr(i, k));
+      if (hit.has_value() != (expected != twin.end())) ++wrong;
+      if (hit && std::pair(dictionary.name(hit->contig), hit->position) != expected->second) ++wrong;
+      if (is_known(kmer)) ++kmers;
+      if (hit) ++found;
+    }
+    const auto count = dictionary.count_in(bases);
+    CHECK(count.kmers == kmers);
+    CHECK(count.found == found);
+    CHECK(dictionary.contains_sequence(bases) == (kmers > 0 && found == kmers));
+  }
+  CHECK(wrong == 0);
+}
+
+void check_every_answer(const std::vector<Contig>& genome, const std::vector<Contig>& questions) {
+  const auto twin = twin_of(genome);
+  onecopy::testing::in_every_mode(KmerDictionary::build(genome), [&](const KmerDictionary& dictionary) {
+    check_answers(dictionary, twin, questions);
+  });
+}
+
+std::vector<Contig> of_file(const std::string& path) {
+  const std::string command = "gzip -dcf '" + path + "'";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
+  if (!pipe) throw std::runtime_error("cannot run " + command);
+  std::string text;
+  std::vector<char> buffer(1 << 16);
+  while (const auto size = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) text.append(buffer.data(), size);
+  std::istringstream input(text);
+  return example::read_fasta(input);
+}
+
+// The twin needs 200 bytes a k-mer.
+std::vector<Contig> first_bases(const std::vector<Contig>& contigs, std::size_t bases) {
+  std::vector<Contig> first;
+  for (const auto& [name, text] : contigs) {
+    if (bases == 0) break;
+    first.push_back({name, text.substr(0, bases)});
+    bases -= first.back().bases.size();
+  }
+  return first;
+}
+
+}  // namespace
+
+TEST_CASE("a k-mer dictionary agrees with a map of strings on random contigs and their mutations") {
+  const std::vector<Contig> originals{example::random_contig("one", 2000, 1), example::random_contig("two", 31, 2),
+                                      example::random_contig("three", 500, 3)};
+  const auto family = example::mutate(originals, 7, 3);
+  REQUIRE(family.size() == 12);
+  const std::vector<Contig> half(family.begin(), family.begin() + 6);
+  check_every_answer(half, family);
+}
+
+TEST_CASE("letters that are no base part the k-mers, and lower case is upper case") {
+  const std::string bases = example::random_contig("", 100, 5).bases;
+  std::string low = bases;
+  std::ranges::transform(low, low.begin(), [](char c) { return static_cast<char>(c + 32); });
+  const std::vector<Contig> genome{{"gap", bases.substr(0, 50) + "N" + bases.substr(50)}, {"low", low}};
+  check_every_answer(genome, {{"", bases}, {"", low}, {"", bases.substr(0, 40) + "-" + bases.substr(40)}});
+}
+
+TEST_CASE("a base behind a letter that is none keeps its value") {
+  for (const char letter : std::string("NRYn-*\x80"))
+    for (const char base : std::string("ACGT")) {
+      CAPTURE(letter);
+      CAPTURE(base);
+      const std::string kmer = base + example::random_contig("", k - 1, 4).bases;
+      check_every_answer({{"", std::string(40, 'A') + letter + kmer}}, {{"", kmer}});
+    }
+}
+
+TEST_CASE("a read is the same from either strand, and the first of equal places is told") {
+  const auto contig = example::random_contig("", 31, 9).bases;
+  const auto dictionary = KmerDictionary::build({{"a", contig + contig}, {"b", contig}});
+  std::string backward(contig.rbegin(), contig.rend());
+  for (char& base : backward) base = "TGCA"[std::string("ACGT").find(base)];
+  CHECK(dictionary.lookup(contig) == Hit{0, 0});
+  CHECK(dictionary.lookup(backward) == Hit{0, 0});
+  CHECK(dictionary.contains_sequence(backward + backward));
+}
+
+TEST_CASE("nothing is in an empty dictionary, and contigs shorter than k are not in one") {
+  check_every_answer({}, {example::random_contig("", 40, 1)});
+  check_every_answer({example::random_contig("short", 30, 1)}, {example::random_contig("", 30, 1), {"", ""}});
+  const auto dictionary = KmerDictionary::build({{"short", std::string(30, 'A')}, {"long", std::string(31, 'A')}});
+  CHECK(dictionary.name(dictionary.lookup(std::string(31, 'T'))->contig) == "long");
+  CHECK_FALSE(dictionary.lookup(std::string(30, 'A')).has_value());
+  CHECK_FALSE(dictionary.lookup(std::string(32, 'A')).has_value());
+}
+
+TEST_CASE("the file of a k-mer dictionary has these leaves and no others") {
+  std::vector<std::pair<std::string, std::string>> found;
+  const auto schema = onecopy::schema<KmerDictionary>();
+  for (const auto& [path, type] : schema.fields()) found.emplace_back(path, type);
+  const std::vector<std::pair<std::string, std::string>> expected{
+      {"kmers", "U64[]"},
+      {"positions", "U32[]"},
+      {"prefixes.shift", "U64"},
+      {"prefixes.firsts", "U32[]"},
+      {"contigs.starts.size", "U64"},
+      {"contigs.starts.words", "U64[]"},
+      {"contigs.starts.ranks.blocks", "{before:U64,between:U64,|16}[]"},
+      {"contigs.starts.samples.blocks", "U32[]"},
+      {"contigs.name_of", "U32[]"},
+      {"contigs.names.size", "U64"},
+      {"contigs.names.buckets", "U64[]"},
+      {"contigs.names.text", "U8[]"}};
+  CHECK(found == expected);
+}
+
+TEST_CASE("a FASTA file is read with its names, without them, and with the line ends of Windows") {
+  std::istringstream input(">chr1 first\r\nACGT\r\nAC\r\n>\nGG\n\nTT\n>chr2\tx\n");
+  const auto contigs = example::read_fasta(input);
+  REQUIRE(contigs.size() == 3);
+  CHECK(contigs[0].name == "chr1");
+  CHECK(contigs[0].bases == "ACGTAC");
+  CHECK(contigs[1].name == "contig 2");
+  CHECK(contigs[1].bases == "GGTT");
+  CHECK(contigs[2].name == "chr2");
+  CHECK(contigs[2].bases.empty());
+}
+
+TEST_CASE("mutations are the same for the same seed, and change about every 16th base") {
+  const std::vector<Contig> genome{example::random_contig("g", 100'000, 1)};
+  const auto family = example::mutate(genome, 3, 1);
+  CHECK(family[1].bases == example::mutate(genome, 3, 1)[1].bases);
+  CHECK(family[1].bases != example::mutate(genome, 4, 1)[1].bases);
+  CHECK(family[1].name == "g~1");
+  std::size_t changed = 0;
+  for (std::size_t i = 0; i < 100'000; ++i)
+    if (family[0].bases[i] != family[1].bases[i]) ++changed;
+  CHECK(changed > 100'000 / 18);
+  CHECK(changed < 100'000 / 14);
+}
+
+TEST_CASE("a real genome answers real reads as a map of strings does") {
+  const char* genome = std::getenv("ONECOPY_TEST_GENOME");
+  const char* reads = std::getenv("ONECOPY_TEST_READS");
+  if (genome == nullptr || reads == nullptr) {
+    MESSAGE("skipped: ONECOPY_TEST_GENOME and ONECOPY_TEST_READS name no FASTA files (they may be gzipped)");
+    return;
+  }
+  const auto contigs = first_bases(of_file(genome), 200'000);
+  const auto questions = first_bases(of_file(reads), 300'000);
+  REQUIRE(!contigs.empty());
+  check_every_answer(contigs, questions);
+  check_every_answer(questions, contigs);
+}

@@ -1,0 +1,101 @@
+// The twin: a std::vector<bool>, and counting.
+#include <cstdint>
+#include <random>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "in_every_mode.hpp"
+#include "rank_select.hpp"
+
+using example::RankSelect;
+using onecopy::testing::in_every_mode;
+
+namespace {
+
+std::vector<std::uint64_t> packed(const std::vector<bool>& bits) {
+  std::vector<std::uint64_t> words((bits.size() + 63) / 64);
+  for (std::size_t i = 0; i < bits.size(); ++i) words[i / 64] |= std::uint64_t{bits[i]} << (i % 64);
+  return words;
+}
+
+void check_answers(const RankSelect& found, const std::vector<bool>& bits) {
+  REQUIRE(found.size == bits.size());
+  std::uint64_t ones = 0;
+  bool same = true;
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    same = same && found[i] == bits[i] && found.rank(i) == ones;
+    if (bits[i]) same = same && found.select(ones++) == i;
+  }
+  CHECK(same);
+  CHECK(found.rank(bits.size()) == ones);
+  CHECK(found.ones() == ones);
+}
+
+void check_every_answer(const std::vector<bool>& bits) {
+  in_every_mode(RankSelect::build(packed(bits), bits.size()),
+                [&](const RankSelect& found) { check_answers(found, bits); });
+}
+
+std::vector<bool> random_bits(std::size_t size, unsigned ones_of_256, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<bool> bits(size);
+  for (std::size_t i = 0; i < size; ++i) bits[i] = random() % 256 < ones_of_256;
+  return bits;
+}
+
+}  // namespace
+
+TEST_CASE("rank and select agree with counting around the boundaries of words and blocks") {
+  for (const std::size_t size :
+       {0U, 1U, 2U, 63U, 64U, 65U, 127U, 448U, 449U, 511U, 512U, 513U, 575U, 1023U, 1024U, 1025U})
+    for (const unsigned ones_of_256 : {0U, 1U, 128U, 255U, 256U}) {
+      CAPTURE(size);
+      CAPTURE(ones_of_256);
+      check_every_answer(random_bits(size, ones_of_256, size));
+    }
+}
+
+TEST_CASE("rank and select agree with counting where ones are rare, usual, and dense") {
+  for (const unsigned ones_of_256 : {1U, 128U, 250U, 256U})
+    check_every_answer(random_bits(100'000, ones_of_256, ones_of_256));
+}
+
+TEST_CASE("select agrees with counting where the ones are in two far corners") {
+  std::vector<bool> bits(1'000'000);
+  for (std::size_t i = 0; i < 5000; ++i) bits[i] = bits[bits.size() - 1 - i] = true;
+  check_every_answer(bits);
+}
+
+TEST_CASE("bits behind the size count nothing") {
+  const auto found = RankSelect::build({~std::uint64_t{0}, ~std::uint64_t{0}}, 65);
+  CHECK(found.ones() == 65);
+  CHECK(found.rank(65) == 65);
+  CHECK(found.select(64) == 64);
+}
+
+TEST_CASE("a bit vector of positions has its ones there") {
+  const auto found = RankSelect::of_positions({0, 3, 64, 700}, 701);
+  CHECK(found.ones() == 4);
+  CHECK(found.select(3) == 700);
+  CHECK(found.rank(64) == 2);
+}
+
+TEST_CASE("fewer words than bits are refused") { CHECK_THROWS_AS(RankSelect::build({1}, 65), std::invalid_argument); }
+
+TEST_CASE("the directory that rank needs is warmed and opened on its own") {
+  const auto bits = random_bits(1'000'000, 128, 1);
+  const onecopy::testing::ScratchFolder folder;
+  const auto path = folder / "bits.oc";
+  const auto built = RankSelect::build(packed(bits), bits.size());
+  onecopy::save(path, built);
+  const auto file = onecopy::open<RankSelect>(path);
+  const auto sizes = onecopy::byte_size(built);
+  const auto warmed = file.warm<&RankSelect::ranks>().bytes;  // whole pages
+  CHECK(warmed >= sizes.of("ranks"));
+  CHECK(warmed < sizes.bytes / 2);
+  const auto part = onecopy::open<&RankSelect::ranks>(path);
+  CHECK(part->ones() == built.ones());
+  CHECK(part->before(1000) == built.rank(64'000));
+}

@@ -1,0 +1,39 @@
+"""`onecopy bench structs` as a command."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("with_core")
+
+SMALL = ("--size", "1MB", "--questions", "1500", "--nested", "100", "--fresh", "1", "--iterations", "1", "-n", "2")
+
+
+def test_structs_prints_tables_and_writes_a_record(onecopy_process, bench_structs, tmp_path):
+    out, page = tmp_path / "r.json", tmp_path / "r.md"
+    done = onecopy_process(
+        "bench", "structs", *SMALL, "--idle-wait", "0", "--program", bench_structs, "--json", out, "--markdown", page,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("cold, 1 thread", "warm, 4 threads", "PSS of 2", "Nested values"):
+        assert words in done.stdout
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
+    record = json.loads(out.read_text())
+    assert {sample["state"] for sample in record["samples"]} == {"ok"}
+    assert str(tmp_path) not in out.read_text()
+    assert "| map |" in page.read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"r.json", "r.md"}  # the index went with its folder
+
+
+def test_a_missing_program_is_one_line(onecopy_process, tmp_path):
+    done = onecopy_process("bench", "structs", "--program", tmp_path / "no")
+    assert done.returncode == 1
+    assert done.stderr.startswith("onecopy: no benchmark program")
+    assert "cmake --preset release" in done.stderr
+
+
+def test_a_wrong_size_is_a_wrong_command_line(onecopy_process):
+    done = onecopy_process("bench", "structs", "--size", "large")
+    assert done.returncode == 2
+    assert "is not a size" in done.stderr
