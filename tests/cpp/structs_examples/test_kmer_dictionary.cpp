@@ -147,23 +147,19 @@ TEST_CASE("nothing is in an empty dictionary, and contigs shorter than k are not
 }
 
 TEST_CASE("the file of a k-mer dictionary has these leaves and no others") {
-  std::vector<std::pair<std::string, std::string>> found;
-  const auto schema = onecopy::schema<KmerDictionary>();
-  for (const auto& [path, type] : schema.fields()) found.emplace_back(path, type);
-  const std::vector<std::pair<std::string, std::string>> expected{
-      {"kmers", "U64[]"},
-      {"positions", "U32[]"},
-      {"prefixes.shift", "U64"},
-      {"prefixes.firsts", "U32[]"},
-      {"contigs.starts.size", "U64"},
-      {"contigs.starts.words", "U64[]"},
-      {"contigs.starts.ranks.blocks", "{before:U64,between:U64,|16}[]"},
-      {"contigs.starts.samples.blocks", "U32[]"},
-      {"contigs.name_of", "U32[]"},
-      {"contigs.names.size", "U64"},
-      {"contigs.names.buckets", "U64[]"},
-      {"contigs.names.text", "U8[]"}};
-  CHECK(found == expected);
+  CHECK(to_string(onecopy::schema<KmerDictionary>()) ==
+        "kmers                          U64[]\n"
+        "positions                      U32[]\n"
+        "prefixes.shift                 U64\n"
+        "prefixes.firsts                U32[]\n"
+        "contigs.starts.size            U64\n"
+        "contigs.starts.words           U64[]\n"
+        "contigs.starts.ranks.blocks    {before:U64,between:U64}[]\n"
+        "contigs.starts.samples.blocks  U32[]\n"
+        "contigs.name_of                U32[]\n"
+        "contigs.names.size             U64\n"
+        "contigs.names.buckets          U64[]\n"
+        "contigs.names.text             U8[]\n");
 }
 
 TEST_CASE("a FASTA file is read with its names, without them, and with the line ends of Windows") {
