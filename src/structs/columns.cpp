@@ -75,6 +75,7 @@ class Gatherer {
   }
 
   std::vector<Column> take() {
+    // NOLINTNEXTLINE(modernize-use-ranges): libstdc++ 12's does not compile with clang 14
     std::stable_partition(columns_.begin(), columns_.end(), [](const Column& column) { return column.bytes <= small; });
     return std::move(columns_);
   }
@@ -102,7 +103,7 @@ class Gatherer {
 
   void sequence(const Type& type, const Places& places, const std::string& path, bool root, int depth) {
     const auto& ops = *type.sequence;
-    auto offsets = std::make_shared<std::vector<std::uint64_t>>(1, 0);
+    const auto offsets = std::make_shared<std::vector<std::uint64_t>>(1, 0);
     offsets->reserve(places.count + 1);
     for (std::uint64_t i = 0; i < places.count; ++i) {
       std::uint64_t end = 0;
@@ -134,7 +135,9 @@ class Gatherer {
   static Places elements(const Type& type, const Places& sequences, std::uint64_t total) {
     const auto& ops = *type.sequence;
     const std::size_t stride = type.element->size;
-    const auto first = [&ops](const std::byte* place) { return const_cast<std::byte*>(ops.items(place)); };
+    const auto first = [&ops](const std::byte* place) {
+      return const_cast<std::byte*>(ops.items(place));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    };
     if (sequences.count == 1) return {first(sequences[0]), stride, total, nullptr, 0};
     std::vector<std::byte*> list;
     list.reserve(total);
@@ -156,6 +159,7 @@ class Gatherer {
 std::vector<Column> columns_of(const Type& type, const void* value) {
   Gatherer gatherer;
   // Columns only read; one kind of Places serves saving and opening.
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
   auto* place = const_cast<std::byte*>(static_cast<const std::byte*>(value));
   gatherer.gather(type, {place, 0, 1, nullptr, 0}, {}, true, 0);
   return gatherer.take();

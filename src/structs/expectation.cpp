@@ -20,7 +20,7 @@ std::string describe(const Entry& entry) {
   return text;
 }
 
-const StructSchema& expect_version(const StructSchema& schema, Versions versions) {
+StructSchema expect_version(StructSchema schema, Versions versions) {
   if (schema.version > versions.current || schema.version < versions.oldest)
     throw FormatError("the file has version " + std::to_string(schema.version) + " of this structure, the program " +
                       (versions.oldest == versions.current
@@ -161,9 +161,11 @@ void Expectation::expect_array(const std::string& name, const std::string& field
 void Expectation::expect_nothing_else(const std::string& path) const {
   std::unordered_set<std::string_view> known;
   for (const auto& field : expected_) known.insert(field.path);
-  for (const auto& [in_file, type] : schema_.fields)
-    if (!known.contains(in_file) && (path.empty() || is_within(in_file, path)))
-      throw FormatError("'" + in_file + "': the file has " + type + ", the program has no such field");
+  const auto other = std::ranges::find_if(schema_.fields, [&](const auto& field) {
+    return !known.contains(field.first) && (path.empty() || is_within(field.first, path));
+  });
+  if (other != schema_.fields.end())
+    throw FormatError("'" + other->first + "': the file has " + other->second + ", the program has no such field");
 }
 
 // A field that came later than the file.
@@ -190,10 +192,11 @@ std::string Expectation::found(const std::string& path) const {
 
 // The first of the file's fields that the program does not have: perhaps the one that was renamed.
 std::string Expectation::unexpected() const {
-  for (const auto& [path, type] : schema_.fields)
-    if (std::ranges::find(expected_, path, &SchemaField::path) == expected_.end())
-      return " (it has '" + path + "': " + type + ", which the program does not)";
-  return {};
+  const auto other = std::ranges::find_if(schema_.fields, [this](const auto& field) {
+    return std::ranges::find(expected_, field.first, &SchemaField::path) == expected_.end();
+  });
+  if (other == schema_.fields.end()) return {};
+  return " (it has '" + other->first + "': " + other->second + ", which the program does not)";
 }
 
 }  // namespace onecopy::structs

@@ -96,18 +96,16 @@ constexpr bool all_fields(Test test) {
 // The bytes are the value, the same in every process.
 template <class T>
 constexpr bool is_fixed() {
-  if constexpr (Pointing<T> || Sequence<T>)
-    return false;
-  else if constexpr (is_scalar_v<T>)
+  if constexpr (is_scalar_v<T>)
     return true;
   else if constexpr (std::is_array_v<T>)
     return is_fixed<std::remove_extent_t<T>>();
   else if constexpr (is_std_array_v<T>)
     return is_fixed<typename T::value_type>();
-  else if constexpr (!std::is_trivially_copyable_v<T> || !std::is_standard_layout_v<T>)
+  else if constexpr (Pointing<T> || Sequence<T> || !std::is_trivially_copyable_v<T> || !std::is_standard_layout_v<T>)
     return false;
   else if constexpr (Reflected<T>)
-    return is_countable<T> && all_fields<T>([]<class F>() { return is_fixed<F>(); });
+    return is_countable<T> && all_fields<T>([]<class F> { return is_fixed<F>(); });
   else
     return !HasVisit<T>;
 }
@@ -119,7 +117,7 @@ constexpr bool has_bool() {
   else if constexpr (is_std_array_v<T>)
     return has_bool<typename T::value_type>();
   else if constexpr (Reflected<T>)
-    return !all_fields<T>([]<class F>() { return !has_bool<F>(); });
+    return !all_fields<T>([]<class F> { return !has_bool<F>(); });
   else
     return std::same_as<T, bool>;
 }
@@ -133,7 +131,7 @@ constexpr std::size_t used_bytes() {
     return std::tuple_size_v<T> * used_bytes<typename T::value_type>();
   } else if constexpr (Reflected<T>) {
     std::size_t sum = 0;
-    all_fields<T>([&]<class F>() { return sum += used_bytes<F>(), true; });
+    all_fields<T>([&]<class F> { return sum += used_bytes<F>(), true; });
     return sum;
   } else {
     return sizeof(T);

@@ -38,6 +38,7 @@ concept ContiguousRangeOf = std::ranges::contiguous_range<Range> && std::ranges:
 
 template <class T>
 class OwningSpan {
+  using Items = std::shared_ptr<const T[]>;  // NOLINT(modernize-avoid-c-arrays): aliases the owner, points to the first
   static_assert(std::is_object_v<T> && !std::is_const_v<T>,
                 "OwningSpan<T> of an object type; elements are const anyway");
 
@@ -67,7 +68,7 @@ class OwningSpan {
     auto owner = std::make_shared<std::remove_cvref_t<Range>>(std::forward<Range>(range));
     const T* begin = std::ranges::data(*owner);
     size_ = std::ranges::size(*owner);
-    items_ = std::shared_ptr<const T[]>(std::move(owner), begin);
+    items_ = Items(std::move(owner), begin);
   }
 
   // A copy of the elements: explicit, because it may be large.
@@ -110,7 +111,7 @@ class OwningSpan {
       throw std::out_of_range("OwningSpan: [" + std::to_string(offset) + ", +" + std::to_string(count) + ") of " +
                               std::to_string(size_));
     OwningSpan part;
-    part.items_ = std::shared_ptr<const T[]>(items_, data() + offset);
+    part.items_ = Items(items_, data() + offset);
     part.size_ = count;
     return part;
   }
@@ -139,7 +140,7 @@ class OwningSpan {
   }
 
  private:
-  std::shared_ptr<const T[]> items_;  // NOLINT(modernize-avoid-c-arrays): aliases the owner, points to the first item
+  Items items_;
   std::size_t size_ = 0;
 };
 

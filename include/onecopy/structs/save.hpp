@@ -29,8 +29,9 @@ template <class T>
 inline constexpr Versions versions_of{};
 
 struct SaveOptions {
-  bool checksum = true;                                        // for verify: CRC-32C of every 2 MiB
-  std::map<std::string, std::string, std::less<>> metadata{};  // texts of your own, under __metadata__
+  bool checksum = true;  // for verify: CRC-32C of every 2 MiB
+  // Texts of your own, under __metadata__.
+  std::map<std::string, std::string, std::less<>> metadata{};  // NOLINT(readability-redundant-member-init)
 };
 
 struct SizeReport {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -111,7 +112,7 @@ constexpr void write_type(Sink& sink, const Type& type) {
 // A path is known from its end: a field, and what it is in.
 struct PathPart {
   const PathPart* parent = nullptr;
-  std::string_view name{};
+  std::string_view name{};  // NOLINT(readability-redundant-member-init): gcc asks for it
   bool is_name = true;
   const Type* elements = nullptr;  // if it is no name: the elements of this sequence or array
 };
@@ -147,7 +148,7 @@ constexpr void hash_type(Fnv& hash, const Type& type, const PathPart* path) {
     hash('\n');
   } else if (type.form == Form::record) {
     if (type.fields.empty())
-      throw "only a visit() knows the fields of this type: ask schema<T>() when the program runs";
+      throw std::logic_error("only visit() knows the fields of this type: ask schema<T>() when the program runs");
     for (const Field& field : type.fields) {
       const PathPart part{.parent = path, .name = field.name};
       hash_type(hash, *field.type, &part);

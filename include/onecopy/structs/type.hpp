@@ -79,9 +79,11 @@ struct Type {
   DType dtype = DType::u8;   // number
   std::size_t size = 0;
   std::size_t alignment = 1;
-  const Type* element = nullptr;                                 // array, sequence
-  std::uint64_t count = 0;                                       // array
-  std::span<const Field> fields{};                               // record; empty: only visit() knows
+  const Type* element = nullptr;  // array, sequence
+  std::uint64_t count = 0;        // array
+  // Of a record; none: only visit() knows them.
+  std::span<const Field> fields{};  // NOLINT(readability-redundant-member-init): gcc asks for it
+
   void (*visit)(const void* record, FieldSink& sink) = nullptr;  // record
   std::shared_ptr<void> (*make)() = nullptr;                     // record: a default one
   const SequenceOps* sequence = nullptr;

@@ -92,7 +92,9 @@ struct SequenceOf {
     };
     for (std::uint64_t i = 0; i < sequences.count; ++i) set(sequences[i], i);
   }
-  static std::shared_ptr<void> allocate(std::uint64_t count) { return std::make_shared<E[]>(count); }
+  static std::shared_ptr<void> allocate(std::uint64_t count) {
+    return std::make_shared<E[]>(count);  // NOLINT(modernize-avoid-c-arrays): one allocation, one owner
+  }
 
   static constexpr SequenceOps ops() {
     if constexpr (!is_owning_span_v<T>)
@@ -131,8 +133,8 @@ void visit_fields(const void* record, FieldSink& sink) {
     FieldVisitor visitor(sink);
     if constexpr (requires { value.visit(visitor); })
       value.visit(visitor);
-    else  // one visit() for both: this visitor only takes addresses
-      const_cast<T&>(value).visit(visitor);
+    else                                     // one visit() for both: this visitor only takes addresses
+      const_cast<T&>(value).visit(visitor);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
   }
 }
 
