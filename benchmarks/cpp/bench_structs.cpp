@@ -95,8 +95,10 @@ std::vector<example::Contig> genome_of(const Arguments& arguments) {
   }
   std::uint64_t bases = 0;
   for (const auto& contig : genome) bases += contig.bases.size();
-  const std::uint64_t copies = size / (10 * std::max<std::uint64_t>(bases, 1));  // an index takes 10 to 13 bytes a base
-  return example::mutate(std::move(genome), seed, copies);
+  // An index takes 11 to 13 bytes a base, some less where it was mutated.
+  const auto needed =
+      std::ceil(static_cast<double>(size) / 10.5 / static_cast<double>(std::max<std::uint64_t>(bases, 1)));
+  return example::mutate(std::move(genome), seed, static_cast<std::size_t>(std::max(needed, 1.0)) - 1);
 }
 
 int build(const Arguments& arguments) {
