@@ -150,11 +150,24 @@ inline Dictionary open_ours(const std::filesystem::path& path, const onecopy::Op
   return {file, &**file};
 }
 
+// Warms beside the first questions.
+inline Dictionary open_and_start(const std::filesystem::path& path) {
+  struct Held {
+    onecopy::StructFile<KmerDictionary> file;
+    onecopy::WarmJob job;
+  };
+  auto file = onecopy::open<KmerDictionary>(path);
+  auto job = file.start_warm();
+  const auto held = std::make_shared<Held>(Held{std::move(file), std::move(job)});
+  return {held, &*held->file};
+}
+
 // Every way to open, by name. "none" opens nothing: what a process costs before it does.
 inline Dictionary open_as(std::string_view mode, const std::filesystem::path& path) {
   if (mode == "none") return {};
   if (mode == "map") return open_ours(path, {});
   if (mode == "warm") return open_ours(path, {.warm = true});
+  if (mode == "start") return open_and_start(path);
   if (mode == "copy") return open_ours(path, {.mode = onecopy::Mode::copy});
   if (mode == "s.mmap") return read_stream([&](Listed& listed) { onecopy::streams::mmap(listed, path); });
   if (mode == "s.load") return read_stream([&](Listed& listed) { onecopy::streams::load(listed, path); });

@@ -91,6 +91,11 @@ def as_bytes(_: click.Context, parameter: click.Parameter, text: str) -> int:
     show_default=True,
     help="Seconds that the whole run may wait for an idle machine.",
 )
+@click.option(
+    "--backed",
+    is_flag=True,
+    help="Touch and free as much memory as a sample needs before it: see `onecopy bench open --help`.",
+)
 @click.option("--seed", type=int, default=DEFAULTS.seed, show_default=True, help="Of the order in each round.")
 @click.option("--markdown", metavar="OUT", help="Write the tables here.")
 @click.option("--json", "json_path", metavar="OUT", help="Write the record here; '-' for stdout, without tables.")
@@ -109,8 +114,8 @@ def command(
     """Measure a C++ index: opened in every way, cold and warm, then asked 1, 1,000 and all questions.
 
     The index is a dictionary of the k-mers of a genome (examples/structs), as large as asked for by mutation. Its rows:
-    mapped, mapped and warmed, copied; as a packed stream, mapped and loaded; read by fread into vectors; read by
-    cereal, where the program was built with it.
+    mapped, mapped and warmed, mapped and being warmed, copied; as a packed stream, mapped and loaded; read by fread
+    into vectors; read by cereal, where the program was built with it.
     """
     bench_passes.check_folders(json_path, markdown)
     options = dataclasses.replace(DEFAULTS, memory_share=SHARES[limit], **chosen)  # type: ignore[arg-type]

@@ -257,6 +257,26 @@ TEST_CASE("offsets that fall, and sequences of two where one is the most, are er
         path.string() + ": 'value[]': more than one value where the program has a std::optional");
 }
 
+TEST_CASE("an array that does not begin where its type may is an error, and not a misaligned read") {
+  const ScratchFolder folder;
+  const auto path = folder / "value.oc";
+  // By hand, because our writer aligns everything: 1 byte of something else, then two numbers of 8 bytes.
+  const std::string ours = R"({\"version\":1,\"kind\":\"struct\",\"schema\":{\"fields\":{\"value\":\"U64[]\"}}})";
+  const std::string header = R"({"__metadata__":{"onecopy":")" + ours +
+                             R"("},"#0":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                             R"("value":{"dtype":"U64","shape":[2],"data_offsets":[1,17]}})";
+  std::string text(8, '\0');
+  text[0] = static_cast<char>(header.size());
+  REQUIRE(header.size() < 256);
+  text += header + std::string(17, 'x');
+  std::ofstream(path, std::ios::binary) << text;
+  const std::size_t at = 8 + header.size() + 1;
+  REQUIRE(at % 8 != 0);
+  CHECK(refusal<OwningSpan<std::uint64_t>>(path) ==
+        path.string() + ": 'value' begins at byte " + std::to_string(at) +
+            " of the file, which is no multiple of 8: it cannot be looked at in place");
+}
+
 TEST_CASE("a bool is 0 or 1") {
   const ScratchFolder folder;
   const auto path = folder / "value.oc";

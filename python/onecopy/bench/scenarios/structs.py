@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from onecopy.bench.structs.program import Files
 
 NAME = "structs"
+NESTED_BYTES = 100  # that a nested value and what it is compared with take, generously
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Options:
         Of the file, for a control group; None is without.
     limit_s
         Seconds after which a process stops asking.
-    timeout, idle_wait, seed
+    timeout, idle_wait, backed, seed
         As in `onecopy.bench.record.Options`.
     """
 
@@ -67,6 +68,7 @@ class Options:
     limit_s: int = 30
     timeout: float = 300.0
     idle_wait: float = 30.0
+    backed: bool = False
     seed: int = 0
 
 
@@ -145,6 +147,7 @@ def settings(options: Options) -> RunnerOptions:
         iterations=options.rounds,
         timeout=options.timeout,
         idle_wait=options.idle_wait,
+        backed=options.backed,
         seed=options.seed,
         ceilings="none",
     )
@@ -221,5 +224,9 @@ def take_nested(binary: Path, folder: Path, options: Options) -> tuple[tuple[Nes
         return (), {}
     counts = sorted({options.nested, max(options.nested // 100, 1)})
     paths = {count: nested.build(binary, folder, count) for count in counts}
-    values = tuple(nested.take(binary, paths[options.nested]) for _ in range(options.rounds))
-    return values, {count: nested.system_calls(binary, path) for count, path in paths.items()}
+    values = []
+    for _ in range(options.rounds):
+        if options.backed:
+            runner.back(NESTED_BYTES * options.nested)
+        values.append(nested.take(binary, paths[options.nested]))
+    return tuple(values), {count: nested.system_calls(binary, path) for count, path in paths.items()}

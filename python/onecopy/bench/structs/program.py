@@ -27,6 +27,7 @@ class Row:
 ROWS = (
     Row("map", "index.oc", "open<T>(path)"),
     Row("warm", "index.oc", "open<T>(path, {.warm = true})"),
+    Row("start", "index.oc", "open<T>(path), start_warm() beside the questions"),
     Row("copy", "index.oc", "open<T>(path, {.mode = copy})", 1.0),
     Row("s.mmap", "index.stream", "streams::mmap"),
     Row("s.load", "index.stream", "streams::load", 1.0),
@@ -35,7 +36,7 @@ ROWS = (
     Row("read", "index.oc", "one read into huge pages, no questions", 1.0),
     Row("none", "index.oc", "opens nothing", 0.0),
 )
-ASKED = ("map", "warm", "copy", "s.mmap", "s.load", "fread", "cereal")
+ASKED = ("map", "warm", "start", "copy", "s.mmap", "s.load", "fread", "cereal")
 """The rows that answer questions."""
 
 
