@@ -1,4 +1,7 @@
-"""Fill the generated block of a page from a record of `onecopy bench crossover`: tools/fill_tables.py RECORD PAGE."""
+"""Fill the generated block of a page: tools/fill_tables.py RECORD PAGE.
+
+From a record of `onecopy bench crossover` (JSON), or from the tables that `onecopy bench structs --markdown` wrote (.md).
+"""
 
 import sys
 from pathlib import Path
@@ -6,11 +9,19 @@ from pathlib import Path
 from onecopy.bench.passes import winners
 from onecopy.bench.passes.series import from_json
 
+STRUCTS = ("<!-- structs:begin -->", "<!-- structs:end -->")
+
 
 def main() -> None:
     """Replace what stands between the two marks of the page."""
     record, page = (Path(argument) for argument in sys.argv[1:])
-    page.write_text(winners.filled(page.read_text(), winners.to_markdown(from_json(record.read_text()))))
+    if record.suffix == ".md":
+        begin, end = STRUCTS
+        block = f"{begin}\n\n{record.read_text().strip()}\n\n{end}"
+        text = winners.filled(page.read_text(), block, begin, end)
+    else:
+        text = winners.filled(page.read_text(), winners.to_markdown(from_json(record.read_text())))
+    page.write_text(text)
 
 
 if __name__ == "__main__":

@@ -150,6 +150,14 @@ inline Dictionary open_ours(const std::filesystem::path& path, const onecopy::Op
   return {file, &**file};
 }
 
+// Reads single pages.
+inline Dictionary open_at_random(const std::filesystem::path& path) {
+  auto file = std::make_shared<onecopy::StructFile<KmerDictionary>>(onecopy::open<KmerDictionary>(path));
+  if (file->advise_random() != onecopy::Outcome::applied)
+    throw std::runtime_error("the kernel reads ahead all the same");
+  return {file, &**file};
+}
+
 // Warms beside the first questions.
 inline Dictionary open_and_start(const std::filesystem::path& path) {
   struct Held {
@@ -167,6 +175,7 @@ inline Dictionary open_as(std::string_view mode, const std::filesystem::path& pa
   if (mode == "none") return {};
   if (mode == "map") return open_ours(path, {});
   if (mode == "warm") return open_ours(path, {.warm = true});
+  if (mode == "random") return open_at_random(path);
   if (mode == "start") return open_and_start(path);
   if (mode == "copy") return open_ours(path, {.mode = onecopy::Mode::copy});
   if (mode == "s.mmap") return read_stream([&](Listed& listed) { onecopy::streams::mmap(listed, path); });

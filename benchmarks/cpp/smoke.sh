@@ -4,7 +4,7 @@ set -eu
 program=$1 folder=$2
 "$program" build "$folder" --size 1000000 --questions 5000
 [ -e "$folder/index.cereal" ] && cereal="cereal:index.cereal" || cereal=
-for row in none:index.oc read:index.oc map:index.oc warm:index.oc start:index.oc copy:index.oc s.mmap:index.stream s.load:index.stream fread:index.flat $cereal; do
+for row in none:index.oc read:index.oc map:index.oc warm:index.oc start:index.oc random:index.oc copy:index.oc s.mmap:index.stream s.load:index.stream fread:index.flat $cereal; do
   for threads in 1 4; do
     printf '{}\nload\nexit\n' |
       "$program" open --questions "$folder/questions" --threads $threads --mode "${row%%:*}" row "$folder/${row#*:}"

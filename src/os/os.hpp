@@ -111,6 +111,7 @@ int unlock_memory(Bytes memory) noexcept;
 // --- residency.cpp: what is in memory, and asking for more or less of it --------------------------------------
 
 Outcome advise_huge(Bytes memory) noexcept;
+Outcome advise_random(Bytes memory) noexcept;  // a fault reads one page, whatever the device reads ahead
 // Reads and maps every page. EFAULT or EIO where a touch would be SIGBUS; ENOSYS where the kernel cannot.
 int populate(Bytes memory) noexcept;
 // Reads a byte of every page through the kernel: EFAULT where a touch would be SIGBUS; ENOSYS where it cannot.

@@ -209,6 +209,16 @@ CollapseReport collapse(const Mapping& mapping, std::span<const ByteRange> asked
   return report;
 }
 
+Outcome advise_random(const Mapping& mapping, std::span<const ByteRange> asked) {
+  if (mapping.mode() == Mode::copy) return Outcome::unsupported;
+  auto outcome = Outcome::applied;
+  for (const auto& range : whole_ranges(mapping, asked, "advise on")) {
+    const auto answer = os::advise_random(pages_of(mapping, range));
+    if (answer != Outcome::applied) outcome = answer;
+  }
+  return outcome;
+}
+
 PinReport pin(const Mapping& mapping, std::span<const ByteRange> asked) {
   const auto ranges = whole_ranges(mapping, asked, "pin");
   PinReport report;

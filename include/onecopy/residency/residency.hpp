@@ -27,6 +27,12 @@ EvictReport evict(const Mapping& mapping, std::span<const ByteRange> ranges = {}
 // are read, by `warm`.
 CollapseReport collapse(const Mapping& mapping, std::span<const ByteRange> ranges = {});
 
+// From now on a touch of these pages reads them alone, and not what the device reads ahead (MADV_RANDOM). For queries
+// that touch single pages of a file that memory cannot hold: there, what is read ahead is dropped before it is used. A
+// trap anywhere else: a cold file is then read page by page, at a tenth of the device's speed or less, and stays in
+// small pages for every process. Not of private copies, which are in memory.
+Outcome advise_random(const Mapping& mapping, std::span<const ByteRange> ranges = {});
+
 // Locks pages into memory until unpin or the mapping's end; bounded by RLIMIT_MEMLOCK (often 8 MiB).
 PinReport pin(const Mapping& mapping, std::span<const ByteRange> ranges = {});
 void unpin(const Mapping& mapping, std::span<const ByteRange> ranges = {});

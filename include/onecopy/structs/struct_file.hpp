@@ -144,6 +144,14 @@ class StructFile {
     return start_warm(path<members...>(), options);
   }
 
+  // For queries of what memory cannot hold: read its note in residency.hpp first.
+  Outcome advise_random(std::string_view path = {}) const { return onecopy::advise_random(*mapping_(), ranges(path)); }
+  template <auto... members>
+    requires(sizeof...(members) > 0)
+  Outcome advise_random() const {
+    return advise_random(path<members...>());
+  }
+
   EvictReport evict(std::string_view path = {}) const { return onecopy::evict(*mapping_(), ranges(path)); }
   template <auto... members>
     requires(sizeof...(members) > 0)

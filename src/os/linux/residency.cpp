@@ -36,6 +36,11 @@ int advise(Bytes memory, int advice) noexcept {
   return ::madvise(at, whole_pages(memory.size()), advice) == 0 ? 0 : errno;
 }
 
+Outcome outcome_of(int error) noexcept {
+  if (error == 0) return Outcome::applied;
+  return error == EINVAL || error == ENOSYS ? Outcome::unsupported : Outcome::refused;
+}
+
 // The truth of mincore: since Linux 5.2 it says "all resident" about files that the caller neither owns nor may write.
 bool mincore_is_honest(int fd) noexcept {
   struct stat status{};
@@ -104,11 +109,9 @@ Result<MappedFacts> mapped_by_smaps(Bytes memory) noexcept {
 
 }  // namespace
 
-Outcome advise_huge(Bytes memory) noexcept {
-  const int error = advise(memory, MADV_HUGEPAGE);
-  if (error == 0) return Outcome::applied;
-  return error == EINVAL || error == ENOSYS ? Outcome::unsupported : Outcome::refused;
-}
+Outcome advise_huge(Bytes memory) noexcept { return outcome_of(advise(memory, MADV_HUGEPAGE)); }
+
+Outcome advise_random(Bytes memory) noexcept { return outcome_of(advise(memory, MADV_RANDOM)); }
 
 int populate(Bytes memory) noexcept {
   int error = 0;

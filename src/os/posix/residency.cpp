@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/mman.h>
 
 #include "os/os.hpp"
 
@@ -7,6 +8,13 @@
 namespace onecopy::os {
 
 Outcome advise_huge(Bytes /*memory*/) noexcept { return Outcome::unsupported; }
+
+Outcome advise_random(Bytes memory) noexcept {
+  auto* at = const_cast<std::byte*>(memory.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast): contents stay
+  const std::size_t page = page_size();
+  return ::posix_madvise(at, (memory.size() + page - 1) / page * page, POSIX_MADV_RANDOM) == 0 ? Outcome::applied
+                                                                                               : Outcome::refused;
+}
 
 int populate(Bytes /*memory*/) noexcept { return ENOSYS; }
 

@@ -120,6 +120,21 @@ TEST_CASE("a budget ends the work early, and the report says so") {
   CHECK(report.reason.find("budget of 17.0 MiB") != std::string::npos);
 }
 
+TEST_CASE("with random access expected, a touch reads its page and not what lies around it") {
+  const TestFile file;
+  const auto mapping = Mapping::open(file.path);
+  const auto outcome = advise_random(mapping);
+  const auto gone = evict(mapping);
+  CHECK(mapping.bytes()[20 * mib] == file.content[20 * mib]);
+  const auto cached = residency(mapping).cached;
+  if (outcome == Outcome::applied && cached && gone.cached_after == 0) CHECK(*cached <= mib / 16);
+  MappingOptions copied;
+  copied.mode = Mode::copy;
+  CHECK(advise_random(Mapping::open(file.path, copied)) == Outcome::unsupported);
+  const std::array past{ByteRange{2 * file_size, 1}};
+  CHECK_THROWS_AS((void)advise_random(mapping, past), OsError);
+}
+
 TEST_CASE("a file truncated under its mapping is an error, not a signal") {
   for (const Mechanism mechanism : {Mechanism::populate, Mechanism::read}) {
     const TestFile file;

@@ -264,7 +264,7 @@ TEST_CASE("an array that does not begin where its type may is an error, and not 
   const std::string ours = R"({\"version\":1,\"kind\":\"struct\",\"schema\":{\"fields\":{\"value\":\"U64[]\"}}})";
   const std::string header = R"({"__metadata__":{"onecopy":")" + ours +
                              R"("},"#0":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-                             R"("value":{"dtype":"U64","shape":[2],"data_offsets":[1,17]}})";
+                             R"("value":{"dtype":"U64","shape":[2],"data_offsets":[1,17]}} )";
   std::string text(8, '\0');
   text[0] = static_cast<char>(header.size());
   REQUIRE(header.size() < 256);

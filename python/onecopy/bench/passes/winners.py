@@ -205,8 +205,8 @@ def to_markdown(series: Series) -> str:
     return "\n\n".join([BEGIN, head, *tables, notes, END])
 
 
-def filled(page: str, block: str) -> str:
+def filled(page: str, block: str, begin: str = BEGIN, end: str = END) -> str:
     """Return a page with its block replaced; raises ValueError where the page has not the two marks, once each."""
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise ValueError(f"the page needs one {BEGIN} and, after it, one {END}")
-    return page[: page.index(BEGIN)] + block + page[page.index(END) + len(END) :]
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        raise ValueError(f"the page needs one {begin} and, after it, one {end}")
+    return page[: page.index(begin)] + block + page[page.index(end) + len(end) :]

@@ -28,6 +28,7 @@ ROWS = (
     Row("map", "index.oc", "open<T>(path)"),
     Row("warm", "index.oc", "open<T>(path, {.warm = true})"),
     Row("start", "index.oc", "open<T>(path), start_warm() beside the questions"),
+    Row("random", "index.oc", "open<T>(path), advise_random()"),
     Row("copy", "index.oc", "open<T>(path, {.mode = copy})", 1.0),
     Row("s.mmap", "index.stream", "streams::mmap"),
     Row("s.load", "index.stream", "streams::load", 1.0),
@@ -36,7 +37,7 @@ ROWS = (
     Row("read", "index.oc", "one read into huge pages, no questions", 1.0),
     Row("none", "index.oc", "opens nothing", 0.0),
 )
-ASKED = ("map", "warm", "start", "copy", "s.mmap", "s.load", "fread", "cereal")
+ASKED = ("map", "warm", "start", "random", "copy", "s.mmap", "s.load", "fread", "cereal")
 """The rows that answer questions."""
 
 
