@@ -1,6 +1,6 @@
 """Fill the generated block of a page: tools/fill_tables.py RECORD PAGE.
 
-From a record of `onecopy bench crossover` (JSON), or from the tables that `onecopy bench structs --markdown` wrote (.md).
+From a record of `onecopy bench crossover` (JSON), or from what `onecopy bench structs --markdown` wrote (.md).
 """
 
 import sys

@@ -114,8 +114,8 @@ def command(
     """Measure a C++ index: opened in every way, cold and warm, then asked 1, 1,000 and all questions.
 
     The index is a dictionary of the k-mers of a genome (examples/structs), as large as asked for by mutation. Its rows:
-    mapped, mapped and warmed, mapped and being warmed, mapped and read by single pages, copied; as a packed stream, mapped and loaded; read by fread
-    into vectors; read by cereal, where the program was built with it.
+    mapped, mapped and warmed, mapped and being warmed, mapped and read by single pages, copied; as a packed stream,
+    mapped and loaded; read by fread into vectors; read by cereal, where the program was built with it.
     """
     bench_passes.check_folders(json_path, markdown)
     options = dataclasses.replace(DEFAULTS, memory_share=SHARES[limit], **chosen)  # type: ignore[arg-type]
