@@ -18,6 +18,7 @@ from onecopy.bench.scenarios import keys as keys_scenario
 from onecopy.bench.scenarios import open as open_scenario
 from onecopy.cli import (
     bench_crossover,
+    bench_passes,
     bench_report,
     bench_run,
     bench_structs,
@@ -102,13 +103,7 @@ command.add_command(bench_structs.command)
     show_default=True,
     help="Seconds that one phase of a child may take.",
 )
-@click.option(
-    "--idle-wait",
-    type=click.FloatRange(min=0),
-    default=DEFAULTS.idle_wait,
-    show_default=True,
-    help="Seconds that the whole run may wait for an idle machine.",
-)
+@bench_passes.idle_wait(DEFAULTS.idle_wait)
 @click.option(
     "--ceilings",
     type=click.Choice(get_args(Ceilings)),

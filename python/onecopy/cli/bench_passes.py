@@ -1,4 +1,4 @@
-"""What `bench warm` and `bench crossover` share on the command line: options, the bar, tables, files."""
+"""What `bench warm`, `crossover` and `structs` share on the command line: options, the bar, tables, files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from onecopy.cli.words import plain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from onecopy.bench.passes.series import Options, Series
+    from onecopy.bench.passes.series import Options
     from onecopy.bench.passes.tables import Table
     from onecopy.bench.runner import Progress
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
+Found = TypeVar("Found")
+POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 def orders(default: tuple[str, ...]) -> Callable[[Function], Function]:
@@ -34,9 +36,26 @@ def orders(default: tuple[str, ...]) -> Callable[[Function], Function]:
     )
 
 
+def timeout(default: float) -> Callable[[Function], Function]:
+    """Return the option `--timeout`."""
+    return click.option(
+        "--timeout", type=POSITIVE, default=default, show_default=True, help="Seconds a sample may take."
+    )
+
+
+def idle_wait(default: float) -> Callable[[Function], Function]:
+    """Return the option `--idle-wait`."""
+    return click.option(
+        "--idle-wait",
+        type=click.FloatRange(min=0),
+        default=default,
+        show_default=True,
+        help="Seconds that the whole run may wait for an idle machine.",
+    )
+
+
 def options(defaults: Options) -> Callable[[Function], Function]:
     """Return the options of all runs with passes."""
-    positive = click.FloatRange(min=0, min_open=True)
     each = (
         click.option(
             "--iterations",
@@ -47,25 +66,17 @@ def options(defaults: Options) -> Callable[[Function], Function]:
             help="Rounds.",
         ),
         click.option(
-            "--budget-s", type=positive, help="Seconds for all rounds: fewer rounds when short, one at least."
+            "--budget-s", type=POSITIVE, help="Seconds for all rounds: fewer rounds when short, one at least."
         ),
         click.option(
             "--limit-s",
-            type=positive,
+            type=POSITIVE,
             default=defaults.limit_s,
             show_default=True,
             help="Seconds of passes after which a sample is cut short.",
         ),
-        click.option(
-            "--timeout", type=positive, default=defaults.timeout, show_default=True, help="Seconds a sample may take."
-        ),
-        click.option(
-            "--idle-wait",
-            type=click.FloatRange(min=0),
-            default=defaults.idle_wait,
-            show_default=True,
-            help="Seconds that the whole run may wait for an idle machine.",
-        ),
+        timeout(defaults.timeout),
+        idle_wait(defaults.idle_wait),
         click.option("--seed", type=int, default=defaults.seed, show_default=True, help="Of pieces and orders."),
     )
 
@@ -84,12 +95,12 @@ def check_folders(*paths: str | None) -> None:
             raise click.UsageError(f"no folder for {path!r}")
 
 
-def with_bar(run: Callable[[Callable[[Progress], None]], Series]) -> Series:
+def with_bar(run: Callable[[Callable[[Progress], None]], Found], first: str = "preparing") -> Found:
     """Run a scenario with a progress bar on stderr; SIGTERM ends it like Ctrl-C, so that no disk or group is left."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with screen.progress_bar(screen.err()) as bar:
-            task = bar.add_task("preparing", total=None)
+            task = bar.add_task(first, total=None)
 
             def watch(progress: Progress) -> None:
                 bar.update(task, completed=progress.done, total=progress.total, description=progress.next)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +12,12 @@ import click
 from onecopy.bench.passes.limits import Unavailable
 from onecopy.bench.scenarios import structs as scenario
 from onecopy.bench.structs import program, tables
-from onecopy.cli import bench_passes, outputs, screen
+from onecopy.cli import bench_passes, outputs
 from onecopy.cli.words import parse_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from onecopy.bench.runner import Progress
     from onecopy.bench.scenarios.structs import Measured
 
@@ -77,20 +78,8 @@ def as_bytes(_: click.Context, parameter: click.Parameter, text: str) -> int:
     show_default=True,
     help="Seconds after which a process stops asking.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=DEFAULTS.timeout,
-    show_default=True,
-    help="Seconds a sample may take.",
-)
-@click.option(
-    "--idle-wait",
-    type=click.FloatRange(min=0),
-    default=DEFAULTS.idle_wait,
-    show_default=True,
-    help="Seconds that the whole run may wait for an idle machine.",
-)
+@bench_passes.timeout(DEFAULTS.timeout)
+@bench_passes.idle_wait(DEFAULTS.idle_wait)
 @click.option(
     "--backed",
     is_flag=True,
@@ -123,7 +112,12 @@ def command(
     try:
         with tempfile.TemporaryDirectory(prefix="onecopy-bench-", dir=".") as temporary:
             place = Path(folder or temporary)
-            measured = with_bar(at, place, options, size=size, genome=genome, questions=questions)
+
+            def run(watch: Callable[[Progress], None]) -> Measured:
+                files = program.build(at, place, size=size, genome=genome, questions=questions)
+                return scenario.run(at, files, options, watch)
+
+            measured = bench_passes.with_bar(run, "building the index")
     except Unavailable as reason:
         raise click.ClickException(str(reason)) from reason
     if markdown is not None:
@@ -131,21 +125,3 @@ def command(
     outputs.write(json_path, tables.to_json(measured))
     if json_path != "-":
         bench_passes.show(tables.heading(measured), tables.tables_of(measured), tables.sentences_of(measured))
-
-
-def with_bar(
-    at: Path, place: Path, options: scenario.Options, *, size: int, genome: str | None, questions: int
-) -> Measured:
-    """Build and measure with a progress bar on stderr; SIGTERM ends it like Ctrl-C, so that no group is left."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with screen.progress_bar(screen.err()) as bar:
-            task = bar.add_task("building the index", total=None)
-
-            def watch(progress: Progress) -> None:
-                bar.update(task, completed=progress.done, total=progress.total, description=progress.next)
-
-            files = program.build(at, place, size=size, genome=genome, questions=questions)
-            return scenario.run(at, files, options, watch)
-    finally:
-        signal.signal(signal.SIGTERM, before)
