@@ -53,12 +53,6 @@ void add_values(Buffered& out, const Type& type, const std::vector<Part>& parts,
   }
 }
 
-std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path) {
-  std::uint64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product)) throw FormatError("'" + path + "' is larger than a file can be");
-  return product;
-}
-
 class Gatherer {
  public:
   void gather(const Type& type, const Places& places, const std::string& path, bool root, int depth) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <unordered_set>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/structs/schema.hpp"
@@ -39,12 +40,6 @@ StructSchema schema_in(const Index& index) {
   return parse_struct_schema(text == index.metadata().end() ? std::string_view() : text->second);
 }
 
-std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path) {
-  std::uint64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product)) throw FormatError("'" + path + "': more values than can be counted");
-  return product;
-}
-
 }  // namespace
 
 Expectation::Expectation(const ArrayFile& file, const Type& type, const std::string& path, const void* value,
@@ -56,6 +51,10 @@ Expectation::Expectation(const ArrayFile& file, const Type& type, const std::str
   expected_.assign(expected.fields().begin(), expected.fields().end());
   expect(type, value, path, {}, 0);
   expect_nothing_else(path);
+}
+
+bool Expectation::is_missing(const std::string& path) const {
+  return std::ranges::find(missing_, path) != missing_.end();
 }
 
 const Entry& Expectation::entry(const std::string& name) const { return file_.entry(name); }
@@ -112,7 +111,6 @@ void Expectation::expect_elements(const Type& type, const std::string& path, Row
     if (may_lack_ &&
         std::ranges::none_of(schema_.fields, [&](const auto& f) { return is_within(f.first, elements); })) {
       missing_.push_back(named(path));
-      missing_set_.insert(named(path));
       return;
     }
     if (rows.column) {
@@ -172,7 +170,6 @@ void Expectation::expect_nothing_else(const std::string& path) const {
 bool Expectation::skip(const std::string& path) {
   if (!may_lack_ || schema_.find(path) != nullptr) return false;
   missing_.push_back(path);
-  missing_set_.insert(path);
   return true;
 }
 

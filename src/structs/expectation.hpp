@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
 #include "onecopy/arrays/array_file.hpp"
@@ -30,7 +29,7 @@ class Expectation {
 
   // Fields that an older file lacks: they keep what their initialisers gave them.
   const std::vector<std::string>& missing() const noexcept { return missing_; }
-  bool is_missing(const std::string& path) const { return missing_set_.contains(path); }
+  bool is_missing(const std::string& path) const;
 
   // What opening will read itself, beyond single numbers: offsets, and values that are copied.
   const std::vector<ByteRange>& columns() const noexcept { return columns_; }
@@ -57,7 +56,6 @@ class Expectation {
   std::vector<SchemaField> expected_;
   std::vector<ByteRange> columns_;
   std::vector<std::string> missing_;
-  std::unordered_set<std::string> missing_set_;
   bool may_lack_ = false;
 };
 

@@ -206,16 +206,16 @@ OpenReport open_value(const ArrayFile& file, const Request& request, const OpenO
 }
 
 std::vector<std::string> names_of(const ArrayFile& file, const std::string& root, std::string_view path) {
+  if (root.empty() && path.empty()) return {};
   const std::string part = path.empty() ? root : join(root, std::string(path));
   std::vector<std::string> names;
   for (const auto& entry : file.index().entries())
-    if (!file.index().is_filler(entry) && (part.empty() || is_within(entry.name, part))) names.emplace_back(entry.name);
+    if (!file.index().is_filler(entry) && is_within(entry.name, part)) names.emplace_back(entry.name);
   if (names.empty()) throw std::out_of_range(file.mapping()->path() + ": no field of the path '" + part + "'");
   return names;
 }
 
 std::vector<ByteRange> ranges_of(const ArrayFile& file, const std::string& root, std::string_view path) {
-  if (root.empty() && path.empty()) return file.ranges({});
   return file.ranges(names_of(file, root, path));
 }
 

@@ -142,6 +142,12 @@ DType dtype_of(const Type& fixed) {
   return fixed.form == Form::number ? fixed.dtype : DType::u8;
 }
 
+std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path) {
+  std::uint64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) throw FormatError("'" + path + "': more values than can be counted");
+  return product;
+}
+
 Places spread(const Type& array, const Places& places) {
   const std::size_t stride = array.element->size;
   if (places.count == 1) return {places[0], stride, array.count, nullptr, 0};

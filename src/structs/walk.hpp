@@ -37,6 +37,9 @@ std::string type_text(const Type& type);
 std::vector<std::uint64_t> extents_of(const Type& fixed);
 DType dtype_of(const Type& fixed);
 
+// a * b; throws FormatError where that is more than 2^64.
+std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path);
+
 // The elements of arrays that lie in their objects.
 Places spread(const Type& array, const Places& places);
 

@@ -82,6 +82,7 @@ OpenReport open_value(const ArrayFile& file, const Request& request, const OpenO
 OpenedFile open_arrays(const std::filesystem::path& path, const OpenOptions& options);
 OpenedFile open_arrays(int descriptor, std::string name, const OpenOptions& options);
 std::vector<ByteRange> ranges_of(const ArrayFile& file, const std::string& root, std::string_view path);
+// None: all of the file, its fillers too.
 std::vector<std::string> names_of(const ArrayFile& file, const std::string& root, std::string_view path);
 
 }  // namespace structs

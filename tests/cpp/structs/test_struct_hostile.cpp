@@ -147,3 +147,17 @@ TEST_CASE("a file that was cut at any 4 KiB, or at its last bytes, is refused") 
   folder.write("table.oc", good);
   CHECK(try_open(path, onecopy::Mode::map) == Result::opened);
 }
+
+TEST_CASE("verifying a whole file looks at its readable tail too, where that has a block of its own") {
+  const ScratchFolder folder;
+  const auto path = folder / "value.oc";
+  constexpr std::size_t block = std::size_t{2} << 20U;
+  save(path, std::vector<std::uint8_t>(block - 4096));
+  auto bytes = onecopy::testing::read_file(path);
+  REQUIRE(bytes.size() == block + 64);
+  bytes.back() ^= std::byte{1};
+  folder.write("value.oc", bytes);
+  const auto file = open<OwningSpan<std::uint8_t>>(path);
+  CHECK_THROWS_AS(file.verify(), onecopy::ChecksumError);
+  CHECK_THROWS_AS(open<OwningSpan<std::uint8_t>>(path, {.verify = true}), onecopy::ChecksumError);
+}
