@@ -36,7 +36,7 @@ test-cpp: .venv/tools.stamp doctest ## C++ tests with sanitizers, on the Linux a
 	@for preset in $(PRESETS); do \
 	  cmake --preset $$preset > build/$$preset.log 2>&1 || { cat build/$$preset.log; exit 1; }; \
 	  cmake --build --preset $$preset || exit 1; \
-	  ctest --preset $$preset || exit 1; \
+	  ctest --preset $$preset -j2 || exit 1; \
 	done
 	$(BIN)/python -m tests.fallbacks.run --refuse all -- ctest --preset dev -R '^cpp'
 

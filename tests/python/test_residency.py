@@ -177,8 +177,11 @@ def test_a_second_warm_finds_everything_in_memory(cold_file):
 @pytest.mark.parametrize("threads", [None, 1, 3])
 @pytest.mark.parametrize("huge", [None, True, False])
 def test_every_way_of_reading_brings_everything_in(cold_file, cached, populates, mechanism, threads, huge):
-    path = cold_file(9 * MIB + 5)
-    report = oc.warm(path, mechanism=mechanism, threads=threads, huge=huge)
+    for _ in range(3):  # the kernel may take pages back at once, and on a busy machine it does
+        path = cold_file(9 * MIB + 5)
+        report = oc.warm(path, mechanism=mechanism, threads=threads, huge=huge)
+        if cached(path) >= 9 * MIB + 5:
+            break
     check_types(report)
     assert report.complete
     assert cached(path) >= 9 * MIB + 5
