@@ -5,6 +5,7 @@
 // tree (`buffer_name`). docs/formats/records.md is the specification.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -37,14 +38,15 @@ std::string_view to_string(TypeKind kind) noexcept;
 
 struct Type {
   TypeKind kind = TypeKind::null;
-  std::uint64_t length = 0;   // values
-  bool nullable = false;      // there is a buffer `validity`: bits, 1 where there is a value. Never for choice, null
-  std::string name;           // extension: of the type. array: the dtype as numpy spells it ("<f4")
-  std::uint32_t ndim = 0;     // array
+  std::uint64_t length = 0;     // values
+  bool nullable = false;        // there is a buffer `validity`: bits, 1 where there is a value. Never for choice, null
+  std::string name;             // extension: of the type. array: the dtype as numpy spells it ("<f4")
+  std::uint32_t ndim = 0;       // array
   std::uint32_t item_size = 0;  // array: bytes
-  bool scalar = false;        // array: a scalar of numpy, and no array
-  std::vector<std::string> fields;                 // record: the names of the children
-  std::vector<std::vector<std::uint32_t>> shapes;  // record: which fields a row has, in its order; one: all rows are alike
+  bool scalar = false;          // array: a scalar of numpy, and no array
+  std::vector<std::string> fields;  // record: the names of the children
+  std::vector<std::vector<std::uint32_t>>
+      shapes;  // record: which fields a row has, in its order; one: all rows are alike
   std::vector<Type> children;
 
   friend bool operator==(const Type&, const Type&) = default;
@@ -52,7 +54,8 @@ struct Type {
 
 // What a records file holds as a whole.
 struct RecordSchema {
-  static constexpr int deepest = 64;  // nodes above each other
+  static constexpr std::size_t deepest = 64;  // nodes above each other
+  static constexpr std::size_t most_nodes = 100000;
 
   std::string container;  // "list" or "dict": then the rows are `fixed`, key and value
   Type rows;
@@ -60,11 +63,13 @@ struct RecordSchema {
   friend bool operator==(const RecordSchema&, const RecordSchema&) = default;
 };
 
-std::string write_schema(const RecordSchema& schema);  // JSON
+// JSON: the tree as a list of nodes, each before its children, so that no depth of it strains a reader.
+std::string write_schema(const RecordSchema& schema);
 
-// Throws FormatError: no JSON of this kind, an unknown type, too deep, children or shapes that do not fit the kind.
-// Lengths are held against each other where they must agree (the fields of a record), not against buffers.
-RecordSchema parse_schema(std::string_view json);
+// `metadata` is onecopy's text in the file; the schema is its member "schema". Throws FormatError: not there, an
+// unknown kind, too deep, children or shapes that do not fit the kind, fields of different lengths. Lengths are not
+// held against buffers here.
+RecordSchema parse_record_schema(std::string_view metadata);
 
 // The tensor with this buffer of the node at `path`: "records.0.bbox.item.data". `path` is "records.0" for the rows.
 std::string buffer_name(std::string_view path, std::string_view buffer);

@@ -21,8 +21,8 @@
 namespace onecopy::records {
 
 struct BuilderOptions {
-  std::filesystem::path spool;        // the folder of the spool file: on a disk, and not in memory
-  std::string container = "list";     // "dict": rows are `fixed` of two, and get a hash index
+  std::filesystem::path spool;     // the folder of the spool file: on a disk, and not in memory
+  std::string container = "list";  // "dict": rows are `fixed` of two, and get a hash index
   std::map<std::string, std::string, std::less<>> metadata;
 };
 

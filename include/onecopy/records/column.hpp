@@ -58,10 +58,10 @@ class Column {
   void bytes(Bytes value);
   void array(const ArrayValue& value);
   ListColumn& list();
-  ListColumn& tuple();                     // of any length
-  FixedColumn& fixed(std::size_t length);  // a tuple of few values, each place with a type of its own
-  RecordColumn& record();                  // a dict whose keys are text: see RecordColumn::fits
-  MapColumn& map();                        // any other dict
+  ListColumn& tuple();                       // of any length
+  FixedColumn& fixed(std::size_t length);    // a tuple of few values, each place with a type of its own
+  RecordColumn& record();                    // a dict whose keys are text: see RecordColumn::fits
+  MapColumn& map();                          // any other dict
   Column& extension(std::string_view name);  // gives the column of the plain value that stands for the object
 
   std::uint64_t length() const noexcept;  // values
