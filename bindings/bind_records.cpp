@@ -7,6 +7,7 @@
 #include "array_file_handle.hpp"
 #include "bindings.hpp"
 #include "records/rows.hpp"
+#include "records/take.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -114,6 +115,21 @@ void bind_records(nb::module_& module) {
       .def("_rows_select", &Rows::select, nb::arg("rows"))
       .def(
           "_rows_field", [](const Rows& self, nb::handle name) { return self.field(name); }, nb::arg("name"))
+      .def(
+          "_rows_take",
+          [](const Rows& self, nb::handle indices, nb::handle ragged, nb::handle wrap) {
+            return take_column(self, indices, {ragged, wrap});
+          },
+          nb::arg("indices"), nb::arg("ragged"), nb::arg("wrap").none())
+      .def(
+          "_rows_take_columns",
+          [](const Rows& self, nb::handle indices, nb::handle columns, nb::handle ragged, nb::handle wrap) {
+            return take_columns(self, indices, columns, {ragged, wrap});
+          },
+          nb::arg("indices"), nb::arg("columns").none(), nb::arg("ragged"), nb::arg("wrap").none())
+      .def(
+          "_rows_values", [](const Rows& self, nb::handle indices) { return take_rows(self, indices); },
+          nb::arg("indices"))
       .def("_rows_close", &Rows::close)
       .def_prop_ro("_rows_fields", &fields)
       .def_prop_ro("_rows_kind", [](const Rows& self) { return std::string(to_string(self.decoder().node().kind)); })
