@@ -1,11 +1,9 @@
 #include "onecopy/files/memory_file_writer.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <random>
 #include <utility>
 
+#include "files/nameless.hpp"
 #include "files/stage.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
@@ -21,21 +19,6 @@ int reserve(int fd, std::uint64_t size, std::uint64_t at_once) noexcept {
   for (std::uint64_t at = 0; at < size && error == 0; at += at_once)
     error = os::reserve_space(fd, {at, std::min(at_once, size - at)});
   return error == EOPNOTSUPP ? 0 : error;  // then writing tells, which is an error as well
-}
-
-// A file that has no name, or only for the time of two calls.
-os::Result<os::Fd> create_nameless(const std::string& folder) {
-  auto unnamed = os::create_unnamed(folder);
-  if (unnamed.error != EOPNOTSUPP) return unnamed;
-  std::random_device random;
-  for (;;) {
-    std::array<char, 32> name{};
-    std::snprintf(name.data(), name.size(), "/.onecopy-%08x%08x", random(), random());
-    auto named = os::create_named(folder + name.data());
-    if (named.error == EEXIST) continue;
-    if (named) (void)os::remove_file(folder + name.data());
-    return named;
-  }
 }
 
 bool is_in_memory(int fd) noexcept {

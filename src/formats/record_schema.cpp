@@ -120,7 +120,8 @@ void check(Type& type) {
 // Takes a node and what is below it out of the list.
 Type build(std::span<Node>& nodes, std::size_t depth) {
   if (nodes.empty()) throw FormatError("the schema ends too early");
-  if (depth > RecordSchema::deepest) throw FormatError("the schema is deeper than 64");
+  if (depth > RecordSchema::deepest)
+    throw FormatError("the schema is deeper than " + std::to_string(RecordSchema::deepest));
   Node& node = nodes.front();
   nodes = nodes.subspan(1);
   if (node.children > nodes.size()) throw FormatError("the schema ends too early");

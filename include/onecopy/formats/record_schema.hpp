@@ -54,7 +54,7 @@ struct Type {
 
 // What a records file holds as a whole.
 struct RecordSchema {
-  static constexpr std::size_t deepest = 64;  // nodes above each other
+  static constexpr std::size_t deepest = 128;  // nodes above each other: values 60 deep, each of them of a choice
   static constexpr std::size_t most_nodes = 100000;
 
   std::string container;  // "list" or "dict": then the rows are `fixed`, key and value

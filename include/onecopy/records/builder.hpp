@@ -5,7 +5,8 @@
 //     builder.save("rows.oc");
 //
 // What is appended goes to an unnamed spool file in pieces, because widths and types may change with every row; `save`
-// copies it once, in order. One thread at a time.
+// copies it once, in order. In memory are the last 64 KiB of each buffer of each column, and as little as it takes of
+// short ones: there is no spool file for a few rows. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +29,21 @@ struct BuilderOptions {
 
 class Builder {
  public:
-  explicit Builder(BuilderOptions options);  // throws OsError where the folder cannot be written to
+  explicit Builder(BuilderOptions options);
   Builder(Builder&&) noexcept;
   Builder& operator=(Builder&&) noexcept;
   ~Builder();
 
+  // Appending throws OsError with the folder of the spool where that cannot be written to, or is full.
   Column& rows() & noexcept ONECOPY_LIFETIMEBOUND;
-  std::uint64_t bytes() const noexcept;  // appended so far, roughly
+  std::uint64_t bytes() const noexcept;  // appended so far, but for the columns' last ones in memory
 
-  // The last call. Atomically in the place of `path`, or into a memory file: `file_size` bytes, known after `finish`.
+  // When all rows are there, atomically in the place of `path`. Throws OsError; FormatError where the rows are of too
+  // many types, or too deep, for a schema.
   void save(const std::filesystem::path& path);
 
-  // For any other FileWriter: finish() plans and says how many bytes there will be, write() then gives them.
+  // For any other FileWriter: finish() plans and says how many bytes there will be, write() gives them and commits. No
+  // row can be appended after finish().
   std::uint64_t finish();
   void write(FileWriter& file);
 
