@@ -173,8 +173,7 @@ nb::dict take_columns(const Rows& rows, nb::handle indices, nb::handle columns, 
     for (std::size_t i = 0; i < decoder.node().children.size(); ++i)
       taken[decoder.name(i)] = taking.column(decoder.child(i), places);
   else
-    for (const nb::handle name : columns)
-      taken[name] = taking.column(decoder.child(field_of(decoder, name)), places);
+    for (const nb::handle name : columns) taken[name] = taking.column(decoder.child(field_of(decoder, name)), places);
   expect_whole(*rows.source()->file.arrays().mapping());
   return taken;
 }

@@ -14,15 +14,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, files, proc, residency
+    from onecopy import arrays, base, cgroup, files, proc, records, residency
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
+    from onecopy.records import List, NotShareable, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
 
 __version__ = "0.1.0"
 
-_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "residency")
+_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency")
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -36,6 +37,9 @@ _HOMES = {
     "Mapping": "files",
     "check": "files",
     "guard": "files",
+    "List": "records",
+    "NotShareable": "records",
+    "share": "records",
     "WarmJob": "residency",
     "evict": "residency",
     "pin": "residency",
@@ -50,8 +54,10 @@ __all__ = [
     "Entry",
     "FileChanged",
     "FormatError",
+    "List",
     "Mapping",
     "NoChecksum",
+    "NotShareable",
     "WarmJob",
     "__version__",
     "arrays",
@@ -64,8 +70,10 @@ __all__ = [
     "open",
     "pin",
     "proc",
+    "records",
     "residency",
     "save",
+    "share",
     "unpin",
     "warm",
 ]

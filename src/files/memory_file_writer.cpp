@@ -29,20 +29,27 @@ bool is_in_memory(int fd) noexcept {
 }  // namespace
 
 struct MemoryFileWriter::State {
-  State(std::string label, std::uint64_t bytes) : name(std::move(label)), size(bytes), stage(bytes) { create(); }
+  State(std::string label, std::uint64_t bytes, const std::filesystem::path& folder)
+      : name(std::move(label)), size(bytes), stage(bytes) {
+    if (folder.empty())
+      create();
+    else
+      create_unsealed({folder.string()});
+  }
 
+  // Containers often give /dev/shm a few megabytes; the folder for temporary files is on a disk, and works as well.
   void create() {
     auto memory = os::create_sealable(name);
-    if (memory.error == EOPNOTSUPP) return create_unsealed();
+    if (memory.error == EOPNOTSUPP)
+      return create_unsealed({"/dev/shm", std::filesystem::temp_directory_path().string()});
     if (!memory) fail("create", memory.error);
     sealable = true;
     if (const int error = take(std::move(memory.value)); error != 0) fail("reserve memory for", error, shortage(error));
   }
 
-  // Containers often give /dev/shm a few megabytes; the folder for temporary files is on a disk, and works as well.
-  void create_unsealed() {
+  void create_unsealed(const std::vector<std::string>& folders) {
     int error = 0;
-    for (const auto& folder : {std::string("/dev/shm"), std::filesystem::temp_directory_path().string()}) {
+    for (const auto& folder : folders) {
       auto file = create_nameless(folder);
       error = file ? take(std::move(file.value)) : file.error;
       place = folder;
@@ -97,8 +104,8 @@ struct MemoryFileWriter::State {
   os::Result<std::uint64_t> available{0, ENOSYS};
 };
 
-MemoryFileWriter::MemoryFileWriter(std::string name, std::uint64_t size)
-    : state_(std::make_unique<State>(std::move(name), size)) {}
+MemoryFileWriter::MemoryFileWriter(std::string name, std::uint64_t size, const std::filesystem::path& folder)
+    : state_(std::make_unique<State>(std::move(name), size, folder)) {}
 MemoryFileWriter::MemoryFileWriter(MemoryFileWriter&&) noexcept = default;
 MemoryFileWriter& MemoryFileWriter::operator=(MemoryFileWriter&&) noexcept = default;
 MemoryFileWriter::~MemoryFileWriter() = default;
@@ -126,7 +133,7 @@ int MemoryFileWriter::descriptor() const noexcept { return state_->fd.get(); }
 
 std::string MemoryFileWriter::reason() const {
   if (state_->sealable) return state_->committed ? "in memory, and sealed" : "in memory, to be sealed when it is whole";
-  return "an unnamed file in " + state_->place + ", which nothing seals, because there is no memfd_create here";
+  return "an unnamed file in " + state_->place + ", which nothing seals";
 }
 
 }  // namespace onecopy

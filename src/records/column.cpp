@@ -7,7 +7,7 @@
 #include "onecopy/base/error.hpp"
 #include "records/leaves.hpp"
 #include "records/nested.hpp"
-#include "records/records.hpp"
+#include "records/record_values.hpp"
 
 namespace onecopy::records {
 namespace {
@@ -53,96 +53,97 @@ void Column::nulls(std::uint64_t count) {
 }
 
 void Column::boolean(bool value) {
-  alternative<Booleans>(TypeKind::boolean, anything, [this] {
-    return std::make_unique<Booleans>(*spool_);
+  alternative<BooleanValues>(TypeKind::boolean, anything, [this] {
+    return std::make_unique<BooleanValues>(*spool_);
   }).append(value);
 }
 
 void Column::integer(std::int64_t value) {
-  alternative<Numbers>(
-      TypeKind::number, [value](const Numbers& numbers) { return numbers.takes(value); },
-      [this] { return std::make_unique<Numbers>(*spool_); })
+  alternative<NumberValues>(
+      TypeKind::number, [value](const NumberValues& numbers) { return numbers.takes(value); },
+      [this] { return std::make_unique<NumberValues>(*spool_); })
       .append(value);
 }
 
 void Column::real(double value) {
-  alternative<Numbers>(
-      TypeKind::number, [](const Numbers& numbers) { return numbers.takes_reals(); },
-      [this] { return std::make_unique<Numbers>(*spool_); })
+  alternative<NumberValues>(
+      TypeKind::number, [](const NumberValues& numbers) { return numbers.takes_reals(); },
+      [this] { return std::make_unique<NumberValues>(*spool_); })
       .append(value);
 }
 
 void Column::text(std::string_view utf8) {
-  alternative<Texts>(TypeKind::text, anything, [this] {
-    return std::make_unique<Texts>(*spool_, TypeKind::text);
+  alternative<TextValues>(TypeKind::text, anything, [this] {
+    return std::make_unique<TextValues>(*spool_, TypeKind::text);
   }).append(std::as_bytes(std::span(utf8)));
 }
 
 void Column::bytes(Bytes value) {
-  alternative<Texts>(TypeKind::bytes, anything, [this] {
-    return std::make_unique<Texts>(*spool_, TypeKind::bytes);
+  alternative<TextValues>(TypeKind::bytes, anything, [this] {
+    return std::make_unique<TextValues>(*spool_, TypeKind::bytes);
   }).append(value);
 }
 
 void Column::bigint(Bytes little_endian) {
-  alternative<Texts>(TypeKind::bigint, anything, [this] {
-    return std::make_unique<Texts>(*spool_, TypeKind::bigint);
+  alternative<TextValues>(TypeKind::bigint, anything, [this] {
+    return std::make_unique<TextValues>(*spool_, TypeKind::bigint);
   }).append(little_endian);
 }
 
 void Column::array(const ArrayValue& value) {
-  alternative<Arrays>(
-      TypeKind::array, [&](const Arrays& arrays) { return arrays.takes(value); },
-      [&] { return std::make_unique<Arrays>(*spool_, value); })
+  alternative<ArrayValues>(
+      TypeKind::array, [&](const ArrayValues& arrays) { return arrays.takes(value); },
+      [&] { return std::make_unique<ArrayValues>(*spool_, value); })
       .append(value);
 }
 
 ListColumn& Column::list() {
-  auto& lists = alternative<Lists>(TypeKind::list, anything,
-                                   [this] { return std::make_unique<Lists>(*spool_, TypeKind::list, path_); });
+  auto& lists = alternative<ListValues>(
+      TypeKind::list, anything, [this] { return std::make_unique<ListValues>(*spool_, TypeKind::list, path_); });
   lists.begin();
   return lists;
 }
 
 ListColumn& Column::tuple() {
-  auto& tuples = alternative<Lists>(TypeKind::tuple, anything,
-                                    [this] { return std::make_unique<Lists>(*spool_, TypeKind::tuple, path_); });
+  auto& tuples = alternative<ListValues>(
+      TypeKind::tuple, anything, [this] { return std::make_unique<ListValues>(*spool_, TypeKind::tuple, path_); });
   tuples.begin();
   return tuples;
 }
 
 FixedColumn& Column::fixed(std::size_t length) {
-  auto& fixeds = alternative<Fixeds>(
-      TypeKind::fixed, [length](const Fixeds& one) { return one.size() == length; },
-      [&] { return std::make_unique<Fixeds>(*spool_, length, path_); });
+  auto& fixeds = alternative<FixedValues>(
+      TypeKind::fixed, [length](const FixedValues& one) { return one.size() == length; },
+      [&] { return std::make_unique<FixedValues>(*spool_, length, path_); });
   fixeds.begin();
   return fixeds;
 }
 
 RecordColumn& Column::record() {
-  auto& records =
-      alternative<Records>(TypeKind::record, anything, [this] { return std::make_unique<Records>(*spool_, path_); });
+  auto& records = alternative<RecordValues>(TypeKind::record, anything,
+                                            [this] { return std::make_unique<RecordValues>(*spool_, path_); });
   records.begin();
   return records;
 }
 
 MapColumn& Column::map() {
-  auto& maps = alternative<Maps>(TypeKind::map, anything, [this] { return std::make_unique<Maps>(*spool_, path_); });
+  auto& maps =
+      alternative<MapValues>(TypeKind::map, anything, [this] { return std::make_unique<MapValues>(*spool_, path_); });
   maps.begin();
   return maps;
 }
 
 Column& Column::extension(std::string_view name) {
-  return alternative<Extensions>(
-             TypeKind::extension, [name](const Extensions& one) { return one.name() == name; },
-             [&] { return std::make_unique<Extensions>(*spool_, name, path_); })
+  return alternative<ExtensionValues>(
+             TypeKind::extension, [name](const ExtensionValues& one) { return one.name() == name; },
+             [&] { return std::make_unique<ExtensionValues>(*spool_, name, path_); })
       .begin();
 }
 
 bool Column::fits_record(std::span<const std::string_view> keys) const {
   for (const auto& one : alternatives_)
-    if (one->kind() == TypeKind::record) return static_cast<const Records&>(*one).fits(keys);
-  return keys.size() <= Records::most_fields;
+    if (one->kind() == TypeKind::record) return static_cast<const RecordValues&>(*one).fits(keys);
+  return keys.size() <= RecordValues::most_fields;
 }
 
 Type Column::finish(const std::string& path, std::vector<Tensor>& tensors) {

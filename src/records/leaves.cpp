@@ -22,12 +22,12 @@ void add_offsets(TensorList& tensors, const IntegerBuffer& lengths, std::uint64_
               [&lengths, dtype](const Put& put) { lengths.write_sums(dtype, put); });
 }
 
-void Booleans::describe(Type& /*type*/, TensorList& tensors) {
+void BooleanValues::describe(Type& /*type*/, TensorList& tensors) {
   tensors.add("data", DType::u8, {data_.byte_size()}, [this](const Put& put) { data_.write(put); });
 }
 
 // What was taken for integers: all of it, or nulls.
-void Numbers::turn_real() {
+void NumberValues::turn_real() {
   has_reals_ = true;
   if (!has_integers_) return reals_.append_zeros(length() * sizeof(double));
   integers_.for_each([this](std::span<const std::int64_t> values) {
@@ -37,20 +37,20 @@ void Numbers::turn_real() {
   integers_.clear();
 }
 
-void Numbers::append_to_reals(std::int64_t value) {
+void NumberValues::append_to_reals(std::int64_t value) {
   if (!has_integers_) is_int_.append(false, length() - 1);
   has_integers_ = true;
   reals_.append(static_cast<double>(value));
   is_int_.append(true);
 }
 
-void Numbers::fill(std::uint64_t count) {
+void NumberValues::fill(std::uint64_t count) {
   if (!has_reals_) return integers_.append_zeros(count);
   reals_.append_zeros(count * sizeof(double));
   if (has_integers_) is_int_.append(false, count);
 }
 
-void Numbers::describe(Type& type, TensorList& tensors) {
+void NumberValues::describe(Type& type, TensorList& tensors) {
   if (!has_reals_) {
     type.kind = TypeKind::integer;
     const DType dtype = integers_.range().narrowest();
@@ -63,12 +63,12 @@ void Numbers::describe(Type& type, TensorList& tensors) {
     tensors.add("ints", DType::u8, {is_int_.byte_size()}, [this](const Put& put) { is_int_.write(put); });
 }
 
-void Texts::describe(Type& /*type*/, TensorList& tensors) {
+void TextValues::describe(Type& /*type*/, TensorList& tensors) {
   add_offsets(tensors, lengths_, data_.size());
   tensors.add("data", DType::u8, {data_.size()}, [this](const Put& put) { data_.write(put); });
 }
 
-Arrays::Arrays(Spool& spool, const ArrayValue& like)
+ArrayValues::ArrayValues(Spool& spool, const ArrayValue& like)
     : Alternative(spool, TypeKind::array),
       dtype_(like.dtype),
       item_size_(like.item_size),
@@ -78,7 +78,7 @@ Arrays::Arrays(Spool& spool, const ArrayValue& like)
       data_(spool),
       shapes_(spool) {}
 
-void Arrays::append(const ArrayValue& value) {
+void ArrayValues::append(const ArrayValue& value) {
   std::uint64_t items = 1;
   bool fits = item_size_ != 0;
   for (const std::uint64_t extent : value.shape) fits &= !__builtin_mul_overflow(items, extent, &items);
@@ -92,12 +92,12 @@ void Arrays::append(const ArrayValue& value) {
   items_ += items;
 }
 
-void Arrays::fill(std::uint64_t count) {
+void ArrayValues::fill(std::uint64_t count) {
   lengths_.append_zeros(count);
   if (ndim_ != 1) shapes_.append_zeros(count * ndim_ * sizeof(std::uint64_t));
 }
 
-void Arrays::describe(Type& type, TensorList& tensors) {
+void ArrayValues::describe(Type& type, TensorList& tensors) {
   type.name = dtype_;
   type.ndim = static_cast<std::uint32_t>(ndim_);
   type.item_size = item_size_;

@@ -8,9 +8,9 @@
 
 namespace onecopy::records {
 
-class Booleans final : public Alternative {
+class BooleanValues final : public Alternative {
  public:
-  explicit Booleans(Spool& spool) : Alternative(spool, TypeKind::boolean), data_(spool) {}
+  explicit BooleanValues(Spool& spool) : Alternative(spool, TypeKind::boolean), data_(spool) {}
 
   void append(bool value) {
     count_value();
@@ -26,9 +26,9 @@ class Booleans final : public Alternative {
 
 // Integers, or reals, or both: then all are reals, and a bitmap knows which were integers. So wide integers, which are
 // no reals, and reals do not come together: Column gives them two of these.
-class Numbers final : public Alternative {
+class NumberValues final : public Alternative {
  public:
-  explicit Numbers(Spool& spool)
+  explicit NumberValues(Spool& spool)
       : Alternative(spool, TypeKind::number), integers_(spool), reals_(spool), is_int_(spool) {}
 
   bool takes(std::int64_t value) const noexcept { return !has_reals_ || !is_wide(value); }
@@ -69,9 +69,9 @@ class Numbers final : public Alternative {
 };
 
 // Text, bytes, and integers of any length as their bytes.
-class Texts final : public Alternative {
+class TextValues final : public Alternative {
  public:
-  Texts(Spool& spool, TypeKind kind) : Alternative(spool, kind), lengths_(spool), data_(spool) {}
+  TextValues(Spool& spool, TypeKind kind) : Alternative(spool, kind), lengths_(spool), data_(spool) {}
 
   void append(Bytes value) {
     count_value();
@@ -87,9 +87,9 @@ class Texts final : public Alternative {
   ByteBuffer data_;
 };
 
-class Arrays final : public Alternative {
+class ArrayValues final : public Alternative {
  public:
-  Arrays(Spool& spool, const ArrayValue& like);
+  ArrayValues(Spool& spool, const ArrayValue& like);
 
   bool takes(const ArrayValue& value) const noexcept {
     return value.dtype == dtype_ && value.shape.size() == ndim_ && value.scalar == scalar_ &&

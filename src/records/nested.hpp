@@ -10,9 +10,9 @@
 
 namespace onecopy::records {
 
-class Lists final : public Alternative, public ListColumn {
+class ListValues final : public Alternative, public ListColumn {
  public:
-  Lists(Spool& spool, TypeKind kind, const std::string& path)
+  ListValues(Spool& spool, TypeKind kind, const std::string& path)
       : Alternative(spool, kind), lengths_(spool), items_(spool, path + ".item") {}
 
   void begin() { count_value(); }
@@ -28,9 +28,9 @@ class Lists final : public Alternative, public ListColumn {
   Column items_;
 };
 
-class Fixeds final : public Alternative, public FixedColumn {
+class FixedValues final : public Alternative, public FixedColumn {
  public:
-  Fixeds(Spool& spool, std::size_t size, const std::string& path);
+  FixedValues(Spool& spool, std::size_t size, const std::string& path);
 
   void begin() { count_value(); }
   void finish_value() const;
@@ -45,9 +45,9 @@ class Fixeds final : public Alternative, public FixedColumn {
   std::vector<std::unique_ptr<Column>> columns_;
 };
 
-class Maps final : public Alternative, public MapColumn {
+class MapValues final : public Alternative, public MapColumn {
  public:
-  Maps(Spool& spool, const std::string& path)
+  MapValues(Spool& spool, const std::string& path)
       : Alternative(spool, TypeKind::map),
         path_(path),
         lengths_(spool),
@@ -70,9 +70,9 @@ class Maps final : public Alternative, public MapColumn {
   Column values_;
 };
 
-class Extensions final : public Alternative {
+class ExtensionValues final : public Alternative {
  public:
-  Extensions(Spool& spool, std::string_view name, const std::string& path)
+  ExtensionValues(Spool& spool, std::string_view name, const std::string& path)
       : Alternative(spool, TypeKind::extension), name_(name), storage_(spool, path + ".storage") {}
 
   const std::string& name() const noexcept { return name_; }

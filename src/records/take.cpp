@@ -9,8 +9,8 @@
 namespace onecopy::records {
 namespace {
 
-constexpr std::size_t line = 64;            // bytes of a cache line
-constexpr std::size_t most_lines = 4;       // of one value: what follows, the hardware fetches itself
+constexpr std::size_t line = 64;                     // bytes of a cache line
+constexpr std::size_t most_lines = 4;                // of one value: what follows, the hardware fetches itself
 constexpr std::size_t items_ahead = rows_ahead / 2;  // their offsets have come by then
 
 void fetch(const std::byte* address) noexcept { __builtin_prefetch(address); }

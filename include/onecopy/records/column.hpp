@@ -107,7 +107,7 @@ class ListColumn {
   void end();
 
  private:
-  friend class Lists;
+  friend class ListValues;
   ListColumn() = default;
   ~ListColumn() = default;
 };
@@ -118,7 +118,7 @@ class FixedColumn {
   void end();  // throws FormatError where a place has no value, or two
 
  private:
-  friend class Fixeds;
+  friend class FixedValues;
   FixedColumn() = default;
   ~FixedColumn() = default;
 };
@@ -131,7 +131,7 @@ class RecordColumn {
   void end();  // fields that were not given are absent: null in their column, and not in this dict's shape
 
  private:
-  friend class Records;
+  friend class RecordValues;
   RecordColumn() = default;
   ~RecordColumn() = default;
 };
@@ -143,7 +143,7 @@ class MapColumn {
   void end();  // throws FormatError where there are not as many values as keys
 
  private:
-  friend class Maps;
+  friend class MapValues;
   MapColumn() = default;
   ~MapColumn() = default;
 };

@@ -1,4 +1,4 @@
-#include "records/records.hpp"
+#include "records/record_values.hpp"
 
 #include <algorithm>
 
@@ -14,19 +14,19 @@ DType shape_type(std::size_t shapes) noexcept {
 
 }  // namespace
 
-std::size_t Records::ShapeHash::operator()(const Shape& shape) const noexcept {
+std::size_t RecordValues::ShapeHash::operator()(const Shape& shape) const noexcept {
   std::uint64_t hash = 0xCBF29CE484222325;  // FNV-1a, by numbers
   for (const std::uint32_t field : shape) hash = (hash ^ field) * 0x100000001B3;
   return hash;
 }
 
-bool Records::is_like_last(std::span<const std::string_view> keys) const {
+bool RecordValues::is_like_last(std::span<const std::string_view> keys) const {
   if (shapes_.empty()) return false;
   const auto name_of = [this](std::uint32_t field) -> std::string_view { return fields_[field]->name; };
   return std::ranges::equal(shapes_[last_], keys, {}, name_of);
 }
 
-bool Records::fits(std::span<const std::string_view> keys) const {
+bool RecordValues::fits(std::span<const std::string_view> keys) const {
   if (is_like_last(keys)) return true;
   Shape shape;
   for (const auto key : keys)
@@ -37,7 +37,7 @@ bool Records::fits(std::span<const std::string_view> keys) const {
   return shapes_.size() < most_shapes || (added == 0 && shape_numbers_.contains(shape));
 }
 
-std::uint32_t Records::number_of(std::string_view key) {
+std::uint32_t RecordValues::number_of(std::string_view key) {
   const std::size_t position = current_.size();
   if (!shapes_.empty()) {
     const Shape& guess = shapes_[last_];
@@ -51,7 +51,7 @@ std::uint32_t Records::number_of(std::string_view key) {
   return number;
 }
 
-Column& Records::field(std::string_view key) {
+Column& RecordValues::field(std::string_view key) {
   const std::uint32_t number = number_of(key);
   Column& column = fields_[number]->column;
   const std::uint64_t before = length() - 1;
@@ -61,7 +61,7 @@ Column& Records::field(std::string_view key) {
   return column;
 }
 
-void Records::finish_value() {
+void RecordValues::finish_value() {
   if (shapes_.empty() || current_ != shapes_[last_]) {
     const auto [known, added] = shape_numbers_.try_emplace(current_, static_cast<std::uint32_t>(shapes_.size()));
     if (added) shapes_.push_back(current_);
@@ -71,7 +71,7 @@ void Records::finish_value() {
   current_.clear();
 }
 
-void Records::describe(Type& type, TensorList& tensors) {
+void RecordValues::describe(Type& type, TensorList& tensors) {
   type.shapes = shapes_;
   for (const auto& field : fields_) type.fields.push_back(field->name);
   if (shapes_.size() > 1) {
@@ -85,7 +85,7 @@ void Records::describe(Type& type, TensorList& tensors) {
   }
 }
 
-Column& RecordColumn::field(std::string_view key) { return static_cast<Records*>(this)->field(key); }
-void RecordColumn::end() { static_cast<Records*>(this)->finish_value(); }
+Column& RecordColumn::field(std::string_view key) { return static_cast<RecordValues*>(this)->field(key); }
+void RecordColumn::end() { static_cast<RecordValues*>(this)->finish_value(); }
 
 }  // namespace onecopy::records

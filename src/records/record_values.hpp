@@ -13,14 +13,14 @@
 
 namespace onecopy::records {
 
-class Records final : public Alternative, public RecordColumn {
+class RecordValues final : public Alternative, public RecordColumn {
  public:
   static constexpr std::size_t most_fields = 1024;
   static constexpr std::size_t most_late_fields = 64;  // that the first values did not have
   static constexpr std::uint64_t first_values = 64;
   static constexpr std::size_t most_shapes = 65536;
 
-  Records(Spool& spool, const std::string& path)
+  RecordValues(Spool& spool, const std::string& path)
       : Alternative(spool, TypeKind::record), spool_(&spool), path_(path), shape_(spool) {}
 
   bool fits(std::span<const std::string_view> keys) const;
