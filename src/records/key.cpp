@@ -64,6 +64,38 @@ Key of_huge(double value) {
   return Key::of_bigint(bytes);
 }
 
+// `pair`: what value i is the key of, or is in the key of.
+Key key_of(const Node& node, std::uint64_t i, std::uint64_t pair) {
+  if (node.null(i)) return {};
+  std::vector<Key> items;
+  switch (node.kind) {
+    case TypeKind::null: return {};
+    case TypeKind::boolean: return Key::of(std::int64_t{node.bits.at(i)});
+    case TypeKind::integer: return Key::of(node.data.signed_at(i));
+    case TypeKind::bigint: return Key::of_bigint(node.text(i));
+    case TypeKind::real:
+    case TypeKind::number: return Key::of(node.real(i));
+    case TypeKind::text: return Key::of(node.text(i));
+    case TypeKind::bytes: return Key::of_bytes(node.text(i));
+    case TypeKind::fixed:
+      for (const Node& child : node.children) items.push_back(key_of(child, i, pair));
+      return Key::of(std::move(items));
+    case TypeKind::tuple: {
+      const auto range = node.range(i);
+      for (std::uint64_t at = range.begin; at < range.end; ++at) items.push_back(key_of(node.children[0], at, pair));
+      return Key::of(std::move(items));
+    }
+    case TypeKind::choice: {
+      const auto [child, at] = node.chosen(i);
+      return key_of(*child, at, pair);
+    }
+    default: break;
+  }
+  const std::string name = node.type->name.empty() ? "" : " (" + node.type->name + ")";
+  throw FormatError("the key of pair " + std::to_string(pair) + " is of the kind " + std::string(to_string(node.kind)) +
+                    name + ": keys are text, bytes, numbers, booleans, None, and tuples of those");
+}
+
 }  // namespace
 
 Key Key::of(std::int64_t value) {
@@ -118,36 +150,7 @@ Key Key::of(std::vector<Key> items) {
   return key;
 }
 
-Key Key::of(const Node& node, std::uint64_t i) {
-  if (node.null(i)) return {};
-  std::vector<Key> items;
-  switch (node.kind) {
-    case TypeKind::null: return {};
-    case TypeKind::boolean: return of(std::int64_t{node.bits.at(i)});
-    case TypeKind::integer: return of(node.data.signed_at(i));
-    case TypeKind::bigint: return of_bigint(node.text(i));
-    case TypeKind::real:
-    case TypeKind::number: return of(node.real(i));
-    case TypeKind::text: return of(node.text(i));
-    case TypeKind::bytes: return of_bytes(node.text(i));
-    case TypeKind::fixed:
-      for (const Node& child : node.children) items.push_back(of(child, i));
-      return of(std::move(items));
-    case TypeKind::tuple: {
-      const auto range = node.range(i);
-      for (std::uint64_t at = range.begin; at < range.end; ++at) items.push_back(of(node.children[0], at));
-      return of(std::move(items));
-    }
-    case TypeKind::choice: {
-      const auto [child, at] = node.chosen(i);
-      return of(*child, at);
-    }
-    default: break;
-  }
-  const std::string name = node.type->name.empty() ? "" : " (" + node.type->name + ")";
-  throw FormatError("the key of pair " + std::to_string(i) + " is of the kind " + std::string(to_string(node.kind)) +
-                    name + ": keys are text, bytes, numbers, booleans, None, and tuples of those");
-}
+Key Key::of(const Node& node, std::uint64_t i) { return key_of(node, i, i); }
 
 std::uint64_t Key::hash() const noexcept {
   // Twice more: the last words, too, are to reach every bit.
