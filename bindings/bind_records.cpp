@@ -74,6 +74,14 @@ nb::list fields(const Rows& rows) {
   return names;
 }
 
+// (kind, may be None, bytes of a number, name, ndim, fields, children)
+nb::tuple type_of(const records::Node& node) {
+  nb::list children;
+  for (const auto& child : node.children) children.append(type_of(child));
+  return nb::make_tuple(std::string(to_string(node.kind)), node.validity.first != nullptr, node.data.width,
+                        node.type->name, node.type->ndim, node.type->fields, children);
+}
+
 nb::object places(const Rows& rows) {
   if (!rows.indices()) return nb::none();
   nb::list places;
@@ -133,6 +141,12 @@ void bind_records(nb::module_& module) {
       .def("_rows_close", &Rows::close)
       .def_prop_ro("_rows_fields", &fields)
       .def_prop_ro("_rows_kind", [](const Rows& self) { return std::string(to_string(self.decoder().node().kind)); })
+      .def_prop_ro("_rows_type", [](const Rows& self) { return type_of(self.decoder().node()); })
+      .def("_rows_view",
+           [](const Rows& self) {
+             expect_whole(*self.source()->file.arrays().mapping());
+             return self.decoder().view(0, self.decoder().node().length);
+           })
       .def_prop_ro("_rows_range",
                    [](const Rows& self) { return nb::make_tuple(self.start(), self.step(), self.size()); })
       .def_prop_ro("_rows_places", &places)
@@ -141,6 +155,7 @@ void bind_records(nb::module_& module) {
           "lazy", [](const Rows& self) { return LazyRows{self}; },
           "The same rows: `lazy[i]` decodes only what is touched of it, and views numbers in place.");
 
+  bind_dict(module);
   module.def("open_records", &open_records, nb::arg("arrays"), nb::arg("resolve"));
 }
 

@@ -52,12 +52,13 @@ void add(std::vector<std::uint64_t>& words, const Node& keys, std::uint64_t row)
 }  // namespace
 
 HashIndex HashIndex::of(RecordFile file) {
-  if (file.schema().container != "dict") throw FormatError("the file holds no dict, but a " + file.schema().container);
-  const Entry* entry = file.arrays().index().find(tensor);
   constexpr std::uint64_t line = words_in_line * sizeof(std::uint64_t);
+  const std::string& path = file.arrays().mapping()->path();
+  if (file.schema().container != "dict") throw FormatError("it holds no dict, but a list").with_path(path);
+  const Entry* entry = file.arrays().index().find(tensor);
   if (entry == nullptr || entry->dtype != DType::u64 || entry->length == 0 || entry->length % line != 0 ||
       entry->length / line > most_lines)
-    throw FormatError("the dict has no index '" + std::string(tensor) + "' of whole lines");
+    throw FormatError("the dict has no index '" + std::string(tensor) + "' of whole lines").with_path(path);
   const std::byte* words = file.arrays().bytes(*entry).data();
   const std::uint64_t lines = entry->length / line;
   return {std::move(file), words, lines};

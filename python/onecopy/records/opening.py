@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     import os
 
     from onecopy.files import Identity
+    from onecopy.records.dicts import Dict
 
-__all__ = ["attach", "of_file", "open"]
+__all__ = ["attach", "list_of", "of_file", "open"]
 
 
 def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[Any]:  # noqa: A001: as the package does
@@ -42,20 +43,38 @@ def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[An
     return of_file(ArrayFile(path, threads=threads), trusted=False)
 
 
-def of_file(file: ArrayFile, *, trusted: bool) -> List[Any]:
-    """Give the rows of an opened file."""
-    source = _core.open_records(file.compiled, resolve if trusted else resolve_imported)
-    origin = Origin(file, source, trusted)
-    return List(_core.Rows(source), origin)
+def of_file(file: ArrayFile, *, trusted: bool) -> List[Any] | Dict[Any, Any]:
+    """Give what an opened file holds."""
+    origin = _origin_of(file, trusted=trusted)
+    if origin.source.container == "dict":
+        from onecopy.records.dicts import Dict
+
+        return Dict(origin)
+    return list_of(_core.Rows(origin.source), origin)
+
+
+def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> List[Any]:
+    """Give rows as a List, or as a Table where all of them are dicts with str keys."""
+    kind, nullable, *_ = rows._rows_type
+    if kind == "record" and not nullable:
+        from onecopy.records.table import Table
+
+        return Table(rows, origin, fields)
+    return List(rows, origin, fields)
+
+
+def _origin_of(file: ArrayFile, *, trusted: bool) -> Origin:
+    source = _core.open_records(file.records_core(), resolve if trusted else resolve_imported)
+    return Origin(file, source, trusted)
 
 
 def attach(
     path: str,
     identity: Identity,
-    rows: tuple[int, int, int] | bytes,
-    fields: tuple[str, ...] = (),
+    rows: tuple[int, int, int] | bytes | None,
+    fields: tuple[str | int, ...] = (),
     trusted: bool = False,
-) -> List[Any]:
+) -> List[Any] | Dict[Any, Any]:
     """Open what a pickled handle names.
 
     Raises
@@ -72,11 +91,10 @@ def attach(
             raise
         gone = f"the process that shared the data (pid {path.split('/')[2]}) has ended or closed it"
         raise FileNotFoundError(error.errno, gone, path) from None
-    whole = of_file(file, trusted=trusted)
-    if isinstance(rows, bytes):
-        part = whole.select(array("q", rows))
-    else:
-        part = List(_core.Rows(whole._origin.source, *rows), whole._origin)
+    if rows is None:
+        return of_file(file, trusted=trusted)
+    origin = _origin_of(file, trusted=trusted)
+    part = _core.Rows(origin.source) if isinstance(rows, bytes) else _core.Rows(origin.source, *rows)
     for field in fields:
-        part = List(part._rows_field(field), part._origin, (*part._fields, field))
-    return part
+        part = part._rows_field(field)
+    return list_of(part._rows_select(array("q", rows)) if isinstance(rows, bytes) else part, origin, fields)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, TypeV
 from onecopy import _core
 from onecopy.base import readable_size
 from onecopy.files import absolute
+from onecopy.records.columnar import Columnar
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,7 +53,7 @@ class Origin(NamedTuple):
         return f"/proc/{os.getpid()}/fd/{self.file.core.fileno()}"
 
 
-class List(_core.Rows, Generic[T]):
+class List(Columnar, Generic[T]):
     """Rows of a records file as a read-only sequence; made by `onecopy.share` and `onecopy.open`.
 
     ``data[i]`` decodes row i into an ordinary private object, equal to the one that went in and of the same types. A
@@ -71,7 +72,7 @@ class List(_core.Rows, Generic[T]):
     array([0.5, 2. ])
     """
 
-    def __init__(self, rows: _core.Rows, origin: Origin, fields: tuple[str, ...] = ()) -> None:
+    def __init__(self, rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> None:
         super().__init__(rows)
         self._origin = origin
         self._fields = fields  # which field of which field of the file's rows these are
@@ -103,10 +104,6 @@ class List(_core.Rows, Generic[T]):
 
     def __contains__(self, value: object) -> bool:
         return any(row is value or row == value for row in self)
-
-    def __getitems__(self, indices: Sequence[int]) -> list[T]:
-        """Give several rows at once: what torch's fetcher calls with a batch of indices."""
-        return [self[i] for i in indices]
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         """Find the first row that equals `value`; ValueError when there is none."""
