@@ -14,15 +14,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, files, proc, residency
+    from onecopy import arrays, base, cgroup, files, proc, residency, store
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
+    from onecopy.store import Store, file_key
 
 __version__ = "0.1.0"
 
-_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "residency")
+_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "residency", "store")
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -41,6 +42,8 @@ _HOMES = {
     "pin": "residency",
     "unpin": "residency",
     "warm": "residency",
+    "Store": "store",
+    "file_key": "store",
 }
 
 __all__ = [
@@ -52,6 +55,7 @@ __all__ = [
     "FormatError",
     "Mapping",
     "NoChecksum",
+    "Store",
     "WarmJob",
     "__version__",
     "arrays",
@@ -59,6 +63,7 @@ __all__ = [
     "cgroup",
     "check",
     "evict",
+    "file_key",
     "files",
     "guard",
     "open",
@@ -66,6 +71,7 @@ __all__ = [
     "proc",
     "residency",
     "save",
+    "store",
     "unpin",
     "warm",
 ]
