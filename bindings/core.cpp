@@ -11,4 +11,5 @@ NB_MODULE(_core, module) {
   bind_residency(module);
   bind_arrays(module);
   bind_records(module);
+  bind_record_builder(module);
 }

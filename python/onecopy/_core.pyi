@@ -408,3 +408,30 @@ class Rows:
         """
 
 def open_records(arrays: ArrayFile, resolve: object) -> RecordSource: ...
+
+class RecordBuilder:
+    """Rows streamed into a records file."""
+
+    def __init__(self, spool: str | os.PathLike, container: str, metadata: _Mapping[str, str]) -> None: ...
+    def append(self, row: object, registry: object) -> None:
+        """
+        `registry` is called with what is no plain value, and returns (name, plain value) or None.
+        """
+
+    def extend(self, rows: object, registry: object, progress: object | None) -> int:
+        """
+        Gives how many. `progress` is called with the number of all rows after every thousand.
+        """
+
+    def save(self, path: str | os.PathLike) -> None: ...
+    def save_to_memory(self, name: str) -> int:
+        """A descriptor, which is the caller's to close."""
+
+    def save_nameless(self, folder: str) -> int:
+        """The same of an unnamed file in a folder."""
+
+    @property
+    def length(self) -> int: ...
+    @property
+    def bytes(self) -> int:
+        """What has left the memory for the spool."""
