@@ -35,7 +35,7 @@ class RecordBuilder {
       add(encoder, row.ptr());
       if ((length() - before) % check_interval != 0) continue;
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      if (!progress.is_none()) progress(length(), builder_.bytes());
+      if (!progress.is_none()) progress(length());
     }
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     return length() - before;
@@ -50,15 +50,16 @@ class RecordBuilder {
     builder_.save(path);
   }
 
-  nb::tuple save_to_memory(const std::string& name) {
+  // A descriptor, which is the caller's to close: of a sealed memory file, or of a nameless one in a folder.
+  nb::object save_nameless(const std::string& name, const std::filesystem::path& folder) {
     const std::uint64_t size = finish();
-    auto file = [&] {
+    const auto file = [&] {
       const nb::gil_scoped_release release;
-      MemoryFileWriter writer(name, size);
+      MemoryFileWriter writer(name, size, folder);
       builder_.write(writer);
       return writer;
     }();
-    return nb::make_tuple(nb::module_::import_("os").attr("dup")(file.descriptor()), size);
+    return nb::module_::import_("os").attr("dup")(file.descriptor());
   }
 
  private:
@@ -71,16 +72,16 @@ class RecordBuilder {
 
   void add(Encoder& encoder, PyObject* row) {
     expect(State::open);
+    const nb::object held = nb::borrow(row);
     state_ = State::busy;
     try {
-      const auto number = static_cast<Py_ssize_t>(length());
-      encoder.encode(builder_.rows(), row,
-                     {.above = nullptr,
-                      .container = nullptr,
-                      .step = Path::Step::index,
-                      .depth = 0,
-                      .number = number,
-                      .key = nullptr});
+      encoder.check(row, static_cast<Py_ssize_t>(length()));
+    } catch (...) {
+      state_ = State::open;
+      throw;
+    }
+    try {
+      encoder.add(builder_.rows(), row);
     } catch (...) {
       state_ = State::broken;
       throw;
@@ -118,11 +119,19 @@ void bind_record_builder(nb::module_& module) {
            "`registry` is called with what is no plain value, and returns (name, plain value) or None.")
       .def("extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::arg("progress").none(),
            nb::sig("def extend(self, rows: object, registry: object, progress: object | None) -> int"),
-           "Rows added. `progress` is called with all rows and bytes after every thousand.")
+           "Gives how many. `progress` is called with the number of all rows after every thousand.")
       .def("save", &RecordBuilder::save, nb::arg("path"))
-      .def("save_to_memory", &RecordBuilder::save_to_memory, nb::arg("name"),
-           nb::sig("def save_to_memory(self, name: str) -> tuple[int, int]"),
-           "(descriptor, bytes); the descriptor is the caller's to close.")
+      .def(
+          "save_to_memory", [](RecordBuilder& self, const std::string& name) { return self.save_nameless(name, {}); },
+          nb::arg("name"), nb::sig("def save_to_memory(self, name: str) -> int"),
+          "A descriptor, which is the caller's to close.")
+      .def(
+          "save_nameless",
+          [](RecordBuilder& self, const std::filesystem::path& folder) {
+            return self.save_nameless(folder.string(), folder);
+          },
+          nb::arg("folder"), nb::sig("def save_nameless(self, folder: str) -> int"),
+          "The same of an unnamed file in a folder.")
       .def_prop_ro("length", &RecordBuilder::length)
       .def_prop_ro("bytes", &RecordBuilder::bytes, "What has left the memory for the spool.");
 }

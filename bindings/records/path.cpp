@@ -1,6 +1,4 @@
-#include <cctype>
-
-#include "records/encode.hpp"
+#include "records/path.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -25,6 +23,13 @@ std::string key_step(PyObject* key) {
 
 }  // namespace
 
+Path Path::inside(PyObject* value, Step next) const {
+  if (depth == deepest)
+    refuse(*this, contains(value) ? "a value that contains itself"
+                                  : "nested deeper than " + std::to_string(deepest) + " levels");
+  return {.above = this, .container = value, .step = next, .depth = depth + 1, .number = 0, .key = nullptr};
+}
+
 std::string Path::text() const {
   const std::string before = above == nullptr ? "" : above->text();
   switch (step) {
@@ -40,6 +45,12 @@ bool Path::contains(PyObject* object) const noexcept {
   for (const Path* at = this; at != nullptr; at = at->above)
     if (at->container == object) return true;
   return false;
+}
+
+void refuse(const Path& path, const std::string& what) {
+  const nb::object error = nb::module_::import_("onecopy.records").attr("NotShareable");
+  PyErr_SetObject(error.ptr(), text_of(path.text() + ": " + what).ptr());
+  throw nb::python_error();
 }
 
 }  // namespace onecopy::bindings
