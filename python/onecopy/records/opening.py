@@ -64,7 +64,7 @@ def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()
 
 
 def _origin_of(file: ArrayFile, *, trusted: bool) -> Origin:
-    source = _core.open_records(file.records_core(), resolve if trusted else resolve_imported)
+    source = _core.open_records(file.compiled, resolve if trusted else resolve_imported)
     return Origin(file, source, trusted)
 
 
