@@ -190,7 +190,7 @@ def _nameless(job: _Job, place: WherePlaced, where: Where) -> ArrayFile:
     """Build into a file without a name, here or in a child, and open it."""
 
     def build() -> int:
-        builder = job.build(spool_folder(Path("/dev/shm")))  # noqa: S108: to say that it will be in memory
+        builder = job.build(spool_folder(Path("/dev/shm")))  # noqa: S108 - to say that it will be in memory
         if _fits_in_memory(builder.bytes, place):
             return builder.save_to_memory("onecopy")
         return builder.save_nameless(spool_folder(Path(_core.default_folder(False)[0])))

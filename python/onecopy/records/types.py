@@ -38,7 +38,7 @@ FromPlain = Callable[[Any], Any]
 Named = tuple[str, Any]  # name of the type, plain value
 
 _MICROSECOND = dt.timedelta(microseconds=1)
-_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001: the difference of naive times is what is stored
+_EPOCH = dt.datetime(1970, 1, 1)
 
 
 class NotShareable(TypeError):
@@ -106,7 +106,7 @@ def plain_or_pickle(value: Any) -> Named:
 
 def resolve(name: str) -> FromPlain:
     """Find what makes objects of a type by its name in the file: for shares, so that modules may be imported."""
-    return pickle.loads if name == "pickle" else _find(name, importlib.import_module)  # noqa: S301: same user, same job
+    return pickle.loads if name == "pickle" else _find(name, importlib.import_module)
 
 
 def resolve_imported(name: str) -> FromPlain:
