@@ -7,7 +7,6 @@ import datetime as dt
 import decimal
 import enum
 import math
-import os
 import pickle
 import struct
 import uuid
@@ -247,13 +246,14 @@ def test_a_file_makes_objects_only_of_classes_that_are_imported(tmp_path, monkey
 
     path = tmp_path / "rows.oc"
     oc.records.save(path, [their_module.E.A])
-    shared = pickle.dumps(oc.share([their_module.E.A]))
+    shared = oc.share([their_module.E.A])
+    handle = pickle.dumps(shared)
     monkeypatch.delitem(sys.modules, "their_module")
     with pytest.raises(oc.FormatError, match="import their_module first"):
         oc.records.open(path)[0]
     assert "their_module" not in sys.modules
     assert repr(oc.records.open(path))
-    assert pickle.loads(shared)[0].name == "A"  # a share of this job imports it
+    assert pickle.loads(handle)[0].name == "A"  # a share of this job imports it
 
 
 def test_a_handle_is_small_whatever_it_leads_to(tmp_path):
@@ -386,7 +386,7 @@ def test_a_builder_is_called_once_and_its_error_comes_through():
 def test_nameless_data_is_where_it_was_asked_for(where, place):
     rows = oc.share(lambda: ([i, str(i)] for i in range(1000)), where=where, place=place)
     assert rows[999] == [999, "999"]
-    behind = os.readlink(rows.path)
+    behind = str(Path(rows.path).readlink())
     assert behind.startswith("/memfd:") == (place != "disk")
     assert behind.endswith("(deleted)")
 
