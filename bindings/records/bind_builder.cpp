@@ -114,7 +114,7 @@ void bind_record_builder(nb::module_& module) {
   nb::class_<RecordBuilder>(module, "RecordBuilder", "Rows streamed into a records file.")
       .def(nb::init<const std::filesystem::path&, const std::string&, const std::map<std::string, std::string>&>(),
            nb::arg("spool"), nb::arg("container"), nb::arg("metadata"))
-      .def("append", &RecordBuilder::append, nb::arg("row"), nb::arg("registry"),
+      .def("append", &RecordBuilder::append, nb::arg("row").none(), nb::arg("registry"),
            nb::sig("def append(self, row: object, registry: object) -> None"),
            "`registry` is called with what is no plain value, and returns (name, plain value) or None.")
       .def("extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::arg("progress").none(),

@@ -37,12 +37,11 @@ class Schema(NamedTuple):
     def __str__(self) -> str:
         return "\n".join(_lines(self)) if self.kind == "record" and self.fields else _text(self)
 
-    def __getitem__(self, field: Any) -> Any:
-        if isinstance(field, str):
-            if field not in self.fields:
-                raise KeyError(field)
-            return self.children[self.fields.index(field)]
-        return super().__getitem__(field)
+    def field(self, name: str) -> Schema:
+        """Give the type of a field of a record; KeyError when there is none."""
+        if name not in self.fields:
+            raise KeyError(name)
+        return self.children[self.fields.index(name)]
 
 
 def schema_of(parts: tuple[Any, ...]) -> Schema:
