@@ -142,11 +142,13 @@ void bind_records(nb::module_& module) {
       .def_prop_ro("_rows_fields", &fields)
       .def_prop_ro("_rows_kind", [](const Rows& self) { return std::string(to_string(self.decoder().node().kind)); })
       .def_prop_ro("_rows_type", [](const Rows& self) { return type_of(self.decoder().node()); })
-      .def("_rows_view",
-           [](const Rows& self) {
-             expect_whole(*self.source()->file.arrays().mapping());
-             return self.decoder().view(0, self.decoder().node().length);
-           })
+      .def(
+          "_rows_view",
+          [](const Rows& self) {
+            expect_whole(*self.source()->file.arrays().mapping());
+            return self.decoder().view(0, self.decoder().node().length);
+          },
+          nb::sig("def _rows_view(self) -> typing.Any"))
       .def_prop_ro("_rows_range",
                    [](const Rows& self) { return nb::make_tuple(self.start(), self.step(), self.size()); })
       .def_prop_ro("_rows_places", &places, nb::sig("def _rows_places(self) -> list[int] | None"))

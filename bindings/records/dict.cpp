@@ -229,7 +229,9 @@ void bind_dict(nb::module_& module) {
             const auto row = find(self, key.ptr());
             return row ? value_at(self, *row) : otherwise;
           },
-          nb::arg("key"), nb::arg("default") = nb::none(), "The value of a key, or `default`.")
+          nb::arg("key").none(), nb::arg("default") = nb::none(),
+          nb::sig("def get(self, key: object, default: typing.Any = None) -> typing.Any"),
+          "The value of a key, or `default`.")
       .def("_dict_rows", &rows_of, nb::arg("keys"))
       .def("_dict_part", &part, nb::arg("position"))
       .def("_dict_close", [](DictRows& self) { self.source.reset(), self.index.reset(); })

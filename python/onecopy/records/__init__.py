@@ -8,8 +8,8 @@ from onecopy.records.columnar import Ragged
 from onecopy.records.dicts import Dict
 from onecopy.records.opening import attach, open  # noqa: A004
 from onecopy.records.rows import Chain, List
-from onecopy.records.sharing import share
 from onecopy.records.schema import Schema
+from onecopy.records.sharing import share
 from onecopy.records.table import Table
 from onecopy.records.types import NotShareable, register
 from onecopy.records.writing import Writer, save

@@ -7,13 +7,14 @@ ahead, makes no Python object for a number, and lets other threads run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex
 
 from onecopy import _core
 from onecopy.records.schema import Schema, schema_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
 __all__ = ["Columnar", "Ragged"]
@@ -61,8 +62,8 @@ class Columnar(_core.Rows):
             raise TypeError(f"no view of this column: {why}")
         start, step, size = self._rows_range
         rows = range(start, start + step * size, step)
-        view: NDArray[Any] = self._rows_view()[start : rows.stop if rows.stop >= 0 else None : step]
-        return view
+        whole: NDArray[Any] = self._rows_view()
+        return whole[start : rows.stop if rows.stop >= 0 else None : step]
 
     def _why_no_view(self) -> str:
         schema = self.schema

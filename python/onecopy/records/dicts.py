@@ -11,32 +11,30 @@ str, bytes, int, float, bool, None, and tuples of those. Threads: any.
 
 from __future__ import annotations
 
+import itertools
 import reprlib
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from onecopy import _core
-from onecopy.base import readable_size
+from onecopy.base import FormatError, readable_size
+from onecopy.records.backing import Backed, Origin
 from onecopy.records.opening import list_of
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-    from onecopy.arrays import ArrayFile
-    from onecopy.records.rows import List, Origin
+    from onecopy.records.rows import List
 
 __all__ = ["Dict"]
 
 K = TypeVar("K")
-V = TypeVar("V", covariant=True)
+V = TypeVar("V", covariant=True)  # noqa: PLC0105
 
 
-class Dict(_core.DictRows, Generic[K, V]):
+class Dict(_core.DictRows, Backed, Generic[K, V]):
     """The pairs of a records file as a read-only mapping; made by `onecopy.share` and `onecopy.open`.
 
-    ``d[key]`` decodes the value into an ordinary private object. Keys are looked up as in a dict: by ``==`` and ``hash``,
-    so that 1, 1.0 and True are one key; only a NaN is found by nobody.
+    ``d[key]`` decodes the value into an ordinary private object. Keys are looked up as in a dict, by ``==`` and
+    ``hash``, so that 1, 1.0 and True are one key; only a NaN is found by nobody.
 
     Examples
     --------
@@ -61,7 +59,7 @@ class Dict(_core.DictRows, Generic[K, V]):
 
     def keys(self) -> KeysView[K]:
         """Give the keys, in the order in which they were written."""
-        return KeysView(self)  # type: ignore[arg-type]  # registered below: no metaclass fits a compiled class
+        return KeysView(self)  # registered below: a compiled class has a metaclass of its own
 
     def values(self) -> List[V]:
         """Give the values in the same order: a List, or a Table where all of them are dicts. No copy."""
@@ -102,44 +100,26 @@ class Dict(_core.DictRows, Generic[K, V]):
     def __repr__(self) -> str:
         if self.closed:
             return "<onecopy.Dict, closed>"
-        shown = [f"{reprlib.repr(key)}: {reprlib.repr(self[key])}" for key, _ in zip(self, range(2), strict=False)]
-        text = ", ".join(shown + ["..."] * (len(self) > len(shown)))
-        return f"<onecopy.Dict of {len(self):,} keys in {readable_size(self.nbytes)}, {self.path}: {{{text}}}>"
+        about = f"{len(self):,} keys in {readable_size(self.nbytes)}, {self._origin.file.path}"
+        return f"<onecopy.Dict of {about}: {self._start()}>"
 
-    # --- the file -------------------------------------------------------------------------------------------------
-
-    @property
-    def path(self) -> str:
-        """The file; under /proc where it has no name."""
-        return self._origin.file.path
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of keys, values and index, of which the machine holds one copy."""
-        return self._origin.source.payload
-
-    @property
-    def file(self) -> ArrayFile:
-        """The same file as named arrays: `warm`, `evict`, `pin`, `residency`, `verify`, identity."""
-        return self._origin.file
+    def _start(self) -> str:
+        """Show the first pairs, shortened; a pair that cannot be made is no reason to raise here."""
+        try:
+            first = itertools.islice(self.items(), 2)
+            shown = [f"{reprlib.repr(key)}: {reprlib.repr(value)}" for key, value in first]
+        except FormatError as error:
+            return f"<{error}>"
+        return "{" + ", ".join(shown + ["..."] * (len(self) > len(shown))) + "}"
 
     def close(self) -> None:
         """Let go of the file: of this dict. Lists and views that came from it live on."""
         self._dict_close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __reduce__(self) -> tuple[Any, ...]:
         from onecopy.records.opening import attach
 
-        handle = (self._origin.handle(), self._origin.file.identity, None)
-        return attach, (*handle, (), True) if self._origin.trusted else handle
+        return attach, self._origin.handle(None)
 
 
 Mapping.register(Dict)
@@ -151,7 +131,7 @@ class _Items(ItemsView[K, V]):
     _mapping: Dict[K, V]
 
     def __init__(self, mapping: Dict[K, V]) -> None:
-        super().__init__(mapping)  # type: ignore[arg-type]  # registered above
+        super().__init__(mapping)
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
         return zip(self._mapping, self._mapping.values(), strict=True)

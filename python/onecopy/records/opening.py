@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.arrays import ArrayFile
-from onecopy.records.rows import List, Origin
+from onecopy.records.backing import Origin
+from onecopy.records.rows import List
 from onecopy.records.types import resolve, resolve_imported
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["attach", "list_of", "of_file", "open"]
 
 
-def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[Any]:  # noqa: A001
-    """Open a records file: a List. `onecopy.open` does the same; this one tells a type checker.
+def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[Any] | Dict[Any, Any]:  # noqa: A001
+    """Open a records file: a List, a Table or a Dict. `onecopy.open` does the same; this one tells a type checker.
 
     Touches no data and executes no code: see `onecopy.records.types` for what that means for classes.
 
@@ -39,11 +40,12 @@ def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[An
     >>> oc.open(path)[1]
     'Grace'
     """
-    return of_file(ArrayFile(path, threads=threads), trusted=False)
+    opened: List[Any] | Dict[Any, Any] = of_file(ArrayFile(path, threads=threads), trusted=False)
+    return opened
 
 
-def of_file(file: ArrayFile, *, trusted: bool) -> List[Any] | Dict[Any, Any]:
-    """Give what an opened file holds."""
+def of_file(file: ArrayFile, *, trusted: bool) -> Any:
+    """Give what an opened file holds: a List, a Table or a Dict."""
     origin = _origin_of(file, trusted=trusted)
     if origin.source.container == "dict":
         from onecopy.records.dicts import Dict
@@ -91,7 +93,8 @@ def attach(
         gone = f"the process that shared the data (pid {path.split('/')[2]}) has ended or closed it"
         raise FileNotFoundError(error.errno, gone, path) from None
     if rows is None:
-        return of_file(file, trusted=trusted)
+        whole: Dict[Any, Any] = of_file(file, trusted=trusted)
+        return whole
     origin = _origin_of(file, trusted=trusted)
     part = _core.Rows(origin.source) if isinstance(rows, bytes) else _core.Rows(origin.source, *rows)
     for field in fields:

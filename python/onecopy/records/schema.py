@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["Schema"]
 
+
 class Schema(NamedTuple):
     """The type of one place in the data, and of what is below it. As text it is a line per field.
 

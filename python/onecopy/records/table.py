@@ -11,15 +11,17 @@ Rows need not have the same keys, nor values of one type; see `take` for what be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 from onecopy.records.columnar import Out, Ragged, row_numbers, wrapper_of
 from onecopy.records.rows import List
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 __all__ = ["Table"]
 
-T = TypeVar("T", covariant=True)
+T = TypeVar("T", covariant=True)  # noqa: PLC0105
 
 
 class Table(List[T]):
