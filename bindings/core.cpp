@@ -10,4 +10,6 @@ NB_MODULE(_core, module) {
   bind_store(module);
   bind_residency(module);
   bind_arrays(module);
+  bind_records(module);
+  bind_record_builder(module);
 }

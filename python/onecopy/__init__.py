@@ -14,16 +14,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, files, proc, residency, store
+    from onecopy import arrays, base, cgroup, files, proc, records, residency, store
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
+    from onecopy.records import List, NotShareable, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.store import Store, file_key
 
 __version__ = "0.1.0"
 
-_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "residency", "store")
+_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency", "store")
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -37,6 +38,9 @@ _HOMES = {
     "Mapping": "files",
     "check": "files",
     "guard": "files",
+    "List": "records",
+    "NotShareable": "records",
+    "share": "records",
     "WarmJob": "residency",
     "evict": "residency",
     "pin": "residency",
@@ -53,8 +57,10 @@ __all__ = [
     "Entry",
     "FileChanged",
     "FormatError",
+    "List",
     "Mapping",
     "NoChecksum",
+    "NotShareable",
     "Store",
     "WarmJob",
     "__version__",
@@ -69,8 +75,10 @@ __all__ = [
     "open",
     "pin",
     "proc",
+    "records",
     "residency",
     "save",
+    "share",
     "store",
     "unpin",
     "warm",
