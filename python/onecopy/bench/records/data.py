@@ -40,6 +40,10 @@ COCO_ROWS = 860_001
 
 COCO_FILE = "instances_train2017_mini.json"
 CHUNK = 1000
+
+COLUMNS = ("bbox", "category_id")
+"""What a batch of columns asks for."""
+
 PLAIN = 2
 """The version of marshal that writes equal values alike, whether they are shared or not."""
 

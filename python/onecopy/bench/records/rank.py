@@ -10,6 +10,7 @@ One line of JSON comes first, then one word per step; one line of JSON goes out 
     <- {"phase": "loaded", "ready_ns": ..., ...}   the rows can be asked for
     -> work
     <- {"phase": "started", "workers": [pid, ...]}
+    -> collect                                     meanwhile they work
     <- {"phase": "passed", "last_first_ns": ..., "passes": [[rows, total, seconds], ...]}
     -> exit                                        until then all hold what they hold
 
@@ -125,6 +126,7 @@ def loop(rows: Any, errand: Errand, context: Any, channel: TextIO) -> dict[str, 
         its.close()
         pipes.append(mine)
     say(channel, {"phase": "started", "workers": [child.pid for child in multiprocessing.active_children()]})
+    wait_for("collect")
     passes = [work.Pass(*pipe.recv()) for pipe in pipes]
     return {
         "last_first_ns": max(each.first_ns for each in passes) - start,
@@ -146,6 +148,7 @@ def dataloader(rows: Any, errand: Errand, context: Any, channel: TextIO) -> dict
     )
     batches = iter(loader)
     say(channel, {"phase": "started", "workers": [child.pid for child in multiprocessing.active_children()]})
+    wait_for("collect")
     total = done = last_first = 0
     for number, batch in enumerate(batches, 1):
         total += int(batch.sum())

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onecopy.bench.journal import JournalOf
 from onecopy.bench.record import Absent
 from onecopy.bench.report.summary import Spread
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 FORMAT = "onecopy-data 1"
 
@@ -82,6 +85,11 @@ class Run:
     def spread(self, row: str, case: tuple[str, ...], name: str) -> Spread | None:
         """Return the spread of a number over the rounds; None where it was not measured."""
         return Spread.of(s.numbers[name] for s in self.of(row, case) if name in s.numbers)
+
+
+def plain_options(options: DataclassInstance) -> dict[str, Any]:
+    """Return options as the JSON types that they are read back as."""
+    return json.loads(json.dumps(asdict(options)))  # type: ignore[no-any-return]
 
 
 def as_plain(run: Run) -> dict[str, Any]:

@@ -102,13 +102,19 @@ def _item_tables(run: Run) -> Iterator[Table]:
 def _table(run: Run, title: str, case: Case, names: list[str], columns: tuple[Column, ...]) -> Table:
     rows = []
     absent = {a.name.removeprefix(f"{case[0]}: "): a.reason for a in run.absent}
-    for name in dict.fromkeys([*names, *(a for a in absent if ": " not in a and run.scenario == "share")]):
+    missing = [a.name for a in run.absent if run.scenario == "share" and ": " not in a.name]
+    for name in dict.fromkeys([*names, *missing]):
         spreads = [column(run, name, case) for _, column in columns]
         if any(spreads):
-            rows.append((name, *map(with_extremes, spreads)))
+            rows.append((name, *map(_cell, spreads)))
         else:
             rows.append((name, absent.get(name) or _failure(run, name, case), *[""] * (len(columns) - 1)))
     return Table(title, ("", *(heading for heading, _ in columns)), tuple(rows))
+
+
+def _cell(spread: Spread | None) -> str:
+    """Return a median with its extremes, where there are any."""
+    return number(spread.median) if spread is not None and spread.low == spread.high else with_extremes(spread)
 
 
 def _failure(run: Run, name: str, case: Case) -> str:

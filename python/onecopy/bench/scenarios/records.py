@@ -22,7 +22,7 @@ from onecopy.bench.records import probe, rounds
 from onecopy.bench.records.data import Source
 from onecopy.bench.records.peers import imports
 from onecopy.bench.records.probe import Errand
-from onecopy.bench.records.record import Entry, Run
+from onecopy.bench.records.record import Entry, Run, plain_options
 from onecopy.bench.records.rounds import Settings, Turn
 from onecopy.bench.records.ways import CASES, WAYS, draw, right_answer
 from onecopy.bench.scenarios.share import prepared
@@ -106,7 +106,7 @@ def run(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine.facts(place),
         data={},
-        options=dataclasses.asdict(options),
+        options=plain_options(options),
         entries=entries(options),
         absent=absences(options),
     )

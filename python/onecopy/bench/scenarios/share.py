@@ -30,7 +30,7 @@ from onecopy.bench.records import data, rank, rounds
 from onecopy.bench.records.peers.heap import EMPTY
 from onecopy.bench.records.peers.table import SHARED
 from onecopy.bench.records.rank import Allocator, Errand, Loader, Start
-from onecopy.bench.records.record import Entry, Run
+from onecopy.bench.records.record import Entry, Run, plain_options
 from onecopy.bench.records.rounds import Settings, Turn
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def run(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine.facts(place),
         data={"kind": source.kind, "rows": source.count, "pickled": source.pickled},
-        options=dataclasses.asdict(options),
+        options=plain_options(options),
         entries=tuple(Entry(p.name, p.detail, p.name.startswith("onecopy")) for p in peers),
         absent=absent,
     )
@@ -213,6 +213,7 @@ def start_job(errand: Errand, ranks: int, options: Options, sums: NDArray[np.uin
         if errand.workers:
             crew.release("work")
             workers = [pid for message in crew.gather("started") for pid in message["workers"]]
+            crew.release("collect")
             curve = Curve(workers, options.interval_s)
             passed = crew.gather("passed", curve.poll)
             numbers |= pace(passed, sums)

@@ -62,7 +62,7 @@ def missing(modules: tuple[str, ...]) -> list[str]:
 
 def nbytes_of(rows: Any) -> int | None:
     """Return the bytes of packed rows as they know them, or None for objects."""
-    found = getattr(rows, "nbytes", None)
+    found = rows.estimated_size() if hasattr(rows, "estimated_size") else getattr(rows, "nbytes", None)
     if found is None or getattr(getattr(rows, "dtype", None), "kind", "") == "T":
         return None  # numpy counts the slots of its strings, not their characters
     return int(found)

@@ -16,6 +16,7 @@ import struct
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from onecopy.bench.records.data import COLUMNS
 from onecopy.bench.records.peers import Peer
 
 if TYPE_CHECKING:
@@ -46,34 +47,42 @@ def kept(build: Callable[[Source, Path], None], rows: Callable[[Path], Any]) -> 
     """Return the function that makes rows ready from one that builds and one that opens."""
 
     def ready(source: Source, folder: Path) -> Any:
-        found = rows(built_once(folder, lambda place: build(source, place)))
-        found.open()
+        found: Rows = rows(built_once(folder, lambda place: build(source, place)))
+        found.look()
         return found
 
     return ready
 
 
 class Rows:
-    """What a path holds, opened anew in each process; `_open` returns what `opened` is."""
+    """What a path holds, opened by the first reading of each process; `_open` returns what `opened` is."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, length: int = 0) -> None:
         self.place = place
+        self._length = length
         self._opened: Any = None
-        self._inherited: Any = None
-        self._pid = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.place,)
+        return type(self), (self.place, self._length)
+
+    def __len__(self) -> int:
+        return self._length
 
     def _open(self) -> Any:
         raise NotImplementedError
 
+    def _count(self, opened: Any) -> int:
+        raise NotImplementedError
+
     def open(self) -> Any:
-        """Return what was opened in this process."""
-        if self._pid != os.getpid():
-            self._inherited = self._opened  # LMDB crashes where what a parent has opened is freed
-            self._opened, self._pid = self._open(), os.getpid()
+        """Return what is open in this process."""
+        if self._opened is None:
+            self._opened = self._open()
         return self._opened
+
+    def look(self) -> None:
+        """Open it, count, and close it again: LMDB must not be open where workers are forked."""
+        self._length = self._count(self._open())
 
     @property
     def nbytes(self) -> int:
@@ -98,8 +107,8 @@ def from_dict(kind: str) -> Callable[[dict[str, Any]], Any]:
 class Table(Rows):
     """A table; `opened` is the table and what makes a row from a dict."""
 
-    def __len__(self) -> int:
-        return len(self.open()[0])
+    def _count(self, opened: Any) -> int:
+        return len(opened[0])
 
     def _row_of(self) -> Callable[[dict[str, Any]], Any]:
         return from_dict((self.place / "kind").read_text())
@@ -122,7 +131,8 @@ class Arrow(Table):
         whole = table.combine_chunks()
         structs = pa.chunked_array(whole.to_struct_array().chunks)
         columns = {name: whole.column(name) for name in whole.column_names}
-        return {"rows": self, "table": whole, "structs": structs, **columns}
+        some = whole.select([name for name in COLUMNS if name in columns])
+        return {"rows": self, "table": whole, "some": some, "structs": structs, **columns}
 
 
 def build_arrow(source: Source, place: Path) -> None:
@@ -173,8 +183,8 @@ class Lmdb(Rows):
         path = os.fspath(self.place / "rows.lmdb")
         return lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False).begin(buffers=True)
 
-    def __len__(self) -> int:
-        return int(self.open().stat()["entries"])
+    def _count(self, opened: Any) -> int:
+        return int(opened.stat()["entries"])
 
     def __getitem__(self, index: int) -> Any:
         return pickle.loads(self.open().get(KEY(index)))  # noqa: S301 - written by this run
@@ -212,8 +222,8 @@ class Sqlite(Rows):
         connection.execute(f"PRAGMA mmap_size = {1 << 40}")
         return connection
 
-    def __len__(self) -> int:
-        return int(self.open().execute("SELECT count(*) FROM rows").fetchone()[0])
+    def _count(self, opened: Any) -> int:
+        return int(opened.execute("SELECT count(*) FROM rows").fetchone()[0])
 
     def __getitem__(self, key: object) -> Any:
         return pickle.loads(self.open().execute(self.QUERY, (key,)).fetchone()[0])  # noqa: S301 - written by this run
