@@ -14,15 +14,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, files, proc, residency
+    from onecopy import arrays, base, cgroup, files, proc, records, residency, store
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
+    from onecopy.records import List, NotShareable, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
+    from onecopy.store import Store, file_key
 
 __version__ = "0.1.0"
 
-_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "residency")
+_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency", "store")
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -36,11 +38,16 @@ _HOMES = {
     "Mapping": "files",
     "check": "files",
     "guard": "files",
+    "List": "records",
+    "NotShareable": "records",
+    "share": "records",
     "WarmJob": "residency",
     "evict": "residency",
     "pin": "residency",
     "unpin": "residency",
     "warm": "residency",
+    "Store": "store",
+    "file_key": "store",
 }
 
 __all__ = [
@@ -50,8 +57,11 @@ __all__ = [
     "Entry",
     "FileChanged",
     "FormatError",
+    "List",
     "Mapping",
     "NoChecksum",
+    "NotShareable",
+    "Store",
     "WarmJob",
     "__version__",
     "arrays",
@@ -59,13 +69,17 @@ __all__ = [
     "cgroup",
     "check",
     "evict",
+    "file_key",
     "files",
     "guard",
     "open",
     "pin",
     "proc",
+    "records",
     "residency",
     "save",
+    "share",
+    "store",
     "unpin",
     "warm",
 ]
