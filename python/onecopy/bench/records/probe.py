@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> None:
     from onecopy.bench.records.peers import nbytes_of
 
     peer = ways.way_named(errand.case, errand.way).peer
-    for name in peer.modules:
+    for name in peer.imports():
         importlib.import_module(name)
     gc.collect()
     say(channel, {"phase": "ready"})

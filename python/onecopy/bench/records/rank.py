@@ -94,7 +94,7 @@ def context_of(start: Start, modules: tuple[str, ...]) -> BaseContext:
 def import_all(peer: Peer, errand: Errand) -> tuple[str, ...]:
     """Import what the peer and a training program need, and return it."""
     torch = ("torch",) if importlib.util.find_spec("torch") is not None and errand.torch else ()
-    modules = tuple(dict.fromkeys(("numpy", *torch, *peer.modules)))
+    modules = tuple(dict.fromkeys(("numpy", *torch, *peer.imports())))
     for name in modules:
         importlib.import_module(name)
     if "torch" in modules:

@@ -185,7 +185,8 @@ def _limits(run: Run) -> Iterator[str]:
     if busy:
         yield f"{busy} of {len(taken)} samples were not known to be taken on an idle machine: read the times as rough."
     if run.options["rounds"] < ENOUGH_ROUNDS:
-        yield f"{run.options['rounds']} rounds: a published number needs {ENOUGH_ROUNDS}."
+        plural = "" if run.options["rounds"] == 1 else "s"
+        yield f"{run.options['rounds']} round{plural}: a published number needs {ENOUGH_ROUNDS}."
 
 
 def to_markdown(run: Run, picture: str | None = None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -112,6 +113,9 @@ def columns_of(taken: Any) -> list[Value]:
 
 def as_lists(column: Any) -> list[Any]:
     """Return a column as a list: an array, an Arrow column, or a list."""
+    if hasattr(column, "offsets"):  # onecopy's lists of numbers
+        ends = column.offsets.tolist()
+        return [column.values[begin:end].tolist() for begin, end in pairwise(ends)]
     for method in ("to_pylist", "tolist"):
         if hasattr(column, method):
             return getattr(column, method)()  # type: ignore[no-any-return]
@@ -172,7 +176,7 @@ _BATCH_COLUMNS = (
     ),
     Way("pyarrow take", files.ARROW, "some.take(i)", columns_of, arrays=True),
     Way("HF datasets", files.HUGGING, "dataset[i]", columns_of),
-    Way("onecopy take", onecopy.SHARED, f'rows.take(i, columns={list(COLUMNS)}, out="numpy")', columns_of, arrays=True),
+    Way("onecopy take", onecopy.TABLE, f'rows.take(i, columns={list(COLUMNS)}, out="numpy")', columns_of, arrays=True),
 )
 _STRING = (
     Way("list", heap.LIST, "rows[i]"),

@@ -29,7 +29,8 @@ class Peer:
     ready
         Called with the source and a folder; returns the rows.
     modules
-        Imported before the clock starts; a peer whose modules are not installed is a row that says so.
+        Imported before the clock starts; a peer whose modules are not installed is a row that says so. Of onecopy,
+        "module:name" is there where the module has that name.
     keeps
         Whether a later process finds what this one has put into the folder.
     builds, leaks, copied
@@ -49,6 +50,10 @@ class Peer:
     copied: float = 0.0
     names: Callable[[Any], dict[str, Any]] = lambda rows: {"rows": rows}
 
+    def imports(self) -> tuple[str, ...]:
+        """Return the names of its modules."""
+        return tuple(dict.fromkeys(name.partition(":")[0] for name in self.modules))
+
     def missing(self) -> list[str]:
         """Return the packages it needs that are not installed; imports none of them."""
         return missing(self.modules)
@@ -56,8 +61,16 @@ class Peer:
 
 def missing(modules: tuple[str, ...]) -> list[str]:
     """Return what is not installed of some modules: packages, whose modules are not looked for, and our own rooms."""
-    names = dict.fromkeys(name if name.startswith("onecopy") else name.partition(".")[0] for name in modules)
-    return [name for name in names if importlib.util.find_spec(name) is None]
+    ours = [name for name in modules if name.startswith("onecopy")]
+    packages = dict.fromkeys(name.partition(".")[0] for name in modules if name not in ours)
+    lost = [package for package in packages if importlib.util.find_spec(package) is None]
+    return lost + [name.replace(":", ".") for name in ours if not _is_ours(*name.partition(":")[::2])]
+
+
+def _is_ours(module: str, name: str) -> bool:
+    """Tell whether a module of onecopy is there, and has a name."""
+    there = importlib.util.find_spec(module) is not None
+    return there and (not name or hasattr(importlib.import_module(module), name))
 
 
 def nbytes_of(rows: Any) -> int | None:

@@ -18,8 +18,7 @@ KEY = "the rows"
 
 def by_key(source: Source, folder: Path) -> Any:
     """Build the rows once in the folder, or attach to those that are there."""
-    onecopy = module("onecopy")
-    return onecopy.share(source.rows, key=KEY, store=onecopy.Store(folder / "store"))
+    return module("onecopy").share(source.rows, key=KEY, folder=folder / "store")
 
 
 def nameless(source: Source, _: Path) -> Any:
@@ -32,14 +31,16 @@ def names(rows: Any) -> dict[str, Any]:
     return {"rows": rows, "lazy": rows.lazy}
 
 
-SHARED = Peer("onecopy", "share(..., key)", by_key, MODULES, keeps=True, builds=0.2, names=names)
+SHARED = Peer("onecopy", "share(..., key)", by_key, MODULES, keeps=True, builds=0.5, names=names)
 NAMELESS = Peer("onecopy, no key", "share(...)", nameless, MODULES, builds=0.2, names=names)
 
 
 def dict_by_key(source: Source, folder: Path) -> Any:
     """Build a dict of the rows once in the folder, or attach to it."""
-    onecopy = module("onecopy")
-    return onecopy.share(lambda: dict(source.rows()), key=KEY, store=onecopy.Store(folder / "store"))
+    return module("onecopy").share(lambda: dict(source.rows()), key=KEY, folder=folder / "store")
 
 
-KEYED = Peer("onecopy dict", "share(dict, key)", dict_by_key, MODULES, keeps=True)
+KEYED = Peer("onecopy dict", "share(dict, key)", dict_by_key, (*MODULES, "onecopy.records:Dict"), keeps=True)
+TABLE = Peer(
+    "onecopy table", "share(..., key)", by_key, (*MODULES, "onecopy.records:Table"), keeps=True, builds=0.2, names=names
+)

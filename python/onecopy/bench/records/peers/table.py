@@ -27,6 +27,7 @@ _EVERY = (
     heap.NUMPY_STRINGS,
     heap.DICT,
     onecopy.KEYED,
+    onecopy.TABLE,
     files.SQLITE,
     files.POLARS,
     files.LARGE_STRINGS,
