@@ -84,14 +84,15 @@ nb::object arrow_stream(const Rows& rows) {
   });
 }
 
-std::uint64_t append_arrow_stream(records::Column& rows, nb::handle capsule) {
+std::uint64_t append_arrow_stream(records::Column& rows, nb::handle capsule, const std::function<void()>& each) {
   auto* stream = static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(capsule.ptr(), "arrow_array_stream"));
   if (stream == nullptr) throw nb::python_error();
   if (stream->release == nullptr) throw nb::value_error("the Arrow stream was read before");
   const nb::gil_scoped_release release;
-  return records::import_stream(*stream, rows, [] {
+  return records::import_stream(*stream, rows, [&each] {
     const nb::gil_scoped_acquire acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    each();
   });
 }
 
