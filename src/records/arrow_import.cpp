@@ -26,7 +26,7 @@ T at(const ArrowArray& array, std::int64_t buffer, std::int64_t i) noexcept {
 }
 
 bool bit(const ArrowArray& array, std::int64_t buffer, std::int64_t i) noexcept {
-  return (at<std::uint8_t>(array, buffer, i / 8) >> (i % 8) & 1U) != 0;
+  return (unsigned{at<std::uint8_t>(array, buffer, i / 8)} >> static_cast<unsigned>(i % 8) & 1U) != 0;
 }
 
 double half(std::uint16_t bits) noexcept {
