@@ -14,15 +14,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, files, proc, residency
+    from onecopy import arrays, base, cgroup, files, proc, residency, sampling
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
+    from onecopy.sampling import Shuffle
 
 __version__ = "0.1.0"
 
-_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "residency")
+_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "residency", "sampling")
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -41,6 +42,7 @@ _HOMES = {
     "pin": "residency",
     "unpin": "residency",
     "warm": "residency",
+    "Shuffle": "sampling",
 }
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "FormatError",
     "Mapping",
     "NoChecksum",
+    "Shuffle",
     "WarmJob",
     "__version__",
     "arrays",
@@ -65,6 +68,7 @@ __all__ = [
     "pin",
     "proc",
     "residency",
+    "sampling",
     "save",
     "unpin",
     "warm",

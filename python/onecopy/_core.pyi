@@ -5,6 +5,17 @@ The compiled half of onecopy. Use the package's own modules; what is here may ch
 from collections.abc import Mapping as _Mapping, Sequence
 import os
 
+class Permutation:
+    """A pseudo-random permutation that is computed, not stored."""
+
+    def __init__(self, size: int, seed: int, epoch: int) -> None: ...
+    def at(self, position: int) -> int: ...
+    def index_of(self, value: int) -> int: ...
+    def fill(self, first: int, step: int, values: object) -> None:
+        """
+        Write what stands at first, first + step, ... into a buffer of 64-bit integers.
+        """
+
 class View:
     """Bytes of a mapping, for the buffer protocol; keeps the mapping alive."""
 
