@@ -14,16 +14,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, files, proc, residency, sampling
+    from onecopy import arrays, base, cgroup, files, proc, residency, sampling, workers
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
+    from onecopy.workers import assert_shared, preload
 
 __version__ = "0.1.0"
 
-_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "residency", "sampling")
+_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "residency", "sampling", "workers")
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -43,6 +44,8 @@ _HOMES = {
     "unpin": "residency",
     "warm": "residency",
     "Shuffle": "sampling",
+    "assert_shared": "workers",
+    "preload": "workers",
 }
 
 __all__ = [
@@ -58,6 +61,7 @@ __all__ = [
     "WarmJob",
     "__version__",
     "arrays",
+    "assert_shared",
     "base",
     "cgroup",
     "check",
@@ -66,12 +70,14 @@ __all__ = [
     "guard",
     "open",
     "pin",
+    "preload",
     "proc",
     "residency",
     "sampling",
     "save",
     "unpin",
     "warm",
+    "workers",
 ]
 
 

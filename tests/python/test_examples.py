@@ -20,7 +20,7 @@ def kernel_has_memfd() -> bool:
     return True
 
 
-@pytest.mark.parametrize("room", ["files", "residency", "arrays", "sampling", "proc", "cgroup"])
+@pytest.mark.parametrize("room", ["files", "residency", "arrays", "sampling", "workers", "proc", "cgroup"])
 def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if not kernel_has_memfd():  # to the examples any new file is as good

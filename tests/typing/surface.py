@@ -50,6 +50,10 @@ reveal_type(oc.Shuffle(10)[3])  # revealed: int
 reveal_type(oc.Shuffle(10)[::2])  # revealed: onecopy.sampling.Shuffle
 reveal_type(list(oc.Shuffle(10).shard(1, 2).batches(3)))  # revealed: list[list[int]]
 
+# Workers.
+reveal_type(oc.preload(["json"]).measure().server_threads)  # revealed: int | None
+reveal_type(oc.assert_shared(file, [1, 2]).pss)  # revealed: int
+
 # Saving takes any mapping to anything; None comes back.
 oc.save("x", {"a": np.zeros(3), "b": b"abc"}, {"step": "1"}, align=64, checksum=False)
 oc.save(Path("x"), file)
