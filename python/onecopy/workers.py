@@ -243,7 +243,7 @@ class MemoryOfWorker:
     private: int
     """Pages of the mappings that were written, and are copies."""
     elsewhere: int
-    """What only this process holds outside the mappings."""
+    """What this process has written outside the mappings, and no other has: its own heap, most of all."""
 
 
 @dataclass(frozen=True)
@@ -386,5 +386,5 @@ def _memory_of(pid: int, files: dict[str, Identity]) -> MemoryOfWorker:
         mapped=sum(memory.rss for memory in mine),
         pss=sum(memory.pss for memory in mine),
         private=sum(memory.anonymous for memory in mine),
-        elsewhere=sum(region.memory.uss for region in regions) - sum(memory.uss for memory in mine),
+        elsewhere=sum(r.memory.private_dirty for r in regions) - sum(memory.private_dirty for memory in mine),
     )
