@@ -129,12 +129,6 @@ def preload(modules: Iterable[str] = ("torch",), *, main: bool = True, measure: 
     ------
     ModuleNotFoundError
         No such module is installed.
-
-    Examples
-    --------
-    >>> import onecopy as oc
-    >>> print(oc.preload(["json"]))
-    the fork server will import json before the first worker; measure() tells what it saves
     """
     names = tuple(modules)
     for name in names:
