@@ -10,6 +10,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "array_file_handle.hpp"
 #include "bindings.hpp"
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/array_writer.hpp"
@@ -25,44 +26,12 @@ nb::tuple to_tuple_of_ints(std::span<const std::uint64_t> shape) {
   return nb::borrow<nb::tuple>(tuple);
 }
 
-// The index beside a mapping that can be closed.
-class ArrayFileHandle {
- public:
-  explicit ArrayFileHandle(ArrayFile file) : file_(std::move(file)), mapping_(file_->mapping()) {}
-
-  const Index& index() const {
-    expect_whole(*mapping_.get());  // closed: an error, too
-    return file_->index();
-  }
-  const MappingHandle& mapping() const { return mapping_; }
-  const ArrayFile& file() const {
-    (void)mapping_.get();
-    return *file_;  // NOLINT(bugprone-unchecked-optional-access): there as long as the mapping
-  }
-
-  // The mapping goes when the last view does.
-  void close() noexcept {
-    mapping_.close();
-    file_.reset();
-  }
-
-  // Null for fillers too: what a listing hides is hidden everywhere.
-  const Entry* find(std::string_view name) const {
-    const Entry* entry = index().find(name);
-    return entry == nullptr || index().is_filler(*entry) ? nullptr : entry;
-  }
-
-  std::optional<nb::tuple> view(std::string_view name) const {
-    const Entry* entry = find(name);
-    if (entry == nullptr) return std::nullopt;
-    return nb::make_tuple(memoryview_of(mapping_.view(entry->range())), to_string(entry->dtype),
-                          to_tuple_of_ints(entry->shape));
-  }
-
- private:
-  std::optional<ArrayFile> file_;
-  MappingHandle mapping_;
-};
+std::optional<nb::tuple> view(const ArrayFileHandle& file, std::string_view name) {
+  const Entry* entry = file.find(name);
+  if (entry == nullptr) return std::nullopt;
+  return nb::make_tuple(memoryview_of(file.mapping().view(entry->range())), to_string(entry->dtype),
+                        to_tuple_of_ints(entry->shape));
+}
 
 std::vector<RangeTuple> ranges_to_verify(const ArrayFileHandle& file, const std::vector<RangeTuple>& ranges) {
   std::vector<RangeTuple> whole;
@@ -222,7 +191,7 @@ nb::tuple import_dlpack(nb::ndarray<nb::ro, nb::device::cpu> tensor) {
 void bind_arrays(nb::module_& module) {
   nb::register_exception_translator(translate_checksum_error, nullptr);
   nb::class_<ArrayFileHandle>(module, "ArrayFile", "A file of named arrays.")
-      .def("view", &ArrayFileHandle::view, nb::arg("name"),
+      .def("view", &view, nb::arg("name"),
            nb::sig("def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...]] | None"),
            "(memory, dtype name, shape), or None.")
       .def("names", &names, nb::sig("def names(self) -> list[str]"), "In the order of the header.")

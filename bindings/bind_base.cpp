@@ -62,6 +62,30 @@ void fill(const Permutation& permutation, std::uint64_t first, std::int64_t step
 
 }  // namespace
 
+void set_error() noexcept {
+  try {
+    try {
+      throw;
+    } catch (nb::python_error& error) {
+      error.restore();
+    } catch (const nb::builtin_exception& error) {
+      PyErr_SetString(error.type() == nb::exception_type::index_error   ? PyExc_IndexError
+                      : error.type() == nb::exception_type::key_error   ? PyExc_KeyError
+                      : error.type() == nb::exception_type::value_error ? PyExc_ValueError
+                                                                        : PyExc_TypeError,
+                      error.what());
+    } catch (const std::bad_alloc&) {
+      PyErr_NoMemory();
+    } catch (...) {
+      translate(std::current_exception(), nullptr);
+    }
+  } catch (nb::python_error& error) {  // of the translation itself
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
+
 void bind_base(nb::module_& module) {
   nb::register_exception_translator(translate, nullptr);
   nb::class_<Permutation>(module, "Permutation", "A pseudo-random permutation that is computed, not stored.")

@@ -22,9 +22,13 @@ void bind_base(nb::module_& module);
 void bind_files(nb::module_& module);
 void bind_residency(nb::module_& module);
 void bind_arrays(nb::module_& module);
+void bind_records(nb::module_& module);
 
 nb::object error_class(const char* name);   // of onecopy/base.py
 nb::object text_of(std::string_view text);  // as Python has paths: bytes that are not UTF-8 become surrogates
+
+// Sets Python's error from the exception that is being handled: for type slots, where nanobind does not translate.
+void set_error() noexcept;
 
 // (device, inode, size, mtime in ns), as it travels in pickles.
 using IdentityTuple = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::int64_t>;

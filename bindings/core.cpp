@@ -9,4 +9,5 @@ NB_MODULE(_core, module) {
   bind_files(module);
   bind_residency(module);
   bind_arrays(module);
+  bind_records(module);
 }

@@ -14,17 +14,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, files, proc, residency, sampling, workers
+    from onecopy import arrays, base, cgroup, files, proc, records, residency, sampling, workers
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
+    from onecopy.records import List, NotShareable, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
     from onecopy.workers import assert_shared, preload
 
 __version__ = "0.1.0"
 
-_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "residency", "sampling", "workers")
+_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency", "sampling", "workers")
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -38,6 +39,9 @@ _HOMES = {
     "Mapping": "files",
     "check": "files",
     "guard": "files",
+    "List": "records",
+    "NotShareable": "records",
+    "share": "records",
     "WarmJob": "residency",
     "evict": "residency",
     "pin": "residency",
@@ -55,8 +59,10 @@ __all__ = [
     "Entry",
     "FileChanged",
     "FormatError",
+    "List",
     "Mapping",
     "NoChecksum",
+    "NotShareable",
     "Shuffle",
     "WarmJob",
     "__version__",
@@ -72,9 +78,11 @@ __all__ = [
     "pin",
     "preload",
     "proc",
+    "records",
     "residency",
     "sampling",
     "save",
+    "share",
     "unpin",
     "warm",
     "workers",

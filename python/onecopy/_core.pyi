@@ -4,6 +4,8 @@ The compiled half of onecopy. Use the package's own modules; what is here may ch
 
 from collections.abc import Mapping as _Mapping, Sequence
 import os
+import types
+from typing import overload
 
 class Permutation:
     """A pseudo-random permutation that is computed, not stored."""
@@ -258,3 +260,92 @@ class TensorMemory:
     """The memory of a DLPack tensor, for the buffer protocol."""
 
 def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int], list[int]]: ...
+
+class Lazy:
+    """A place in the data, decoded only where it is touched."""
+
+    def __repr__(self, /):
+        """Return repr(self)."""
+
+    __hash__: None = None
+
+    def __getattribute__(self, name, /):
+        """Return getattr(self, name)."""
+
+    def __lt__(self, value, /):
+        """Return self<value."""
+
+    def __le__(self, value, /):
+        """Return self<=value."""
+
+    def __eq__(self, value, /):
+        """Return self==value."""
+
+    def __ne__(self, value, /):
+        """Return self!=value."""
+
+    def __gt__(self, value, /):
+        """Return self>value."""
+
+    def __ge__(self, value, /):
+        """Return self>=value."""
+
+    def __iter__(self, /):
+        """Implement iter(self)."""
+
+    def __len__(self, /):
+        """Return len(self)."""
+
+    def __getitem__(self, key, /):
+        """Return self[key]."""
+
+    def __contains__(self, key, /):
+        """Return key in self."""
+
+    copy: types.MethodDescriptorType = ...
+
+    keys: types.MethodDescriptorType = ...
+
+class RecordSource:
+    """An opened records file."""
+
+    @property
+    def container(self) -> str: ...
+    @property
+    def payload(self) -> int: ...
+    @property
+    def views(self) -> int: ...
+
+class LazyRows:
+    """Rows that are decoded where they are touched."""
+
+    def __len__(self, /):
+        """Return len(self)."""
+
+    def __getitem__(self, key, /):
+        """Return self[key]."""
+
+class Rows:
+    """Rows of a records file, or some of them in any order."""
+
+    @overload
+    def __init__(self, rows: Rows) -> None: ...
+    @overload
+    def __init__(self, source: RecordSource, start: int, step: int, size: int) -> None: ...
+    @overload
+    def __init__(self, source: RecordSource) -> None: ...
+    def __len__(self, /):
+        """Return len(self)."""
+
+    def __getitem__(self, key, /):
+        """Return self[key]."""
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def lazy(self) -> LazyRows:
+        """
+        The same rows: `lazy[i]` decodes only what is touched of it, and views numbers in place.
+        """
+
+def open_records(arrays: ArrayFile, resolve: object) -> RecordSource: ...

@@ -15,7 +15,8 @@ from __future__ import annotations
 import builtins
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, cast, overload
 
 from onecopy import _core, _dtypes, residency
 from onecopy._saving import save
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from onecopy.residency import EvictReport, Mechanism, PinReport, Range, Residency, WarmJob, WarmReport
 
 __all__ = ["ArrayFile", "Entry", "Part", "VerifyReport", "open", "save"]
+
+_ROOMS = {"records": "onecopy.records.opening"}
+"""What else a path can become, by the kind of the file: rooms above this one, loaded when there is such a file."""
 
 Part: TypeAlias = "str | tuple[str, slice]"
 """An array by name, or rows of it: ("wte", slice(0, 1000))."""
@@ -352,6 +356,11 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         return self._mapping
 
     @property
+    def compiled(self) -> _core.ArrayFile:
+        """The compiled half's file, for `onecopy.records`."""
+        return self._core
+
+    @property
     def mode(self) -> Mode:
         """How it was opened: "map" or "copy"."""
         return self._mode
@@ -421,6 +430,9 @@ def open(
 ) -> ArrayFile:
     """Open a safetensors file: names to read-only arrays, without reading the data.
 
+    A file of records (`onecopy.records.save`) becomes a `List`, a `Table` or a `Dict` instead; `onecopy.records.open` is
+    the same for a type checker.
+
     Parameters
     ----------
     path
@@ -468,7 +480,8 @@ def open(
             file.warm(verify=verify)
         elif verify:
             file.verify()
+        room = _ROOMS.get(file.kind)
+        return file if room is None else cast("ArrayFile", import_module(room).of_file(file, trusted=False))
     except BaseException:
         file.close()
         raise
-    return file

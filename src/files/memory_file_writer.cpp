@@ -1,11 +1,9 @@
 #include "onecopy/files/memory_file_writer.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <random>
 #include <utility>
 
+#include "files/nameless.hpp"
 #include "files/stage.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
@@ -23,21 +21,6 @@ int reserve(int fd, std::uint64_t size, std::uint64_t at_once) noexcept {
   return error == EOPNOTSUPP ? 0 : error;  // then writing tells, which is an error as well
 }
 
-// A file that has no name, or only for the time of two calls.
-os::Result<os::Fd> create_nameless(const std::string& folder) {
-  auto unnamed = os::create_unnamed(folder);
-  if (unnamed.error != EOPNOTSUPP) return unnamed;
-  std::random_device random;
-  for (;;) {
-    std::array<char, 32> name{};
-    std::snprintf(name.data(), name.size(), "/.onecopy-%08x%08x", random(), random());
-    auto named = os::create_named(folder + name.data());
-    if (named.error == EEXIST) continue;
-    if (named) (void)os::remove_file(folder + name.data());
-    return named;
-  }
-}
-
 bool is_in_memory(int fd) noexcept {
   const auto system = os::file_system_of(fd);
   return system && system.value.storage == os::Storage::memory;
@@ -46,20 +29,27 @@ bool is_in_memory(int fd) noexcept {
 }  // namespace
 
 struct MemoryFileWriter::State {
-  State(std::string label, std::uint64_t bytes) : name(std::move(label)), size(bytes), stage(bytes) { create(); }
+  State(std::string label, std::uint64_t bytes, const std::filesystem::path& folder)
+      : name(std::move(label)), size(bytes), stage(bytes) {
+    if (folder.empty())
+      create();
+    else
+      create_unsealed({folder.string()});
+  }
 
+  // Containers often give /dev/shm a few megabytes; the folder for temporary files is on a disk, and works as well.
   void create() {
     auto memory = os::create_sealable(name);
-    if (memory.error == EOPNOTSUPP) return create_unsealed();
+    if (memory.error == EOPNOTSUPP)
+      return create_unsealed({"/dev/shm", std::filesystem::temp_directory_path().string()});
     if (!memory) fail("create", memory.error);
     sealable = true;
     if (const int error = take(std::move(memory.value)); error != 0) fail("reserve memory for", error, shortage(error));
   }
 
-  // Containers often give /dev/shm a few megabytes; the folder for temporary files is on a disk, and works as well.
-  void create_unsealed() {
+  void create_unsealed(const std::vector<std::string>& folders) {
     int error = 0;
-    for (const auto& folder : {std::string("/dev/shm"), std::filesystem::temp_directory_path().string()}) {
+    for (const auto& folder : folders) {
       auto file = create_nameless(folder);
       error = file ? take(std::move(file.value)) : file.error;
       place = folder;
@@ -114,8 +104,8 @@ struct MemoryFileWriter::State {
   os::Result<std::uint64_t> available{0, ENOSYS};
 };
 
-MemoryFileWriter::MemoryFileWriter(std::string name, std::uint64_t size)
-    : state_(std::make_unique<State>(std::move(name), size)) {}
+MemoryFileWriter::MemoryFileWriter(std::string name, std::uint64_t size, const std::filesystem::path& folder)
+    : state_(std::make_unique<State>(std::move(name), size, folder)) {}
 MemoryFileWriter::MemoryFileWriter(MemoryFileWriter&&) noexcept = default;
 MemoryFileWriter& MemoryFileWriter::operator=(MemoryFileWriter&&) noexcept = default;
 MemoryFileWriter::~MemoryFileWriter() = default;
@@ -143,7 +133,7 @@ int MemoryFileWriter::descriptor() const noexcept { return state_->fd.get(); }
 
 std::string MemoryFileWriter::reason() const {
   if (state_->sealable) return state_->committed ? "in memory, and sealed" : "in memory, to be sealed when it is whole";
-  return "an unnamed file in " + state_->place + ", which nothing seals, because there is no memfd_create here";
+  return "an unnamed file in " + state_->place + ", which nothing seals";
 }
 
 }  // namespace onecopy

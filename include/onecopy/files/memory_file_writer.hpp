@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -30,7 +31,8 @@ class MemoryFileWriter final : public FileWriter {
  public:
   // `name` stands in errors and in /proc/<pid>/maps; it leads nowhere. All memory is reserved now: throws OsError where
   // less may be used (ENOMEM), or where the place is full (ENOSPC).
-  MemoryFileWriter(std::string name, std::uint64_t size);
+  // With a folder it is an unnamed file there instead, for what is too big to be kept in memory.
+  MemoryFileWriter(std::string name, std::uint64_t size, const std::filesystem::path& folder = {});
 
   MemoryFileWriter(MemoryFileWriter&&) noexcept;
   MemoryFileWriter& operator=(MemoryFileWriter&&) noexcept;

@@ -37,6 +37,21 @@ int error_of_size(std::uint64_t size) {
 
 }  // namespace
 
+TEST_CASE("in a folder it is a file without a name there, that goes with its last descriptor") {
+  const testing::ScratchFolder folder;
+  const std::string content(100'000, 'x');
+  MemoryFileWriter writer("content", content.size(), folder.path());
+  writer.write(std::as_bytes(std::span(content)));
+  writer.commit();
+  const Mapping mapping = writer.open();
+  CHECK(mapping.bytes().size() == content.size());
+  CHECK(std::ranges::equal(mapping.bytes(), std::as_bytes(std::span(content))));
+  CHECK_FALSE(mapping.sealed());
+  CHECK(std::filesystem::is_empty(folder.path()));
+  CHECK(writer.reason() == "an unnamed file in " + folder.path().string() + ", which nothing seals");
+  CHECK_THROWS_AS(MemoryFileWriter("content", 10, folder.path() / "none"), OsError);
+}
+
 TEST_CASE("what is written into memory in pieces of any size comes back whole") {
   auto content = testing::random_bytes((std::size_t{40} << 20U) + 17);
   std::mt19937_64 random(1);

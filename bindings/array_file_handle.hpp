@@ -1,0 +1,45 @@
+// An ArrayFile as Python holds it: it can be closed, and what has views of it lives on.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "bindings.hpp"
+#include "onecopy/arrays/array_file.hpp"
+
+namespace onecopy::bindings {
+
+// The index beside a mapping that can be closed.
+class ArrayFileHandle {
+ public:
+  explicit ArrayFileHandle(ArrayFile file) : file_(std::move(file)), mapping_(file_->mapping()) {}
+
+  const Index& index() const {
+    expect_whole(*mapping_.get());  // closed: an error, too
+    return file_->index();
+  }
+  const MappingHandle& mapping() const { return mapping_; }
+  const ArrayFile& file() const {
+    (void)mapping_.get();
+    return *file_;  // NOLINT(bugprone-unchecked-optional-access): there as long as the mapping
+  }
+
+  // The mapping goes when the last view does.
+  void close() noexcept {
+    mapping_.close();
+    file_.reset();
+  }
+
+  // Null for fillers too: what a listing hides is hidden everywhere.
+  const Entry* find(std::string_view name) const {
+    const Entry* entry = index().find(name);
+    return entry == nullptr || index().is_filler(*entry) ? nullptr : entry;
+  }
+
+ private:
+  std::optional<ArrayFile> file_;
+  MappingHandle mapping_;
+};
+
+}  // namespace onecopy::bindings

@@ -1,0 +1,131 @@
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "array_file_handle.hpp"
+#include "bindings.hpp"
+#include "records/rows.hpp"
+
+namespace onecopy::bindings {
+namespace {
+
+// The slots of rows[i]: nanobind's own calls take as long as decoding a field does.
+PyObject* item(PyObject* self, Py_ssize_t index) noexcept {
+  try {
+    return nb::inst_ptr<Rows>(self)->value(index).release().ptr();
+  } catch (...) {
+    set_error();
+    return nullptr;
+  }
+}
+
+// What sequences do before they call sq_item (negative indices), they do only where mp_subscript is missing.
+PyObject* subscript(PyObject* self, PyObject* key) noexcept {
+  if (PyIndex_Check(key) == 0) return PyObject_CallMethod(self, "_other_index", "O", key);
+  const Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
+  if (index == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  return item(self, index);
+}
+
+Py_ssize_t length(PyObject* self) noexcept { return static_cast<Py_ssize_t>(nb::inst_ptr<Rows>(self)->size()); }
+
+template <class Function>
+PyType_Slot slot(int number, Function* function) noexcept {
+  return {number, reinterpret_cast<void*>(function)};  // NOLINT: as CPython wants it
+}
+
+PyType_Slot rows_slots[] = {slot(Py_mp_subscript, subscript),
+                            slot(Py_mp_length, length),
+                            slot(Py_sq_item, item),
+                            slot(Py_sq_length, length),
+                            {0, nullptr}};
+
+// rows.lazy: the same rows, and lazy[i] makes a view.
+struct LazyRows {
+  Rows rows;
+};
+
+PyObject* lazy_item(PyObject* self, PyObject* key) noexcept {
+  const Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
+  if (index == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  try {
+    const Rows& rows = nb::inst_ptr<LazyRows>(self)->rows;
+    return lazy_value(rows.source(), rows.decoder(), rows.at(index)).release().ptr();
+  } catch (...) {
+    set_error();
+    return nullptr;
+  }
+}
+
+Py_ssize_t lazy_length(PyObject* self) noexcept {
+  return static_cast<Py_ssize_t>(nb::inst_ptr<LazyRows>(self)->rows.size());
+}
+
+PyType_Slot lazy_slots[] = {slot(Py_mp_subscript, lazy_item), slot(Py_mp_length, lazy_length), {0, nullptr}};
+
+nb::list fields(const Rows& rows) {
+  nb::list names;
+  const auto& node = rows.decoder().node();
+  if (node.kind == records::TypeKind::record)
+    for (std::size_t i = 0; i < node.children.size(); ++i) names.append(rows.decoder().name(i));
+  return names;
+}
+
+nb::object places(const Rows& rows) {
+  if (!rows.indices()) return nb::none();
+  nb::list places;
+  for (const std::uint64_t place : *rows.indices()) places.append(place);
+  return places;
+}
+
+std::shared_ptr<const RecordSource> open_records(const ArrayFileHandle& arrays, nb::object resolve) {
+  return std::make_shared<const RecordSource>(records::RecordFile::of(arrays.file()), std::move(resolve));
+}
+
+}  // namespace
+
+void bind_records(nb::module_& module) {
+  bind_lazy(module);
+
+  nb::class_<RecordSource>(module, "RecordSource", "An opened records file.")
+      .def_prop_ro("container", [](const RecordSource& self) { return self.file.schema().container; })
+      .def_prop_ro("payload", [](const RecordSource& self) { return self.file.payload(); })
+      .def_prop_ro("views", [](const RecordSource& self) { return self.views.views() - 1; });
+
+  nb::class_<LazyRows>(module, "LazyRows", nb::type_slots(lazy_slots), "Rows that are decoded where they are touched.");
+
+  nb::class_<Rows>(module, "Rows", nb::type_slots(rows_slots), "Rows of a records file, or some of them in any order.")
+      .def(nb::init<const Rows&>(), nb::arg("rows"))
+      .def(
+          "__init__",
+          [](Rows* self, std::shared_ptr<const RecordSource> source, std::int64_t start, std::int64_t step,
+             std::uint64_t size) {
+            const Decoder& decoder = source->decoder;
+            new (self) Rows(std::move(source), decoder, start, step, size);
+          },
+          nb::arg("source"), nb::arg("start"), nb::arg("step"), nb::arg("size"))
+      .def(
+          "__init__",
+          [](Rows* self, std::shared_ptr<const RecordSource> source) { new (self) Rows(std::move(source)); },
+          nb::arg("source"))
+      .def("_rows_slice", &Rows::slice, nb::arg("start"), nb::arg("step"), nb::arg("size"))
+      .def("_rows_select", &Rows::select, nb::arg("rows"))
+      .def(
+          "_rows_field", [](const Rows& self, nb::handle name) { return self.field(name); }, nb::arg("name"))
+      .def("_rows_close", &Rows::close)
+      .def_prop_ro("_rows_fields", &fields)
+      .def_prop_ro("_rows_kind", [](const Rows& self) { return std::string(to_string(self.decoder().node().kind)); })
+      .def_prop_ro("_rows_range",
+                   [](const Rows& self) { return nb::make_tuple(self.start(), self.step(), self.size()); })
+      .def_prop_ro("_rows_places", &places)
+      .def_prop_ro("closed", &Rows::closed)
+      .def_prop_ro(
+          "lazy", [](const Rows& self) { return LazyRows{self}; },
+          "The same rows: `lazy[i]` decodes only what is touched of it, and views numbers in place.");
+
+  module.def("open_records", &open_records, nb::arg("arrays"), nb::arg("resolve"));
+}
+
+}  // namespace onecopy::bindings

@@ -1,0 +1,206 @@
+#include "records/decoder.hpp"
+
+#include <array>
+#include <string>
+
+#include "onecopy/base/error.hpp"
+
+namespace onecopy::bindings {
+namespace {
+
+using records::Node;
+using records::TypeKind;
+
+nb::object owned(PyObject* object) {
+  if (object == nullptr) throw nb::python_error();
+  return nb::steal(object);
+}
+
+nb::object interned(const std::string& text) {
+  PyObject* name = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
+  if (name == nullptr) throw nb::python_error();
+  PyUnicode_InternInPlace(&name);
+  return nb::steal(name);
+}
+
+// numpy's spelling of the numbers of a node.
+const char* dtype_of(const Node& node) {
+  constexpr std::array widths{"", "i1", "i2", "", "i4", "", "", "", "i8"};
+  return node.kind == TypeKind::integer ? widths.at(node.data.width) : "f8";
+}
+
+void fetch(const records::Numbers& numbers, std::uint64_t i) noexcept {
+  if (numbers.first != nullptr) __builtin_prefetch(numbers.first + i * numbers.width);
+}
+
+}  // namespace
+
+Decoder::Decoder(const Node& node, std::shared_ptr<const Source> source) : node_(&node), source_(std::move(source)) {
+  children_.reserve(node.children.size());
+  for (const Node& child : node.children) children_.emplace_back(child, source_);
+  if (node.kind == TypeKind::record) make_templates();
+}
+
+void Decoder::make_templates() {
+  for (const std::string& field : node_->type->fields) names_.push_back(interned(field));
+  for (const auto& shape : node_->type->shapes) {
+    nb::dict keys;
+    for (const std::uint32_t field : shape) keys[names_[field]] = nb::none();
+    templates_.push_back(std::move(keys));
+  }
+}
+
+std::ptrdiff_t Decoder::find(nb::handle name) const {
+  for (std::size_t i = 0; i < names_.size(); ++i)
+    if (names_[i].is(name)) return static_cast<std::ptrdiff_t>(i);
+  for (std::size_t i = 0; i < names_.size(); ++i)
+    if (PyUnicode_Compare(names_[i].ptr(), name.ptr()) == 0) return static_cast<std::ptrdiff_t>(i);
+  return -1;
+}
+
+bool Decoder::numeric() const noexcept {
+  const bool numbers =
+      node_->kind == TypeKind::integer || node_->kind == TypeKind::real || node_->kind == TypeKind::number;
+  return numbers && node_->validity.first == nullptr;
+}
+
+void Decoder::prefetch(std::uint64_t i) const noexcept {
+  fetch(node_->data.width > 1 || node_->kind == TypeKind::integer ? node_->data : records::Numbers(), i);
+  fetch(node_->offsets, i);
+  if (node_->kind == TypeKind::record || node_->kind == TypeKind::fixed || node_->kind == TypeKind::extension)
+    for (const Decoder& child : children_) child.prefetch(i);
+}
+
+nb::object Decoder::known(std::uint64_t i) const {
+  switch (node_->kind) {
+    case TypeKind::null: return nb::none();
+    case TypeKind::boolean: return nb::borrow(node_->bits.at(i) ? Py_True : Py_False);
+    case TypeKind::integer: return owned(PyLong_FromLongLong(node_->data.signed_at(i)));
+    case TypeKind::bigint: return bigint(i);
+    case TypeKind::real: return owned(PyFloat_FromDouble(node_->real(i)));
+    case TypeKind::number: return number(i);
+    case TypeKind::text: return text(i);
+    case TypeKind::bytes: {
+      const auto bytes = node_->text(i);
+      return owned(PyBytes_FromStringAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size())));
+    }
+    case TypeKind::list: return list(i);
+    case TypeKind::tuple: return tuple(i);
+    case TypeKind::fixed: return fixed(i);
+    case TypeKind::record: return record(i);
+    case TypeKind::map: return map(i);
+    case TypeKind::array: return array(i);
+    case TypeKind::extension: return extension(i);
+    case TypeKind::choice: break;
+  }
+  const auto [child, at] = node_->chosen(i);
+  return children_[static_cast<std::size_t>(child - node_->children.data())].value(at);
+}
+
+nb::object Decoder::number(std::uint64_t i) const {
+  const double value = node_->real(i);
+  // A damaged file may say "int" of what is none: NaN and infinity make PyLong_FromDouble raise.
+  return owned(node_->bits.at(i) ? PyLong_FromDouble(value) : PyFloat_FromDouble(value));
+}
+
+nb::object Decoder::text(std::uint64_t i) const {
+  const auto utf8 = node_->text(i);
+  PyObject* object = PyUnicode_DecodeUTF8(utf8.data(), static_cast<Py_ssize_t>(utf8.size()), nullptr);
+  if (object != nullptr) return nb::steal(object);
+  if (PyErr_ExceptionMatches(PyExc_UnicodeDecodeError) == 0) throw nb::python_error();
+  PyErr_Clear();
+  throw FormatError("'" + node_->path + "': value " + std::to_string(i) + " is not UTF-8: the file is damaged");
+}
+
+nb::object Decoder::bigint(std::uint64_t i) const {
+  const auto bytes = node_->text(i);
+  const nb::handle type(reinterpret_cast<PyObject*>(&PyLong_Type));  // NOLINT: CPython's own inheritance
+  return type.attr("from_bytes")(nb::bytes(bytes.data(), bytes.size()), "little", nb::arg("signed") = true);
+}
+
+nb::object Decoder::list(std::uint64_t i) const {
+  const auto range = node_->range(i);
+  const Decoder& items = children_[0];
+  const nb::object list = owned(PyList_New(static_cast<Py_ssize_t>(range.size())));
+  for (std::uint64_t at = range.begin; at < range.end; ++at)
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(at - range.begin), items.value(at).release().ptr());
+  return list;
+}
+
+nb::object Decoder::tuple(std::uint64_t i) const {
+  const auto range = node_->range(i);
+  const Decoder& items = children_[0];
+  const nb::object tuple = owned(PyTuple_New(static_cast<Py_ssize_t>(range.size())));
+  for (std::uint64_t at = range.begin; at < range.end; ++at)
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(at - range.begin), items.value(at).release().ptr());
+  return tuple;
+}
+
+nb::object Decoder::fixed(std::uint64_t i) const {
+  prefetch(i);
+  const nb::object tuple = owned(PyTuple_New(static_cast<Py_ssize_t>(children_.size())));
+  for (std::size_t position = 0; position < children_.size(); ++position)
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(position), children_[position].value(i).release().ptr());
+  return tuple;
+}
+
+nb::object Decoder::record(std::uint64_t i) const {
+  prefetch(i);
+  const auto& fields = node_->fields(i);
+  nb::object dict =
+      owned(PyDict_Copy(templates_[static_cast<std::size_t>(&fields - node_->type->shapes.data())].ptr()));
+  for (const std::uint32_t field : fields)
+    if (PyDict_SetItem(dict.ptr(), names_[field].ptr(), children_[field].value(i).ptr()) != 0) throw nb::python_error();
+  return dict;
+}
+
+nb::object Decoder::map(std::uint64_t i) const {
+  const auto range = node_->range(i);
+  nb::object dict = owned(PyDict_New());
+  for (std::uint64_t at = range.begin; at < range.end; ++at)
+    if (PyDict_SetItem(dict.ptr(), children_[0].value(at).ptr(), children_[1].value(at).ptr()) != 0)
+      throw nb::python_error();
+  return dict;
+}
+
+nb::object Decoder::view(std::uint64_t begin, std::uint64_t end) const {
+  if (!column_.is_valid()) {
+    const std::uint64_t count = node_->kind == TypeKind::array ? node_->items : node_->length;
+    const std::size_t size = node_->kind == TypeKind::array ? node_->type->item_size : node_->data.width;
+    const nb::module_ numpy = nb::module_::import_("numpy");
+    const nb::object dtype =
+        numpy.attr("dtype")(node_->kind == TypeKind::array ? node_->type->name.c_str() : dtype_of(*node_));
+    if (nb::cast<std::size_t>(dtype.attr("itemsize")) != size || nb::cast<bool>(dtype.attr("hasobject")))
+      throw FormatError("'" + node_->path + "': items of " + std::to_string(size) + " bytes of the type " +
+                        nb::cast<std::string>(nb::str(dtype)) + ": the file is damaged");
+    const View memory{source_->mapping, Bytes(node_->data.first, count * size), source_->token};
+    column_ = numpy.attr("ndarray")(nb::make_tuple(count), dtype, memoryview_of(memory));
+  }
+  const nb::object first = owned(PyLong_FromUnsignedLongLong(begin));
+  const nb::object last = owned(PyLong_FromUnsignedLongLong(end));
+  const nb::object slice = owned(PySlice_New(first.ptr(), last.ptr(), nullptr));
+  return owned(PyObject_GetItem(column_.ptr(), slice.ptr()));
+}
+
+nb::object Decoder::array_view(std::uint64_t i) const {
+  const auto range = node_->range(i);
+  nb::object items = view(range.begin, range.end);
+  if (node_->type->scalar) return items[0];
+  if (node_->type->ndim == 1) return items;
+  nb::list shape;
+  for (std::uint32_t axis = 0; axis < node_->type->ndim; ++axis)
+    shape.append(node_->shape.unsigned_at(i * node_->type->ndim + axis));
+  return items.attr("reshape")(nb::tuple(shape));  // ValueError where a damaged shape does not fit
+}
+
+nb::object Decoder::array(std::uint64_t i) const {
+  nb::object shared = array_view(i);
+  return node_->type->scalar ? shared : shared.attr("copy")();
+}
+
+nb::object Decoder::extension(std::uint64_t i) const {
+  if (!make_.is_valid()) make_ = source_->resolve(node_->type->name);
+  return make_(children_[0].value(i));
+}
+
+}  // namespace onecopy::bindings

@@ -1,0 +1,68 @@
+// A node as Python values: what `rows[i]` makes. One of the two places where a binding loops over data (the other is
+// encode.hpp): making Python objects is what the time goes into, and only CPython's API can.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "bindings.hpp"
+#include "onecopy/records/record_file.hpp"
+
+namespace onecopy::bindings {
+
+// What all decoders of a file share.
+struct Source {
+  std::shared_ptr<const Mapping> mapping;
+  ViewCount::Token token;
+  nb::object resolve;  // resolve(name) -> a function that makes an object of an extension type from its plain value
+};
+
+// Beside each node: what Python needs for it again and again. Made when a file is opened, and lives as long as its
+// rows.
+class Decoder {
+ public:
+  Decoder(const records::Node& node, std::shared_ptr<const Source> source);
+
+  const records::Node& node() const noexcept { return *node_; }
+  const Decoder& child(std::size_t i) const noexcept { return children_[i]; }
+  nb::handle name(std::size_t field) const noexcept { return names_[field]; }
+  std::ptrdiff_t find(nb::handle name) const;  // the number of a field, or -1; `name` is a str
+
+  // An object of the caller's own: nothing of it is shared. i < node().length. Throws FormatError, nb::python_error.
+  nb::object value(std::uint64_t i) const { return node_->null(i) ? nb::none() : known(i); }
+
+  // Numbers without None among them: they have a view.
+  bool numeric() const noexcept;
+  // numpy's read-only view of these numbers, or of the data of arrays; of [begin, end).
+  nb::object view(std::uint64_t begin, std::uint64_t end) const;
+  // Array i as a read-only view, or a scalar.
+  nb::object array_view(std::uint64_t i) const;
+
+  void prefetch(std::uint64_t i) const noexcept;
+
+ private:
+  nb::object known(std::uint64_t i) const;  // not null
+  nb::object number(std::uint64_t i) const;
+  nb::object text(std::uint64_t i) const;
+  nb::object bigint(std::uint64_t i) const;
+  nb::object list(std::uint64_t i) const;
+  nb::object tuple(std::uint64_t i) const;
+  nb::object fixed(std::uint64_t i) const;
+  nb::object record(std::uint64_t i) const;
+  nb::object map(std::uint64_t i) const;
+  nb::object array(std::uint64_t i) const;
+  nb::object extension(std::uint64_t i) const;
+  void make_templates();
+
+  const records::Node* node_;
+  std::shared_ptr<const Source> source_;
+  std::vector<Decoder> children_;
+  std::vector<nb::object> names_;      // of fields, interned
+  std::vector<nb::object> templates_;  // for each shape a dict with its keys: copying it is faster than adding keys
+  mutable nb::object make_;            // what resolve gave
+  mutable nb::object column_;
+};
+
+}  // namespace onecopy::bindings

@@ -1,0 +1,89 @@
+#include "records/rows.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace onecopy::bindings {
+
+RecordSource::RecordSource(records::RecordFile opened, nb::object resolve)
+    : file(std::move(opened)),
+      decoder(file.rows(),
+              std::make_shared<const Source>(Source{file.arrays().mapping(), views.token(), std::move(resolve)})) {}
+
+Rows::Rows(std::shared_ptr<const RecordSource> source)
+    : source_(std::move(source)), decoder_(&source_->decoder), size_(decoder_->node().length) {}
+
+Rows::Rows(std::shared_ptr<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,
+           std::uint64_t size)
+    : source_(std::move(source)), decoder_(&decoder), start_(start), step_(step), size_(size) {
+  const auto inside = [&](std::int64_t place) {
+    return place >= 0 && static_cast<std::uint64_t>(place) < decoder.node().length;
+  };
+  // A handle may be anybody's: no product of its numbers is formed that could wrap.
+  std::int64_t last = 0;
+  const bool wraps = size > INT64_MAX || __builtin_mul_overflow(static_cast<std::int64_t>(size - 1), step, &last) ||
+                     __builtin_add_overflow(start, last, &last);
+  if (size > 0 && (wraps || !inside(start) || !inside(last))) throw nb::value_error("the rows reach beyond the file");
+}
+
+const std::shared_ptr<const RecordSource>& Rows::source() const {
+  if (!source_) throw nb::value_error("the file is closed");
+  return source_;
+}
+
+const Decoder& Rows::decoder() const {
+  (void)source();
+  return *decoder_;
+}
+
+std::uint64_t Rows::at(Py_ssize_t index) const {
+  const auto size = static_cast<Py_ssize_t>(size_);
+  const Py_ssize_t row = index < 0 ? index + size : index;
+  if (row < 0 || row >= size) throw nb::index_error("list index out of range");
+  return place(static_cast<std::uint64_t>(row));
+}
+
+nb::object Rows::value(Py_ssize_t index) const {
+  nb::object value = decoder().value(at(index));
+  expect_whole(*source_->file.arrays().mapping());  // what was read of lost pages was zeros
+  return value;
+}
+
+Rows Rows::slice(std::int64_t start, std::int64_t step, std::uint64_t size) const {
+  Rows rows = *this;
+  rows.size_ = size;
+  if (indices_) {
+    std::vector<std::uint64_t> places(size);
+    for (std::uint64_t i = 0; i < size; ++i)
+      places[i] = (*indices_)[static_cast<std::size_t>(start + static_cast<std::int64_t>(i) * step)];
+    rows.indices_ = std::make_shared<const std::vector<std::uint64_t>>(std::move(places));
+  } else if (size > 0) {
+    rows.start_ = start_ + start * step_;
+    rows.step_ = step_ * step;
+  }
+  return rows;
+}
+
+Rows Rows::select(const std::vector<std::int64_t>& wanted) const {
+  Rows rows = *this;
+  std::vector<std::uint64_t> places;
+  places.reserve(wanted.size());
+  for (const std::int64_t row : wanted) places.push_back(at(row));
+  rows.size_ = places.size();
+  rows.indices_ = std::make_shared<const std::vector<std::uint64_t>>(std::move(places));
+  return rows;
+}
+
+Rows Rows::field(nb::handle name) const {
+  const Decoder& all = decoder();
+  const std::ptrdiff_t field = PyUnicode_Check(name.ptr()) != 0 ? all.find(name) : -1;
+  if (field < 0) {
+    PyErr_SetObject(PyExc_KeyError, name.ptr());
+    throw nb::python_error();
+  }
+  Rows rows = *this;
+  rows.decoder_ = &all.child(static_cast<std::size_t>(field));
+  return rows;
+}
+
+}  // namespace onecopy::bindings

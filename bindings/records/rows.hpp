@@ -1,0 +1,69 @@
+// Rows of a records file, or some of them in any order: what the Python class List is made of.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "records/decoder.hpp"
+
+namespace onecopy::bindings {
+
+// An opened file. Shared by all rows of it, and by everything lazy that came from them.
+struct RecordSource {
+  explicit RecordSource(records::RecordFile opened, nb::object resolve);
+
+  records::RecordFile file;
+  ViewCount views;
+  Decoder decoder;
+};
+
+class Rows {
+ public:
+  explicit Rows(std::shared_ptr<const RecordSource> source);
+
+  // Some values of a node: start, start + step, ...
+  Rows(std::shared_ptr<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,
+       std::uint64_t size);
+
+  std::uint64_t size() const noexcept { return size_; }
+  const Decoder& decoder() const;                             // throws ValueError when closed
+  const std::shared_ptr<const RecordSource>& source() const;  // likewise
+
+  // The place of row `index`, negative from the end. Throws IndexError.
+  std::uint64_t at(Py_ssize_t index) const;
+  std::uint64_t place(std::uint64_t row) const noexcept {
+    return indices_ ? (*indices_)[row] : static_cast<std::uint64_t>(start_ + static_cast<std::int64_t>(row) * step_);
+  }
+
+  nb::object value(Py_ssize_t index) const;
+
+  Rows slice(std::int64_t start, std::int64_t step, std::uint64_t size) const;  // in rows of this one
+  Rows select(const std::vector<std::int64_t>& rows) const;                     // throws IndexError
+  Rows field(nb::handle name) const;                                            // throws KeyError
+
+  void close() noexcept { source_.reset(); }
+  bool closed() const noexcept { return source_ == nullptr; }
+
+  // How these rows are told to another process: (start, step, size), or None beside the places.
+  std::int64_t start() const noexcept { return start_; }
+  std::int64_t step() const noexcept { return step_; }
+  const std::shared_ptr<const std::vector<std::uint64_t>>& indices() const noexcept { return indices_; }
+
+ private:
+  std::shared_ptr<const RecordSource> source_;
+  const Decoder* decoder_;
+  std::int64_t start_ = 0;
+  std::int64_t step_ = 1;
+  std::uint64_t size_ = 0;
+  std::shared_ptr<const std::vector<std::uint64_t>> indices_;  // places; none: start and step say them
+};
+
+// A place in the data that is decoded only where it is touched (lazy.cpp): what `rows.lazy[i]` gives. Numbers, text and
+// None come as values of their own, lists of numbers and arrays as read-only views of the mapping.
+nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const Decoder& decoder, std::uint64_t i);
+
+void bind_lazy(nb::module_& module);
+
+}  // namespace onecopy::bindings

@@ -1,0 +1,151 @@
+// A place in the data while it is being built: takes one value after another, of whatever kind they are.
+//
+//     Column& rows = builder.rows();
+//     RecordColumn& row = rows.record();          // {"id": 7, "box": [1.5, 2]}
+//     row.field("id").integer(7);
+//     ListColumn& box = row.field("box").list();
+//     box.items().real(1.5);
+//     box.items().integer(2);
+//     box.end();
+//     row.end();
+//
+// Nothing is known beforehand and nothing is converted afterwards: a column that gets a second kind of value becomes a
+// choice of both, integers are kept as narrow as they are, and a dict whose keys do not recur is a map. What `list`,
+// `record`, ... give begins a value, which must be ended before the column gets the next one. One thread at a time.
+//
+// After an exception (the disk is full, a value of a 121st type) the rows hold a part of a value: throw them away.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/formats/record_schema.hpp"
+
+namespace onecopy {
+class Spool;  // where what does not fit in memory goes
+}
+
+namespace onecopy::records {
+
+class Alternative;
+class ListColumn;
+class RecordColumn;
+class FixedColumn;
+class MapColumn;
+struct Tensor;        // a buffer of the file to be
+struct ColumnBuffer;  // of a column itself: the tags of a choice
+
+struct ArrayValue {
+  std::string_view dtype;  // as numpy spells it
+  std::uint32_t item_size = 0;
+  std::span<const std::uint64_t> shape;
+  Bytes bytes;  // C order
+  bool scalar = false;
+};
+
+class Column {
+ public:
+  static constexpr std::size_t most_alternatives = 120;
+
+  // `path` stands in errors.
+  Column(Spool& spool, std::string path);
+  Column(const Column&) = delete;
+  Column& operator=(const Column&) = delete;
+  ~Column();
+
+  void null() { nulls(1); }
+  void nulls(std::uint64_t count);
+  void boolean(bool value);
+  // Integers and reals share an alternative as long as reals hold the integers exactly (2^53 in magnitude).
+  void integer(std::int64_t value);
+  void bigint(Bytes little_endian);  // two's complement; for what does not fit 64 bits
+  void real(double value);           // bit by bit: the sign of zero and the payload of NaN stay
+  void text(std::string_view utf8);
+  void bytes(Bytes value);
+  void array(const ArrayValue& value);  // throws FormatError where bytes and shape do not agree
+  ListColumn& list();
+  ListColumn& tuple();                       // of any length
+  FixedColumn& fixed(std::size_t length);    // a tuple of few values, each place with a type of its own
+  RecordColumn& record();                    // a dict whose keys are text
+  MapColumn& map();                          // any other dict
+  Column& extension(std::string_view name);  // gives the column of the plain value that stands for the object: add one
+
+  // Whether a dict with these keys (each once) is to be a record. Not where it would bring in too many fields (over
+  // 1,024, or over 64 that the first 64 dicts did not have) or too many orders of them (over 65,536): such keys are
+  // data, and the dict is a map, whatever came before.
+  bool fits_record(std::span<const std::string_view> keys) const;
+
+  std::uint64_t length() const noexcept { return length_; }  // values
+
+  // The node this has become; its buffers are appended to `tensors`, which look into this column from then on.
+  Type finish(const std::string& path, std::vector<Tensor>& tensors);
+
+ private:
+  template <class T, class Takes, class Make>
+  T& alternative(TypeKind kind, const Takes& takes, const Make& make);
+  void add(std::unique_ptr<Alternative> alternative);
+  void add_choice_tensors(const std::string& path, std::vector<Tensor>& tensors) const;
+
+  Spool* spool_;
+  std::string path_;
+  std::uint64_t length_ = 0;
+  std::vector<std::unique_ptr<Alternative>> alternatives_;  // none: all values are null
+  std::unique_ptr<ColumnBuffer> tags_;                      // the numbers of the alternatives, where there are two
+};
+
+// What the columns give out are their own alternatives, which are made in the room and nowhere else.
+
+class ListColumn {
+ public:
+  Column& items() noexcept;
+  void end();
+
+ private:
+  friend class ListValues;
+  ListColumn() = default;
+  ~ListColumn() = default;
+};
+
+class FixedColumn {
+ public:
+  Column& at(std::size_t position) noexcept;
+  void end();  // throws FormatError where a place has no value, or two
+
+ private:
+  friend class FixedValues;
+  FixedColumn() = default;
+  ~FixedColumn() = default;
+};
+
+class RecordColumn {
+ public:
+  // Keys in their order; throws FormatError for one that was given before. Guesses that the dict is like the one
+  // before: then it costs one comparison.
+  Column& field(std::string_view key);
+  void end();  // fields that were not given are absent: null in their column, and not in this dict's shape
+
+ private:
+  friend class RecordValues;
+  RecordColumn() = default;
+  ~RecordColumn() = default;
+};
+
+class MapColumn {
+ public:
+  Column& keys() noexcept;
+  Column& values() noexcept;
+  void end();  // throws FormatError where there are not as many values as keys
+
+ private:
+  friend class MapValues;
+  MapColumn() = default;
+  ~MapColumn() = default;
+};
+
+}  // namespace onecopy::records

@@ -1,0 +1,13 @@
+"""Python data in mapped files: lists, dicts and tables of any values, one copy per machine.
+
+`share` makes one line of it; `open` and `save` read and write files; `Writer` streams. See `onecopy.records.rows` for
+what a List can do, and `onecopy.records.types` for which values it can hold.
+"""
+
+from onecopy.records.opening import attach, open  # noqa: A004
+from onecopy.records.rows import Chain, List
+from onecopy.records.sharing import share
+from onecopy.records.types import NotShareable, register
+from onecopy.records.writing import Writer, save
+
+__all__ = ["Chain", "List", "NotShareable", "Writer", "attach", "open", "register", "save", "share"]

@@ -1,0 +1,275 @@
+"""A list of Python values in a mapped file: one copy for every process, however it was started.
+
+    data = oc.share(lambda: load_annotations(), key=oc.file_key("annotations.json"))
+    data[7]              # an ordinary object of the caller's own
+    data[::2], data.select([5, 3, 5]), data.concat(more)     # no copies
+    data.lazy[7].bbox    # decodes this field only; numbers are viewed in place
+
+A `List` cannot be written to. In a pickle it is the path and the identity of its file, under 200 bytes, so it travels to
+DataLoader workers and other processes for nothing, whatever the start method. Threads: any.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import os
+import reprlib
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, TypeVar, overload
+
+from onecopy import _core
+from onecopy.base import readable_size
+from onecopy.files import absolute
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing import Self
+
+    from onecopy.arrays import ArrayFile, VerifyReport
+    from onecopy.residency import EvictReport, PinReport, Residency, WarmJob, WarmReport
+
+__all__ = ["Chain", "List"]
+
+T = TypeVar("T", covariant=True)
+
+
+class Origin(NamedTuple):
+    """Where rows come from: the same for all lists and views of a file."""
+
+    file: ArrayFile
+    source: _core.RecordSource
+    trusted: bool
+    """It was written in this job, so that reading may import the modules of its classes."""
+
+    def handle(self) -> str:
+        """Give a path that leads other processes to the file, for as long as this one keeps it open."""
+        path = self.file.path
+        if not path.startswith("/proc/self/"):
+            return absolute(path)
+        return f"/proc/{os.getpid()}/fd/{self.file.core.fileno()}"
+
+
+class List(_core.Rows, Generic[T]):
+    """Rows of a records file as a read-only sequence; made by `onecopy.share` and `onecopy.open`.
+
+    ``data[i]`` decodes row i into an ordinary private object, equal to the one that went in and of the same types. A
+    slice is another List on the same memory, made in constant time. ``data.lazy[i]`` is a view that decodes only what is
+    touched of it.
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> data = oc.share([{"id": 1, "box": [0.5, 2]}, {"id": 2, "box": []}])
+    >>> data[0]
+    {'id': 1, 'box': [0.5, 2]}
+    >>> data[::-1][0]["id"], data.select([1, 1]) == [data[1], data[1]]
+    (2, True)
+    >>> data.lazy[0].box
+    array([0.5, 2. ])
+    """
+
+    def __init__(self, rows: _core.Rows, origin: Origin, fields: tuple[str, ...] = ()) -> None:
+        super().__init__(rows)
+        self._origin = origin
+        self._fields = fields  # which field of which field of the file's rows these are
+
+    def _derive(self, rows: _core.Rows) -> Self:
+        return type(self)(rows, self._origin, self._fields)
+
+    # --- sequence -------------------------------------------------------------------------------------------------
+
+    if TYPE_CHECKING:  # the compiled half has it
+
+        @overload
+        def __getitem__(self, index: SupportsIndex) -> T: ...
+        @overload
+        def __getitem__(self, index: slice) -> Self: ...
+        def __getitem__(self, index: Any) -> Any: ...
+
+    def _other_index(self, index: Any) -> Self:
+        if not isinstance(index, slice):
+            raise TypeError(f"rows are numbered by integers or slices, not {type(index).__name__}; see select()")
+        rows = range(*index.indices(len(self)))
+        return self._derive(self._rows_slice(rows.start, rows.step, len(rows)))
+
+    def __iter__(self) -> Iterator[T]:
+        return (self[i] for i in range(len(self)))
+
+    def __reversed__(self) -> Iterator[T]:
+        return (self[i] for i in range(len(self) - 1, -1, -1))
+
+    def __contains__(self, value: object) -> bool:
+        return any(row is value or row == value for row in self)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[T]:
+        """Give several rows at once: what torch's fetcher calls with a batch of indices."""
+        return [self[i] for i in indices]
+
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        """Find the first row that equals `value`; ValueError when there is none."""
+        for i in range(*slice(start, stop).indices(len(self))):
+            if self[i] == value:
+                return i
+        raise ValueError(f"{reprlib.repr(value)} is not in the list")
+
+    def count(self, value: Any) -> int:
+        """Count the rows that equal `value`."""
+        return sum(1 for row in self if row == value)
+
+    def select(self, indices: Iterable[SupportsIndex]) -> Self:
+        """Take some rows, in any order and as often as wanted: no row is copied, 8 bytes are kept for each index.
+
+        Raises
+        ------
+        IndexError
+            An index is out of range; negative ones count from the end.
+
+        Examples
+        --------
+        >>> import onecopy as oc
+        >>> list(oc.share(["a", "b", "c"]).select([2, 0, -1]))
+        ['c', 'a', 'c']
+        """
+        return self._derive(self._rows_select([int(i) for i in indices]))
+
+    def concat(self, *others: Sequence[T]) -> Chain[T]:
+        """Put other sequences behind this one, without copying any; ``a + b`` is the same."""
+        return Chain(self, *others)
+
+    def __add__(self, other: Sequence[T]) -> Chain[T]:
+        return self.concat(other) if _is_sequence(other) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (List, Chain, list)):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # as lists
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self.closed:
+            return f"<onecopy.{name}, closed>"
+        return f"<onecopy.{name} of {len(self):,} rows in {readable_size(self.nbytes)}, {self._origin.file.path}: {_start(self)}>"
+
+    # --- the file -------------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """The file; under /proc where it has no name."""
+        return self._origin.file.path
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values of the whole file, of which the machine holds one copy."""
+        return self._origin.source.payload
+
+    @property
+    def file(self) -> ArrayFile:
+        """The same file as named arrays: `warm`, `pin`, `verify` by name, checksums, identity."""
+        return self._origin.file
+
+    def warm(self, **options: Any) -> WarmReport | WarmJob:
+        """Bring the file into memory at the device's speed; see `onecopy.warm`."""
+        done: WarmReport | WarmJob = self._origin.file.warm(**options)
+        return done
+
+    def evict(self) -> EvictReport:
+        """Take the file out of memory; see `onecopy.evict`."""
+        return self._origin.file.evict()
+
+    def pin(self) -> PinReport:
+        """Lock the file into memory; see `onecopy.pin`."""
+        return self._origin.file.pin()
+
+    def residency(self) -> Residency:
+        """Tell what of the file is in memory; see `onecopy.residency.residency`."""
+        return self._origin.file.residency()
+
+    def verify(self, **options: Any) -> VerifyReport:
+        """Compare the bytes with their checksums; see `onecopy.ArrayFile.verify`."""
+        return self._origin.file.verify(**options)
+
+    def close(self) -> None:
+        """Let go of the file: of this list. Slices, and views that came from it, live on."""
+        self._rows_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from onecopy.records.opening import attach  # which knows all classes, this one too
+
+        places = self._rows_places
+        rows = self._rows_range if places is None else array("q", places).tobytes()
+        handle = (self._origin.handle(), self._origin.file.identity, rows)
+        return attach, (*handle, self._fields, self._origin.trusted) if self._fields or self._origin.trusted else handle
+
+
+Sequence.register(List)
+
+
+class Chain(Sequence[T]):
+    """Several sequences one after the other, or some of their rows: keeps the parts, copies nothing."""
+
+    def __init__(self, *parts: Sequence[T], rows: Sequence[int] | None = None) -> None:
+        self._parts = [part for part in parts if len(part)]
+        self._ends = list(itertools.accumulate(len(part) for part in self._parts))
+        self._rows = range(self._ends[-1] if self._ends else 0) if rows is None else rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Chain[T]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Chain(*self._parts, rows=self._rows[index])
+        row = self._rows[index]
+        part = bisect.bisect_right(self._ends, row)
+        return self._parts[part][row - self._ends[part]]
+
+    def select(self, indices: Iterable[SupportsIndex]) -> Chain[T]:
+        """Take some rows, in any order and as often as wanted."""
+        return Chain(*self._parts, rows=array("q", (self._rows[i] for i in indices)))
+
+    def concat(self, *others: Sequence[T]) -> Chain[T]:
+        """Put other sequences behind this one."""
+        return Chain(self, *others)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[T]:
+        """Give several rows at once: what torch's fetcher calls."""
+        return [self[i] for i in indices]
+
+    def __add__(self, other: Sequence[T]) -> Chain[T]:
+        return self.concat(other) if _is_sequence(other) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (List, Chain, list)):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # as lists
+
+    def __repr__(self) -> str:
+        return f"<onecopy.Chain of {len(self):,} rows in {len(self._parts)} parts: {_start(self)}>"
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _start(rows: Sequence[Any]) -> str:
+    """Show the first rows, shortened."""
+    shown = [reprlib.repr(rows[i]) for i in range(min(len(rows), 2))]
+    return "[" + ", ".join(shown + ["..."] * (len(rows) > len(shown))) + "]"

@@ -1,0 +1,232 @@
+"""One line for data that every process needs: built once per host, mapped by all.
+
+    anns = oc.share(lambda: load("instances.json"), key=oc.file_key("instances.json"))
+
+The first process of the machine that comes here builds; all others, however they were started (fork, spawn, forkserver,
+torchrun, another terminal), map what it built, and so does the next run, in milliseconds. No process group is needed, no
+server, and nothing has to be cleaned up (`onecopy store prune` does if disks run full).
+
+Without a key the data has no name: it belongs to this process and those it hands it to, as an argument or in a Dataset,
+and is gone with the last of them, whoever is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from onecopy import _core, store
+from onecopy._building import call_in_child, can_fork, give_back_memory
+from onecopy.arrays import ArrayFile
+from onecopy.records.opening import of_file
+from onecopy.records.types import plain_of, plain_or_pickle
+from onecopy.records.writing import rows_of, spool_folder
+
+if TYPE_CHECKING:
+    from onecopy.records.rows import List
+    from onecopy.store import Artefact, Store, Where
+
+__all__ = ["share"]
+
+T = TypeVar("T")
+Codec = Literal["records", "pickle"]
+WherePlaced = Literal["auto", "disk", "memory"]
+
+
+class _NoRoom(Exception):
+    """The memory store has no room for what was built; the message says why."""
+
+
+def share(
+    data: Iterable[T] | Mapping[Any, T] | Callable[[], Any],
+    key: str | None = None,
+    *,
+    place: WherePlaced = "auto",
+    codec: Codec = "records",
+    where: Where = "auto",
+    warm: bool = False,
+    pin: bool = False,
+    source: str | os.PathLike[str] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+    on_progress: Callable[[int], object] | None = None,
+) -> List[T]:
+    """Hold a list or dict of Python values once for all processes of the machine.
+
+    Parameters
+    ----------
+    data
+        A list, any iterable of rows, or a dict; or a function without arguments that returns one, which is called only
+        where the data has to be built. Rows are strings, bytes, numbers, None, tuples, lists, dicts, numpy arrays and
+        what `onecopy.records.types` tells, nested in any way.
+    key
+        Whoever asks for the same key gets the same data, in this run and the next. It must say everything the data is
+        made from: see `onecopy.file_key`. None: no name, for this process and those it hands the result to.
+    place
+        "disk": a file in the cache folder of this host; its pages are in memory, and the kernel can take them back.
+        "memory": memory that is never written to a disk, and counts as memory of this control group; kept to where there
+        is room. "auto": disk with a key; without one memory while it is plentiful (a quarter of what is left), else a
+        nameless file on disk.
+    codec
+        "pickle": values of other types are pickled one by one, for processes of this job alone: the key is made this
+        job's own.
+    where
+        A function may be called in a forked child, so that nothing it allocated stays in this process: "auto" does when
+        this is the only Python thread and no framework that starts threads is imported, "child" always, "here" never.
+    warm, pin
+        Bring everything into memory now; lock it there (see `onecopy.pin`).
+    source
+        The file the data is made from, for `onecopy store ls` and `prune`; checked for changes after the build.
+    folder
+        Another folder for keys: see `onecopy.Store`.
+    timeout
+        Seconds to wait while another process builds; None: for as long as one lives.
+    on_progress
+        Gets the number of rows so far, now and then, where this process builds; may raise. In a child it runs there.
+
+    Raises
+    ------
+    NotShareable
+        A value of a type that cannot be stored exactly, with its path: ``[12].bbox[3]: ...``.
+    OSError
+        ENOSPC: there is no room; others where the folder will not do.
+    TimeoutError, FileChanged, ChildProcessError
+        See `onecopy.Store.get_or_build`.
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> names = oc.share(["Ada", "Grace", "Edsger"])
+    >>> names[1], names[-1], len(names[::2])
+    ('Grace', 'Edsger', 2)
+    >>> oc.share({"a": (1, 2.5)})["a"]
+    (1, 2.5)
+    """
+    if place not in ("auto", "disk", "memory"):
+        raise ValueError(f"place must be 'auto', 'disk' or 'memory', not {place!r}")
+    if codec not in ("records", "pickle"):
+        raise ValueError(f"codec must be 'records' or 'pickle', not {codec!r}")
+    job = _Job(data, codec, on_progress)
+    if key is None:
+        file, report = _nameless(job, place, where), None
+    else:
+        key = key if codec == "records" else f"{key}, pickled by job {_this_job()}"
+        file, report = _named(job, key, place, where, source, folder, timeout)
+    shared: List[T] = of_file(file, trusted=True)
+    shared.report = report
+    if warm:
+        shared.warm()
+    if pin:
+        shared.pin()
+    return shared
+
+
+class _Job:
+    """What there is to build."""
+
+    def __init__(self, data: Any, codec: Codec, on_progress: Callable[[int], object] | None) -> None:
+        self.data = data
+        self.registry = plain_of if codec == "records" else plain_or_pickle
+        self.on_progress = on_progress
+
+    @property
+    def in_heap(self) -> bool:
+        """The data is in this process's memory already."""
+        return not callable(self.data)
+
+    def build(self, spool: str) -> _core.RecordBuilder:
+        container, rows = rows_of(self.data() if callable(self.data) else self.data)
+        builder = _core.RecordBuilder(spool, container, {})
+
+        def tell(done: int) -> None:
+            store.progress(builder.bytes)
+            if self.on_progress is not None:
+                self.on_progress(done)
+
+        builder.extend(rows, self.registry, tell)
+        return builder
+
+
+def _named(
+    job: _Job,
+    key: str,
+    place: WherePlaced,
+    where: Where,
+    source: str | os.PathLike[str] | None,
+    folder: str | os.PathLike[str] | None,
+    timeout: float | None,
+) -> tuple[ArrayFile, Artefact]:
+    disk = store.Store(folder)
+    options: Any = {"source": source, "where": "here" if job.in_heap else where, "timeout": timeout}
+
+    def onto_disk(path: Path) -> None:
+        job.build(spool_folder(path.parent)).save(str(path))
+
+    def into_memory(path: Path) -> None:
+        builder = job.build(spool_folder(path.parent))
+        chosen, reason = store.choose_place(builder.bytes, "memory")
+        if chosen != "memory":
+            raise _NoRoom(reason)
+        builder.save(str(path))
+
+    found = None
+    if place == "memory" and folder is None:
+        memory = store.Store(place="memory")
+        found = disk.find(key) if memory.find(key) is None else None
+        try:
+            found = found or memory.get_or_build(key, into_memory, **options)
+        except _NoRoom:
+            found = None
+    report = found or disk.get_or_build(key, onto_disk, **options)
+    return ArrayFile(report.path), report
+
+
+def _nameless(job: _Job, place: WherePlaced, where: Where) -> ArrayFile:
+    """Build into a file without a name, here or in a child, and open it."""
+
+    def build() -> int:
+        builder = job.build(spool_folder(Path("/dev/shm")))  # noqa: S108: to say that it will be in memory
+        if _fits_in_memory(builder.bytes, place):
+            return builder.save_to_memory("onecopy")
+        return builder.save_nameless(spool_folder(Path(_core.default_folder(False)[0])))
+
+    if job.in_heap or where == "here" or (where == "auto" and not can_fork()):
+        descriptor = build()
+        if not job.in_heap:
+            give_back_memory()
+    else:
+        descriptor = _descriptor_from_child(build)
+    try:
+        return ArrayFile(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)  # the mapping has its own
+
+
+def _descriptor_from_child(build: Callable[[], int]) -> int:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        call_in_child(lambda _: socket.send_fds(theirs, [b"."], [build()]), Path("nameless data"))
+        received = socket.recv_fds(ours, 1, 1)[1]
+    return received[0]
+
+
+def _fits_in_memory(nbytes: int, place: WherePlaced) -> bool:
+    if place == "disk":
+        return False
+    left = store.memory_left()
+    if left is None:
+        return True
+    return nbytes < left[0] // (1 if place == "memory" else 4)
+
+
+def _this_job() -> str:
+    """Name the job this process belongs to: of torchrun or a batch system, else the session of the terminal."""
+    for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID"):
+        if os.environ.get(name, "none") not in ("", "none"):  # torchrun says "none" where it was given no id
+            return f"{name} {os.environ[name]}"
+    session = os.getsid(0)
+    started = Path(f"/proc/{session}/stat")
+    return f"session {session} {started.read_text().rpartition(')')[2].split()[19] if started.exists() else ''}"

@@ -1,0 +1,13 @@
+// A file that no folder shows: gone with its last descriptor, whoever is killed.
+#pragma once
+
+#include <string>
+
+#include "os/os.hpp"
+
+namespace onecopy {
+
+// Where the file system has no unnamed files it has a name for the time of two calls.
+os::Result<os::Fd> create_nameless(const std::string& folder);
+
+}  // namespace onecopy

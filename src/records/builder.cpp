@@ -1,0 +1,90 @@
+#include "onecopy/records/builder.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "files/spool.hpp"
+#include "onecopy/arrays/array_writer.hpp"
+#include "onecopy/base/error.hpp"
+#include "records/tensor.hpp"
+
+namespace onecopy::records {
+namespace {
+
+struct Extent {
+  std::size_t nodes = 0;
+  std::size_t depth = 0;
+};
+
+Extent extent_of(const Type& type) {
+  Extent all{1, 0};
+  for (const Type& child : type.children) {
+    const auto below = extent_of(child);
+    all = {all.nodes + below.nodes, std::max(all.depth, below.depth)};
+  }
+  return {all.nodes, all.depth + 1};
+}
+
+// What no reader would take is not written.
+void check_extent(const Type& rows) {
+  const auto extent = extent_of(rows);
+  if (extent.depth > RecordSchema::deepest)
+    throw FormatError("the rows are nested to a depth of " + std::to_string(extent.depth) + " types, and " +
+                      std::to_string(RecordSchema::deepest) + " is the most");
+  if (extent.nodes > RecordSchema::most_nodes)
+    throw FormatError("the rows have " + std::to_string(extent.nodes) + " types, and " +
+                      std::to_string(RecordSchema::most_nodes) + " is the most");
+}
+
+}  // namespace
+
+struct Builder::State {
+  explicit State(BuilderOptions given) : options(std::move(given)), spool(options.spool), rows(spool, "rows") {}
+
+  const Layout& plan() {
+    if (layout) return *layout;
+    RecordSchema schema{options.container, rows.finish("records.0", tensors)};
+    if (options.container == "dict" && rows.length() == 0) {  // pairs, though there is none
+      schema.rows.kind = TypeKind::fixed;
+      schema.rows.children.resize(2);
+    }
+    check_extent(schema.rows);
+    std::vector<ArraySpec> specs;
+    for (const auto& tensor : tensors) specs.push_back(tensor.spec);
+    layout = Layout::plan(std::move(specs), {.kind = Kind::records,
+                                             .metadata = options.metadata,
+                                             .schema = write_schema(schema),
+                                             .align = std::nullopt,
+                                             .checksum = true});
+    return *layout;
+  }
+
+  void write(ArrayWriter writer) const {
+    for (const auto& placement : writer.layout().placements())
+      if (placement.array) tensors[*placement.array].write([&writer](Bytes bytes) { writer.write(bytes); });
+    writer.commit();
+  }
+
+  BuilderOptions options;
+  Spool spool;
+  Column rows;
+  std::vector<Tensor> tensors;
+  std::optional<Layout> layout;
+};
+
+Builder::Builder(BuilderOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+Builder::Builder(Builder&&) noexcept = default;
+Builder& Builder::operator=(Builder&&) noexcept = default;
+Builder::~Builder() = default;
+
+Column& Builder::rows() & noexcept { return state_->rows; }
+std::uint64_t Builder::bytes() const noexcept { return state_->spool.size(); }
+
+void Builder::save(const std::filesystem::path& path) { state_->write(ArrayWriter(path, state_->plan())); }
+
+std::uint64_t Builder::finish() { return state_->plan().file_size(); }
+void Builder::write(FileWriter& file) { state_->write(ArrayWriter(file, state_->plan())); }
+
+}  // namespace onecopy::records

@@ -1,0 +1,47 @@
+#include "files/spool.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "onecopy/base/error.hpp"
+#include "scratch_folder.hpp"
+
+namespace onecopy {
+
+TEST_CASE("pieces of any size are read back in any order, from memory, from the file and from both") {
+  const testing::ScratchFolder folder;
+  Spool spool(folder.path());
+  const auto all = testing::random_bytes(5 * Spool::held);
+  std::mt19937_64 random(1);
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t wanted = random() % 4 == 0 ? random() % (2 * Spool::held) : random() % 1000;
+    const std::size_t size = std::min(wanted, all.size() - at);
+    CHECK(spool.append(std::span(all).subspan(at, size)) == at);
+    at += size;
+    CHECK(spool.size() == at);
+    const std::size_t begin = random() % (at + 1);
+    std::vector<std::byte> piece(at - begin);
+    spool.read(begin, piece);
+    CHECK(std::ranges::equal(piece, std::span(all).subspan(begin, piece.size())));
+  }
+  CHECK(folder.file_count() == 0);
+}
+
+TEST_CASE("a spool makes no file before it has to, and the error names the folder") {
+  const testing::ScratchFolder folder;
+  Spool spool(folder / "missing");
+  const std::vector<std::byte> half(Spool::held / 2);
+  spool.append(half);
+  spool.append(half);
+  try {
+    spool.append(half);
+    FAIL("there is no such folder");
+  } catch (const OsError& error) {
+    CHECK(error.code() == ENOENT);
+    CHECK(error.path() == (folder / "missing").string());
+  }
+}
+
+}  // namespace onecopy

@@ -1,0 +1,119 @@
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/record_schema.hpp"
+
+namespace onecopy::records {
+namespace {
+
+Type leaf(TypeKind kind, std::uint64_t length) {
+  Type type;
+  type.kind = kind;
+  type.length = length;
+  return type;
+}
+
+// One of each form: {"id": int, "a.b": [float or None], ...}, keys in two orders.
+RecordSchema example() {
+  Type list = leaf(TypeKind::list, 3);
+  list.children = {leaf(TypeKind::real, 9)};
+  list.children[0].nullable = true;
+  Type array = leaf(TypeKind::array, 3);
+  array.name = "<f4";
+  array.ndim = 2;
+  array.item_size = 4;
+  array.scalar = true;
+  Type map = leaf(TypeKind::map, 3);
+  map.children = {leaf(TypeKind::text, 5), leaf(TypeKind::bytes, 5)};
+  Type choice = leaf(TypeKind::choice, 3);
+  choice.children = {leaf(TypeKind::bigint, 1), leaf(TypeKind::boolean, 2)};
+  Type stamp = leaf(TypeKind::extension, 3);
+  stamp.name = "datetime";
+  stamp.children = {leaf(TypeKind::integer, 3)};
+  Type pair = leaf(TypeKind::fixed, 3);
+  pair.children = {leaf(TypeKind::number, 3), leaf(TypeKind::null, 3)};
+  Type row = leaf(TypeKind::record, 3);
+  row.fields = {"id", "a.b", "", "m", "\"x\"", "t", "p"};
+  row.shapes = {{0, 1, 2, 3, 4, 5, 6}, {1, 0}, {}};
+  row.children = {leaf(TypeKind::integer, 3), list, array, map, choice, stamp, pair};
+  return {"list", row};
+}
+
+std::string wrapped(const std::string& schema) { return "{\"version\":1,\"schema\":" + schema + "}"; }
+
+std::string types(const std::string& nodes, const std::string& container = "list") {
+  return wrapped("{\"container\":\"" + container + "\",\"types\":[" + nodes + "]}");
+}
+
+TEST_CASE("a schema that was written is read as it was") {
+  const RecordSchema schema = example();
+  CHECK(parse_record_schema(wrapped(write_schema(schema))) == schema);
+}
+
+TEST_CASE("a record whose rows are all alike says nothing about shapes") {
+  RecordSchema schema = example();
+  schema.rows.shapes = {{0, 1, 2, 3, 4, 5, 6}};
+  const std::string text = write_schema(schema);
+  CHECK(text.find("shapes") == std::string::npos);
+  CHECK(parse_record_schema(wrapped(text)) == schema);
+}
+
+TEST_CASE("what does not fit together is refused with what it is") {
+  const auto refused = [](const std::string& text, const char* what) {
+    CAPTURE(text);
+    CHECK_THROWS_WITH_AS(static_cast<void>(parse_record_schema(text)), doctest::Contains(what), FormatError);
+  };
+  refused("{}", "does not say");
+  refused(types(""), "ends too early");
+  refused(types("{\"kind\":\"null\"}", "set"), "container of the unknown kind 'set'");
+  refused(types("{\"kind\":\"nul\"}"), "unknown kind 'nul'");
+  refused(types("{\"kind\":\"null\"},{\"kind\":\"null\"}"), "belong to nothing");
+  refused(types("{\"kind\":\"list\",\"children\":1}"), "ends too early");
+  refused(types("{\"kind\":\"list\",\"children\":18446744073709551615}"), "ends too early");
+  refused(types("{\"kind\":\"list\"}"), "'list' with 0 children");
+  refused(types("{\"kind\":\"real\",\"children\":1},{\"kind\":\"null\"}"), "'real' with 1 children");
+  refused(types("{\"kind\":\"choice\",\"children\":1},{\"kind\":\"null\"}"), "'choice' with 1 children");
+  refused(types("{\"kind\":\"null\",\"nullable\":1}"), "nullable");
+  refused(types("{\"kind\":\"null\",\"length\":4611686018427387905}"), "impossible length");
+  refused(types("{\"kind\":\"array\",\"item_size\":4}"), "without a dtype");
+  refused(types("{\"kind\":\"array\",\"name\":\"<f4\",\"item_size\":65537}"), "a number over 65536");
+  refused(types("{\"kind\":\"extension\",\"length\":2,\"children\":1},{\"kind\":\"null\",\"length\":1}"), "child of 1");
+  refused(
+      types("{\"kind\":\"record\",\"fields\":[\"a\",\"a\"],\"children\":2},{\"kind\":\"null\"},{\"kind\":\"null\"}"),
+      "a field twice");
+  for (const char* shapes : {"[[1]]", "[[0,0]]", "[[4294967295]]"})
+    refused(types(std::string("{\"kind\":\"record\",\"fields\":[\"a\"],\"shapes\":") + shapes +
+                  ",\"children\":1},{\"kind\":\"null\"}"),
+            "a shape that does not fit");
+  refused(types("{\"kind\":\"null\"}", "dict"), "not pairs");
+}
+
+TEST_CASE("depth is limited, and a long flat list of nodes is no depth") {
+  const auto nested = [](std::size_t depth) {
+    std::string text;
+    for (std::size_t i = 1; i < depth; ++i) text += "{\"kind\":\"list\",\"children\":1},";
+    return types(text + "{\"kind\":\"null\"}");
+  };
+  CHECK_NOTHROW(static_cast<void>(parse_record_schema(nested(RecordSchema::deepest))));
+  CHECK_THROWS_WITH_AS(static_cast<void>(parse_record_schema(nested(RecordSchema::deepest + 1))),
+                       doctest::Contains("deeper than 64"), FormatError);
+}
+
+TEST_CASE("every cut of a schema is refused") {
+  const std::string text = wrapped(write_schema(example()));
+  for (std::size_t size = 0; size < text.size(); ++size)
+    CHECK_THROWS_AS(static_cast<void>(parse_record_schema(text.substr(0, size))), FormatError);
+}
+
+TEST_CASE("names of buffers are distinct, whatever the fields are called") {
+  const RecordSchema schema = example();
+  CHECK(child_path("records.0", schema.rows, 1) == "records.0.a%2Eb");
+  CHECK(child_path("records.0", schema.rows, 2) == "records.0.");
+  CHECK(child_path("records.0.m", schema.rows.children[3], 1) == "records.0.m.value");
+  CHECK(buffer_name("records.0.id", "data") == "records.0.id.data");
+}
+
+}  // namespace
+}  // namespace onecopy::records

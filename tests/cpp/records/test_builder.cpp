@@ -1,0 +1,504 @@
+// What is appended is what the file holds, told by a reader that does one value at a time.
+#include "onecopy/records/builder.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "files/spool.hpp"
+#include "naive_reader.hpp"
+#include "onecopy/arrays/verify.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/files/memory_file_writer.hpp"
+#include "scratch_folder.hpp"
+
+namespace onecopy {
+namespace {
+
+using records::Builder;
+using records::Column;
+using records::TypeKind;
+using testing::NaiveReader;
+
+NaiveReader built(const std::function<void(Column&)>& append, std::string container = "list") {
+  const testing::ScratchFolder folder;
+  Builder builder({.spool = folder.path(), .container = std::move(container), .metadata = {}});
+  append(builder.rows());
+  builder.save(folder / "rows");
+  auto file = ArrayFile::open(folder / "rows");
+  verify(file);
+  return NaiveReader(std::move(file));
+}
+
+std::string rows_of(const std::function<void(Column&)>& append) { return built(append).rows(); }
+
+DType dtype_of(const NaiveReader& reader, const std::string& tensor) { return reader.file().entry(tensor).dtype; }
+
+std::size_t tensors_of(const NaiveReader& reader) {
+  const Index& index = reader.file().index();
+  return static_cast<std::size_t>(
+      std::ranges::count_if(index.entries(), [&](const Entry& entry) { return !index.is_filler(entry); }));
+}
+
+Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+void append_list(Column& column, const std::vector<std::int64_t>& items) {
+  auto& list = column.list();
+  for (const auto item : items) list.items().integer(item);
+  list.end();
+}
+
+}  // namespace
+
+TEST_CASE("no rows, and rows that are all None, have no buffers") {
+  const auto none = built([](Column&) {});
+  CHECK(none.rows() == "[]");
+  CHECK(tensors_of(none) == 0);
+  const auto nulls = built([](Column& rows) { rows.nulls(3); });
+  CHECK(nulls.rows() == "[None, None, None]");
+  CHECK(nulls.schema().rows.kind == TypeKind::null);
+  CHECK(tensors_of(nulls) == 0);
+}
+
+TEST_CASE("every leaf comes back, alone and with None before, between and behind") {
+  const std::vector<std::pair<std::function<void(Column&)>, std::string>> leaves{
+      {[](Column& c) { c.boolean(true); }, "True"},
+      {[](Column& c) { c.boolean(false); }, "False"},
+      {[](Column& c) { c.integer(-7); }, "-7"},
+      {[](Column& c) { c.real(-0.0); }, "-0f"},
+      {[](Column& c) { c.text("h\xC3\xA9"); }, "'h\xC3\xA9'"},
+      {[](Column& c) { c.text(""); }, "''"},
+      {[](Column& c) { c.bytes(bytes_of(std::string_view("\0\1", 2))); }, std::string("b'\0\1'", 5)},
+      {[](Column& c) { c.bigint(bytes_of("\1\2\3\4\5\6\7\10\11")); }, "bigint:010203040506070809"},
+      {[](Column& c) { append_list(c, {1, 2}); }, "[1, 2]"},
+      {[](Column& c) { append_list(c, {}); }, "[]"},
+      {[](Column& c) { c.extension("date").text("x"); }, "date<'x'>"},
+      {[](Column& c) { c.extension("date").null(); }, "date<None>"},
+      {[](Column& c) { c.fixed(0).end(); }, "()"},
+      {[](Column& c) { c.record().end(); }, "{}"},
+      {[](Column& c) { c.map().end(); }, "map[]"},
+      {[](Column& c) { c.tuple().end(); }, "tuple[]"},
+  };
+  for (const auto& [append, text] : leaves) {
+    CHECK(rows_of(append) == "[" + text + "]");
+    CHECK(rows_of([&](Column& rows) {
+            rows.null();
+            append(rows);
+            rows.nulls(2);
+            append(rows);
+            rows.null();
+          }) == "[None, " + text + ", None, None, " + text + ", None]");
+  }
+}
+
+TEST_CASE("integers are as narrow as the column allows, at every boundary") {
+  struct Width {
+    std::int64_t value;
+    DType dtype;
+  };
+  const std::array widths{Width{0, DType::i8},
+                          Width{127, DType::i8},
+                          Width{-128, DType::i8},
+                          Width{128, DType::i16},
+                          Width{-129, DType::i16},
+                          Width{32767, DType::i16},
+                          Width{-32768, DType::i16},
+                          Width{32768, DType::i32},
+                          Width{-32769, DType::i32},
+                          Width{2147483647, DType::i32},
+                          Width{-2147483648, DType::i32},
+                          Width{2147483648, DType::i64},
+                          Width{-2147483649, DType::i64},
+                          Width{INT64_MAX, DType::i64},
+                          Width{INT64_MIN, DType::i64}};
+  for (const auto& [value, dtype] : widths) {
+    const auto reader = built([value](Column& rows) {
+      rows.integer(1);
+      rows.integer(value);
+    });
+    CHECK(reader.rows() == "[1, " + std::to_string(value) + "]");
+    CHECK(dtype_of(reader, "records.0.data") == dtype);
+  }
+}
+
+TEST_CASE("integers and reals share a column as long as reals hold the integers") {
+  constexpr std::int64_t exact = std::int64_t{1} << 53U;
+  const auto both = [](std::vector<std::pair<bool, double>> values) {
+    return built([&](Column& rows) {
+      for (const auto& [integer, value] : values)
+        if (integer)
+          rows.integer(static_cast<std::int64_t>(value));
+        else
+          rows.real(value);
+    });
+  };
+  const double edge = static_cast<double>(exact);
+  const auto ints_first = both({{true, 1}, {true, -edge}, {false, 0.5}, {true, edge}});
+  CHECK(ints_first.rows() == "[1, -9007199254740992, 0.5f, 9007199254740992]");
+  CHECK(ints_first.schema().rows.kind == TypeKind::number);
+  const auto reals_first = both({{false, 2}, {false, 0.5}, {true, 2}});
+  CHECK(reals_first.rows() == "[2f, 0.5f, 2]");
+  CHECK(reals_first.schema().rows.kind == TypeKind::number);
+  CHECK(both({{false, 2}, {false, 0.5}}).schema().rows.kind == TypeKind::real);
+  for (const std::int64_t wide : {exact + 1, -exact - 1, INT64_MAX, INT64_MIN}) {
+    const auto wide_late = built([wide](Column& rows) {
+      rows.real(0.5);
+      rows.integer(wide);
+      rows.integer(3);
+      rows.real(1.5);
+    });
+    CHECK(wide_late.rows() == "[0.5f, " + std::to_string(wide) + ", 3, 1.5f]");
+    CHECK(wide_late.schema().rows.kind == TypeKind::choice);
+    const auto wide_first = built([wide](Column& rows) {
+      rows.integer(wide);
+      rows.real(0.5);
+      rows.integer(3);
+    });
+    CHECK(wide_first.rows() == "[" + std::to_string(wide) + ", 0.5f, 3]");
+    CHECK(wide_first.schema().rows.children.at(0).kind == TypeKind::integer);
+  }
+}
+
+TEST_CASE("None among integers that become numbers, wherever it stands") {
+  for (int order = 0; order < 27; ++order) {
+    std::string expected;
+    const auto found = rows_of([&](Column& rows) {
+      for (int digits = order, i = 0; i < 3; ++i, digits /= 3) {
+        if (digits % 3 == 0) rows.null();
+        if (digits % 3 == 1) rows.integer(4);
+        if (digits % 3 == 2) rows.real(4);
+        expected +=
+            (i == 0 ? "" : ", ") + std::string(std::array{"None", "4", "4f"}.at(static_cast<unsigned>(digits % 3)));
+      }
+    });
+    CHECK(found == "[" + expected + "]");
+  }
+}
+
+TEST_CASE("the bits of reals are kept") {
+  for (const std::uint64_t bits : std::initializer_list<std::uint64_t>{
+           0x7FF8000000000000U, 0xFFF8000000000123U, 0x7FF0000000000001U, 0x7FF0000000000000U, 0xFFF0000000000000U,
+           0x8000000000000000U, 0x0000000000000001U}) {
+    const auto reader = built([bits](Column& rows) {
+      rows.integer(1);  // so that they pass through the conversion too
+      rows.real(std::bit_cast<double>(bits));
+    });
+    std::uint64_t found = 0;
+    std::memcpy(&found, reader.file().bytes("records.0.data").data() + 8, sizeof(found));
+    CHECK(found == bits);
+  }
+}
+
+TEST_CASE("a second kind of value makes a choice, after any number of values and of None") {
+  for (const int before : {0, 1, 7, 8, 9, 64, 8191, 8192, 8193, 20000})
+    for (const int nulls : {0, 1, 9, 9000}) {
+      std::string expected;
+      const auto reader = built([&](Column& rows) {
+        rows.nulls(static_cast<std::uint64_t>(nulls));
+        for (int i = 0; i < nulls; ++i) expected += "None, ";
+        for (int i = 0; i < before; ++i) {
+          rows.integer(i);
+          expected += std::to_string(i) + ", ";
+        }
+        rows.text("x");
+        rows.null();
+        rows.integer(5);
+        rows.boolean(true);
+        rows.text("y");
+      });
+      CHECK(reader.rows() == "[" + expected + "'x', None, 5, True, 'y']");
+      CHECK(reader.schema().rows.kind == TypeKind::choice);
+      CHECK_FALSE(reader.schema().rows.nullable);
+      CHECK(dtype_of(reader, "records.0.tag") == DType::i8);
+      CHECK(dtype_of(reader, "records.0.offsets") == DType::i32);
+    }
+}
+
+TEST_CASE("120 types in one place are enough, and the error says where") {
+  const auto append = [](Column& rows, int types) {
+    auto& list = rows.list();
+    for (int i = 0; i < types; ++i) list.items().extension("type" + std::to_string(i)).integer(i);
+    list.end();
+  };
+  CHECK(built([&](Column& rows) { append(rows, 120); }).schema().rows.children.at(0).children.size() == 120);
+  CHECK_THROWS_WITH_AS(built([&](Column& rows) { append(rows, 121); }), "rows.item: values of more than 120 types",
+                       FormatError);
+}
+
+TEST_CASE("dicts that are alike have no shapes, and others come back with their keys in order") {
+  const auto alike = built([](Column& rows) {
+    for (int i = 0; i < 3; ++i) {
+      auto& row = rows.record();
+      row.field("b").integer(i);
+      row.field("a").text("x");
+      row.end();
+    }
+  });
+  CHECK(alike.rows() == "[{b: 0, a: 'x'}, {b: 1, a: 'x'}, {b: 2, a: 'x'}]");
+  CHECK(alike.schema().rows.shapes == std::vector<std::vector<std::uint32_t>>{{0, 1}});
+  CHECK(alike.file().index().find("records.0.shape") == nullptr);
+  const auto different = built([](Column& rows) {
+    const std::vector<std::vector<const char*>> all{{"a", "b"},      {"b", "a"}, {},   {"a"},
+                                                    {"c", "a", "b"}, {"a", "b"}, {"c"}};
+    rows.null();
+    for (const auto& keys : all) {
+      auto& row = rows.record();
+      for (const auto* key : keys) row.field(key).text(key);
+      row.end();
+    }
+    rows.null();
+  });
+  CHECK(different.rows() ==
+        "[None, {a: 'a', b: 'b'}, {b: 'b', a: 'a'}, {}, {a: 'a'}, {c: 'c', a: 'a', b: 'b'}, "
+        "{a: 'a', b: 'b'}, {c: 'c'}, None]");
+  CHECK(different.schema().rows.shapes.size() == 6);
+  CHECK(dtype_of(different, "records.0.shape") == DType::u8);
+}
+
+TEST_CASE("absent is not None") {
+  CHECK(rows_of([](Column& rows) {
+          auto& first = rows.record();
+          first.field("a").null();
+          first.end();
+          rows.record().end();
+        }) == "[{a: None}, {}]");
+}
+
+TEST_CASE("a field that comes up after many rows costs nothing for those") {
+  constexpr int many = 100'000;
+  const testing::ScratchFolder folder;
+  Builder builder({.spool = folder.path(), .container = "list", .metadata = {}});
+  for (int i = 0; i <= many; ++i) {
+    auto& row = builder.rows().record();
+    row.field("a").boolean(true);
+    if (i == many) {
+      row.field("n").integer(3);
+      row.field("r").real(3);
+      row.field("t").text("x");
+      row.field("l").list().end();
+    }
+    row.end();
+  }
+  CHECK(builder.bytes() == 0);  // nothing had to leave the memory
+  builder.save(folder / "rows");
+  const NaiveReader reader(ArrayFile::open(folder / "rows"));
+  const auto& rows = reader.schema().rows;
+  CHECK(reader.value(rows, "records.0", many - 1) == "{a: True}");
+  CHECK(reader.value(rows, "records.0", many) == "{a: True, n: 3, r: 3f, t: 'x', l: []}");
+  for (const auto& child : rows.children) CHECK(child.length == many + 1);
+}
+
+TEST_CASE("shapes are numbered in U8, U16 and U32") {
+  const auto shaped = [](std::uint32_t shapes) {  // all subsets of 17 fields, by the bits of a number
+    return built([shapes](Column& rows) {
+      for (std::uint32_t number = 0; number < shapes; ++number) {
+        auto& row = rows.record();
+        for (unsigned bit = 0; bit < 17; ++bit)
+          if ((number >> bit & 1U) != 0) row.field("f" + std::to_string(bit)).boolean(true);
+        row.end();
+      }
+    });
+  };
+  CHECK(dtype_of(shaped(256), "records.0.shape") == DType::u8);
+  CHECK(dtype_of(shaped(257), "records.0.shape") == DType::u16);
+  CHECK(dtype_of(shaped(65536), "records.0.shape") == DType::u16);
+  const auto most = shaped(65537);
+  CHECK(dtype_of(most, "records.0.shape") == DType::u32);
+  CHECK(most.value(most.schema().rows, "records.0", 65536) == "{f16: True}");
+}
+
+TEST_CASE("dicts whose keys are data are no records") {
+  const testing::ScratchFolder folder;
+  Builder builder({.spool = folder.path(), .container = "list", .metadata = {}});
+  Column& rows = builder.rows();
+  std::vector<std::string> names;
+  for (int i = 0; i < 2000; ++i) names.push_back("key" + std::to_string(i));
+  const std::vector<std::string_view> keys(names.begin(), names.end());
+  const auto add = [&rows](std::span<const std::string_view> some) {
+    auto& row = rows.record();
+    for (const auto key : some) row.field(key).null();
+    row.end();
+  };
+  CHECK(rows.fits_record(std::span(keys).first(1024)));
+  CHECK_FALSE(rows.fits_record(std::span(keys).first(1025)));
+  add(std::span(keys).first(10));
+  CHECK(rows.fits_record(std::span(keys).subspan(10, 1014)));
+  CHECK_FALSE(rows.fits_record(std::span(keys).subspan(10, 1015)));
+  for (int i = 1; i < 64; ++i) add(std::span(keys).first(10));
+  CHECK(rows.fits_record(std::span(keys).subspan(10, 64)));
+  CHECK_FALSE(rows.fits_record(std::span(keys).subspan(10, 65)));
+  add(std::span(keys).subspan(10, 60));
+  CHECK(rows.fits_record(std::span(keys).subspan(5, 69)));
+  CHECK_FALSE(rows.fits_record(std::span(keys).subspan(5, 70)));
+  CHECK(rows.fits_record({}));
+}
+
+TEST_CASE("a key twice, a tuple with a hole and a dict with more keys than values are refused") {
+  CHECK_THROWS_WITH_AS(rows_of([](Column& rows) {
+                         auto& row = rows.record();
+                         row.field("a").null();
+                         row.field("a");
+                       }),
+                       "rows: a dict with the key 'a' twice", FormatError);
+  CHECK_THROWS_AS(rows_of([](Column& rows) {
+                    auto& pair = rows.fixed(2);
+                    pair.at(0).null();
+                    pair.end();
+                  }),
+                  FormatError);
+  CHECK_THROWS_AS(rows_of([](Column& rows) {
+                    auto& map = rows.map();
+                    map.keys().null();
+                    map.end();
+                  }),
+                  FormatError);
+}
+
+TEST_CASE("lists, tuples, pairs and maps nest") {
+  CHECK(rows_of([](Column& rows) {
+          auto& outer = rows.list();
+          append_list(outer.items(), {1});
+          append_list(outer.items(), {});
+          outer.items().null();
+          auto& tuple = outer.items().tuple();
+          append_list(tuple.items(), {2, 3});
+          tuple.end();
+          outer.end();
+          auto& pair = rows.fixed(2);
+          pair.at(1).integer(1);
+          pair.at(0).text("a");
+          pair.end();
+          auto& triple = rows.fixed(3);
+          for (std::size_t i = 0; i < 3; ++i) triple.at(i).real(0.5);
+          triple.end();
+          auto& map = rows.map();
+          map.keys().integer(1);
+          append_list(map.values(), {9});
+          map.keys().text("k");
+          map.values().null();
+          map.end();
+          rows.list().end();
+        }) == "[[[1], [], None, tuple[[2, 3]]], ('a',1,), (0.5f,0.5f,0.5f,), map[1: [9], 'k': None], []]");
+}
+
+TEST_CASE("arrays and scalars of numpy, of each dtype and number of axes") {
+  const std::array<std::uint64_t, 2> matrix{2, 3};
+  const std::array<std::uint64_t, 1> three{3};
+  const std::array<std::uint64_t, 3> empty{0, 5, 2};
+  const auto text = rows_of([&](Column& rows) {
+    rows.null();
+    rows.array({.dtype = "|u1", .item_size = 1, .shape = three, .bytes = bytes_of("abc"), .scalar = false});
+    rows.array(
+        {.dtype = "|u1", .item_size = 1, .shape = std::span(three).first(0), .bytes = bytes_of("a"), .scalar = false});
+    rows.array({.dtype = "|u1", .item_size = 1, .shape = {}, .bytes = bytes_of("a"), .scalar = true});
+    rows.array({.dtype = "<i2", .item_size = 2, .shape = matrix, .bytes = bytes_of("abcdefabcdef"), .scalar = false});
+    rows.array({.dtype = "|u1", .item_size = 1, .shape = {}, .bytes = bytes_of("z"), .scalar = true});
+    rows.null();
+    rows.array({.dtype = "<i2", .item_size = 2, .shape = empty, .bytes = {}, .scalar = false});
+    rows.array({.dtype = "|u1", .item_size = 1, .shape = three, .bytes = bytes_of("def"), .scalar = false});
+  });
+  CHECK(text ==
+        "[None, |u1[3]:616263, |u1[]:61, |u1![]:61, <i2[2x3]:616263646566616263646566, |u1![]:7a, None, "
+        "<i2[0x5x2]:, |u1[3]:646566]");
+  CHECK_THROWS_AS(
+      rows_of([&](Column& rows) {
+        rows.array({.dtype = "<i2", .item_size = 2, .shape = three, .bytes = bytes_of("abcd"), .scalar = false});
+      }),
+      FormatError);
+}
+
+TEST_CASE("None in a place that is null, in a record, a tuple and an extension") {
+  CHECK(rows_of([](Column& rows) {
+          auto& row = rows.record();
+          row.field("e").null();
+          row.field("p").null();
+          row.end();
+          auto& second = rows.record();
+          second.field("e").extension("E").integer(1);
+          auto& pair = second.field("p").fixed(2);
+          pair.at(0).null();
+          pair.at(1).integer(1);
+          pair.end();
+          second.end();
+          rows.null();
+        }) == "[{e: None, p: None}, {e: E<1>, p: (None,1,)}, None]");
+}
+
+TEST_CASE("values that cross the pieces of the spool come back, in memory and on disk") {
+  const testing::ScratchFolder folder;
+  Builder builder({.spool = folder.path(), .container = "list", .metadata = {}});
+  constexpr std::uint64_t many = 70'000;
+  const std::string large(200'000, 'L');
+  const auto integer = [](std::uint64_t i) {  // pieces of each width
+    return static_cast<std::int64_t>(i % 97) << (i / 8192 * 8 % 56);
+  };
+  const auto text = [&](std::uint64_t i) { return i % 20'000 == 19'999 ? large : std::string(i % 40, 'a'); };
+  for (std::uint64_t i = 0; i < many; ++i) {
+    auto& row = builder.rows().record();
+    row.field("n").integer(integer(i));
+    row.field("t").text(text(i));
+    row.field("b").boolean(i % 3 == 0);
+    if (i % 5 != 0) row.field("r").real(static_cast<double>(i));
+    auto& list = row.field("l").list();
+    for (std::uint64_t k = 0; k < i % 4; ++k) list.items().integer(static_cast<std::int64_t>(i + k));
+    list.end();
+    row.end();
+  }
+  CHECK(builder.bytes() > Spool::held);
+  CHECK(folder.file_count() == 0);  // the spool has no name
+  MemoryFileWriter memory("rows", builder.finish());
+  builder.write(memory);
+  builder.save(folder / "rows");
+  for (const auto& file : {ArrayFile::open(folder / "rows"), ArrayFile::from_descriptor(memory.descriptor(), "rows")}) {
+    verify(file);
+    const NaiveReader reader(file);
+    for (std::uint64_t i = 0; i < many; i += i % 8192 < 2 || i % 8192 > 8188 ? 1U : 61U) {
+      std::string list;
+      for (std::uint64_t k = 0; k < i % 4; ++k) list += (k == 0 ? "" : ", ") + std::to_string(i + k);
+      const std::string expected = "{n: " + std::to_string(integer(i)) + ", t: '" + text(i) +
+                                   "', b: " + (i % 3 == 0 ? "True" : "False") +
+                                   (i % 5 != 0 ? ", r: " + std::to_string(i) + "f" : "") + ", l: [" + list + "]}";
+      REQUIRE(reader.value(reader.schema().rows, "records.0", i) == expected);
+    }
+  }
+}
+
+TEST_CASE("few rows need no spool, not even a folder for it") {
+  const testing::ScratchFolder folder;
+  Builder builder({.spool = folder / "missing", .container = "list", .metadata = {{"author", "me"}}});
+  for (int i = 0; i < 5000; ++i) append_list(builder.rows(), {i, i + 1});
+  builder.save(folder / "rows");
+  const auto file = ArrayFile::open(folder / "rows");
+  CHECK(file.index().kind() == Kind::records);
+  CHECK(file.index().metadata().find("author")->second == "me");
+  Builder larger({.spool = folder / "missing", .container = "list", .metadata = {}});
+  const std::string text(Spool::held / 2, 'x');
+  CHECK_THROWS_AS(for (int i = 0; i < 4; ++i) larger.rows().text(text), OsError);
+}
+
+TEST_CASE("an empty dict has pairs, though there is none") {
+  const auto reader = built([](Column&) {}, "dict");
+  CHECK(reader.schema().container == "dict");
+  CHECK(reader.schema().rows.kind == TypeKind::fixed);
+}
+
+TEST_CASE("what is too deep for any reader is not written") {
+  const auto nest = [](Column& rows, int levels) {
+    Column* at = &rows;
+    for (int i = 0; i < levels; ++i) at = &at->extension("E");
+    at->integer(1);
+  };
+  CHECK_NOTHROW(built([&](Column& rows) { nest(rows, 127); }));
+  CHECK_THROWS_AS(built([&](Column& rows) { nest(rows, 128); }), FormatError);
+}
+
+}  // namespace onecopy
