@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
+    from onecopy.integrations.torch import share_dataset
     from onecopy.records import List, NotShareable, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
@@ -39,6 +40,7 @@ _HOMES = {
     "Mapping": "files",
     "check": "files",
     "guard": "files",
+    "share_dataset": "integrations.torch",
     "List": "records",
     "NotShareable": "records",
     "share": "records",
@@ -83,6 +85,7 @@ __all__ = [
     "sampling",
     "save",
     "share",
+    "share_dataset",
     "unpin",
     "warm",
     "workers",

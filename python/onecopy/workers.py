@@ -341,11 +341,11 @@ def assert_shared(
 def _files_of(data: Any) -> dict[str, Identity]:
     """Return the files of some data, with what tells them from others."""
     report = getattr(data, "onecopy_report", None)
-    parts = [data] if report is None else [row.shared for row in report.rows if row.shared is not None]
     files = {}
-    for part in parts:
-        if path := getattr(part, "path", None):
-            files[os.fspath(path)] = getattr(part, "identity", None) or _identity_of(path)
+    for part in [data] if report is None else report.parts:
+        file = getattr(part, "file", part)  # of records
+        if path := getattr(file, "path", None):
+            files[os.fspath(path)] = getattr(file, "identity", None) or _identity_of(path)
     if not files:
         raise TypeError(f"nothing of this {type(data).__name__} is in a file that processes could share")
     return files

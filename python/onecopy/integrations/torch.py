@@ -4,15 +4,15 @@
     print(dataset.onecopy_report)
     loader = DataLoader(dataset, num_workers=8)
 
-What is large (lists, tuples, dicts, numpy arrays, CPU tensors) is moved into a mapped file and replaced by what looks the
-same and is read-only: a `List` or `Dict`, a numpy array, a tensor. The dataset comes back itself, so that the call fits
-around the constructor; what was done to it stands in its attribute ``onecopy_report``, which travels to the workers with
-it, and is what `onecopy.assert_shared` looks at.
+What is large (lists, tuples, dicts, numpy arrays, CPU tensors) is moved into a mapped file and replaced by what looks
+the same and is read-only: a `List` or `Dict`, a numpy array, a tensor. The dataset comes back itself, so that the call
+fits around the constructor. What was done to it stands in its attribute ``onecopy_report``, which travels to the workers
+with it, and is what `onecopy.assert_shared` looks at.
 
-**When not to use it.** Where you write the dataset yourself: `onecopy.share` with a function and a key builds once for the
-machine, and not once in each rank to throw it away.
+**When not to use it.** Where you write the dataset yourself: `onecopy.share` with a function and a key builds once for
+the machine, and not once in each rank to throw it away.
 
-**Limits.** Attributes are found in ``__dict__``, of the dataset and of the datasets in it (`Subset`, `ConcatDataset`, ...).
+**Limits.** Attributes are found in ``__dict__``, of the dataset and of datasets in it (`Subset`, `ConcatDataset`, ...).
 A list that something appends to, or an array that is written to, must stay: it raises afterwards, and says so. A tensor
 can be written to, on pages that are then private. Whoever asks ``isinstance(x, list)`` is told no.
 
@@ -83,9 +83,13 @@ class ShareReport:
         rows = [("attribute", "type", "rows", "before", "after", "")]
         for a in self.attributes:
             after = "" if a.bytes_after is None else size(a.bytes_after)
-            rows.append((a.name, a.kind, "" if a.rows is None else f"{a.rows:,}", f"~{size(a.bytes_before)}", after, a.done))
+            rows.append(
+                (a.name, a.kind, "" if a.rows is None else f"{a.rows:,}", f"~{size(a.bytes_before)}", after, a.done)
+            )
         widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        lines = ["  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[5]]) for row in rows]
+        lines = [
+            "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[5]]) for row in rows
+        ]
         return "\n".join(line.rstrip() for line in lines) if self.attributes else "nothing in it is large"
 
 
@@ -191,7 +195,11 @@ class _Mover:
             return shared, shared, shared.nbytes
         raw = bytes_of(value)
         shared = records.share([raw], **options)
-        now = array_in(shared, value.dtype, value.shape) if _is_array(value) else tensor_in(shared, value)
+        now = (
+            array_in(shared, value.dtype, value.shape)
+            if _is_array(value)
+            else tensor_in(shared, value.dtype, tuple(value.shape))
+        )
         return now, shared, raw.nbytes
 
 
