@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, files, proc, records, residency, sampling, workers
+    from onecopy import arrays, base, cgroup, files, proc, records, residency, sampling, store, workers
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from onecopy.records import List, NotShareable, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
+    from onecopy.store import Store, file_key
     from onecopy.workers import assert_shared, preload
 
 __version__ = "0.1.0"
 
-_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency", "sampling", "workers")
+_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency", "sampling", "store", "workers")
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -52,6 +53,8 @@ _HOMES = {
     "Shuffle": "sampling",
     "assert_shared": "workers",
     "preload": "workers",
+    "Store": "store",
+    "file_key": "store",
 }
 
 __all__ = [
@@ -66,6 +69,7 @@ __all__ = [
     "NoChecksum",
     "NotShareable",
     "Shuffle",
+    "Store",
     "WarmJob",
     "__version__",
     "arrays",
@@ -74,6 +78,7 @@ __all__ = [
     "cgroup",
     "check",
     "evict",
+    "file_key",
     "files",
     "guard",
     "open",
@@ -86,6 +91,7 @@ __all__ = [
     "save",
     "share",
     "share_dataset",
+    "store",
     "unpin",
     "warm",
     "workers",
