@@ -52,6 +52,7 @@ reveal_type(list(oc.Shuffle(10).shard(1, 2).batches(3)))  # revealed: list[list[
 
 # Workers.
 reveal_type(oc.preload(["json"]).measure().server_threads)  # revealed: int | None
+reveal_type(oc.share_dataset([1], "1MB", key="k"))  # revealed: list[int]
 reveal_type(oc.assert_shared(file, [1, 2]).pss)  # revealed: int
 
 # Saving takes any mapping to anything; None comes back.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from itertools import islice
 from typing import Any
@@ -12,20 +13,22 @@ BREADTHS = (256, 16, 8, 4)  # how many children are looked at, by depth; deeper 
 def estimated_bytes(value: Any, depth: int = 0) -> int:
     """Return the bytes of an object and all it holds, as far as a sample tells; arrays and tensors exactly.
 
-    What stands in a container several times counts once. Elements that all hold the same object count it each.
+    What stands in a container several times counts once, and so do the keys of the dicts in it.
 
     Examples
     --------
     >>> estimated_bytes([]), estimated_bytes(["abcdefg" * 100] * 1000) < 10_000
     (56, True)
     """
-    if isinstance(nbytes := getattr(value, "nbytes", None), int):  # arrays, tensors
-        return nbytes
+    with contextlib.suppress(RuntimeError):  # of sparse tensors, which have none
+        if isinstance(nbytes := getattr(value, "nbytes", None), int):  # arrays, tensors
+            return nbytes
     own = sys.getsizeof(value, 0)
     if depth == len(BREADTHS):
         return own
     if isinstance(value, dict):
-        return own + _of_children(list(_sample(value, depth)), len(value), depth) + _of_values(value, depth)
+        keys = 0 if depth else _of_children(list(_sample(value, depth)), len(value), depth)  # of records they are one
+        return own + keys + _of_values(value, depth)
     if isinstance(value, list | tuple | set | frozenset):
         return own + _of_children(list(_sample(value, depth)), len(value), depth)
     return own + (estimated_bytes(vars(value), depth + 1) if hasattr(value, "__dict__") else 0)

@@ -1,4 +1,8 @@
-"""Arrays and tensors on the bytes of a shared List of one row, which travel to other processes as its handle."""
+"""Arrays and tensors on the bytes of a shared List of one row, which travel to other processes as its handle.
+
+Their pages are copy-on-write, so that code which writes to an item in place works as before: torch has no read-only
+tensors, and makes tensors of read-only arrays with a warning. What is written is private to its process.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MappedArray(np.ndarray[Any, np.dtype[Any]]):
-    """A read-only array on mapped memory; pickled, it is a handle. What is made from it are plain arrays."""
+    """An array on mapped memory; pickled, it is a handle. What is made from it are plain arrays, as of numpy.memmap."""
 
     _rows: List[Any] | None = None  # of views, which are no longer all of it
 
@@ -26,14 +30,11 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
     def __iter__(self) -> Any:
         return iter(self.view(np.ndarray))
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        raise ValueError("this array is shared by all processes and read-only: write to a copy of it, array.copy()")
-
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         return array[()] if return_scalar else array.view(np.ndarray)
 
     def copy(self, order: Any = "C") -> NDArray[Any]:  # type: ignore[override]
-        """Return a plain array of this process, to be written to."""
+        """Return a plain array of this process."""
         return self.view(np.ndarray).copy(order)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -81,23 +82,27 @@ def _why_not(value: Any) -> str:
 
 def array_in(rows: List[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> MappedArray:
     """Return the array whose bytes are the one row; reads nothing."""
-    raw: NDArray[np.uint8] = np.asarray(rows.lazy[0])
-    array = raw.view(dtype).reshape(shape).view(MappedArray)
+    array = np.ndarray(shape, dtype, _memory_of(rows)).view(MappedArray)
     array._rows = rows
     return array
 
 
 def tensor_in(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Return the tensor whose bytes are the one row, on pages that a write makes private: torch has no read-only."""
+    """Return the tensor whose bytes are the one row; reads nothing."""
     import torch
 
-    raw = np.asarray(rows.lazy[0])
-    offset = raw.__array_interface__["data"][0] - rows.file.core.address
-    handle = rows.__reduce__()[1][0]  # a path that leads to nameless files too
-    memory = Mapping(handle, offset, raw.nbytes, private=True).view()
-    tensor = torch.frombuffer(memory, dtype=torch.uint8).view(dtype).reshape(shape).as_subclass(_tensor_class())
+    flat = torch.frombuffer(_memory_of(rows), dtype=torch.uint8)
+    tensor = flat.view(dtype).reshape(shape).as_subclass(_tensor_class())
     tensor._rows = rows  # keeps the file open, and so its handle good
     return tensor
+
+
+def _memory_of(rows: List[Any]) -> memoryview:
+    """Map the bytes of the one row again, copy-on-write."""
+    raw = np.asarray(rows.lazy[0])
+    offset = raw.__array_interface__["data"][0] - rows.file.core.address
+    path = rows.__reduce__()[1][0]  # of the handle, because it leads to nameless files too
+    return Mapping(path, offset, raw.nbytes, private=True).view()
 
 
 @functools.cache

@@ -4,17 +4,17 @@
     print(dataset.onecopy_report)
     loader = DataLoader(dataset, num_workers=8)
 
-What is large (lists, tuples, dicts, numpy arrays, CPU tensors) is moved into a mapped file and replaced by what looks
-the same and is read-only: a `List` or `Dict`, a numpy array, a tensor. The dataset comes back itself, so that the call
-fits around the constructor. What was done to it stands in its attribute ``onecopy_report``, which travels to the workers
-with it, and is what `onecopy.assert_shared` looks at.
+What is large (lists, tuples, dicts, numpy arrays, CPU tensors) is moved into mapped files and replaced by what looks
+the same: a read-only `List` or `Dict`; an array or tensor on copy-on-write pages. The dataset comes back itself, so
+that the call fits around the constructor. What was done to it stands in its attribute ``onecopy_report``, which travels
+to the workers with it, and is what `onecopy.assert_shared` looks at.
 
 **When not to use it.** Where you write the dataset yourself: `onecopy.share` with a function and a key builds once for
 the machine, and not once in each rank to throw it away.
 
 **Limits.** Attributes are found in ``__dict__``, of the dataset and of datasets in it (`Subset`, `ConcatDataset`, ...).
-A list that something appends to, or an array that is written to, must stay: it raises afterwards, and says so. A tensor
-can be written to, on pages that are then private. Whoever asks ``isinstance(x, list)`` is told no.
+A list that something appends to must stay: it raises afterwards, and says so. Pages of an array that are written to
+become private to their process. Whoever asks ``isinstance(x, list)`` is told no.
 
 torch is never imported here; where the program has not, there are no tensors.
 """
@@ -175,7 +175,7 @@ class _Mover:
         before = estimated_bytes(value)
         if before < self._min_bytes:
             return value
-        kind, rows = _kind(value), len(value) if hasattr(value, "__len__") else None
+        kind, rows = _kind(value), _length(value)
         try:
             now, shared, after = self._share(value, place)
             done = f"now a {_kind(now)}"
@@ -217,6 +217,8 @@ def _is_dataset(value: Any) -> bool:
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.utils.data.Dataset):
         return True
+    if isinstance(value, list | tuple | dict | set | frozenset | str | bytes):
+        return False
     kind = type(value)
     ours = kind.__module__.partition(".")[0] not in LIBRARIES
     return ours and hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and hasattr(value, "__dict__")
@@ -224,6 +226,13 @@ def _is_dataset(value: Any) -> bool:
 
 def _is_array(value: Any) -> bool:
     return type(value).__module__ == "numpy"
+
+
+def _length(value: Any) -> int | None:
+    try:
+        return len(value)
+    except TypeError:  # no container, or an array without axes
+        return None
 
 
 def _kind(value: Any) -> str:

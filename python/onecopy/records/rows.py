@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, TypeV
 from onecopy import _core
 from onecopy.base import readable_size
 from onecopy.files import absolute
+from onecopy.records._read_only import ReadOnly
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,7 +53,7 @@ class Origin(NamedTuple):
         return f"/proc/{os.getpid()}/fd/{self.file.core.fileno()}"
 
 
-class List(_core.Rows, Generic[T]):
+class List(ReadOnly, _core.Rows, Generic[T]):
     """Rows of a records file as a read-only sequence; made by `onecopy.share` and `onecopy.open`.
 
     ``data[i]`` decodes row i into an ordinary private object, equal to the one that went in and of the same types. A
