@@ -22,12 +22,12 @@ class RecordBuilder {
   }
 
   void append(nb::handle row, nb::handle registry) {
-    Encoder encoder(registry);
+    Encoder encoder(registry, numpy_);
     add(encoder, row.ptr());
   }
 
   std::uint64_t extend(nb::handle rows, nb::handle registry, nb::handle progress) {
-    Encoder encoder(registry);
+    Encoder encoder(registry, numpy_);
     const std::uint64_t before = length();
     const nb::object iterator = nb::iter(rows);
     while (PyObject* next = PyIter_Next(iterator.ptr())) {
@@ -105,6 +105,7 @@ class RecordBuilder {
   }
 
   records::Builder builder_;
+  NumpyTypes numpy_;
   State state_ = State::open;
 };
 
@@ -114,7 +115,7 @@ void bind_record_builder(nb::module_& module) {
   nb::class_<RecordBuilder>(module, "RecordBuilder", "Rows streamed into a records file.")
       .def(nb::init<const std::filesystem::path&, const std::string&, const std::map<std::string, std::string>&>(),
            nb::arg("spool"), nb::arg("container"), nb::arg("metadata"))
-      .def("append", &RecordBuilder::append, nb::arg("row"), nb::arg("registry"),
+      .def("append", &RecordBuilder::append, nb::arg("row").none(), nb::arg("registry"),
            nb::sig("def append(self, row: object, registry: object) -> None"),
            "`registry` is called with what is no plain value, and returns (name, plain value) or None.")
       .def("extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::arg("progress").none(),

@@ -37,18 +37,20 @@ class Decoder {
 
   // Numbers without None among them: they have a view.
   bool numeric() const noexcept;
+  // numpy's type of those, or of the items of arrays. Throws FormatError where those are not as long as the file says.
+  nb::object dtype() const;
   // numpy's read-only view of these numbers, or of the data of arrays; of [begin, end).
   nb::object view(std::uint64_t begin, std::uint64_t end) const;
   // Array i as a read-only view, or a scalar.
   nb::object array_view(std::uint64_t i) const;
-
-  void prefetch(std::uint64_t i) const noexcept;
 
  private:
   nb::object known(std::uint64_t i) const;  // not null
   nb::object number(std::uint64_t i) const;
   nb::object text(std::uint64_t i) const;
   nb::object bigint(std::uint64_t i) const;
+  template <class Put>
+  void items(records::Node::Range range, const Put& put) const;  // put(number, new reference, or null after an error)
   nb::object list(std::uint64_t i) const;
   nb::object tuple(std::uint64_t i) const;
   nb::object fixed(std::uint64_t i) const;

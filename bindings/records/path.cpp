@@ -13,12 +13,8 @@ std::string text_from(nb::handle object) {
 std::string key_step(PyObject* key) {
   if (PyUnicode_CheckExact(key) == 0) return "[" + text_from(nb::repr(nb::handle(key))) + "]";
   if (PyUnicode_IsIdentifier(key) == 1) return "." + text_from(key);
-  std::string text = "[\"";
-  for (const char c : text_from(key)) {
-    if (c == '"' || c == '\\') text += '\\';
-    text += c;
-  }
-  return text + "\"]";
+  const nb::object escaped = nb::handle(key).attr("replace")("\\", "\\\\").attr("replace")("\"", "\\\"");
+  return "[\"" + text_from(escaped) + "\"]";
 }
 
 }  // namespace

@@ -2,10 +2,9 @@
 The compiled half of onecopy. Use the package's own modules; what is here may change without notice.
 """
 
-from collections.abc import Mapping as _Mapping, Sequence
+from collections.abc import Iterator, Mapping as _Mapping, Sequence
 import os
-import types
-from typing import overload
+from typing import Any, overload
 
 class Permutation:
     """A pseudo-random permutation that is computed, not stored."""
@@ -334,47 +333,14 @@ def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int],
 class Lazy:
     """A place in the data, decoded only where it is touched."""
 
-    def __repr__(self, /):
-        """Return repr(self)."""
-
-    __hash__: None = None
-
-    def __getattribute__(self, name, /):
-        """Return getattr(self, name)."""
-
-    def __lt__(self, value, /):
-        """Return self<value."""
-
-    def __le__(self, value, /):
-        """Return self<=value."""
-
-    def __eq__(self, value, /):
-        """Return self==value."""
-
-    def __ne__(self, value, /):
-        """Return self!=value."""
-
-    def __gt__(self, value, /):
-        """Return self>value."""
-
-    def __ge__(self, value, /):
-        """Return self>=value."""
-
-    def __iter__(self, /):
-        """Implement iter(self)."""
-
-    def __len__(self, /):
-        """Return len(self)."""
-
-    def __getitem__(self, key, /):
-        """Return self[key]."""
-
-    def __contains__(self, key, /):
-        """Return key in self."""
-
-    copy: types.MethodDescriptorType = ...
-
-    keys: types.MethodDescriptorType = ...
+    def copy(self) -> Any: ...
+    def keys(self) -> list[str]: ...
+    def __getattr__(self, name: str) -> Any: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __contains__(self, value: object, /) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
 
 class RecordSource:
     """An opened records file."""
@@ -389,11 +355,8 @@ class RecordSource:
 class LazyRows:
     """Rows that are decoded where they are touched."""
 
-    def __len__(self, /):
-        """Return len(self)."""
-
-    def __getitem__(self, key, /):
-        """Return self[key]."""
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
 
 class Rows:
     """Rows of a records file, or some of them in any order."""
@@ -404,18 +367,60 @@ class Rows:
     def __init__(self, source: RecordSource, start: int, step: int, size: int) -> None: ...
     @overload
     def __init__(self, source: RecordSource) -> None: ...
-    def __len__(self, /):
-        """Return len(self)."""
-
-    def __getitem__(self, key, /):
-        """Return self[key]."""
-
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
+    def _rows_slice(self, start: int, step: int, size: int) -> Rows: ...
+    def _rows_select(self, rows: Sequence[int]) -> Rows: ...
+    def _rows_field(self, name: object) -> Rows: ...
+    def _rows_take(self, indices: object, ragged: object, wrap: object | None) -> object: ...
+    def _rows_take_columns(
+        self, indices: object, columns: object | None, ragged: object, wrap: object | None
+    ) -> dict: ...
+    def _rows_values(self, indices: object) -> list: ...
+    def _rows_close(self) -> None: ...
+    @property
+    def _rows_fields(self) -> list: ...
+    @property
+    def _rows_kind(self) -> str: ...
+    @property
+    def _rows_type(self) -> tuple: ...
+    def _rows_view(self) -> Any: ...
+    @property
+    def _rows_range(self) -> tuple: ...
+    @property
+    def _rows_places(self) -> list[int] | None: ...
     @property
     def closed(self) -> bool: ...
     @property
     def lazy(self) -> LazyRows:
         """
         The same rows: `lazy[i]` decodes only what is touched of it, and views numbers in place.
+        """
+
+class LazyDict:
+    """A dict whose values are decoded where touched."""
+
+    def __getitem__(self, key: object, /) -> Any: ...
+
+class DictRows:
+    """The pairs of a records file, found by key."""
+
+    def __init__(self, source: RecordSource) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def get(self, key: object, default: Any = None) -> Any:
+        """The value of a key, or `default`."""
+
+    def _dict_rows(self, keys: object) -> list: ...
+    def _dict_part(self, position: int) -> Rows: ...
+    def _dict_close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def lazy(self) -> LazyDict:
+        """
+        The same dict: `lazy[key]` decodes only what is touched of the value, and views numbers in place.
         """
 
 def open_records(arrays: ArrayFile, resolve: object) -> RecordSource: ...

@@ -156,6 +156,20 @@ def test_a_frozen_class_and_a_property_do_not_stand_in_the_way():
     assert isinstance(dataset.names, oc.List)
 
 
+def test_a_dict_is_found_by_its_keys_as_before():
+    boxes = {f"{i:06}.jpg": [i, 2.5] for i in range(30_000)}
+    by_number = {i * 7: f"name {i}" for i in range(30_000)}
+    dataset = oc.share_dataset(Bag(boxes=boxes, by_number=by_number), "100kB")
+    assert set(moved(dataset)) == {"boxes", "by_number"}
+    assert (dataset.boxes["000007.jpg"], dataset.by_number[77], 78 in dataset.by_number) == ([7, 2.5], "name 11", False)
+    assert dataset.boxes == boxes
+    assert list(dataset.by_number.items()) == list(by_number.items())
+    with pytest.raises(TypeError, match="'Dict' object does not support item assignment: shared data is read-only"):
+        dataset.boxes["x"] = 1
+    with pytest.raises(AttributeError, match=r"no attribute 'update': shared data is read-only: .* dict\(data\)"):
+        dataset.boxes.update(x=1)
+
+
 class Names(list[str]):
     """More than a list, perhaps."""
 
@@ -189,7 +203,7 @@ def test_a_memory_map_stays(tmp_path):
 def test_writing_to_what_was_moved_says_what_to_do():
     dataset = oc.share_dataset(Pictures())
     assert not hasattr(dataset.samples, "append")
-    with pytest.raises(AttributeError, match=r"no attribute 'append': shared data is read-only .* change list\(data\)"):
+    with pytest.raises(AttributeError, match=r"no attribute 'append': shared data is read-only: .* list\(data\)"):
         dataset.samples.append(("x", 1))
     with pytest.raises(TypeError, match="does not support item assignment: shared data is read-only"):
         dataset.samples[0] = ("x", 1)
@@ -404,6 +418,12 @@ def test_a_tensor_that_is_written_to_changes_for_nobody_else(torch):
     dataset.tensor[5] = 100
     assert dataset.tensor[:6].tolist() == [1, 2, 3, 4, 5, 100]
     assert pickle.loads(handle).tensor[:6].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_sharing_tensors_again_changes_nothing(torch):
+    dataset = oc.share_dataset(Bag(tensor=torch.arange(500_000)))
+    tensor = dataset.tensor
+    assert oc.share_dataset(dataset, 0).tensor is tensor
 
 
 def test_tensors_that_are_more_than_data_stay(torch):

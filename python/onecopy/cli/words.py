@@ -8,12 +8,14 @@ here is ever parsed as markup.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from onecopy._sizes import parse_size, significant, size
 
-__all__ = ["parse_size", "plain", "share", "significant", "size"]
+__all__ = ["duration", "parse_duration", "parse_size", "plain", "share", "significant", "size"]
 
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
@@ -47,3 +49,36 @@ def share(part: int | None, whole: int) -> str:
     if part > 0 and percent < 1:
         return "<1 %"
     return ">99 %" if percent > 99 else f"{percent:.0f} %"
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that a duration in words means: "30d", "12 h", "90"; a number alone is seconds.
+
+    Raises
+    ------
+    ValueError
+        If it is not a number followed by a unit.
+
+    Examples
+    --------
+    >>> parse_duration("30d"), parse_duration("1.5 h"), parse_duration("7")
+    (2592000.0, 5400.0, 7.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if found is None or (found.group(2) or "s") not in _SECONDS:
+        raise ValueError(f"{text!r} is not a duration such as 30d, 12h or 90s")
+    return float(found.group(1)) * _SECONDS[found.group(2) or "s"]
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit of which there are two.
+
+    Examples
+    --------
+    >>> [duration(seconds) for seconds in (0.4, 90, 150, 40 * 3600, 30 * 86400)]
+    ['0 s', '90 s', '2 min', '40 h', '4 w']
+    """
+    for unit, length in (("w", 604_800), ("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(int(seconds), 0)} s"

@@ -14,6 +14,7 @@ import numpy as np
 
 from onecopy.files import Mapping
 from onecopy.records import List, NotShareable
+from onecopy.records.backing import Backed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,6 +42,11 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
         if self._rows is None:
             return self.view(np.ndarray).__reduce_ex__(protocol)
         return array_in, (self._rows, self.dtype, self.shape)
+
+
+def is_mapped(value: Any) -> bool:
+    """Tell whether something lies in a mapped file already, as ours do."""
+    return isinstance(value, Backed | MappedArray) or hasattr(type(value), "mapped_by_onecopy")
 
 
 def bytes_of(value: Any) -> NDArray[np.uint8]:
@@ -101,8 +107,7 @@ def _memory_of(rows: List[Any]) -> memoryview:
     """Map the bytes of the one row again, copy-on-write."""
     raw = np.asarray(rows.lazy[0])
     offset = raw.__array_interface__["data"][0] - rows.file.core.address
-    path = rows.__reduce__()[1][0]  # of the handle, because it leads to nameless files too
-    return Mapping(path, offset, raw.nbytes, private=True).view()
+    return Mapping(rows.path, offset, raw.nbytes, private=True).view()
 
 
 @functools.cache
@@ -113,6 +118,7 @@ def _tensor_class() -> Any:
     class MappedTensor(torch.Tensor):  # type: ignore[misc]
         """A tensor on mapped memory; pickled, it is a handle. What is made from it are plain tensors."""
 
+        mapped_by_onecopy = True
         __torch_function__ = torch._C._disabled_torch_function_impl
 
         def __reduce_ex__(self, protocol: Any) -> Any:

@@ -29,7 +29,7 @@ from onecopy import records
 from onecopy._building import give_back_memory
 from onecopy._sizes import parse_size, size
 from onecopy.integrations._estimate import estimated_bytes
-from onecopy.integrations._mapped import MappedArray, array_in, bytes_of, tensor_in
+from onecopy.integrations._mapped import array_in, bytes_of, is_mapped, tensor_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,7 +164,7 @@ class _Mover:
             if inner := list(_datasets_in(value, place)):
                 for part, part_place in inner:
                     self.walk(part, f"{part_place}.")
-            elif not isinstance(value, records.List | MappedArray | ShareReport):
+            elif not is_mapped(value) and not isinstance(value, ShareReport):
                 vars(owner)[name] = self._moved(value, place)
 
     def _moved(self, value: Any, place: str) -> Any:

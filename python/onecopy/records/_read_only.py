@@ -17,9 +17,7 @@ _WRITERS = {
     "sort",
     "update",
 }
-_ADVICE = (
-    "shared data is read-only for all its processes: change it before it is shared, or change list(data), your own"
-)
+_ADVICE = "shared data is read-only: change it before it is shared, or a copy of your own, list(data) or dict(data)"
 
 
 class ReadOnly:

@@ -5,60 +5,45 @@
     data[::2], data.select([5, 3, 5]), data.concat(more)     # no copies
     data.lazy[7].bbox    # decodes this field only; numbers are viewed in place
 
-A `List` cannot be written to. In a pickle it is the path and the identity of its file, under 200 bytes, so it travels to
-DataLoader workers and other processes for nothing, whatever the start method. Threads: any.
+A `List` cannot be written to. In a pickle it is the path and the identity of its file, under 200 bytes, so it travels
+to DataLoader workers and other processes for nothing, whatever the start method. Threads: any.
 """
 
 from __future__ import annotations
 
 import bisect
 import itertools
-import os
+import operator
 import reprlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
-from onecopy import _core
-from onecopy.base import readable_size
-from onecopy.files import absolute
-from onecopy.records._read_only import ReadOnly
+from onecopy.base import FormatError, readable_size
+from onecopy.records.backing import Backed
+from onecopy.records.columnar import Columnar
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing import Self
 
-    from onecopy.arrays import ArrayFile, VerifyReport
-    from onecopy.residency import EvictReport, PinReport, Residency, WarmJob, WarmReport
+    from onecopy import _core
+    from onecopy.records.backing import Origin
+
+    Base = Sequence
+else:  # of the compiled half's metaclass; registered as a Sequence below
+    Base = Generic
 
 __all__ = ["Chain", "List"]
 
-T = TypeVar("T", covariant=True)
+T = TypeVar("T", covariant=True)  # noqa: PLC0105
 
 
-class Origin(NamedTuple):
-    """Where rows come from: the same for all lists and views of a file."""
-
-    file: ArrayFile
-    source: _core.RecordSource
-    trusted: bool
-    """It was written in this job, so that reading may import the modules of its classes."""
-
-    def handle(self) -> str:
-        """Give a path that leads other processes to the file, for as long as this one keeps it open."""
-        path = self.file.path
-        if not path.startswith("/proc/self/"):
-            return absolute(path)
-        return f"/proc/{os.getpid()}/fd/{self.file.core.fileno()}"
-
-
-class List(ReadOnly, _core.Rows, Generic[T]):
+class List(Columnar, Backed, Base[T]):
     """Rows of a records file as a read-only sequence; made by `onecopy.share` and `onecopy.open`.
 
     ``data[i]`` decodes row i into an ordinary private object, equal to the one that went in and of the same types. A
-    slice is another List on the same memory, made in constant time. ``data.lazy[i]`` is a view that decodes only what is
-    touched of it.
+    slice is another List on the same memory, made in constant time. ``data.lazy[i]`` is a view that decodes only what
+    is touched of it.
 
     Examples
     --------
@@ -72,7 +57,7 @@ class List(ReadOnly, _core.Rows, Generic[T]):
     array([0.5, 2. ])
     """
 
-    def __init__(self, rows: _core.Rows, origin: Origin, fields: tuple[str, ...] = ()) -> None:
+    def __init__(self, rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> None:
         super().__init__(rows)
         self._origin = origin
         self._fields = fields  # which field of which field of the file's rows these are
@@ -94,7 +79,8 @@ class List(ReadOnly, _core.Rows, Generic[T]):
         if not isinstance(index, slice):
             raise TypeError(f"rows are numbered by integers or slices, not {type(index).__name__}; see select()")
         rows = range(*index.indices(len(self)))
-        return self._derive(self._rows_slice(rows.start, rows.step, len(rows)))
+        step = rows.step if len(rows) > 1 else 1  # which may be any number otherwise
+        return self._derive(self._rows_slice(rows.start, step, len(rows)))
 
     def __iter__(self) -> Iterator[T]:
         return (self[i] for i in range(len(self)))
@@ -104,10 +90,6 @@ class List(ReadOnly, _core.Rows, Generic[T]):
 
     def __contains__(self, value: object) -> bool:
         return any(row is value or row == value for row in self)
-
-    def __getitems__(self, indices: Sequence[int]) -> list[T]:
-        """Give several rows at once: what torch's fetcher calls with a batch of indices."""
-        return [self[i] for i in indices]
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         """Find the first row that equals `value`; ValueError when there is none."""
@@ -154,65 +136,18 @@ class List(ReadOnly, _core.Rows, Generic[T]):
         name = type(self).__name__
         if self.closed:
             return f"<onecopy.{name}, closed>"
-        return f"<onecopy.{name} of {len(self):,} rows in {readable_size(self.nbytes)}, {self._origin.file.path}: {_start(self)}>"
-
-    # --- the file -------------------------------------------------------------------------------------------------
-
-    @property
-    def path(self) -> str:
-        """The file; under /proc where it has no name."""
-        return self._origin.file.path
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the values of the whole file, of which the machine holds one copy."""
-        return self._origin.source.payload
-
-    @property
-    def file(self) -> ArrayFile:
-        """The same file as named arrays: `warm`, `pin`, `verify` by name, checksums, identity."""
-        return self._origin.file
-
-    def warm(self, **options: Any) -> WarmReport | WarmJob:
-        """Bring the file into memory at the device's speed; see `onecopy.warm`."""
-        done: WarmReport | WarmJob = self._origin.file.warm(**options)
-        return done
-
-    def evict(self) -> EvictReport:
-        """Take the file out of memory; see `onecopy.evict`."""
-        return self._origin.file.evict()
-
-    def pin(self) -> PinReport:
-        """Lock the file into memory; see `onecopy.pin`."""
-        return self._origin.file.pin()
-
-    def residency(self) -> Residency:
-        """Tell what of the file is in memory; see `onecopy.residency.residency`."""
-        return self._origin.file.residency()
-
-    def verify(self, **options: Any) -> VerifyReport:
-        """Compare the bytes with their checksums; see `onecopy.ArrayFile.verify`."""
-        return self._origin.file.verify(**options)
+        return f"<onecopy.{name} of {len(self):,} rows in {readable_size(self.nbytes)}, {self.path}: {_start(self)}>"
 
     def close(self) -> None:
         """Let go of the file: of this list. Slices, and views that came from it, live on."""
         self._rows_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         from onecopy.records.opening import attach  # which knows all classes, this one too
 
         places = self._rows_places
         rows = self._rows_range if places is None else array("q", places).tobytes()
-        handle = (self._origin.handle(), self._origin.file.identity, rows)
-        return attach, (*handle, self._fields, self._origin.trusted) if self._fields or self._origin.trusted else handle
+        return attach, self._origin.handle(rows, self._fields)
 
 
 Sequence.register(List)
@@ -236,13 +171,13 @@ class Chain(Sequence[T]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return Chain(*self._parts, rows=self._rows[index])
-        row = self._rows[index]
+        row = self._rows[operator.index(index)]
         part = bisect.bisect_right(self._ends, row)
         return self._parts[part][row - self._ends[part]]
 
     def select(self, indices: Iterable[SupportsIndex]) -> Chain[T]:
         """Take some rows, in any order and as often as wanted."""
-        return Chain(*self._parts, rows=array("q", (self._rows[i] for i in indices)))
+        return Chain(*self._parts, rows=array("q", (self._rows[operator.index(i)] for i in indices)))
 
     def concat(self, *others: Sequence[T]) -> Chain[T]:
         """Put other sequences behind this one."""
@@ -271,6 +206,9 @@ def _is_sequence(value: object) -> bool:
 
 
 def _start(rows: Sequence[Any]) -> str:
-    """Show the first rows, shortened."""
-    shown = [reprlib.repr(rows[i]) for i in range(min(len(rows), 2))]
+    """Show the first rows, shortened; a row that cannot be made is no reason to raise here."""
+    try:
+        shown = [reprlib.repr(rows[i]) for i in range(min(len(rows), 2))]
+    except FormatError as error:
+        return f"<{error}>"
     return "[" + ", ".join(shown + ["..."] * (len(rows) > len(shown))) + "]"
