@@ -346,9 +346,9 @@ def _files_of(data: Any) -> dict[Identity, str]:
     report = getattr(data, "onecopy_report", None)
     files = {}
     for part in [data] if report is None else report.parts:
-        file = getattr(part, "file", part)  # of records
-        if path := getattr(file, "path", None):
-            files[getattr(file, "identity", None) or _identity_of(path)] = os.fspath(path)
+        if path := getattr(part, "path", None):
+            opened = getattr(part, "file", part)  # of records
+            files[getattr(opened, "identity", None) or _identity_of(path)] = os.fspath(path)
     if not files:
         raise TypeError(f"nothing of this {type(data).__name__} is in a file that processes could share")
     return files

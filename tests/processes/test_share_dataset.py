@@ -21,6 +21,7 @@ from onecopy.integrations.torch import Attribute
 pytestmark = pytest.mark.processes
 
 MB = 1_000_000
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 class Pictures:
@@ -471,21 +472,23 @@ def test_a_data_loader_shares_and_gives_what_it_gave_before(torch, method):
     del iterator, loader
 
 
-def test_the_examples_of_dataloader_and_torchrun_run(torch, tmp_path):
-    root = Path(__file__).parents[2]
+def run_example(tmp_path: Path, *command: str | Path) -> str:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "ONECOPY_CACHE": str(tmp_path / "cache")}
-    command = [sys.executable, root / "examples/dataloader_shared.py"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=110, check=False
+    )
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    return done.stdout
+
+
+def test_the_example_of_a_data_loader_runs(torch, tmp_path):
+    lines = run_example(tmp_path, EXAMPLES / "dataloader_shared.py").splitlines()
     assert [line.split()[0] for line in lines if "workers hold" in line] == ["fork:", "spawn:", "forkserver:"]
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node=2",
-        root / "examples/torchrun_shared.py",
-    ]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "2 ranks and their 4 workers hold one copy" in done.stdout
+
+
+def test_the_example_of_torchrun_builds_once_and_then_never_again(torch, tmp_path):
+    command = ["-m", "torch.distributed.run", "--nproc-per-node=2", EXAMPLES / "torchrun_shared.py"]
+    for builders in (1, 0):
+        said = run_example(tmp_path, *command)
+        assert said.count("builds") == builders
+        assert "2 ranks and their 4 workers hold one copy" in said

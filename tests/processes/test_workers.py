@@ -296,6 +296,21 @@ def test_pools_are_asked_for_their_processes(model):
         assert len(oc.assert_shared(model, executor).workers) == 1
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [["name"] * 10_000, {"a": 1, "b": 2}, [{"id": i} for i in range(10_000)]],
+    ids=["list", "dict", "table"],
+)
+def test_records_are_asked_for_their_file_also_where_it_has_no_name(rows):
+    shared = oc.share(rows)
+    other = oc.share(["another"] * 10_000)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(len, [shared] * 4)
+        seen = oc.assert_shared(shared, pool)
+    assert seen.bytes != oc.assert_shared(other, os.getpid()).bytes
+    assert seen.paths == (shared.path,)
+
+
 def test_what_is_no_file_and_what_is_no_process_are_errors(model):
     with pytest.raises(TypeError, match="nothing of this list is in a file"):
         oc.assert_shared(["a"], os.getpid())
