@@ -1,6 +1,7 @@
 #include "onecopy/store/prune.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "onecopy/base/error.hpp"
@@ -42,20 +43,20 @@ void shrink(std::vector<Artefact>& stay, std::vector<Artefact>& go, std::uint64_
   stay.erase(stay.begin(), first_kept);
 }
 
-std::string remove_unfinished(const fs::path& path) {
+bool remove_unfinished(const fs::path& path) {
   const auto file = os::open_no_link(path.string());
-  if (!file || !os::try_lock(file.value.get())) return "it is being written";
+  if (!file || !os::try_lock(file.value.get())) return false;
   store::remove_if_there(path);
-  return {};
+  return true;
 }
 
 }  // namespace
 
 namespace store {
 
-std::string remove(const Store& store, const Artefact& shown) {
+std::string_view remove(const Store& store, const Artefact& shown) {
   const auto digest = parts_of(shown.path.filename().string()).digest;
-  if (digest.empty()) return remove_unfinished(shown.path);
+  if (digest.empty()) return remove_unfinished(shown.path) ? "" : "it is being written";
   const auto paths = paths_of(store.folder(), digest);
   const auto claim = Claim::take(paths.claim, shown.key);
   if (!claim) return "it is being built";
@@ -83,12 +84,12 @@ PruneReport prune(const Store& store, const PruneOptions& options) {
   }
   if (options.max_bytes) shrink(stay, go, *options.max_bytes);
   for (auto& artefact : go) {
-    auto obstacle = options.dry_run ? std::string() : onecopy::store::remove(store, artefact);
+    const auto obstacle = options.dry_run ? std::string_view() : onecopy::store::remove(store, artefact);
     if (obstacle.empty()) {
       report.bytes += artefact.bytes;
       report.removed.push_back(std::move(artefact));
     } else {
-      artefact.reason = std::move(obstacle);
+      artefact.reason = obstacle;
       report.kept.push_back(std::move(artefact));
     }
   }

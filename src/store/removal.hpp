@@ -1,7 +1,7 @@
 // What list() tells and prune() removes, one by one.
 #pragma once
 
-#include <string>
+#include <string_view>
 
 #include "onecopy/store/store.hpp"
 #include "store/names.hpp"
@@ -12,6 +12,6 @@ namespace onecopy::store {
 Artefact settled(const Paths& paths);
 
 // Removes what a list has shown, unless it is another thing by now. Empty: it is gone; else why it stays.
-std::string remove(const Store& store, const Artefact& shown);
+std::string_view remove(const Store& store, const Artefact& shown);
 
 }  // namespace onecopy::store
