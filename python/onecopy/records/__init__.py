@@ -6,6 +6,7 @@ what a List can do, and `onecopy.records.types` for which values it can hold.
 
 from onecopy.records.columnar import Ragged
 from onecopy.records.dicts import Dict
+from onecopy.records.importing import from_arrow, from_parquet
 from onecopy.records.opening import attach, open  # noqa: A004
 from onecopy.records.rows import Chain, List
 from onecopy.records.schema import Schema
@@ -24,6 +25,8 @@ __all__ = [
     "Table",
     "Writer",
     "attach",
+    "from_arrow",
+    "from_parquet",
     "open",
     "register",
     "save",
