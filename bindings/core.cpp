@@ -7,7 +7,9 @@ NB_MODULE(_core, module) {
   using namespace onecopy::bindings;
   bind_base(module);
   bind_files(module);
+  bind_store(module);
   bind_residency(module);
   bind_arrays(module);
   bind_records(module);
+  bind_record_builder(module);
 }

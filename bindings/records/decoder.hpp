@@ -2,6 +2,8 @@
 // encode.hpp): making Python objects is what the time goes into, and only CPython's API can.
 #pragma once
 
+#include <nanobind/stl/string.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>

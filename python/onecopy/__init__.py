@@ -14,16 +14,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, files, proc, records, residency
+    from onecopy import arrays, base, cgroup, files, proc, records, residency, store
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
     from onecopy.records import List, NotShareable, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
+    from onecopy.store import Store, file_key
 
 __version__ = "0.1.0"
 
-_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency")
+_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency", "store")
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -45,6 +46,8 @@ _HOMES = {
     "pin": "residency",
     "unpin": "residency",
     "warm": "residency",
+    "Store": "store",
+    "file_key": "store",
 }
 
 __all__ = [
@@ -58,6 +61,7 @@ __all__ = [
     "Mapping",
     "NoChecksum",
     "NotShareable",
+    "Store",
     "WarmJob",
     "__version__",
     "arrays",
@@ -65,6 +69,7 @@ __all__ = [
     "cgroup",
     "check",
     "evict",
+    "file_key",
     "files",
     "guard",
     "open",
@@ -74,6 +79,7 @@ __all__ = [
     "residency",
     "save",
     "share",
+    "store",
     "unpin",
     "warm",
 ]

@@ -45,6 +45,76 @@ def open_mapping(
 ) -> Mapping: ...
 def map_descriptor(fd: int, name: str, offset: int, length: int | None, copy: bool, private_pages: bool) -> Mapping: ...
 
+class Artefact:
+    """What lies in a store."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def created(self) -> float: ...
+    @property
+    def last_used(self) -> float: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def source_present(self) -> bool: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def built(self) -> bool: ...
+    @property
+    def waited(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def reason(self) -> str: ...
+
+class PruneReport:
+    """What a prune removed."""
+
+    @property
+    def removed(self) -> list[Artefact]: ...
+    @property
+    def kept(self) -> list[Artefact]: ...
+    @property
+    def bytes(self) -> int: ...
+
+class Store:
+    """A folder of artefacts."""
+
+    @property
+    def folder(self) -> str: ...
+    def path(self, key: str) -> str: ...
+    def find(self, key: str) -> Artefact | None: ...
+    def get_or_build(
+        self, key: str, build: object, source: str | os.PathLike, on_wait: object | None, timeout: float | None
+    ) -> Artefact: ...
+    def list(self) -> list[Artefact]: ...
+    def prune(
+        self,
+        max_age: float | None,
+        max_bytes: int | None,
+        missing_source: bool,
+        keys: Sequence[str],
+        everything: bool,
+        dry_run: bool,
+    ) -> PruneReport: ...
+
+def open_store(folder: str | os.PathLike) -> Store: ...
+def default_folder(memory: bool) -> tuple[str, str]:
+    """(path, why)"""
+
+def is_in_memory(folder: str | os.PathLike) -> bool: ...
+def report_progress(bytes: int) -> None: ...
+def end_with_parent(parent: int) -> bool:
+    """
+    In a forked child: be killed when `parent` ends; False where it has ended already.
+    """
+
 class Residency:
     """
     What of a mapping is in memory, in bytes; None: the kernel does not tell.
@@ -338,3 +408,30 @@ class Rows:
         """
 
 def open_records(arrays: ArrayFile, resolve: object) -> RecordSource: ...
+
+class RecordBuilder:
+    """Rows streamed into a records file."""
+
+    def __init__(self, spool: str | os.PathLike, container: str, metadata: _Mapping[str, str]) -> None: ...
+    def append(self, row: object, registry: object) -> None:
+        """
+        `registry` is called with what is no plain value, and returns (name, plain value) or None.
+        """
+
+    def extend(self, rows: object, registry: object, progress: object | None) -> int:
+        """
+        Gives how many. `progress` is called with the number of all rows after every thousand.
+        """
+
+    def save(self, path: str | os.PathLike) -> None: ...
+    def save_to_memory(self, name: str) -> int:
+        """A descriptor, which is the caller's to close."""
+
+    def save_nameless(self, folder: str) -> int:
+        """The same of an unnamed file in a folder."""
+
+    @property
+    def length(self) -> int: ...
+    @property
+    def bytes(self) -> int:
+        """What has left the memory for the spool."""

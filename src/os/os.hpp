@@ -54,28 +54,42 @@ class Fd {
 
 // --- file.cpp: what every POSIX system does -------------------------------------------------------------------
 
-enum class FileKind : std::uint8_t { regular, folder, other };
+enum class FileKind : std::uint8_t { regular, folder, link, other };
 
 struct FileFacts {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
   std::uint64_t size = 0;
   std::int64_t mtime_ns = 0;
+  std::uint64_t owner = 0;   // user id
+  unsigned permissions = 0;  // 0755, with the set-id and sticky bits
   FileKind kind = FileKind::other;
 };
 
-Result<Fd> open_read(const std::string& path) noexcept;  // follows symbolic links; never blocks on a FIFO
+Result<Fd> open_read(const std::string& path) noexcept;     // follows symbolic links; never blocks on a FIFO
+Result<Fd> open_no_link(const std::string& path) noexcept;  // open_read of a file or folder; ELOOP for a symbolic link
+Result<Fd> open_or_create(const std::string& path) noexcept;  // to read and write, mode 0600; ELOOP likewise
+Result<Fd> open_existing(const std::string& path) noexcept;   // the same, ENOENT where there is none
 Result<Fd> duplicate(int fd) noexcept;
 Result<FileFacts> facts_of(int fd) noexcept;
 Result<FileFacts> facts_of(const std::string& path) noexcept;
+Result<FileFacts> facts_of_entry(const std::string& path) noexcept;                     // of a symbolic link itself
 Result<std::size_t> read_at(int fd, MutableBytes into, std::uint64_t offset) noexcept;  // short only at the end
 Result<std::size_t> write_at(int fd, Bytes from, std::uint64_t offset) noexcept;        // all, or an error
 int sync_file(int fd) noexcept;
 int sync_folder(const std::string& folder) noexcept;
 int rename_file(const std::string& from, const std::string& to) noexcept;
 int remove_file(const std::string& path) noexcept;
-bool try_lock(int fd) noexcept;  // exclusive, whole file, released by the owner's death
-bool lock(int fd) noexcept;      // the same, waiting for its owner; false: this file system has no locks
+int create_folder(const std::string& path) noexcept;  // mode 0700
+int set_times_now(const std::string& path) noexcept;  // of last access and last write
+bool try_lock(int fd) noexcept;                       // exclusive, whole file, released by the owner's death
+bool lock(int fd) noexcept;  // the same, waiting for its owner; false: this file system has no locks
+
+// --- claim.cpp: a lock of the open file itself, whatever else its process opens and closes -----------------------
+
+// 0, or EAGAIN: another open file has it. Goes with the last descriptor, those of forked children among them.
+int try_claim(int fd) noexcept;
+Result<bool> is_claimed(int fd) noexcept;  // by another open file; takes nothing
 
 // --- access.cpp: unnamed and memory files, reserved space, other ways to a descriptor --------------------------
 
@@ -151,6 +165,10 @@ struct Faults {
 };
 Faults faults_of_thread() noexcept;
 std::uint64_t process_id() noexcept;
+std::uint64_t parent_id() noexcept;
+std::uint64_t user_id() noexcept;  // the effective one
+// From now on this process is killed when the thread that made it ends.
+Outcome end_with_parent() noexcept;
 // What may still be used: the machine's available memory, or less where a control group limits us.
 Result<std::uint64_t> available_memory();
 Result<std::uint64_t> read_ahead(std::uint64_t device);  // bytes the device reads ahead

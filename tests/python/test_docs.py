@@ -74,7 +74,13 @@ def test_the_examples_of_a_page_run(page, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "error", "page.py"],
         cwd=tmp_path,
-        env={**os.environ, "PATH": path, "TMPDIR": str(tmp_path), "PKG_CONFIG_PATH": str(tmp_path)},
+        env={
+            **os.environ,
+            "PATH": path,
+            "TMPDIR": str(tmp_path),
+            "PKG_CONFIG_PATH": str(tmp_path),
+            "ONECOPY_CACHE": str(tmp_path / "cache"),
+        },
         capture_output=True,
         text=True,
         timeout=100,

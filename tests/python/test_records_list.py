@@ -87,7 +87,9 @@ def test_what_was_shared_comes_back_as_it_was(rows):
     assert all(map(same, shared, rows))
 
 
-@given(st.lists(st.fixed_dictionaries({"id": st.integers(0, 300)}, optional={"a": st.none() | st.floats(), "b": VALUES})))
+@given(
+    st.lists(st.fixed_dictionaries({"id": st.integers(0, 300)}, optional={"a": st.none() | st.floats(), "b": VALUES}))
+)
 @settings(deadline=None, max_examples=150)
 def test_missing_is_not_none_and_keys_keep_their_order(rows):
     rows = [dict(reversed(row.items())) if i % 3 == 0 else row for i, row in enumerate(rows)]
@@ -332,7 +334,15 @@ def test_an_empty_list_is_one():
 
 
 def test_lazy_rows_decode_what_is_touched():
-    row = {"id": 7, "name": "x", "box": [1, 2.5], "path": ["a", None], "more": {"k": [1, 2]}, "t": (1, "z"), "m": {1: 2}}
+    row = {
+        "id": 7,
+        "name": "x",
+        "box": [1, 2.5],
+        "path": ["a", None],
+        "more": {"k": [1, 2]},
+        "t": (1, "z"),
+        "m": {1: 2},
+    }
     shared = oc.share([row, {"id": 8}])
     lazy = shared.lazy[0]
     assert (lazy.id, lazy["name"], lazy.t[1], lazy.t[-1], lazy.more.k.tolist()) == (7, "x", "z", "z", [1, 2])

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from onecopy import _core, store
 from onecopy._building import call_in_child, can_fork, give_back_memory
+from onecopy._places import memory_left
 from onecopy.arrays import ArrayFile
 from onecopy.records.opening import of_file
 from onecopy.records.types import plain_of, plain_or_pickle
@@ -216,7 +217,7 @@ def _descriptor_from_child(build: Callable[[], int]) -> int:
 def _fits_in_memory(nbytes: int, place: WherePlaced) -> bool:
     if place == "disk":
         return False
-    left = store.memory_left()
+    left = memory_left()
     if left is None:
         return True
     return nbytes < left[0] // (1 if place == "memory" else 4)

@@ -1,4 +1,6 @@
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -130,6 +132,14 @@ Faults faults_of_thread() noexcept {
 }
 
 std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }
+
+std::uint64_t parent_id() noexcept { return static_cast<std::uint64_t>(::getppid()); }
+
+std::uint64_t user_id() noexcept { return static_cast<std::uint64_t>(::geteuid()); }
+
+Outcome end_with_parent() noexcept {
+  return ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 ? Outcome::applied : Outcome::refused;
+}
 
 Result<std::uint64_t> available_memory() {
   const auto kib = number_after(read_text("/proc/meminfo"), "MemAvailable:");

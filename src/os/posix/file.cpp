@@ -24,9 +24,18 @@ FileFacts facts_from(const struct stat& status) noexcept {
   const auto& time = status.st_mtim;
 #endif
   facts.mtime_ns = static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+  facts.owner = static_cast<std::uint64_t>(status.st_uid);
+  facts.permissions = static_cast<unsigned>(status.st_mode) & 07777U;
   if (S_ISREG(status.st_mode)) facts.kind = FileKind::regular;
   if (S_ISDIR(status.st_mode)) facts.kind = FileKind::folder;
+  if (S_ISLNK(status.st_mode)) facts.kind = FileKind::link;
   return facts;
+}
+
+Result<Fd> open_itself(const std::string& path, int flags) noexcept {
+  const int fd = ::open(path.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+  if (fd < 0) return {{}, errno};
+  return {Fd(fd), 0};
 }
 
 }  // namespace
@@ -43,6 +52,12 @@ Result<Fd> open_read(const std::string& path) noexcept {
   return {Fd(fd), 0};
 }
 
+Result<Fd> open_no_link(const std::string& path) noexcept { return open_itself(path, O_RDONLY); }
+
+Result<Fd> open_or_create(const std::string& path) noexcept { return open_itself(path, O_RDWR | O_CREAT); }
+
+Result<Fd> open_existing(const std::string& path) noexcept { return open_itself(path, O_RDWR); }
+
 Result<Fd> duplicate(int fd) noexcept {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return {{}, errno};
@@ -58,6 +73,12 @@ Result<FileFacts> facts_of(int fd) noexcept {
 Result<FileFacts> facts_of(const std::string& path) noexcept {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) return {{}, errno};
+  return {facts_from(status), 0};
+}
+
+Result<FileFacts> facts_of_entry(const std::string& path) noexcept {
+  struct stat status{};
+  if (::lstat(path.c_str(), &status) != 0) return {{}, errno};
   return {facts_from(status), 0};
 }
 
@@ -100,6 +121,12 @@ int rename_file(const std::string& from, const std::string& to) noexcept {
 }
 
 int remove_file(const std::string& path) noexcept { return ::unlink(path.c_str()) == 0 ? 0 : errno; }
+
+int create_folder(const std::string& path) noexcept { return ::mkdir(path.c_str(), 0700) == 0 ? 0 : errno; }
+
+int set_times_now(const std::string& path) noexcept {
+  return ::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
+}
 
 bool try_lock(int fd) noexcept { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
 

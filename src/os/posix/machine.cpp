@@ -13,6 +13,12 @@ Faults faults_of_thread() noexcept {
 
 std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }
 
+std::uint64_t parent_id() noexcept { return static_cast<std::uint64_t>(::getppid()); }
+
+std::uint64_t user_id() noexcept { return static_cast<std::uint64_t>(::geteuid()); }
+
+Outcome end_with_parent() noexcept { return Outcome::unsupported; }
+
 Result<std::uint64_t> available_memory() { return {0, ENOSYS}; }
 
 Result<std::uint64_t> read_ahead(std::uint64_t /*device*/) { return {0, ENOSYS}; }

@@ -98,7 +98,7 @@ TEST_CASE("depth is limited, and a long flat list of nodes is no depth") {
   };
   CHECK_NOTHROW(static_cast<void>(parse_record_schema(nested(RecordSchema::deepest))));
   CHECK_THROWS_WITH_AS(static_cast<void>(parse_record_schema(nested(RecordSchema::deepest + 1))),
-                       doctest::Contains("deeper than 64"), FormatError);
+                       doctest::Contains("deeper than 128"), FormatError);
 }
 
 TEST_CASE("every cut of a schema is refused") {

@@ -1,0 +1,118 @@
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+#include "onecopy/store/builder_process.hpp"
+#include "onecopy/store/default_folder.hpp"
+#include "onecopy/store/prune.hpp"
+#include "onecopy/store/store.hpp"
+
+namespace onecopy::bindings {
+namespace {
+
+using Release = nb::call_guard<nb::gil_scoped_release>;
+
+// Keys are text in Python and bytes in the store: as paths are, so that any text makes the way there and back.
+std::string bytes_of(const nb::str& text) {
+  const auto encoded = nb::steal<nb::bytes>(PyUnicode_EncodeFSDefault(text.ptr()));
+  if (!encoded.is_valid()) throw nb::python_error();
+  return {encoded.c_str(), encoded.size()};
+}
+
+// With the GIL, and therefore where a Ctrl-C becomes an exception that ends the wait.
+void look(const nb::object& on_wait, const Waiting& waiting) {
+  const nb::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  if (!on_wait.is_none()) on_wait(waiting.process, waiting.since_ns, waiting.bytes, waiting.seconds);
+}
+
+Artefact get_or_build(const Store& self, const nb::str& key, const nb::object& build,
+                      const std::filesystem::path& source, const nb::object& on_wait, std::optional<double> timeout) {
+  BuildOptions options;
+  options.source = source;
+  options.on_wait = [&](const Waiting& waiting) { look(on_wait, waiting); };
+  if (timeout) options.patience = std::chrono::milliseconds(static_cast<std::int64_t>(*timeout * 1000));
+  const auto call = [&](const std::filesystem::path& path) {
+    const nb::gil_scoped_acquire acquire;
+    build(path);
+  };
+  const std::string text = bytes_of(key);
+  const nb::gil_scoped_release release;
+  return self.get_or_build(text, call, options);
+}
+
+PruneReport prune_store(const Store& self, std::optional<double> max_age, std::optional<std::uint64_t> max_bytes,
+                        bool missing_source, const std::vector<nb::str>& keys, bool everything, bool dry_run) {
+  PruneOptions options;
+  if (max_age) options.max_age = std::chrono::nanoseconds(static_cast<std::int64_t>(*max_age * 1e9));
+  options.max_bytes = max_bytes;
+  options.missing_source = missing_source;
+  for (const auto& key : keys) options.keys.push_back(bytes_of(key));
+  options.everything = everything;
+  options.dry_run = dry_run;
+  const nb::gil_scoped_release release;
+  return prune(self, options);
+}
+
+constexpr double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+}  // namespace
+
+void bind_store(nb::module_& module) {
+  nb::class_<Artefact>(module, "Artefact", "What lies in a store.")
+      .def_prop_ro(
+          "key", [](const Artefact& self) { return text_of(self.key); }, nb::sig("def key(self) -> str"))
+      .def_prop_ro(
+          "path", [](const Artefact& self) { return text_of(self.path.native()); }, nb::sig("def path(self) -> str"))
+      .def_ro("bytes", &Artefact::bytes)
+      .def_prop_ro("created", [](const Artefact& self) { return seconds(self.created_ns); })
+      .def_prop_ro("last_used", [](const Artefact& self) { return seconds(self.last_used_ns); })
+      .def_prop_ro(
+          "source", [](const Artefact& self) { return text_of(self.source.native()); },
+          nb::sig("def source(self) -> str"))
+      .def_ro("source_present", &Artefact::source_present)
+      .def_prop_ro("state", [](const Artefact& self) { return to_string(self.state); })
+      .def_ro("built", &Artefact::built)
+      .def_ro("waited", &Artefact::waited)
+      .def_ro("seconds", &Artefact::seconds)
+      .def_prop_ro(
+          "reason", [](const Artefact& self) { return text_of(self.reason); }, nb::sig("def reason(self) -> str"));
+  nb::class_<PruneReport>(module, "PruneReport", "What a prune removed.")
+      .def_ro("removed", &PruneReport::removed)
+      .def_ro("kept", &PruneReport::kept)
+      .def_ro("bytes", &PruneReport::bytes);
+  nb::class_<Store>(module, "Store", "A folder of artefacts.")
+      .def_prop_ro(
+          "folder", [](const Store& self) { return text_of(self.folder().native()); },
+          nb::sig("def folder(self) -> str"))
+      .def(
+          "path", [](const Store& self, const nb::str& key) { return text_of(self.path(bytes_of(key)).native()); },
+          nb::arg("key"), nb::sig("def path(self, key: str) -> str"))
+      .def(
+          "find", [](const Store& self, const nb::str& key) { return self.find(bytes_of(key)); }, nb::arg("key"))
+      .def("get_or_build", &get_or_build, nb::arg("key"), nb::arg("build"), nb::arg("source"),
+           nb::arg("on_wait").none(), nb::arg("timeout").none())
+      .def("list", &Store::list, Release())
+      .def("prune", &prune_store, nb::arg("max_age").none(), nb::arg("max_bytes").none(), nb::arg("missing_source"),
+           nb::arg("keys"), nb::arg("everything"), nb::arg("dry_run"));
+  module.def("open_store", &Store::open, nb::arg("folder"), Release());
+  module.def(
+      "default_folder",
+      [](bool memory) {
+        const auto folder = default_folder(memory ? Place::memory : Place::disk);
+        return std::pair(text_of(folder.path.native()), folder.reason);
+      },
+      nb::arg("memory"), nb::sig("def default_folder(memory: bool) -> tuple[str, str]"), "(path, why)");
+  module.def(
+      "is_in_memory", [](const std::filesystem::path& folder) { return place_of(folder) == Place::memory; },
+      nb::arg("folder"));
+  module.def("report_progress", &report_progress, nb::arg("bytes"), Release());
+  module.def("end_with_parent", &end_with_parent, nb::arg("parent"),
+             "In a forked child: be killed when `parent` ends; False where it has ended already.");
+}
+
+}  // namespace onecopy::bindings

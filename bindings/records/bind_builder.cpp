@@ -1,0 +1,139 @@
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+
+#include "bindings.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/files/memory_file_writer.hpp"
+#include "onecopy/records/builder.hpp"
+#include "records/encode.hpp"
+
+namespace onecopy::bindings {
+namespace {
+
+constexpr std::uint64_t check_interval = 1000;  // rows between looks at signals
+
+class RecordBuilder {
+ public:
+  RecordBuilder(const std::filesystem::path& spool, const std::string& container,
+                const std::map<std::string, std::string>& metadata)
+      : builder_({.spool = spool, .container = container, .metadata = {metadata.begin(), metadata.end()}}) {
+    if (container != "list" && container != "dict") throw nb::value_error("a container is a list or a dict");
+  }
+
+  void append(nb::handle row, nb::handle registry) {
+    Encoder encoder(registry);
+    add(encoder, row.ptr());
+  }
+
+  std::uint64_t extend(nb::handle rows, nb::handle registry, nb::handle progress) {
+    Encoder encoder(registry);
+    const std::uint64_t before = length();
+    const nb::object iterator = nb::iter(rows);
+    while (PyObject* next = PyIter_Next(iterator.ptr())) {
+      const nb::object row = nb::steal(next);
+      add(encoder, row.ptr());
+      if ((length() - before) % check_interval != 0) continue;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (!progress.is_none()) progress(length());
+    }
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    return length() - before;
+  }
+
+  std::uint64_t length() { return builder_.rows().length(); }
+  std::uint64_t bytes() const { return builder_.bytes(); }
+
+  void save(const std::filesystem::path& path) {
+    finish();
+    const nb::gil_scoped_release release;
+    builder_.save(path);
+  }
+
+  // A descriptor, which is the caller's to close: of a sealed memory file, or of a nameless one in a folder.
+  nb::object save_nameless(const std::string& name, const std::filesystem::path& folder) {
+    const std::uint64_t size = finish();
+    const auto file = [&] {
+      const nb::gil_scoped_release release;
+      MemoryFileWriter writer(name, size, folder);
+      builder_.write(writer);
+      return writer;
+    }();
+    return nb::module_::import_("os").attr("dup")(file.descriptor());
+  }
+
+ private:
+  enum class State : std::uint8_t {
+    open,
+    busy,  // a row is being taken apart, and what it calls must not come back here
+    broken,
+    finished,
+  };
+
+  void add(Encoder& encoder, PyObject* row) {
+    expect(State::open);
+    const nb::object held = nb::borrow(row);
+    state_ = State::busy;
+    try {
+      encoder.check(row, static_cast<Py_ssize_t>(length()));
+    } catch (...) {
+      state_ = State::open;
+      throw;
+    }
+    try {
+      encoder.add(builder_.rows(), row);
+    } catch (...) {
+      state_ = State::broken;
+      throw;
+    }
+    state_ = State::open;
+  }
+
+  std::uint64_t finish() {
+    if (state_ != State::finished) expect(State::open);
+    const std::uint64_t size = builder_.finish();
+    state_ = State::finished;
+    return size;
+  }
+
+  void expect(State wanted) const {
+    if (state_ == wanted) return;
+    if (state_ == State::broken)
+      throw nb::value_error("an earlier row was refused, and a part of it is there: build anew");
+    if (state_ == State::finished) throw nb::value_error("the rows are saved, and no more can be added");
+    throw nb::value_error("a row is being added");
+  }
+
+  records::Builder builder_;
+  State state_ = State::open;
+};
+
+}  // namespace
+
+void bind_record_builder(nb::module_& module) {
+  nb::class_<RecordBuilder>(module, "RecordBuilder", "Rows streamed into a records file.")
+      .def(nb::init<const std::filesystem::path&, const std::string&, const std::map<std::string, std::string>&>(),
+           nb::arg("spool"), nb::arg("container"), nb::arg("metadata"))
+      .def("append", &RecordBuilder::append, nb::arg("row").none(), nb::arg("registry"),
+           nb::sig("def append(self, row: object, registry: object) -> None"),
+           "`registry` is called with what is no plain value, and returns (name, plain value) or None.")
+      .def("extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::arg("progress").none(),
+           nb::sig("def extend(self, rows: object, registry: object, progress: object | None) -> int"),
+           "Gives how many. `progress` is called with the number of all rows after every thousand.")
+      .def("save", &RecordBuilder::save, nb::arg("path"))
+      .def(
+          "save_to_memory", [](RecordBuilder& self, const std::string& name) { return self.save_nameless(name, {}); },
+          nb::arg("name"), nb::sig("def save_to_memory(self, name: str) -> int"),
+          "A descriptor, which is the caller's to close.")
+      .def(
+          "save_nameless",
+          [](RecordBuilder& self, const std::filesystem::path& folder) {
+            return self.save_nameless(folder.string(), folder);
+          },
+          nb::arg("folder"), nb::sig("def save_nameless(self, folder: str) -> int"),
+          "The same of an unnamed file in a folder.")
+      .def_prop_ro("length", &RecordBuilder::length)
+      .def_prop_ro("bytes", &RecordBuilder::bytes, "What has left the memory for the spool.");
+}
+
+}  // namespace onecopy::bindings

@@ -1,0 +1,330 @@
+"""Build once per host, map everywhere: one process builds a file, the others wait for it and attach.
+
+    import onecopy as oc
+
+    store = oc.Store()                                          # ~/.cache/onecopy, or where the environment says
+    index = store.get_or_build(oc.file_key("genome.fa"), build_index, source="genome.fa")
+    data = oc.open(index.path)                                  # or whatever reads what `build_index` wrote
+
+`build_index` is given a path, and puts a file there that appears whole or not at all (`oc.save` does that, and so does
+writing beside it and `os.replace`). Of all processes and threads of the machine that ask for one key, one calls it; the
+others see on stderr whom they wait for. When the builder dies, killed or not, one that waits takes its place. When it
+raises, each that waits tries for itself. A second run attaches in less than a millisecond.
+
+There is no daemon and no clean-up process, and what is killed leaves nothing that stands in anybody's way: who builds
+is decided by a lock that the kernel gives back. What dead builders left is told by `Store.ls`, and goes with
+`Store.prune`, which never removes what is being built; who has a file mapped keeps it.
+
+**When not to use it.** To share between machines: the folder is to be on a disk of this machine or in memory, because
+locks of network file systems cannot be relied on. To share with other users: the folder is yours alone.
+
+**Threads and forks.** Any thread may call anything. A Store may be pickled and used in forked children; a child that is
+forked while its parent builds takes no part in that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from onecopy import _core
+from onecopy._building import builder
+from onecopy._places import Place, choose_place
+from onecopy.base import path_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = [
+    "Artefact",
+    "Place",
+    "PruneReport",
+    "State",
+    "Store",
+    "Waiting",
+    "Where",
+    "announce",
+    "choose_place",
+    "file_key",
+    "progress",
+]
+
+Where: TypeAlias = Literal["auto", "child", "here"]
+State: TypeAlias = Literal["ready", "building", "stale claim", "leftover", "damaged", "foreign"]
+
+_FIRST_WORD, _NEXT_WORD = 2.0, 5.0  # seconds of waiting until `announce` says so, and says so again
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A file in a store, or (from `Store.ls`) what somebody left who did not come to the end."""
+
+    key: str
+    """Empty where it is not known."""
+    path: Path
+    bytes: int
+    created: float
+    """Seconds since 1970, as `time.time` has it."""
+    last_used: float
+    """The same."""
+    source: str | None
+    """What it was built from, if that was told."""
+    source_present: bool | None
+    """Whether the source is there and is what it was (inode, size, time of the last write); None: no source."""
+    place: Place
+    state: State = "ready"
+    """Anything else than "ready" comes from `Store.ls` alone."""
+    built: bool = False
+    """True: by this very call."""
+    waited: float = 0.0
+    """Seconds, for others who built."""
+    seconds: float = 0.0
+    """Of the whole call."""
+    reason: str = ""
+    """A sentence: what happened, or what this is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Who is being waited for, as told to `on_wait` at each look."""
+
+    key: str
+    pid: int
+    """Of the builder; 0: it has not said so yet."""
+    since: float
+    """When it began: seconds since 1970."""
+    bytes: int
+    """What it says is there by now (`progress`); 0: it says nothing."""
+    seconds: float
+    """Waited so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """What a prune removed, or would."""
+
+    removed: list[Artefact]
+    """``reason`` says why."""
+    kept: list[Artefact]
+    """What was asked for and is being built, or was used meanwhile; ``reason`` says which."""
+    bytes: int
+    """Of what was removed. Of what somebody maps, the space is free when he lets go."""
+
+
+def announce() -> Callable[[Waiting], None]:
+    """Return the usual `on_wait`: a line on stderr after 2 seconds, and then every 5."""
+    due = _FIRST_WORD
+
+    def on_wait(waiting: Waiting) -> None:
+        nonlocal due
+        if waiting.seconds < due:
+            return
+        due = waiting.seconds + _NEXT_WORD
+        builder = f"process {waiting.pid}" if waiting.pid else "another process"
+        so_far = f", {waiting.bytes / 1e6:.1f} MB so far" if waiting.bytes else ""
+        sys.stderr.write(f"onecopy: {builder} builds {waiting.key!r}{so_far}; waited {waiting.seconds:.0f} s\n")
+
+    return on_wait
+
+
+class Store:
+    """A folder of files that are built once per host.
+
+    Parameters
+    ----------
+    folder
+        Of this user alone: it is made with mode 0700, and refused if it is a symbolic link, belongs to somebody else or
+        can be entered by others. None: for "disk" ``$ONECOPY_CACHE``, else ``$XDG_CACHE_HOME/onecopy``, else
+        ``~/.cache/onecopy``, and ``/var/tmp/onecopy-<uid>`` where that is on a network file system; for "memory"
+        ``/dev/shm/onecopy-<uid>``.
+    place
+        Which of the two, where no folder is given.
+
+    Raises
+    ------
+    OSError
+        The folder will not do; ``strerror`` says why.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile
+    >>> store = oc.Store(tempfile.mkdtemp())
+    >>> report = store.get_or_build("squares of 2024", lambda path: path.write_bytes(b"0149"))
+    >>> report.built, report.path.read_bytes()
+    (True, b'0149')
+    >>> store.get_or_build("squares of 2024", lambda path: path.write_bytes(b"0149")).built
+    False
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, *, place: Place = "disk") -> None:
+        if place not in ("disk", "memory"):
+            raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
+        path, reason = (
+            _core.default_folder(place == "memory") if folder is None else (path_text(folder), "it was asked for")
+        )
+        self._core = _core.open_store(path)
+        self.folder = Path(self._core.folder)
+        """Where it is."""
+        self.reason = reason
+        """Why there: a sentence."""
+        self.place: Place = "memory" if _core.is_in_memory(path) else "disk"
+        """What the folder is on."""
+
+    def get_or_build(
+        self,
+        key: str,
+        build: Callable[[Path], object],
+        *,
+        source: str | os.PathLike[str] | None = None,
+        where: Where = "here",
+        on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
+        timeout: float | None = None,
+    ) -> Artefact:
+        """Return the artefact of a key; build it where no process of the machine has, and none is about to.
+
+        Parameters
+        ----------
+        key
+            Any text. What makes the content must be in it: `file_key` of the source, and a version of your code.
+        build
+            Called with the path where the file is to appear, whole or not at all.
+        source
+            What it is built from, a file or folder: recorded for `ls` and `prune`, and held against itself after the
+            build.
+        where
+            "here"; "child": in a forked child, so that what the build allocates is given back whole; "auto": in a child
+            when this is the only Python thread and no framework that starts threads is imported, else here, with a
+            garbage collection and ``malloc_trim`` after it.
+        on_wait
+            Called at each look, a few to 100 ms apart, while another process builds; None: nothing is said.
+        timeout
+            Seconds to wait for others; None: as long as one of them lives.
+
+        Raises
+        ------
+        TimeoutError
+            Others build still; the message names the process.
+        FileChanged
+            The source was changed while it was being read.
+        OSError
+            The folder or what stands in the file's place will not do; EDEADLK where a build asks for what it builds.
+        FormatError
+            The description beside the file is damaged, or is of another key with the same digest.
+        ChildProcessError
+            The child that built was killed.
+
+        What `build` raises is passed on, and nothing is left of it; it is not remembered either.
+        """
+        if where not in ("auto", "child", "here"):
+            raise ValueError(f"where must be 'auto', 'child' or 'here', not {where!r}")
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout must not be negative, but is {timeout}")
+        call = announce() if on_wait == "announce" else on_wait
+        told = (
+            None
+            if call is None
+            else lambda pid, since, size, waited: call(Waiting(key, pid, since / 1e9, size, waited))
+        )
+        found = self._core.get_or_build(key, builder(build, where), path_text(source or ""), told, timeout)
+        return self._artefact(found)
+
+    def find(self, key: str) -> Artefact | None:
+        """Return the artefact of a key, and mark its use; None where there is none that is as it was built."""
+        found = self._core.find(key)
+        return None if found is None else self._artefact(found)
+
+    def path(self, key: str) -> Path:
+        """Return where the artefact of a key is, or would be."""
+        return Path(self._core.path(key))
+
+    def ls(self) -> list[Artefact]:
+        """List what is in the folder, the last used first; what is being built and what dead builders left included."""
+        return sorted(map(self._artefact, self._core.list()), key=lambda artefact: -artefact.last_used)
+
+    def prune(
+        self,
+        *,
+        max_age: float | None = None,
+        max_bytes: int | None = None,
+        missing_source: bool = False,
+        keys: Iterable[str] | None = None,
+        everything: bool = False,
+        dry_run: bool = False,
+    ) -> PruneReport:
+        """Remove what is asked for, and what dead builders left; never what is being built.
+
+        Parameters
+        ----------
+        max_age
+            Seconds since the last use.
+        max_bytes
+            Of all together: those used longest ago go first.
+        missing_source
+            Those whose source is gone, or has changed.
+        keys
+            These.
+        everything
+            All.
+        dry_run
+            Tell, and remove nothing.
+        """
+        report = self._core.prune(max_age, max_bytes, missing_source, list(keys or ()), everything, dry_run)
+        return PruneReport(
+            [self._artefact(artefact) for artefact in report.removed],
+            [self._artefact(artefact) for artefact in report.kept],
+            report.bytes,
+        )
+
+    def _artefact(self, found: _core.Artefact) -> Artefact:
+        return Artefact(
+            key=found.key,
+            path=Path(found.path),
+            bytes=found.bytes,
+            created=found.created,
+            last_used=found.last_used,
+            source=found.source or None,
+            source_present=found.source_present if found.source else None,
+            place=self.place,
+            state=found.state,  # type: ignore[arg-type]  # text on that side
+            built=found.built,
+            waited=found.waited,
+            seconds=found.seconds,
+            reason=found.reason,
+        )
+
+    def __reduce__(self) -> tuple[type[Store], tuple[str]]:
+        return type(self), (os.fspath(self.folder),)
+
+    def __repr__(self) -> str:
+        return f"<onecopy.Store {os.fspath(self.folder)!r}, {self.place}>"
+
+
+def file_key(path: str | os.PathLike[str], version: str = "") -> str:
+    """Return a key that is another one as soon as a file is written or replaced, or the code that reads it changes.
+
+    It is text: the real path, the size, the time of the last write, the inode, and `version`, which is yours to raise
+    when what is built from the file changes. OSError where there is no such file. A write that keeps the size
+    within one clock tick of the file system is not seen.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "labels.json")
+    >>> _ = path.write_text("[1, 2]")
+    >>> before = oc.file_key(path, version="2")
+    >>> _ = path.write_text("[1, 2, 3]")
+    >>> before == oc.file_key(path, version="2")
+    False
+    """
+    facts = os.stat(path)  # noqa: PTH116 - any PathLike
+    real = os.path.realpath(os.fsdecode(path))
+    words = [real, f"{facts.st_size} bytes", f"written {facts.st_mtime_ns}", f"inode {facts.st_ino}"]
+    return ", ".join([*words, f"version {version}"] if version else words)
+
+
+def progress(done: int) -> None:
+    """Say, in a build function, how many bytes are there: those who wait see it. Nothing happens outside of one."""
+    _core.report_progress(done)

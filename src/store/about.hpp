@@ -1,0 +1,52 @@
+// The description of an artefact, in a file beside it: lines of "name length value", so that a value may be any bytes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "onecopy/files/identity.hpp"
+#include "onecopy/store/artefact.hpp"
+#include "store/names.hpp"
+
+namespace onecopy::store {
+
+struct About {
+  std::string key;
+  std::uint64_t bytes = 0;       // of the artefact
+  std::int64_t mtime_ns = 0;     // of the artefact
+  std::int64_t created_ns = 0;   // since 1970
+  std::string source;            // empty: none was told
+  FileIdentity source_identity;  // as it was read
+};
+
+std::string to_text(const About& about);
+
+// Throws FormatError.
+About parse_about(std::string_view text);
+
+// None where there is none. Throws OsError (a link, somebody else's) and FormatError, with the path.
+std::optional<About> read_about(const std::filesystem::path& path);
+
+// The same, for `key`. Throws FormatError also when it is of another key with the same digest.
+std::optional<About> read_about_of(const std::filesystem::path& path, const std::string& key);
+
+// Whole or not at all. Throws OsError.
+void write_about(const std::filesystem::path& path, const About& about);
+
+// Whether the artefact is there, and as it was built. Throws OsError for what is no file of ours.
+bool fits(const About& about, const std::filesystem::path& artefact);
+
+// As it stands in the folder; the last use is read from there.
+Artefact described(const About& about, const Paths& paths);
+
+// Whether the source is there, and what it was when the artefact was built. Without its device, whose number changes
+// when the machine starts again.
+bool is_present(const std::string& source, const FileIdentity& identity);
+
+// Of a file or folder; all zeros where there is none.
+FileIdentity identity_at(const std::filesystem::path& path);
+
+}  // namespace onecopy::store

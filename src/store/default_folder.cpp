@@ -1,0 +1,56 @@
+#include "onecopy/store/default_folder.hpp"
+
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "os/os.hpp"
+
+namespace onecopy {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of the folder, or of the nearest one above it that is there.
+os::FileSystem file_system_at(fs::path folder) {
+  for (;;) {
+    const auto opened = os::open_read(folder.string());
+    if (opened) return os::file_system_of(opened.value.get()).value;
+    auto above = folder.parent_path();
+    if (above == folder || above.empty()) return {};
+    folder = std::move(above);
+  }
+}
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing here changes the environment
+  return value == nullptr ? std::string_view() : value;
+}
+
+fs::path on_this_machine() { return "/var/tmp/onecopy-" + std::to_string(os::user_id()); }
+
+DefaultFolder wished_for() {
+  if (const auto chosen = variable("ONECOPY_CACHE"); !chosen.empty()) return {chosen, "$ONECOPY_CACHE says so"};
+  const fs::path cache = variable("XDG_CACHE_HOME");
+  if (cache.is_absolute()) return {cache / "onecopy", "$XDG_CACHE_HOME says so"};  // a relative one is to be ignored
+  const fs::path home = variable("HOME");
+  if (home.is_absolute()) return {home / ".cache" / "onecopy", "the user's folder for caches"};
+  return {on_this_machine(), "there is no home folder"};
+}
+
+}  // namespace
+
+DefaultFolder default_folder(Place place) {
+  if (place == Place::memory)
+    return {"/dev/shm/onecopy-" + std::to_string(os::user_id()), "the machine's file system in memory"};
+  auto folder = wished_for();
+  const auto facts = file_system_at(fs::absolute(folder.path));
+  if (facts.storage != os::Storage::remote) return folder;
+  return {on_this_machine(), folder.path.string() + " is on a network file system (" + facts.name + ")"};
+}
+
+Place place_of(const fs::path& folder) {
+  return file_system_at(fs::absolute(folder)).storage == os::Storage::memory ? Place::memory : Place::disk;
+}
+
+}  // namespace onecopy

@@ -1,0 +1,252 @@
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/store/default_folder.hpp"
+#include "onecopy/store/prune.hpp"
+#include "onecopy/store/store.hpp"
+#include "scratch_folder.hpp"
+#include "store/names.hpp"
+
+namespace onecopy {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ScratchFolder;
+
+void write_text(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+
+std::string read_text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+Build writes(const std::string& text) {
+  return [text](const fs::path& path) { write_text(path, text); };
+}
+
+int code_of(const auto& work) {
+  try {
+    work();
+  } catch (const OsError& error) {
+    return error.code();
+  }
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("the first call builds, the second attaches, and each says so") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  CHECK_FALSE(store.find("a"));
+  const auto first = store.get_or_build("a", writes("content"));
+  CHECK(first.built);
+  CHECK(first.bytes == 7);
+  CHECK(first.key == "a");
+  CHECK(first.reason.starts_with("built here in "));
+  const auto second = store.get_or_build("a", [](const fs::path&) { FAIL("built twice"); });
+  CHECK_FALSE(second.built);
+  CHECK(second.path == first.path);
+  CHECK(read_text(second.path) == "content");
+  CHECK(second.last_used_ns >= first.created_ns);
+  CHECK(store.find("a")->path == store.path("a"));
+  CHECK(std::distance(fs::directory_iterator(store.folder()), {}) == 2);
+}
+
+TEST_CASE("what a build throws is passed on, nothing is left, and the next one tries") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  const auto fail = [](const fs::path& path) {
+    write_text(path, "half");
+    throw std::logic_error("no");
+  };
+  CHECK_THROWS_AS(store.get_or_build("a", fail), std::logic_error);
+  CHECK(fs::is_empty(store.folder()));
+  CHECK(code_of([&] { (void)store.get_or_build("a", [](const fs::path&) {}); }) == ENOENT);
+  CHECK(fs::is_empty(store.folder()));
+  CHECK(store.get_or_build("a", writes("x")).built);
+}
+
+TEST_CASE("of many threads one builds, and the others see how far it is") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  std::atomic<int> builds = 0;
+  std::atomic<int> seen = 0;
+  const auto slowly = [&](const fs::path& path) {
+    ++builds;
+    report_progress(42);
+    while (seen < 3) std::this_thread::yield();
+    write_text(path, "content");
+  };
+  BuildOptions options;
+  const auto count = [&] {
+    bool told = false;
+    BuildOptions mine;
+    mine.on_wait = [&, told](const Waiting& waiting) mutable {
+      if (!told && waiting.bytes == 42) ++seen, told = true;
+    };
+    const auto artefact = store.get_or_build("a", slowly, mine);
+    CHECK(read_text(artefact.path) == "content");
+    CHECK((artefact.built || artefact.waited > 0));
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back(count);
+  for (auto& thread : threads) thread.join();
+  CHECK(builds == 1);
+}
+
+TEST_CASE("a build that asks for itself is an error, and one that asks for another is not") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  fs::create_directory_symlink(folder.path(), folder / "again");
+  const auto same = Store::open(folder / "again" / "store");  // by another name
+  for (const auto& asked : {store, same}) {
+    CHECK(code_of([&] {
+            (void)store.get_or_build("a", [&](const fs::path&) { (void)asked.get_or_build("a", writes("x")); });
+          }) == EDEADLK);
+    CHECK(fs::is_empty(store.folder()));
+  }
+  (void)store.get_or_build("a",
+                           [&](const fs::path& path) { fs::copy(store.get_or_build("b", writes("x")).path, path); });
+  CHECK(read_text(store.path("a")) == "x");
+}
+
+TEST_CASE("patience ends with the name of the builder") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  (void)store.get_or_build("a", [&](const fs::path& path) {
+    std::thread([&] {
+      BuildOptions options;
+      options.patience = std::chrono::milliseconds(5);
+      try {
+        (void)store.get_or_build("a", writes("x"), options);
+        FAIL("two builders");
+      } catch (const OsError& error) {
+        CHECK(error.code() == ETIMEDOUT);
+        CHECK(error.reason().starts_with("process "));
+      }
+    }).join();
+    write_text(path, "x");
+  });
+}
+
+TEST_CASE("a file that was changed since it was built is built again") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  (void)store.get_or_build("a", writes("content"));
+  fs::resize_file(store.path("a"), 3);
+  CHECK_FALSE(store.find("a"));
+  CHECK(store.get_or_build("a", writes("content")).built);
+  CHECK(read_text(store.path("a")) == "content");
+}
+
+TEST_CASE("a source that changes while it is read is no source") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  const auto source = folder / "source";
+  write_text(source, "1");
+  BuildOptions options;
+  options.source = source;
+  const auto disturbed = [&](const fs::path& path) {
+    write_text(path, read_text(source));
+    write_text(source, "22");
+  };
+  CHECK_THROWS_AS(store.get_or_build("a", disturbed, options), FileChanged);
+  CHECK(fs::is_empty(store.folder()));
+  const auto artefact = store.get_or_build("a", writes("x"), options);
+  CHECK(artefact.source == source);
+  CHECK(artefact.source_present);
+  write_text(source, "333");
+  CHECK_FALSE(store.find("a")->source_present);
+}
+
+TEST_CASE("a folder that is not ours alone is refused") {
+  const ScratchFolder folder;
+  fs::create_directory(folder / "open");
+  fs::permissions(folder / "open", fs::perms(0750));
+  CHECK(code_of([&] { (void)Store::open(folder / "open"); }) == EACCES);
+  fs::permissions(folder / "open", fs::perms(0700));
+  CHECK(code_of([&] { (void)Store::open(folder / "open"); }) == 0);
+  fs::create_directory_symlink("open", folder / "link");
+  CHECK(code_of([&] { (void)Store::open(folder / "link"); }) == ELOOP);
+  CHECK(code_of([&] { (void)Store::open((folder / "link").string() + "/"); }) == ELOOP);
+  write_text(folder / "file", "");
+  CHECK(code_of([&] { (void)Store::open(folder / "file"); }) == ENOTDIR);
+  CHECK(code_of([&] { (void)Store::open(folder / "file" / "below"); }) == ENOTDIR);
+}
+
+TEST_CASE("the list tells what is ready from what is left, and prune removes what it is asked to") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  for (const std::string key : {"a", "b", "c"}) (void)store.get_or_build(key, writes(std::string(100, 'x')));
+  const auto in = [&](const std::string& name) { return store.folder() / name; };
+  const auto digest = store::digest_of("nobody");
+  write_text(in(digest + ".oc"), "without a description");
+  write_text(in(digest + ".claim"), "");
+  write_text(in(store::digest_of("somebody") + ".about"), "nonsense");
+  write_text(in(".onecopy-00000000-00000000"), "half");
+  write_text(in("notes.txt"), "of the user");
+  const auto count = [&](ArtefactState state) { return std::ranges::count(store.list(), state, &Artefact::state); };
+  CHECK(count(ArtefactState::ready) == 3);
+  CHECK(count(ArtefactState::leftover) == 2);
+  CHECK(count(ArtefactState::stale_claim) == 1);
+  CHECK(count(ArtefactState::damaged) == 1);
+  CHECK(count(ArtefactState::foreign) == 1);
+
+  PruneOptions options;
+  options.dry_run = true;
+  CHECK(prune(store, options).removed.size() == 4);
+  CHECK(store.list().size() == 8);
+  options.dry_run = false;
+  CHECK(prune(store, options).removed.size() == 4);
+  CHECK(store.list().size() == 4);
+
+  options.keys = {"b"};
+  CHECK(prune(store, options).bytes == 100);
+  CHECK_FALSE(store.find("b"));
+  (void)store.find("a");  // which makes "c" the one used longest ago
+  options = {};
+  options.max_bytes = 150;
+  const auto report = prune(store, options);
+  REQUIRE(report.removed.size() == 1);
+  CHECK(report.removed[0].key == "c");
+  options = {};
+  options.everything = true;
+  CHECK(prune(store, options).removed.size() == 1);
+  CHECK(fs::exists(in("notes.txt")));
+}
+
+TEST_CASE("what is being built is not pruned") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  (void)store.get_or_build("a", [&](const fs::path& path) {
+    write_text(path, "there, and not described");
+    PruneOptions options;
+    options.everything = true;
+    CHECK(prune(store, options).removed.empty());
+    CHECK(store.list().at(0).state == ArtefactState::building);
+  });
+  CHECK(read_text(store.path("a")) == "there, and not described");
+}
+
+TEST_CASE("the default folder is where the environment says") {
+  const ScratchFolder folder;
+  REQUIRE(::setenv("ONECOPY_CACHE", (folder / "x").c_str(), 1) == 0);
+  CHECK(default_folder(Place::disk).path == folder / "x");
+  ::unsetenv("ONECOPY_CACHE");
+  REQUIRE(::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1) == 0);
+  CHECK(default_folder(Place::disk).path == folder / "onecopy");
+  REQUIRE(::setenv("XDG_CACHE_HOME", "relative", 1) == 0);
+  CHECK(default_folder(Place::disk).path != fs::path("relative/onecopy"));
+  ::unsetenv("XDG_CACHE_HOME");
+  CHECK(default_folder(Place::memory).path.parent_path() == "/dev/shm");
+}
+
+}  // namespace onecopy

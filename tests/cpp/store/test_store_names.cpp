@@ -1,0 +1,89 @@
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "onecopy/base/error.hpp"
+#include "scratch_folder.hpp"
+#include "store/about.hpp"
+#include "store/folder.hpp"
+#include "store/names.hpp"
+
+namespace onecopy::store {
+
+TEST_CASE("the digest is FNV-1a of 128 bits, as its authors publish it") {
+  CHECK(digest_of("") == "6c62272e07bb014262b821756295c58d");
+  CHECK(digest_of("a") == "d228cb696f1a8caf78912b704e4a8964");
+  CHECK(digest_of("foobar") == "343e1662793c64bf6f0d3597ba446f18");
+}
+
+TEST_CASE("names of the store are told from all others") {
+  const auto digest = digest_of("a");
+  for (const std::string suffix : {".oc", ".about", ".claim"}) {
+    CHECK(parts_of(digest + suffix).digest == digest);
+    CHECK(parts_of(digest + suffix).suffix == suffix);
+  }
+  for (const auto& name : {std::string(), digest, digest + ".txt", digest + "0.oc", digest.substr(1) + ".oc",
+                           "G" + digest.substr(1) + ".oc", digest + ".oc2"})
+    CHECK(parts_of(name).digest.empty());
+}
+
+About some_about() {
+  return {.key = "a key of\nthree\nlines \xe4 \0",
+          .bytes = 12345678901234,
+          .mtime_ns = -5,
+          .created_ns = 1'700'000'000'000'000'000,
+          .source = "/data/caf\xc3\xa9 42 \n",
+          .source_identity = {.device = 0, .inode = 7, .size = UINT64_MAX, .mtime_ns = 3}};
+}
+
+bool same(const About& a, const About& b) {
+  return a.key == b.key && a.bytes == b.bytes && a.mtime_ns == b.mtime_ns && a.created_ns == b.created_ns &&
+         a.source == b.source && a.source_identity == b.source_identity;
+}
+
+TEST_CASE("a description reads back as it was written, whatever the key and the source are") {
+  CHECK(same(parse_about(to_text(some_about())), some_about()));
+  CHECK(same(parse_about(to_text(About{})), About{}));
+}
+
+TEST_CASE("a description that was cut, or in which a byte is another one, is an error or another description") {
+  const auto text = to_text(some_about());
+  for (std::size_t length = 0; length < text.size(); ++length)
+    CHECK_THROWS_AS((void)parse_about(std::string_view(text).substr(0, length)), FormatError);
+  CHECK_THROWS_AS((void)parse_about(text + "x"), FormatError);
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    for (const char byte : {'\0', ' ', '\n', '0', '9', '-', '\xff'}) {
+      auto changed = text;
+      if (changed[at] == byte) continue;
+      changed[at] = byte;
+      bool passed_for_it = false;
+      try {
+        passed_for_it = same(parse_about(changed), some_about());
+      } catch (const FormatError&) {  // as it should be
+      }
+      CHECK_FALSE(passed_for_it);
+    }
+  }
+}
+
+TEST_CASE("a description of another key with the same digest is told") {
+  const testing::ScratchFolder folder;
+  write_about(folder / "x.about", some_about());
+  CHECK(read_about_of(folder / "x.about", some_about().key)->bytes == some_about().bytes);
+  CHECK_THROWS_AS((void)read_about_of(folder / "x.about", "another key"), FormatError);
+  CHECK_FALSE(read_about(folder / "y.about"));
+}
+
+TEST_CASE("a source is present as long as it is the file that it was") {
+  const testing::ScratchFolder folder;
+  const auto path = folder.write("source", testing::random_bytes(10));
+  const auto identity = identity_at(path);
+  CHECK(is_present(path.string(), identity));
+  CHECK_FALSE(is_present("", identity));
+  folder.write("source", testing::random_bytes(11));
+  CHECK_FALSE(is_present(path.string(), identity));
+  std::filesystem::remove(path);
+  CHECK_FALSE(is_present(path.string(), identity));
+}
+
+}  // namespace onecopy::store
