@@ -1,0 +1,77 @@
+"""Files of other formats as records files: one line each.
+
+    anns = oc.records.import_json("instances.json", "anns.oc", path="annotations")
+
+For data that is to be found by a key and built once per host, give the source to `share` instead; see
+`onecopy.records.sources`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from onecopy.records.opening import open
+from onecopy.records.sources import Container, OnProgress, RowSource, json_rows, jsonl_rows
+from onecopy.records.tables import Types, csv_rows, parquet_rows
+from onecopy.records.writing import save
+
+if TYPE_CHECKING:
+    from onecopy.records.rows import List
+
+__all__ = ["import_csv", "import_json", "import_jsonl", "import_parquet"]
+
+
+def import_json(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    path: str | Sequence[str] = (),
+    container: Container = "list",
+    on_progress: OnProgress | None = None,
+) -> List[Any]:
+    """Write the rows of a JSON file to a records file, and open that; see `json_rows`.
+
+    Atomic, as `save`: readers of `target` see the old file or the new one.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "captions.json").write_text('{"annotations": [{"id": 1, "caption": "a cat"}]}')
+    >>> rows = oc.records.import_json(folder / "captions.json", folder / "captions.oc", path="annotations")
+    >>> rows[0]["caption"]
+    'a cat'
+    """
+    return _into(target, json_rows(source, path, container=container, on_progress=on_progress))
+
+
+def import_jsonl(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, on_progress: OnProgress | None = None
+) -> List[Any]:
+    """Write the rows of a file of JSON Lines to a records file, and open that; see `jsonl_rows`."""
+    return _into(target, jsonl_rows(source, on_progress=on_progress))
+
+
+def import_csv(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, types: Types = None, **options: Any
+) -> List[Any]:
+    """Write the rows of a CSV file to a records file, and open that; see `csv_rows` for the options."""
+    return _into(target, csv_rows(source, types=types, **options))
+
+
+def import_parquet(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    on_progress: OnProgress | None = None,
+) -> List[Any]:
+    """Write the rows of a Parquet file to a records file, and open that; see `parquet_rows`."""
+    return _into(target, parquet_rows(source, columns=columns, on_progress=on_progress))
+
+
+def _into(target: str | os.PathLike[str], rows: RowSource) -> List[Any]:
+    save(target, rows)
+    return open(target)
