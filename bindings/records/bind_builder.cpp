@@ -44,22 +44,20 @@ class RecordBuilder {
     return length() - before;
   }
 
-  // `text` is none where the file is empty: no mapping has no bytes.
-  std::uint64_t extend_json(const MappingHandle* text, const std::vector<std::string>& path, bool lines,
+  std::uint64_t extend_json(const MappingHandle& text, const std::vector<std::string>& path, bool lines,
                             nb::handle progress) {
     expect(State::open);
-    const auto mapping = text != nullptr ? text->get() : nullptr;
+    const auto mapping = text.get();
     const auto tell = [&](std::uint64_t rows, std::uint64_t bytes) {
       const nb::gil_scoped_acquire acquire;
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
       if (!progress.is_none()) progress(rows, bytes);
     };
     state_ = State::broken;  // unless all of it goes well
-    std::uint64_t rows = 0;
-    {
+    const std::uint64_t rows = [&] {
       const nb::gil_scoped_release release;
-      rows = import_text(mapping.get(), {.path = path, .lines = lines, .pairs = pairs_, .progress = tell});
-    }
+      return import_text(*mapping, {.path = path, .lines = lines, .pairs = pairs_, .progress = tell});
+    }();
     state_ = State::open;
     return rows;
   }
@@ -93,15 +91,14 @@ class RecordBuilder {
     finished,
   };
 
-  std::uint64_t import_text(const Mapping* mapping, const records::JsonOptions& options) {
-    if (mapping == nullptr) return records::import_json({}, builder_.rows(), options);
+  std::uint64_t import_text(const Mapping& text, const records::JsonOptions& options) {
     try {
-      const std::uint64_t rows = records::import_json(mapping->bytes(), builder_.rows(), options);
-      expect_whole(*mapping);
+      const std::uint64_t rows = records::import_json(text.bytes(), builder_.rows(), options);
+      expect_whole(text);
       return rows;
     } catch (const FormatError& error) {
-      expect_whole(*mapping);  // lost bytes are zeros
-      throw error.with_path(mapping->path());
+      expect_whole(text);  // lost bytes are zeros
+      throw error.with_path(text.path());
     }
   }
 
@@ -156,9 +153,9 @@ void bind_record_builder(nb::module_& module) {
       .def("extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::arg("progress").none(),
            nb::sig("def extend(self, rows: object, registry: object, progress: object | None) -> int"),
            "Gives how many. `progress` is called with the number of all rows after every thousand.")
-      .def("extend_json", &RecordBuilder::extend_json, nb::arg("text").none(), nb::arg("path"), nb::arg("lines"),
+      .def("extend_json", &RecordBuilder::extend_json, nb::arg("text"), nb::arg("path"), nb::arg("lines"),
            nb::arg("progress").none(),
-           nb::sig("def extend_json(self, text: Mapping | None, path: list[str], lines: bool, "
+           nb::sig("def extend_json(self, text: Mapping, path: list[str], lines: bool, "
                    "progress: object | None) -> int"),
            "The rows of a JSON text. `progress` is called with rows and bytes, some 20 times a second.")
       .def("save", &RecordBuilder::save, nb::arg("path"))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy.base import path_text
+from onecopy.base import FormatError, path_text
 from onecopy.files import Mapping
 
 if TYPE_CHECKING:
@@ -60,9 +60,6 @@ class RowSource(abc.ABC):
     def __repr__(self) -> str:
         return f"<onecopy.{type(self).__name__} of {self._path}>"
 
-    def _size(self) -> int:
-        return Path(self._path).stat().st_size
-
     def _told(self, rows: int, done: int, size: int) -> None:
         if self._on_progress is not None:
             self._on_progress(rows, done, size)
@@ -88,17 +85,17 @@ class JsonRows(RowSource):
 
     def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:  # noqa: ARG002: plain values
         """Append all rows and return how many there were."""
-        about = Path(self._path).stat()
-        is_empty = stat.S_ISREG(about.st_mode) and about.st_size == 0
-        before = builder.length
+        about, before = Path(self._path).stat(), builder.length
 
         def told(rows: int, done: int) -> None:
             self._told(rows, done, about.st_size)
             if tell is not None:
                 tell(before + rows)
 
-        if is_empty:
-            return builder.extend_json(None, self._members, self._lines, told)
+        if stat.S_ISREG(about.st_mode) and about.st_size == 0:  # which cannot be mapped
+            if self._lines:
+                return 0
+            raise FormatError(f"{self._path}: no JSON: the file is empty")
         with Mapping(self._path) as text:
             return builder.extend_json(text.core, self._members, self._lines, told)
 

@@ -116,7 +116,7 @@ class CsvRows(RowSource):
         """Append all rows and return how many there were."""
         lines = _Lines(self._path, self._encoding, self._dialect, self._columns)
         types = lines.infer() if self._types == "infer" else self._types
-        before, size = builder.length, self._size()
+        before, size = builder.length, Path(self._path).stat().st_size
 
         def told(rows: int) -> None:
             self._told(rows - before, lines.done, size)
@@ -227,7 +227,8 @@ class ParquetRows(RowSource):
             from pyarrow import parquet
         except ImportError as error:
             raise ImportError("Parquet files are read by pyarrow: pip install pyarrow") from error
-        size, before, count = self._size(), builder.length, 0
+        size = Path(self._path).stat().st_size
+        before, count = builder.length, 0
         with parquet.ParquetFile(self._path) as file:
             for batch in file.iter_batches(columns=self._columns):
                 count += builder.extend(batch.to_pylist(), registry, None)
