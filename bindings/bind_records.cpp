@@ -119,7 +119,7 @@ void bind_records(nb::module_& module) {
       .def_prop_ro("_rows_kind", [](const Rows& self) { return std::string(to_string(self.decoder().node().kind)); })
       .def_prop_ro("_rows_range",
                    [](const Rows& self) { return nb::make_tuple(self.start(), self.step(), self.size()); })
-      .def_prop_ro("_rows_places", &places)
+      .def_prop_ro("_rows_places", &places, nb::sig("def _rows_places(self) -> list[int] | None"))
       .def_prop_ro("closed", &Rows::closed)
       .def_prop_ro(
           "lazy", [](const Rows& self) { return LazyRows{self}; },

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 STUB = Path(__file__).parent.parent / "python/onecopy/_core.pyi"
+PATTERNS = Path(__file__).parent / "core.pat"
 
 
 def generate() -> str:
@@ -17,6 +18,9 @@ def generate() -> str:
             "nanobind.stubgen",
             "-m",
             "onecopy._core",
+            "-P",
+            "-p",
+            str(PATTERNS),
             "-O",
             str(STUB.parent / "../../build"),
         ],

@@ -25,12 +25,12 @@ class RecordBuilder {
   }
 
   void append(nb::handle row, nb::handle registry) {
-    Encoder encoder(registry);
+    Encoder encoder(registry, numpy_);
     add(encoder, row.ptr());
   }
 
   std::uint64_t extend(nb::handle rows, nb::handle registry, nb::handle progress) {
-    Encoder encoder(registry);
+    Encoder encoder(registry, numpy_);
     const std::uint64_t before = length();
     const nb::object iterator = nb::iter(rows);
     while (PyObject* next = PyIter_Next(iterator.ptr())) {
@@ -138,6 +138,7 @@ class RecordBuilder {
 
   bool pairs_;
   records::Builder builder_;
+  NumpyTypes numpy_;
   State state_ = State::open;
 };
 

@@ -118,21 +118,40 @@ nb::object Decoder::bigint(std::uint64_t i) const {
   return type.attr("from_bytes")(nb::bytes(bytes.data(), bytes.size()), "little", nb::arg("signed") = true);
 }
 
+// Numbers are most of what lists hold: a loop for each kind of them, without a look at the kind for each item.
+template <class Put>
+void Decoder::items(Node::Range range, const Put& put) const {
+  const bool plain = node_->validity.first == nullptr;
+  std::uint64_t at = range.begin;
+  if (plain && node_->kind == TypeKind::real)
+    for (; at < range.end; ++at) put(at - range.begin, PyFloat_FromDouble(node_->real(at)));
+  else if (plain && node_->kind == TypeKind::number)
+    for (; at < range.end; ++at)
+      put(at - range.begin,
+          node_->bits.at(at) ? PyLong_FromDouble(node_->real(at)) : PyFloat_FromDouble(node_->real(at)));
+  else if (plain && node_->kind == TypeKind::integer)
+    for (; at < range.end; ++at) put(at - range.begin, PyLong_FromLongLong(node_->data.signed_at(at)));
+  else
+    for (; at < range.end; ++at) put(at - range.begin, value(at).release().ptr());
+}
+
 nb::object Decoder::list(std::uint64_t i) const {
   const auto range = node_->range(i);
-  const Decoder& items = children_[0];
   const nb::object list = owned(PyList_New(static_cast<Py_ssize_t>(range.size())));
-  for (std::uint64_t at = range.begin; at < range.end; ++at)
-    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(at - range.begin), items.value(at).release().ptr());
+  children_[0].items(range, [&](std::uint64_t at, PyObject* item) {
+    if (item == nullptr) throw nb::python_error();
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(at), item);
+  });
   return list;
 }
 
 nb::object Decoder::tuple(std::uint64_t i) const {
   const auto range = node_->range(i);
-  const Decoder& items = children_[0];
   const nb::object tuple = owned(PyTuple_New(static_cast<Py_ssize_t>(range.size())));
-  for (std::uint64_t at = range.begin; at < range.end; ++at)
-    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(at - range.begin), items.value(at).release().ptr());
+  children_[0].items(range, [&](std::uint64_t at, PyObject* item) {
+    if (item == nullptr) throw nb::python_error();
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(at), item);
+  });
   return tuple;
 }
 

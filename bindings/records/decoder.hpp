@@ -49,6 +49,8 @@ class Decoder {
   nb::object number(std::uint64_t i) const;
   nb::object text(std::uint64_t i) const;
   nb::object bigint(std::uint64_t i) const;
+  template <class Put>
+  void items(records::Node::Range range, const Put& put) const;  // put(number, new reference, or null after an error)
   nb::object list(std::uint64_t i) const;
   nb::object tuple(std::uint64_t i) const;
   nb::object fixed(std::uint64_t i) const;

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from onecopy import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 _LONGEST = 1 << 20  # bytes of an exception and its traceback
@@ -73,15 +73,16 @@ def call_in_child(build: Callable[[Path], object], path: Path) -> None:
     """
     parent = os.getpid()
     _flush()  # else the child writes it too
-    with mmap.mmap(-1, _LONGEST) as told, warnings.catch_warnings():
-        # Threads of libraries (OpenBLAS) are no obstacle: they prepare for forks themselves.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    with mmap.mmap(-1, _LONGEST) as told:
+        # A Ctrl-C between the fork and the wait would lose the child.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        pid = _fork()
         if pid == 0:
-            _run(build, path, parent, told)
+            _run(build, path, parent, told, mask)
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        except BaseException:  # Ctrl-C
+        except BaseException:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
@@ -94,17 +95,25 @@ def call_in_child(build: Callable[[Path], object], path: Path) -> None:
         raise ChildProcessError(f"process {pid}, which built {path}, {how}")
 
 
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # Threads of libraries (OpenBLAS) are no obstacle: they prepare for forks themselves.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none
             stream.flush()
 
 
-def _run(build: Callable[[Path], object], path: Path, parent: int, told: mmap.mmap) -> None:
+def _run(build: Callable[[Path], object], path: Path, parent: int, told: mmap.mmap, mask: Iterable[int]) -> None:
     """Build in the child, tell what was raised, and leave; never returns."""
     status = 1
     try:
         if _core.end_with_parent(parent):
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             build(path)
             status = 0
     except BaseException as error:  # it is raised in the parent

@@ -2,10 +2,9 @@
 The compiled half of onecopy. Use the package's own modules; what is here may change without notice.
 """
 
-from collections.abc import Mapping as _Mapping, Sequence
+from collections.abc import Iterator, Mapping as _Mapping, Sequence
 import os
-import types
-from typing import overload
+from typing import Any, overload
 
 class View:
     """Bytes of a mapping, for the buffer protocol; keeps the mapping alive."""
@@ -323,47 +322,14 @@ def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int],
 class Lazy:
     """A place in the data, decoded only where it is touched."""
 
-    def __repr__(self, /):
-        """Return repr(self)."""
-
-    __hash__: None = None
-
-    def __getattribute__(self, name, /):
-        """Return getattr(self, name)."""
-
-    def __lt__(self, value, /):
-        """Return self<value."""
-
-    def __le__(self, value, /):
-        """Return self<=value."""
-
-    def __eq__(self, value, /):
-        """Return self==value."""
-
-    def __ne__(self, value, /):
-        """Return self!=value."""
-
-    def __gt__(self, value, /):
-        """Return self>value."""
-
-    def __ge__(self, value, /):
-        """Return self>=value."""
-
-    def __iter__(self, /):
-        """Implement iter(self)."""
-
-    def __len__(self, /):
-        """Return len(self)."""
-
-    def __getitem__(self, key, /):
-        """Return self[key]."""
-
-    def __contains__(self, key, /):
-        """Return key in self."""
-
-    copy: types.MethodDescriptorType = ...
-
-    keys: types.MethodDescriptorType = ...
+    def copy(self) -> Any: ...
+    def keys(self) -> list[str]: ...
+    def __getattr__(self, name: str) -> Any: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __contains__(self, value: object, /) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
 
 class RecordSource:
     """An opened records file."""
@@ -378,11 +344,8 @@ class RecordSource:
 class LazyRows:
     """Rows that are decoded where they are touched."""
 
-    def __len__(self, /):
-        """Return len(self)."""
-
-    def __getitem__(self, key, /):
-        """Return self[key]."""
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
 
 class Rows:
     """Rows of a records file, or some of them in any order."""
@@ -393,12 +356,20 @@ class Rows:
     def __init__(self, source: RecordSource, start: int, step: int, size: int) -> None: ...
     @overload
     def __init__(self, source: RecordSource) -> None: ...
-    def __len__(self, /):
-        """Return len(self)."""
-
-    def __getitem__(self, key, /):
-        """Return self[key]."""
-
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
+    def _rows_slice(self, start: int, step: int, size: int) -> Rows: ...
+    def _rows_select(self, rows: Sequence[int]) -> Rows: ...
+    def _rows_field(self, name: object) -> Rows: ...
+    def _rows_close(self) -> None: ...
+    @property
+    def _rows_fields(self) -> list: ...
+    @property
+    def _rows_kind(self) -> str: ...
+    @property
+    def _rows_range(self) -> tuple: ...
+    @property
+    def _rows_places(self) -> list[int] | None: ...
     @property
     def closed(self) -> bool: ...
     @property

@@ -430,8 +430,8 @@ def open(
 ) -> ArrayFile:
     """Open a safetensors file: names to read-only arrays, without reading the data.
 
-    A file of records (`onecopy.records.save`) becomes a `List`, a `Table` or a `Dict` instead; `onecopy.records.open` is
-    the same for a type checker.
+    A file of records (`onecopy.records.save`) becomes a `List`, a `Table` or a `Dict` instead; `onecopy.records.open`
+    is the same for a type checker.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from onecopy import _core
 from onecopy._building import builder
 from onecopy._places import Place, choose_place
-from onecopy.base import path_text
+from onecopy.base import natural, path_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,6 +48,7 @@ __all__ = [
     "Where",
     "announce",
     "choose_place",
+    "default_folder",
     "file_key",
     "progress",
 ]
@@ -160,11 +161,10 @@ class Store:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, place: Place = "disk") -> None:
-        if place not in ("disk", "memory"):
-            raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
-        path, reason = (
-            _core.default_folder(place == "memory") if folder is None else (path_text(folder), "it was asked for")
-        )
+        chosen, reason = default_folder(place)
+        path = os.fspath(chosen)
+        if folder is not None:
+            path, reason = path_text(folder), "it was asked for"
         self._core = _core.open_store(path)
         self.folder = Path(self._core.folder)
         """Where it is."""
@@ -220,8 +220,7 @@ class Store:
         """
         if where not in ("auto", "child", "here"):
             raise ValueError(f"where must be 'auto', 'child' or 'here', not {where!r}")
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout must not be negative, but is {timeout}")
+        timeout = _at_most("timeout", timeout)
         call = announce() if on_wait == "announce" else on_wait
         told = (
             None
@@ -271,6 +270,10 @@ class Store:
         dry_run
             Tell, and remove nothing.
         """
+        max_age, max_bytes = (
+            _at_most("max_age", max_age),
+            None if max_bytes is None else natural("max_bytes", max_bytes),
+        )
         report = self._core.prune(max_age, max_bytes, missing_source, list(keys or ()), everything, dry_run)
         return PruneReport(
             [self._artefact(artefact) for artefact in report.removed],
@@ -302,6 +305,14 @@ class Store:
         return f"<onecopy.Store {os.fspath(self.folder)!r}, {self.place}>"
 
 
+def default_folder(place: Place = "disk") -> tuple[Path, str]:
+    """Return the folder of a `Store` for which none is given, and why it is that one; it may not be there yet."""
+    if place not in ("disk", "memory"):
+        raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
+    path, reason = _core.default_folder(place == "memory")
+    return Path(path), reason
+
+
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     """Return a key that is another one as soon as a file is written or replaced, or the code that reads it changes.
 
@@ -323,6 +334,13 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     real = os.path.realpath(os.fsdecode(path))
     words = [real, f"{facts.st_size} bytes", f"written {facts.st_mtime_ns}", f"inode {facts.st_ino}"]
     return ", ".join([*words, f"version {version}"] if version else words)
+
+
+def _at_most(name: str, seconds: float | None) -> float | None:
+    """Return a number of seconds that fits 64 bits of nanoseconds; ValueError when it is none."""
+    if seconds is not None and not seconds >= 0:
+        raise ValueError(f"{name} must not be negative, but is {seconds}")
+    return None if seconds is None else min(seconds, 9e9)  # 285 years
 
 
 def progress(done: int) -> None:

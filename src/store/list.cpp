@@ -100,7 +100,7 @@ std::vector<Artefact> Store::list() const {
   std::error_code error;
   for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
     const auto name = at->path().filename().string();
-    auto parts = store::parts_of(name);
+    const auto parts = store::parts_of(name);
     if (!parts.digest.empty()) {
       digests[parts.digest].insert(parts.suffix);
     } else if (name.starts_with(".onecopy-")) {

@@ -121,6 +121,11 @@ About build_and_publish(const Claim& claim, const Paths& paths, const std::strin
   }
 }
 
+// Of a builder that was killed between its last two steps.
+void remove_stale_claim(const Paths& paths, const std::string& key) {
+  if (os::facts_of_entry(paths.claim.string())) (void)Claim::take(paths.claim, key);
+}
+
 Artefact attached(Artefact artefact, const Patience& patience) {
   artefact.seconds = patience.seconds();
   artefact.waited = patience.waited() ? artefact.seconds : 0;
@@ -172,7 +177,10 @@ Artefact Store::get_or_build(const std::string& key, const Build& build, const B
   const Paths paths = store::paths_of(folder_, store::digest_of(key));
   Patience patience(paths, options);
   for (;;) {
-    if (auto found = attach(paths, key)) return attached(std::move(*found), patience);
+    if (auto found = attach(paths, key)) {
+      remove_stale_claim(paths, key);
+      return attached(std::move(*found), patience);
+    }
     if (Claim::is_ours(paths.claim))
       throw OsError("build", paths.artefact.string(), EDEADLK, "its build asks for '" + key + "', which is itself");
     store::prepare_folder(folder_);  // somebody may have removed it

@@ -18,6 +18,7 @@ NUMBERS = {
     "clone": (56, 220),
     "clone3": (435, 435),
     "fallocate": (285, 47),
+    "fcntl": (72, 25),
     "flock": (73, 32),
     "fsync": (74, 82),
     "ioctl": (16, 29),
@@ -52,6 +53,7 @@ def opening(flag: int, error: int) -> list[Refusal]:
 
 
 PARTIAL = {
+    "F_OFD_SETLK": [Refusal("fcntl", 1, value=command, error=errno.EINVAL) for command in (36, 37)],  # and F_OFD_GETLK
     "MADV_COLLAPSE": [Refusal("madvise", 2, value=25, error=errno.EINVAL)],
     "MADV_HUGEPAGE": [Refusal("madvise", 2, value=14, error=errno.EINVAL)],
     "MADV_POPULATE_READ": [Refusal("madvise", 2, value=22, error=errno.EINVAL)],

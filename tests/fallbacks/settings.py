@@ -19,9 +19,12 @@ REFUSED = {
     "no PAGEMAP_SCAN": "PAGEMAP_SCAN",
     "no MADV_HUGEPAGE": "MADV_HUGEPAGE",
     "no O_DIRECT": "O_DIRECT",
+    "no F_OFD_SETLK": "F_OFD_SETLK",
     "no fallocate": "fallocate=EOPNOTSUPP,sync_file_range",
 }
-ALL = "cachestat,MADV_POPULATE_READ,MADV_COLLAPSE,O_TMPFILE,memfd_create,process_vm_readv=EPERM,PAGEMAP_SCAN"
+ALL = (
+    "cachestat,MADV_POPULATE_READ,MADV_COLLAPSE,O_TMPFILE,memfd_create,process_vm_readv=EPERM,PAGEMAP_SCAN,F_OFD_SETLK"
+)
 RUN = [sys.executable, "-m", "tests.fallbacks.run"]
 # Somebody who owns nothing. He may read and search everywhere, so that he reaches this interpreter and this tree:
 # neither cachestat nor mincore asks for that privilege.

@@ -1,6 +1,5 @@
 """Saving to disks that are full, to folders and names that will not do, and to places that change meanwhile."""
 
-import ctypes
 import errno
 import os
 import re
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_disks import mount
 from tests.fallbacks.seccomp import refuse
 from writing import HIDDEN, MIB, NEW, OLD, Late, names_in, save_without
 
@@ -28,33 +28,8 @@ def path(tmp_path: Path) -> Path:
 
 # --- disks ------------------------------------------------------------------------------------------------------------
 
-DISKS = {
-    "tmpfs": ["mount", "-t", "tmpfs", "-o", "size=8m", "none"],
-    "ext4": ["mount", "-o", "loop"],
-    "few inodes": ["mount", "-t", "tmpfs", "-o", "size=80m,nr_inodes=3", "none"],
-}
 
-
-def mount(kind: str, folder: Path) -> None:
-    """Mount a small disk on a folder, for this process and its children alone: it goes with them."""
-    new_namespace, private = 0x20000, 1 << 18 | 1 << 14  # CLONE_NEWNS; MS_PRIVATE | MS_REC
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(new_namespace) != 0 or libc.mount(None, b"/", None, private, None) != 0:
-        raise OSError(ctypes.get_errno(), "no mounts of our own")
-    folder.mkdir(exist_ok=True)
-    command = DISKS[kind].copy()
-    if kind == "ext4":
-        image = folder.with_name("image")
-        with image.open("wb") as file:
-            file.truncate(8 * MIB)
-        subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", image], check=True, capture_output=True)
-        command.append(str(image))
-    done = subprocess.run([*command, folder], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise OSError(errno.EPERM, done.stderr)
-
-
-@pytest.fixture(params=DISKS)
+@pytest.fixture(params=["tmpfs", "ext4", "few inodes"])
 def disk(request, tmp_path, in_child) -> Callable[[], Path]:
     """Give a function that mounts a small disk, for use in a child; or skip where none can be mounted."""
     try:

@@ -4,6 +4,7 @@
     onecopy warm FILE          bring it into memory, with a progress bar and a report
     onecopy evict FILE...      drop it from the page cache again
     onecopy verify FILE...     compare it with the checksums that were stored in it
+    onecopy store ls           list what was built once for this machine; prune and path too
     onecopy bench open FILE    measure how it opens and what N processes hold
     onecopy bench warm FILE    measure each mechanism of bringing it into memory
     onecopy bench crossover FILE    measure when to map and when to copy

@@ -18,7 +18,7 @@ from onecopy.cli.words import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS = ("ls", "warm", "evict", "verify", "bench")
+VERBS = ("ls", "warm", "evict", "verify", "store", "bench")
 
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 

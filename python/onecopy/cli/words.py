@@ -17,6 +17,7 @@ _SUFFIXES = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgt", start=1)
     for suffix, base in (("b", 1000), ("ib", 1024))
 }
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
@@ -100,3 +101,36 @@ def parse_size(text: str) -> int:
     if found is None or found.group(2) not in _SUFFIXES:
         raise ValueError(f"{text!r} is not a size such as 500MB or 2GiB")
     return int(float(found.group(1)) * _SUFFIXES[found.group(2)])
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that a duration in words means: "30d", "12 h", "90"; a number alone is seconds.
+
+    Raises
+    ------
+    ValueError
+        If it is not a number followed by a unit.
+
+    Examples
+    --------
+    >>> parse_duration("30d"), parse_duration("1.5 h"), parse_duration("7")
+    (2592000.0, 5400.0, 7.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if found is None or (found.group(2) or "s") not in _SECONDS:
+        raise ValueError(f"{text!r} is not a duration such as 30d, 12h or 90s")
+    return float(found.group(1)) * _SECONDS[found.group(2) or "s"]
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit of which there are two.
+
+    Examples
+    --------
+    >>> [duration(seconds) for seconds in (0.4, 90, 150, 40 * 3600, 30 * 86400)]
+    ['0 s', '90 s', '2 min', '40 h', '4 w']
+    """
+    for unit, length in (("w", 604_800), ("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(int(seconds), 0)} s"

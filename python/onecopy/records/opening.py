@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.arrays import ArrayFile
-from onecopy.base import FormatError
 from onecopy.records.rows import List, Origin
 from onecopy.records.types import resolve, resolve_imported
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["attach", "of_file", "open"]
 
 
-def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[Any]:  # noqa: A001: as the package does
+def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[Any]:  # noqa: A001
     """Open a records file: a List. `onecopy.open` does the same; this one tells a type checker.
 
     Touches no data and executes no code: see `onecopy.records.types` for what that means for classes.

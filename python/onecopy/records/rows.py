@@ -5,14 +5,15 @@
     data[::2], data.select([5, 3, 5]), data.concat(more)     # no copies
     data.lazy[7].bbox    # decodes this field only; numbers are viewed in place
 
-A `List` cannot be written to. In a pickle it is the path and the identity of its file, under 200 bytes, so it travels to
-DataLoader workers and other processes for nothing, whatever the start method. Threads: any.
+A `List` cannot be written to. In a pickle it is the path and the identity of its file, under 200 bytes, so it travels
+to DataLoader workers and other processes for nothing, whatever the start method. Threads: any.
 """
 
 from __future__ import annotations
 
 import bisect
 import itertools
+import operator
 import os
 import reprlib
 from array import array
@@ -20,20 +21,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, TypeVar, overload
 
 from onecopy import _core
-from onecopy.base import readable_size
+from onecopy.base import FormatError, readable_size
 from onecopy.files import absolute
 
 if TYPE_CHECKING:
     from types import TracebackType
-
     from typing import Self
 
     from onecopy.arrays import ArrayFile, VerifyReport
     from onecopy.residency import EvictReport, PinReport, Residency, WarmJob, WarmReport
+    from onecopy.store import Artefact
+
+    Base = Sequence
+else:  # of the compiled half's metaclass; registered as a Sequence below
+    Base = Generic
 
 __all__ = ["Chain", "List"]
 
-T = TypeVar("T", covariant=True)
+T = TypeVar("T", covariant=True)  # noqa: PLC0105
 
 
 class Origin(NamedTuple):
@@ -47,17 +52,17 @@ class Origin(NamedTuple):
     def handle(self) -> str:
         """Give a path that leads other processes to the file, for as long as this one keeps it open."""
         path = self.file.path
-        if not path.startswith("/proc/self/"):
+        if not path.startswith("/proc/"):
             return absolute(path)
         return f"/proc/{os.getpid()}/fd/{self.file.core.fileno()}"
 
 
-class List(_core.Rows, Generic[T]):
+class List(_core.Rows, Base[T]):
     """Rows of a records file as a read-only sequence; made by `onecopy.share` and `onecopy.open`.
 
     ``data[i]`` decodes row i into an ordinary private object, equal to the one that went in and of the same types. A
-    slice is another List on the same memory, made in constant time. ``data.lazy[i]`` is a view that decodes only what is
-    touched of it.
+    slice is another List on the same memory, made in constant time. ``data.lazy[i]`` is a view that decodes only what
+    is touched of it.
 
     Examples
     --------
@@ -74,6 +79,8 @@ class List(_core.Rows, Generic[T]):
     def __init__(self, rows: _core.Rows, origin: Origin, fields: tuple[str, ...] = ()) -> None:
         super().__init__(rows)
         self._origin = origin
+        self.report: Artefact | None = None
+        """What `onecopy.share` found or built under a key."""
         self._fields = fields  # which field of which field of the file's rows these are
 
     def _derive(self, rows: _core.Rows) -> Self:
@@ -93,7 +100,8 @@ class List(_core.Rows, Generic[T]):
         if not isinstance(index, slice):
             raise TypeError(f"rows are numbered by integers or slices, not {type(index).__name__}; see select()")
         rows = range(*index.indices(len(self)))
-        return self._derive(self._rows_slice(rows.start, rows.step, len(rows)))
+        step = rows.step if len(rows) > 1 else 1  # which may be any number otherwise
+        return self._derive(self._rows_slice(rows.start, step, len(rows)))
 
     def __iter__(self) -> Iterator[T]:
         return (self[i] for i in range(len(self)))
@@ -153,14 +161,14 @@ class List(_core.Rows, Generic[T]):
         name = type(self).__name__
         if self.closed:
             return f"<onecopy.{name}, closed>"
-        return f"<onecopy.{name} of {len(self):,} rows in {readable_size(self.nbytes)}, {self._origin.file.path}: {_start(self)}>"
+        return f"<onecopy.{name} of {len(self):,} rows in {readable_size(self.nbytes)}, {self.path}: {_start(self)}>"
 
     # --- the file -------------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
-        """The file; under /proc where it has no name."""
-        return self._origin.file.path
+        """The file; where it has no name, a path under /proc that leads to it while this process has it open."""
+        return self._origin.handle()
 
     @property
     def nbytes(self) -> int:
@@ -235,13 +243,13 @@ class Chain(Sequence[T]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return Chain(*self._parts, rows=self._rows[index])
-        row = self._rows[index]
+        row = self._rows[operator.index(index)]
         part = bisect.bisect_right(self._ends, row)
         return self._parts[part][row - self._ends[part]]
 
     def select(self, indices: Iterable[SupportsIndex]) -> Chain[T]:
         """Take some rows, in any order and as often as wanted."""
-        return Chain(*self._parts, rows=array("q", (self._rows[i] for i in indices)))
+        return Chain(*self._parts, rows=array("q", (self._rows[operator.index(i)] for i in indices)))
 
     def concat(self, *others: Sequence[T]) -> Chain[T]:
         """Put other sequences behind this one."""
@@ -270,6 +278,9 @@ def _is_sequence(value: object) -> bool:
 
 
 def _start(rows: Sequence[Any]) -> str:
-    """Show the first rows, shortened."""
-    shown = [reprlib.repr(rows[i]) for i in range(min(len(rows), 2))]
+    """Show the first rows, shortened; a row that cannot be made is no reason to raise here."""
+    try:
+        shown = [reprlib.repr(rows[i]) for i in range(min(len(rows), 2))]
+    except FormatError as error:
+        return f"<{error}>"
     return "[" + ", ".join(shown + ["..."] * (len(rows) > len(shown))) + "]"

@@ -3,8 +3,8 @@
     anns = oc.share(lambda: load("instances.json"), key=oc.file_key("instances.json"))
 
 The first process of the machine that comes here builds; all others, however they were started (fork, spawn, forkserver,
-torchrun, another terminal), map what it built, and so does the next run, in milliseconds. No process group is needed, no
-server, and nothing has to be cleaned up (`onecopy store prune` does if disks run full).
+torchrun, another terminal), map what it built, and so does the next run, in milliseconds. No process group is needed,
+no server, and nothing has to be cleaned up (`onecopy store prune` does if disks run full).
 
 Without a key the data has no name: it belongs to this process and those it hands it to, as an argument or in a Dataset,
 and is gone with the last of them, whoever is killed.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -27,8 +26,10 @@ from onecopy.records.types import plain_of, plain_or_pickle
 from onecopy.records.writing import fill, rows_of, spool_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
     from onecopy.records.rows import List
-    from onecopy.store import Artefact, Store, Where
+    from onecopy.store import Artefact, Where
 
 __all__ = ["share"]
 
@@ -68,9 +69,9 @@ def share(
         made from: see `onecopy.file_key`. None: no name, for this process and those it hands the result to.
     place
         "disk": a file in the cache folder of this host; its pages are in memory, and the kernel can take them back.
-        "memory": memory that is never written to a disk, and counts as memory of this control group; kept to where there
-        is room. "auto": disk with a key; without one memory while it is plentiful (a quarter of what is left), else a
-        nameless file on disk.
+        "memory": memory that is never written to a disk, and counts as memory of this control group; kept to where
+        there is room. "auto": disk with a key; without one memory while it is plentiful (a quarter of what is left),
+        else a nameless file on disk.
     codec
         "pickle": values of other types are pickled one by one, for processes of this job alone: the key is made this
         job's own.
@@ -132,6 +133,7 @@ class _Job:
         self.data = data
         self.registry = plain_of if codec == "records" else plain_or_pickle
         self.on_progress = on_progress
+        self.built: _core.RecordBuilder | None = None  # in this process; an iterator gives its rows only once
 
     @property
     def in_heap(self) -> bool:
@@ -139,6 +141,9 @@ class _Job:
         return not callable(self.data)
 
     def build(self, spool: str) -> _core.RecordBuilder:
+        """Take the rows; what was taken before and found no room is used again."""
+        if self.built is not None:
+            return self.built
         container, rows = rows_of(self.data() if callable(self.data) else self.data)
         builder = _core.RecordBuilder(spool, container, {})
 
@@ -148,6 +153,7 @@ class _Job:
                 self.on_progress(done)
 
         fill(builder, rows, self.registry, tell)
+        self.built = builder
         return builder
 
 
@@ -189,7 +195,7 @@ def _nameless(job: _Job, place: WherePlaced, where: Where) -> ArrayFile:
     """Build into a file without a name, here or in a child, and open it."""
 
     def build() -> int:
-        builder = job.build(spool_folder(Path("/dev/shm")))  # noqa: S108: to say that it will be in memory
+        builder = job.build(spool_folder(Path("/dev/shm")))  # noqa: S108 - to say that it will be in memory
         if _fits_in_memory(builder.bytes, place):
             return builder.save_to_memory("onecopy")
         return builder.save_nameless(spool_folder(Path(_core.default_folder(False)[0])))

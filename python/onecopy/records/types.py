@@ -1,9 +1,9 @@
 """Objects that are stored as plain values: datetimes, enums, dataclasses, and what programs register.
 
-A records file knows None, bool, int, float, str, bytes, list, tuple, dict and numpy arrays. Everything else stands in it
-as one of those under a name: a `datetime` as microseconds, an `Enum` as its member's name, a dataclass as the dict of its
-fields. What comes back is an object of the same type with the same value. Types are matched exactly: an object of a
-subclass is not stored as one of its base, but refused.
+A records file knows None, bool, int, float, str, bytes, list, tuple, dict and numpy arrays. Everything else stands in
+it as one of those under a name: a `datetime` as microseconds, an `Enum` as its member's name, a dataclass as the dict
+of its fields. What comes back is an object of the same type with the same value. Types are matched exactly: an object
+of a subclass is not stored as one of its base, but refused.
 
 Opening a file never executes code. A dataclass, NamedTuple or Enum in a file from `onecopy.open` is made only when its
 module is imported already; shares between the processes of one job import it, as unpickling does. No constructor runs:
@@ -15,7 +15,7 @@ from __future__ import annotations
 import array
 import collections
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 import fractions
@@ -37,8 +37,8 @@ ToPlain = Callable[[Any], Any]
 FromPlain = Callable[[Any], Any]
 Named = tuple[str, Any]  # name of the type, plain value
 
-_MICROSECOND = datetime.timedelta(microseconds=1)
-_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001: the difference of naive times is what is stored
+_MICROSECOND = dt.timedelta(microseconds=1)
+_EPOCH = dt.datetime(1970, 1, 1)
 
 
 class NotShareable(TypeError):
@@ -106,7 +106,7 @@ def plain_or_pickle(value: Any) -> Named:
 
 def resolve(name: str) -> FromPlain:
     """Find what makes objects of a type by its name in the file: for shares, so that modules may be imported."""
-    return pickle.loads if name == "pickle" else _find(name, importlib.import_module)  # noqa: S301: same user, same job
+    return pickle.loads if name == "pickle" else _find(name, importlib.import_module)
 
 
 def resolve_imported(name: str) -> FromPlain:
@@ -133,7 +133,9 @@ def _class_at(name: str, place: str, module_of: Callable[[str], Any]) -> Any:
     module, _, qualname = place.partition(":")
     found = module_of(module)
     if found is None:
-        raise FormatError(f"a value is of the class {module}.{qualname}: import {module} first; opening executes no code")
+        raise FormatError(
+            f"a value is of the class {module}.{qualname}: import {module} first; opening executes no code"
+        )
     for part in qualname.split("."):
         found = getattr(found, part, None)
     kind = name.partition(":")[0]
@@ -158,7 +160,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
 
 def _make_dataclass(cls: type) -> FromPlain:
     def make(fields: dict[str, Any]) -> Any:
-        made = object.__new__(cls)
+        made: Any = object.__new__(cls)
         for name, value in fields.items():
             object.__setattr__(made, name, value)
         return made
@@ -187,22 +189,23 @@ _IS: dict[str, Callable[[type], bool]] = {
 }
 
 
-def _plain_datetime(value: datetime.datetime) -> Any:
+def _plain_datetime(value: dt.datetime) -> Any:
     since = (value.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
     return since if value.tzinfo is None and value.fold == 0 else (since, value.tzinfo, value.fold)
 
 
-def _make_datetime(plain: Any) -> datetime.datetime:
+def _make_datetime(plain: Any) -> dt.datetime:
     since, zone, fold = (plain, None, 0) if isinstance(plain, int) else plain
     return (_EPOCH + since * _MICROSECOND).replace(tzinfo=zone, fold=fold)
 
 
-def _plain_time(value: datetime.time) -> Any:
+def _plain_time(value: dt.time) -> Any:
     naive = value.replace(tzinfo=None)
-    return (datetime.datetime.combine(_EPOCH, naive) - _EPOCH) // _MICROSECOND, value.tzinfo, value.fold
+    return (dt.datetime.combine(_EPOCH, naive) - _EPOCH) // _MICROSECOND, value.tzinfo, value.fold
 
 
-def _make_time(plain: Any) -> datetime.time:
+def _make_time(plain: Any) -> dt.time:
+    since: int
     since, zone, fold = plain
     return (_EPOCH + since * _MICROSECOND).time().replace(tzinfo=zone, fold=fold)
 
@@ -241,11 +244,11 @@ _FROM_PLAIN: dict[str, FromPlain] = {
 }
 
 for _cls, _to, _from in (
-    (datetime.datetime, _plain_datetime, _make_datetime),
-    (datetime.date, datetime.date.toordinal, datetime.date.fromordinal),
-    (datetime.time, _plain_time, _make_time),
-    (datetime.timedelta, lambda value: value // _MICROSECOND, lambda plain: plain * _MICROSECOND),
-    (datetime.timezone, lambda value: value.__getinitargs__(), lambda plain: datetime.timezone(*plain)),
+    (dt.datetime, _plain_datetime, _make_datetime),
+    (dt.date, dt.date.toordinal, dt.date.fromordinal),
+    (dt.time, _plain_time, _make_time),
+    (dt.timedelta, lambda value: value // _MICROSECOND, lambda plain: plain * _MICROSECOND),
+    (dt.timezone, lambda value: value.__getinitargs__(), lambda plain: dt.timezone(*plain)),
     (zoneinfo.ZoneInfo, _plain_zone, zoneinfo.ZoneInfo),
     (complex, lambda value: (value.real, value.imag), lambda plain: complex(*plain)),
     (decimal.Decimal, str, decimal.Decimal),

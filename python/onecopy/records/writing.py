@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,8 @@ from onecopy.records.sources import Container, RowSource
 from onecopy.records.types import plain_of
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Self
 
@@ -23,8 +24,8 @@ __all__ = ["Writer", "save"]
 class Writer:
     """Writes rows to a records file, one after the other; the file appears at the end, whole, or not at all.
 
-    What is appended goes to an unnamed spool file beside the target, because the width of a column and even its type may
-    change with the last row; closing copies it once, in order. It needs the space of the data twice for that time.
+    What is appended goes to an unnamed spool file beside the target, because the width of a column and even its type
+    may change with the last row; closing copies it once, in order. It needs the space of the data twice for that time.
 
     Parameters
     ----------
@@ -139,6 +140,6 @@ def rows_of(data: Iterable[Any] | Mapping[Any, Any]) -> tuple[Container, Iterabl
 
 def spool_folder(target: Path) -> str:
     """Choose where to spool: beside the target, unless that is in memory, where it would cost twice."""
-    folders = [target, Path(tempfile.gettempdir()), Path("/var/tmp")]  # noqa: S108: the file is nameless
+    folders = [target, Path(tempfile.gettempdir()), Path("/var/tmp")]  # noqa: S108 - the file is nameless
     on_disk = [folder for folder in folders if folder.is_dir() and not _core.is_in_memory(str(folder))]
     return str((on_disk or folders)[0])

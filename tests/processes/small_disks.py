@@ -1,0 +1,34 @@
+"""Disks of a few megabytes, mounted for one process and its children: they go with them."""
+
+import ctypes
+import errno
+import subprocess
+from pathlib import Path
+
+from writing import MIB
+
+DISKS = {
+    "tmpfs": ["mount", "-t", "tmpfs", "-o", "size=8m", "none"],
+    "ext4": ["mount", "-o", "loop"],
+    "64 MiB": ["mount", "-t", "tmpfs", "-o", "size=64m", "none"],  # as containers have /dev/shm
+    "few inodes": ["mount", "-t", "tmpfs", "-o", "size=80m,nr_inodes=3", "none"],
+}
+
+
+def mount(kind: str, folder: Path) -> None:
+    """Mount a small disk on a folder, for this process and its children alone: it goes with them."""
+    new_namespace, private = 0x20000, 1 << 18 | 1 << 14  # CLONE_NEWNS; MS_PRIVATE | MS_REC
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(new_namespace) != 0 or libc.mount(None, b"/", None, private, None) != 0:
+        raise OSError(ctypes.get_errno(), "no mounts of our own")
+    folder.mkdir(exist_ok=True)
+    command = DISKS[kind].copy()
+    if kind == "ext4":
+        image = folder.with_name("image")
+        with image.open("wb") as file:
+            file.truncate(8 * MIB)
+        subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", image], check=True, capture_output=True)
+        command.append(str(image))
+    done = subprocess.run([*command, folder], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise OSError(errno.EPERM, done.stderr)

@@ -1,0 +1,189 @@
+"""Builders killed at any moment, also while their forked children live: those who wait take over, nothing is left.
+
+50 rounds of each kind; with ONECOPY_TORTURE=1, 1,000.
+"""
+
+import os
+import pickle
+import random
+import signal
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storing import (
+    Recipe,
+    builds,
+    descriptors,
+    fork,
+    is_alive,
+    is_right,
+    killed_at_the_end,
+    status_of,
+    suffixes,
+    until,
+)
+from tests.fallbacks.seccomp import refuse
+
+import onecopy as oc
+
+ROUNDS = 1000 if os.environ.get("ONECOPY_TORTURE") == "1" else 50
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(60 + 3 * ROUNDS)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> oc.Store:
+    return oc.Store(tmp_path / "store")
+
+
+class Leader:
+    """A process that builds, and forks a child meanwhile that lives on; says when, and what the child holds."""
+
+    def __init__(self, store: oc.Store, key: str, log: Path, where: str) -> None:
+        self.said, say = os.pipe()
+
+        def live_on() -> None:
+            child = os.fork()
+            if child == 0:
+                os.setsid()
+                held = sum(name.endswith(".claim") for name in descriptors())
+                os.write(say, b"%d %d\n" % (os.getpid(), held))
+                signal.pause()
+                os._exit(0)
+            while not os.path.exists(f"/proc/{child}"):  # noqa: PTH110
+                pass
+
+        def build() -> bool:
+            return is_right(store.get_or_build(key, Recipe(key, log, before=live_on), where=where))
+
+        self.pid = fork(build)
+        os.close(say)
+
+    def child(self) -> list[int]:
+        """Return the number of the child that lives, if it came to that; it holds no claim."""
+        with os.fdopen(self.said, "rb") as pipe:
+            text = pipe.readline()  # or its end, when all are dead who could write
+        if not text:
+            return []
+        pid, held = map(int, text.split())
+        assert held == 0
+        return [pid]
+
+
+def seconds_to_build(store: oc.Store, log: Path, where: str) -> float:
+    """Measure an undisturbed round, the leader's way."""
+    times = []
+    for number in range(5):
+        start = time.perf_counter()
+        leader = Leader(store, f"undisturbed-{number}", log, where)
+        assert status_of(leader.pid) == 0
+        times.append(time.perf_counter() - start)
+        with killed_at_the_end(leader.child()):
+            pass
+    return sorted(times)[2]
+
+
+def one_round(store: oc.Store, key: str, log: Path, where: str, after: float) -> str:
+    """Kill a builder some time after its start; two that wait must get what is right. Tell how it went."""
+    before = len(builds(log))
+    leader = Leader(store, key, log, where)
+    waiters = [fork(lambda: is_right(store.get_or_build(key, Recipe(key, log), on_wait=None))) for _ in range(2)]
+    time.sleep(after)
+    os.kill(leader.pid, signal.SIGKILL)
+    killed = status_of(leader.pid) != 0
+    lives = leader.child()
+    with killed_at_the_end(lives):
+        assert [status_of(pid) for pid in waiters] == [0, 0]
+        assert all(is_alive(pid) for pid in lives)
+    made = len(builds(log)) - before
+    assert 1 <= made <= (2 if killed else 1)  # one, of a builder that was killed before it began to build
+    return "took over" if made == 2 else "was done"
+
+
+def call_in_child_for_long(work: Callable[[], Any]) -> Any:
+    """Call in a forked child, and raise what it raises; `in_child` has a time limit of its own."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            answer = True, work()
+        except BaseException:  # told to the parent
+            answer = False, traceback.format_exc()
+        os.write(write_end, pickle.dumps(answer))
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
+        good, answer = pickle.loads(pipe.read())
+    assert status_of(pid) == 0
+    assert good, answer
+    return answer
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+@pytest.mark.parametrize("where", ["here", "child"])
+def test_a_builder_killed_at_any_moment_is_replaced(store, tmp_path, where, unnamed):
+    def torture() -> tuple[Counter[str], list[str]]:
+        if not unnamed:
+            refuse("O_TMPFILE")  # here to stay: therefore in a child
+        log = tmp_path / "log"
+        whole = seconds_to_build(store, log, where)
+        dice, seen = random.Random(ROUNDS), Counter[str]()
+        for number in range(ROUNDS):
+            store.prune(everything=True)
+            key = f"round-{number}"
+            seen[one_round(store, key, log, where, dice.uniform(0, 1.2 * whole))] += 1
+            assert is_right(store.get_or_build(key, Recipe(key, log), timeout=0))  # and sweeps
+            assert suffixes(store) == [".about", ".oc"]
+        return seen, suffixes(store)
+
+    seen, left = call_in_child_for_long(torture)
+    assert left == [".about", ".oc"]
+    assert seen["took over"] > 0
+    assert seen["was done"] > 0
+
+
+def test_a_claim_of_the_dead_is_no_hindrance(store, tmp_path):
+    log = tmp_path / "log"
+    builder = fork(lambda: store.get_or_build("k", Recipe("k", log, before=signal.pause)))
+    until(lambda: builds(log) == ["k"])
+    os.kill(builder, signal.SIGKILL)
+    status_of(builder)
+    (stale,) = store.ls()
+    assert (stale.state, stale.key) == ("stale claim", "k")
+    assert stale.reason == f"process {builder} ended without building it"
+    assert store.prune(dry_run=True).removed[0].state == "stale claim"
+    artefact = store.get_or_build("k", Recipe("k", log), timeout=0)
+    assert artefact.built
+    assert suffixes(store) == [".about", ".oc"]
+
+
+@pytest.mark.parametrize("text", [b"", b"nonsense", b"1 2 3\n" * 1000, bytes(100), b"9" * 64])
+def test_a_claim_that_says_nonsense_is_no_hindrance(store, tmp_path, text):
+    claim = store.path("k").with_suffix(".claim")
+    claim.write_bytes(text)
+    assert store.ls()[0].state == "stale claim"
+    assert store.get_or_build("k", Recipe("k", tmp_path / "log"), timeout=0).built
+    assert not claim.exists()
+
+
+def test_the_child_that_builds_dies_with_its_parent(store, tmp_path):
+    said, say = os.pipe()
+
+    def endless() -> None:
+        os.write(say, b"%d\n" % os.getpid())
+        signal.pause()
+
+    leader = fork(lambda: store.get_or_build("k", Recipe("k", tmp_path / "log", before=endless), where="child"))
+    child = int(os.read(said, 20))
+    assert child != leader
+    os.kill(leader, signal.SIGKILL)
+    status_of(leader)
+    until(lambda: not is_alive(child))
+    os.close(said)
+    os.close(say)
+    assert store.get_or_build("k", Recipe("k", tmp_path / "log"), timeout=0).built

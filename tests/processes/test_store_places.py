@@ -1,0 +1,138 @@
+"""The store on disks that are full, and where /dev/shm has the 64 MB of a container."""
+
+import contextlib
+import errno
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_disks import DISKS, mount
+from storing import Recipe, is_right, suffixes
+from writing import MIB
+
+import onecopy as oc
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def small_disk(tmp_path, in_child) -> Callable[..., Path]:
+    """Give a function that mounts a small disk, for use in a child; or skip where none can be mounted."""
+
+    def make(kind: str, at: Path | None = None) -> Path:
+        folder = at or tmp_path / "disk"
+        mount(kind, folder)
+        return folder
+
+    try:
+        in_child(lambda: make("tmpfs", tmp_path / "try"))
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no small disk can be mounted here: {error}")
+    return make
+
+
+def blocks_used(folder: Path) -> int:
+    facts = os.statvfs(folder)
+    return facts.f_blocks - facts.f_bfree
+
+
+def too_much(path: Path) -> None:
+    oc.save(path, {"a": np.zeros(100 * MIB, np.uint8)})
+
+
+def too_much_in_pieces(path: Path) -> None:
+    with path.open("wb") as file:
+        for _ in range(100):
+            file.write(bytes(MIB))
+
+
+@pytest.mark.parametrize("kind", DISKS)
+@pytest.mark.parametrize("build", [too_much, too_much_in_pieces])
+@pytest.mark.parametrize("where", ["here", "child"])
+def test_a_full_disk_is_told_and_nothing_is_left(small_disk, in_child, tmp_path, kind, build, where):
+    def fill() -> tuple[OSError, list[str], int, bool]:
+        try:
+            folder = small_disk(kind)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"{kind}: {error}")
+        store = oc.Store(folder / "store")
+        used = blocks_used(folder)
+        try:
+            store.get_or_build("k", build, where=where)
+        except OSError as error:
+            left, more = suffixes(store), blocks_used(folder) - used
+            fits = kind == "few inodes" or is_right(store.get_or_build("k", Recipe("k", tmp_path / "log")))
+            return error, left, more, fits
+        raise AssertionError("there was room")
+
+    error, left, more, fits = in_child(fill)
+    assert error.errno == errno.ENOSPC
+    assert (left, more) == ([], 0)
+    assert fits
+
+
+def test_a_disk_without_a_free_block_is_told(small_disk, in_child):
+    def fill() -> tuple[OSError, list[str]]:
+        folder = small_disk("tmpfs")
+        store = oc.Store(folder / "store")
+        with contextlib.suppress(OSError), (folder / "ballast").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        assert os.statvfs(folder).f_bfree == 0
+        try:
+            store.get_or_build("k", lambda path: path.write_bytes(b"x"))
+        except OSError as error:
+            return error, suffixes(store)
+        raise AssertionError("there was room")
+
+    error, left = in_child(fill)
+    assert (error.errno, left) == (errno.ENOSPC, [])
+
+
+def test_a_description_that_finds_no_room_takes_its_artefact_along(small_disk, in_child):
+    def fill() -> tuple[OSError, list[str]]:
+        folder = small_disk("few inodes")  # itself, the claim, the artefact, and none for the description
+        folder.chmod(0o700)
+        store = oc.Store(folder)
+        made: list[bool] = []
+        try:
+            store.get_or_build("k", lambda path: made.append(path.write_bytes(b"x") == 1))
+        except OSError as error:
+            assert made == [True]
+            return error, suffixes(store)
+        raise AssertionError("there was room")
+
+    error, left = in_child(fill)
+    assert (error.errno, left) == (errno.ENOSPC, [])
+
+
+def test_a_small_shared_memory_is_known(small_disk, in_child, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    shm = Path("/dev/shm")
+    if not shm.is_dir():
+        pytest.skip("there is no /dev/shm here")
+
+    def look() -> tuple[tuple[str, str], tuple[str, str], OSError, list[str], bool]:
+        small_disk("64 MiB", shm)
+        store = oc.Store(place="memory")
+        small, large = (oc.store.choose_place(size * MIB, "memory") for size in (10, 100))
+        try:
+            store.get_or_build("k", too_much)
+        except OSError as error:
+            left = suffixes(store)
+            right = is_right(store.get_or_build("k", Recipe("k", tmp_path / "log")))
+            return small, large, error, left, right and store.place == "memory"
+        raise AssertionError("there was room")
+
+    small, large, error, left, right = in_child(look)
+    assert small == ("memory", "in memory, as asked for")
+    assert large == (
+        "disk",
+        f"on disk, because the file system of /dev/shm/onecopy-{os.geteuid()} has 67108864 bytes left",
+    )
+    assert error.errno == errno.ENOSPC
+    assert left == []
+    assert right

@@ -1,0 +1,229 @@
+"""Processes that ask for one key at once: one builds, all have it, nothing is left."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from storing import Recipe, builds, descriptors, fork, is_alive, is_right, status_of, suffixes, until
+from tests.fallbacks.seccomp import refuse
+
+import onecopy as oc
+
+pytestmark = [
+    pytest.mark.processes,
+    # Python 3.12 and later warn of what is tested here: a fork while a thread runs.
+    pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
+]
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> oc.Store:
+    return oc.Store(tmp_path / "store")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def ask(store: oc.Store, recipe: Recipe, **options) -> bool:
+    """Get what belongs to a key; leave no descriptor."""
+    before = descriptors()
+    right = is_right(store.get_or_build(recipe.key, recipe, on_wait=None, **options))
+    return right and descriptors() == before
+
+
+@pytest.mark.parametrize("locks", [True, False])
+@pytest.mark.parametrize("where", ["here", "child"])
+def test_of_eight_processes_that_race_exactly_one_builds(store, log, where, locks):
+    keys = [f"key-{number}" for number in range(5)]
+    for key in keys:
+        go, start = os.pipe()
+
+        def race(key: str = key, go: int = go, start: int = start) -> bool:
+            if not locks:
+                refuse("F_OFD_SETLK")
+            os.close(start)
+            os.read(go, 1)  # until all are there
+            os.close(go)
+            return ask(store, Recipe(key, log), where=where)
+
+        pids = [fork(race) for _ in range(8)]
+        os.close(start)
+        os.close(go)
+        assert [status_of(pid) for pid in pids] == [0] * 8
+    assert sorted(builds(log)) == sorted(keys)
+    assert suffixes(store) == [".about"] * 5 + [".oc"] * 5
+
+
+JOB = """
+    import sys, multiprocessing as mp
+    from pathlib import Path
+    sys.path.insert(0, sys.argv[3])
+    from storing import Recipe, is_right
+    import onecopy as oc
+
+    def ask(folder, log):
+        artefact = oc.Store(folder).get_or_build("k", Recipe("k", Path(log)), where="auto")
+        assert is_right(artefact)
+        return artefact.built
+
+    if __name__ == "__main__":
+        with mp.get_context("fork").Pool(3) as pool:
+            print(sum(pool.starmap(ask, [(sys.argv[1], sys.argv[2])] * 6)))
+"""
+
+
+def test_two_jobs_with_one_key_build_it_once(store, log, tmp_path):
+    (tmp_path / "job.py").write_text(textwrap.dedent(JOB))
+    command = [sys.executable, str(tmp_path / "job.py"), str(store.folder), str(log), str(HERE)]
+    jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [int(job.communicate(timeout=100)[0]) for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0]
+    assert sum(told) == 1
+    assert builds(log) == ["k"]
+
+
+def test_200_keys_need_no_descriptors(store, log, in_child):
+    def many() -> tuple[bool, int, list[str]]:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        before = descriptors()
+        keys = [f"key-{number}" for number in range(200)]
+        right = all(is_right(store.get_or_build(key, Recipe(key, log))) for key in keys)
+        right = right and all(is_right(store.find(key)) for key in keys)
+        return right and descriptors() == before, len(store.ls()), builds(log)
+
+    right, listed, built = in_child(many)
+    assert right
+    assert (listed, len(built)) == (200, 200)
+
+
+def test_a_source_that_changed_is_another_key_and_the_old_artefact_goes_with_prune(store, tmp_path):
+    source = tmp_path / "source"
+
+    def copy(path: Path) -> None:
+        path.write_text(source.read_text())
+
+    for content in ("one", "two, which is longer"):
+        source.write_text(content)
+        assert store.get_or_build(oc.file_key(source), copy, source=source).path.read_text() == content
+    assert len(store.ls()) == 2
+    assert len(store.prune(missing_source=True).removed) == 1
+    assert store.find(oc.file_key(source)).path.read_text() == "two, which is longer"
+
+
+# --- forks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fork_while_a_thread_waits_leaves_the_wait_and_the_child_alone(store, log):
+    go, start = os.pipe()
+    builder = fork(lambda: ask(store, Recipe("k", log, before=lambda: os.read(go, 1))))
+    until(lambda: builds(log) == ["k"])
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(ask(store, Recipe("k", log))))
+    thread.start()
+    time.sleep(0.02)  # in the midst of it, most likely
+    children = [fork(lambda: ask(store, Recipe("k", log))) for _ in range(3)]
+    os.write(start, b"x")
+    assert [status_of(pid) for pid in (builder, *children)] == [0] * 4
+    thread.join()
+    os.close(go)
+    os.close(start)
+    assert answers == [True]
+    assert builds(log) == ["k"]
+    assert suffixes(store) == [".about", ".oc"]
+
+
+def test_a_child_that_is_forked_while_another_thread_builds_waits_like_anybody(store, log):
+    release = threading.Event()
+    thread = threading.Thread(target=lambda: ask(store, Recipe("k", log, before=release.wait)))
+    thread.start()
+    until(lambda: builds(log) == ["k"])
+    child = fork(
+        lambda: not [name for name in descriptors() if name.endswith(".claim")] and ask(store, Recipe("k", log))
+    )
+    release.set()
+    thread.join()
+    assert status_of(child) == 0
+    assert builds(log) == ["k"]
+
+
+def test_a_child_that_comes_back_out_of_a_build_is_told_and_breaks_nothing(store, log):
+    pids: list[int] = []
+
+    def forks() -> None:
+        pids.append(os.fork())
+
+    mine = os.getpid()
+    try:
+        artefact = store.get_or_build("k", Recipe("k", log, before=forks))
+    except ChildProcessError:
+        os._exit(0 if os.getpid() != mine else 1)
+    finally:
+        if os.getpid() != mine:
+            os._exit(3)
+    assert status_of(pids[0]) == 0
+    assert is_right(store.find("k") or artefact)
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["the process", "the group"])
+@pytest.mark.parametrize("where", ["here", "child"])
+def test_ctrl_c_to_the_builder_leaves_nothing_and_the_next_one_builds(store, log, where, to):
+    said, say = os.pipe()
+
+    def endless() -> None:
+        os.write(say, b"%d\n" % os.getpid())
+        while True:
+            time.sleep(0.01)
+
+    def build() -> bool:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return ask(store, Recipe("k", log, before=endless), where=where)
+
+    leader = fork(build)
+    builder = int(os.read(said, 20))
+    assert (builder == leader) == (where == "here")
+    waiter = fork(lambda: ask(store, Recipe("k", log)))
+    (os.kill if to == "the process" else os.killpg)(leader, signal.SIGINT)
+    assert status_of(leader) == 130
+    assert not is_alive(builder)
+    assert status_of(waiter) == 0
+    os.close(said)
+    os.close(say)
+    assert builds(log) == ["k", "k"]
+    assert suffixes(store) == [".about", ".oc"]
+
+
+def test_ctrl_c_to_one_that_waits_ends_the_wait_and_nothing_else(store, log):
+    go, start = os.pipe()
+    builder = fork(lambda: ask(store, Recipe("k", log, before=lambda: os.read(go, 1))))
+    until(lambda: builds(log) == ["k"])
+    said, say = os.pipe()
+
+    def wait() -> bool:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        store.get_or_build("k", Recipe("k", log), on_wait=lambda _: os.write(say, b"x"))
+        return True
+
+    waiter = fork(wait)
+    os.read(said, 1)
+    os.kill(waiter, signal.SIGINT)
+    assert status_of(waiter) == 130
+    os.write(start, b"x")
+    assert status_of(builder) == 0
+    assert builds(log) == ["k"]
+    for fd in (go, start, said, say):
+        os.close(fd)

@@ -1,0 +1,134 @@
+"""`onecopy store`: what it lists, what it removes and when it asks."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import onecopy as oc
+from onecopy.cli import command_line
+from onecopy.cli.words import parse_duration
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch) -> oc.Store:
+    """Three artefacts in the default folder on disk, used now, an hour ago and 40 days ago."""
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    store = oc.Store()
+    (tmp_path / "source").write_text("x")
+    for key, age in (("new", 0), ("hour\x1b[31m", 3600), ("old", 40 * 86400)):
+        made = store.get_or_build(key, lambda path: path.write_bytes(bytes(1000)), source=tmp_path / "source")
+        os.utime(made.path.with_suffix(".about"), (time.time() - age,) * 2)
+    return store
+
+
+def run(*arguments: str) -> int:
+    return command_line.run(["store", arguments[0], "--place", "disk", *arguments[1:]])
+
+
+def keys(store: oc.Store) -> list[str]:
+    return [artefact.key for artefact in store.ls()]
+
+
+def test_ls_tells_key_size_last_use_source_and_state(store, capsys, tmp_path):
+    (tmp_path / "source").unlink()
+    (store.folder / "notes.txt").write_text("of the user")
+    assert run("ls") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["key", "size", "last", "use", "source", "place", "state"]
+    assert sum("gone or changed" in line for line in lines) == 3
+    assert any(line.startswith("hour\\x1b[31m") and "60 min ago" in line and "1.00 kB" in line for line in lines)
+    assert any(line.startswith("old") and "5 w ago" in line for line in lines)
+    assert any(line.startswith("notes.txt") and "foreign" in line for line in lines)
+    assert "4 artefacts, 3.01 kB" in " ".join(lines)
+
+
+def test_ls_is_json_when_asked(store, capsys):
+    assert run("ls", "--json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [facts["key"] for facts in listed] == ["new", "hour\x1b[31m", "old"]
+    assert listed[0]["path"] == str(store.path("new"))
+    assert (listed[0]["bytes"], listed[0]["place"], listed[0]["source_present"]) == (1000, "disk", True)
+
+
+def test_looking_makes_no_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    for verb in ("ls", "prune"):
+        assert run(verb) == 0
+    assert not (tmp_path / "cache").exists()
+    assert "0 artefacts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ([], ["new", "hour\x1b[31m", "old"]),
+        (["--max-age", "30d"], ["new", "hour\x1b[31m"]),
+        (["--max-size", "1kB"], ["new"]),
+        (["--key", "new", "--key", "old"], ["hour\x1b[31m"]),
+        (["--all"], []),
+    ],
+)
+def test_prune_removes_what_it_is_asked_to(store, capsys, options, left):
+    assert run("prune", "--dry-run", *options) == 0
+    assert "would remove" in capsys.readouterr().out
+    assert len(keys(store)) == 3
+    assert run("prune", "--yes", *options) == 0
+    assert keys(store) == left
+    assert f"removed {3 - len(left)} artefact" in capsys.readouterr().out
+
+
+def test_prune_removes_what_has_lost_its_source(store, tmp_path):
+    (tmp_path / "source").unlink()
+    assert run("prune", "--yes", "--missing-source") == 0
+    assert keys(store) == []
+
+
+@pytest.mark.parametrize(("answer", "status", "left"), [("n\n", 130, 3), ("", 130, 3), ("y\n", 0, 0)])
+def test_prune_asks_before_it_removes(store, onecopy_process, answer, status, left):
+    done = onecopy_process("store", "prune", "--place", "disk", "--all", input=answer)
+    assert done.returncode == status
+    assert "Remove 3 artefacts, 3.00 kB?" in done.stderr
+    assert len(keys(store)) == left
+
+
+def test_prune_in_json_tells_what_went(store, capsys):
+    assert run("prune", "--json", "--yes", "--all") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {facts["key"] for facts in told["removed"]} == {"new", "hour\x1b[31m", "old"}
+    assert told["kept"] == []
+
+
+def test_path_tells_where_it_is_or_would_be(store, capsys):
+    assert run("path", "new") == 0
+    assert run("path", "never built") == 1
+    assert capsys.readouterr().out.splitlines() == [str(store.path("new")), str(store.path("never built"))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["prune", "--max-age", "soon"], "'soon' is not a duration such as 30d"),
+        (["prune", "--max-size", "much"], "'much' is not a size"),
+        (["prune", "--json", "--all"], "give --yes or --dry-run too"),
+        (["ls", "--folder", "/tmp"], "one of them is enough"),
+    ],
+)
+def test_wrong_options_are_a_wrong_command_line(store, capsys, arguments, words):
+    assert run(*arguments) == 2
+    assert words in capsys.readouterr().err
+    assert len(keys(store)) == 3
+
+
+def test_a_folder_that_will_not_do_is_one_line(tmp_path, capsys):
+    tmp_path.chmod(0o755)
+    assert command_line.run(["store", "ls", "--folder", str(tmp_path)]) == 1
+    assert "others may enter it" in capsys.readouterr().err
+
+
+def test_durations_have_units():
+    for text in ("d", "1 y", "-1d", ""):
+        with pytest.raises(ValueError, match="is not a duration"):
+            parse_duration(text)
