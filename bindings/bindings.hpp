@@ -25,7 +25,6 @@ void bind_residency(nb::module_& module);
 void bind_arrays(nb::module_& module);
 void bind_records(nb::module_& module);
 void bind_record_builder(nb::module_& module);
-void bind_record_types(nb::module_& module);
 
 nb::object error_class(const char* name);   // of onecopy/base.py
 nb::object text_of(std::string_view text);  // as Python has paths: bytes that are not UTF-8 become surrogates

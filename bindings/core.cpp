@@ -12,5 +12,4 @@ NB_MODULE(_core, module) {
   bind_arrays(module);
   bind_records(module);
   bind_record_builder(module);
-  bind_record_types(module);
 }

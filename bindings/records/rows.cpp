@@ -76,7 +76,13 @@ Rows Rows::select(const std::vector<std::int64_t>& wanted) const {
 
 Rows Rows::field(nb::handle name) const {
   const Decoder& all = decoder();
-  const std::ptrdiff_t field = PyUnicode_Check(name.ptr()) != 0 ? all.find(name) : -1;
+  std::ptrdiff_t field = -1;
+  if (all.node().kind == records::TypeKind::fixed && PyLong_Check(name.ptr()) != 0) {
+    field = nb::cast<std::ptrdiff_t>(name);
+    if (static_cast<std::size_t>(field) >= all.node().children.size()) field = -1;
+  } else if (PyUnicode_Check(name.ptr()) != 0) {
+    field = all.find(name);
+  }
   if (field < 0) {
     PyErr_SetObject(PyExc_KeyError, name.ptr());
     throw nb::python_error();

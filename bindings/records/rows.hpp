@@ -41,7 +41,7 @@ class Rows {
 
   Rows slice(std::int64_t start, std::int64_t step, std::uint64_t size) const;  // in rows of this one
   Rows select(const std::vector<std::int64_t>& rows) const;                     // throws IndexError
-  Rows field(nb::handle name) const;                                            // throws KeyError
+  Rows field(nb::handle name) const;                                            // of tuples a position; throws KeyError
 
   void close() noexcept { source_.reset(); }
   bool closed() const noexcept { return source_ == nullptr; }
@@ -65,5 +65,6 @@ class Rows {
 nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const Decoder& decoder, std::uint64_t i);
 
 void bind_lazy(nb::module_& module);
+void bind_dict(nb::module_& module);
 
 }  // namespace onecopy::bindings

@@ -9,6 +9,8 @@
     onecopy bench warm FILE    measure each mechanism of bringing it into memory
     onecopy bench crossover FILE    measure when to map and when to copy
     onecopy bench structs      measure a C++ index, opened in every way and asked questions
+    onecopy bench share        measure what a dataset costs in a training job, by how it is held
+    onecopy bench records      measure one item at a time, in every way of holding rows
 
 click and rich are imported by this package alone, and only when a command runs. Errors are one line on stderr
 that starts with "onecopy: "; the exit status is 1, 2 for a wrong command line, 130 after Ctrl-C. Set

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import click
 
-from onecopy.bench.journal import SUFFIX, Journal
+from onecopy.bench.journal import Journal
 from onecopy.bench.peers import ROWS
 from onecopy.bench.peers.ours import REPEATS
 from onecopy.bench.record import Ceilings, Options, Order, Record, to_json
@@ -19,8 +18,10 @@ from onecopy.bench.scenarios import open as open_scenario
 from onecopy.cli import (
     bench_crossover,
     bench_passes,
+    bench_records,
     bench_report,
     bench_run,
+    bench_share,
     bench_structs,
     bench_tables,
     bench_warm,
@@ -29,7 +30,7 @@ from onecopy.cli import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from onecopy.bench.configurations import Configuration
     from onecopy.bench.runner import Progress
@@ -64,6 +65,8 @@ command.add_command(bench_crossover.command)
 command.add_command(bench_report.command)
 command.add_command(bench_run.command)
 command.add_command(bench_structs.command)
+command.add_command(bench_share.command)
+command.add_command(bench_records.command)
 
 
 @command.command("open")
@@ -140,12 +143,12 @@ def open_command(
     **chosen: int | float | str,
 ) -> None:
     """Measure how FILE opens: copied, mapped, warmed, by its peers, and by the device alone."""
-    journal = journal_of(json_path, resume=resume)
+    journal = outputs.journal_of(json_path, Journal, resume=resume)
     caches = (*(["cold"] if cold else []), *(["warm"] if warm or not cold else []))
     counts = tuple(dict.fromkeys(n for numbers in processes for n in numbers))
     options = dataclasses.replace(DEFAULTS, processes=counts, caches=caches, **chosen)  # type: ignore[arg-type]
     rows = chosen_rows(only, file, options)
-    with told(journal):
+    with outputs.told(journal):
         record = with_bar(
             lambda watch: open_scenario.run(file, options, watch, configurations=rows, journal=journal, scratch=scratch)
         )
@@ -154,27 +157,6 @@ def open_command(
         bench_tables.show(screen.out(), record)
     if journal is not None:
         journal.remove()
-
-
-def journal_of(json_path: str | None, *, resume: bool) -> Journal | None:
-    """Return where the samples of a run are kept, which is beside its record."""
-    if json_path in (None, "-"):
-        if resume:
-            raise click.UsageError("--resume needs --json OUT: the samples are kept beside it")
-        return None
-    outputs.check_json(json_path)
-    return Journal(str(json_path) + SUFFIX, resume=resume)
-
-
-@contextlib.contextmanager
-def told(journal: Journal | None) -> Iterator[None]:
-    """Say where the samples are and how to go on, should the run be interrupted."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if journal is not None:
-            click.echo(f"\nonecopy: the samples so far are in {journal.path.name}: go on with --resume", err=True)
-        raise
 
 
 def chosen_rows(only: tuple[str, ...], file: str, options: Options) -> tuple[Configuration, ...] | None:

@@ -134,13 +134,13 @@ def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None
 
 def show_records(file: ArrayFile, as_json: bool) -> None:
     """Print what the rows of an open file are made of."""
-    nodes = record_tree.nodes_of(file)
+    tree = record_tree.tree_of(file)
     if as_json:
-        click.echo(json.dumps(record_tree.facts_of(file, nodes), indent=1))
+        click.echo(json.dumps(tree.facts(), indent=1))
         return
     console = screen.out()
-    record_tree.grid_of(nodes).show(console)
-    screen.show_line(console, record_tree.summary_of(file, nodes))
+    record_tree.grid_of(tree.places[1:]).show(console)
+    screen.show_line(console, record_tree.summary_of(tree))
 
 
 @click.command("ls")

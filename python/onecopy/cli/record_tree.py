@@ -2,101 +2,101 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.cli import screen
 from onecopy.cli.words import plain, share, size
+from onecopy.records.schema import Schema, schema_of
 from onecopy.records.types import resolve_imported
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from onecopy.arrays import ArrayFile
 
-_WITH_WIDTH = {"integer", "real", "number"}
+_BELOW = {"list": ("item",), "tuple": ("item",), "map": ("key", "value"), "extension": ("storage",)}
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """What is told about one place in the data; bytes are of its own buffers, `cached` None where unknown."""
+class Place:
+    """What is told about one place in the data; bytes with all that is below it, `cached` None where unknown."""
 
     depth: int
     name: str
     type: str
-    values: int
-    nullable: bool
-    path: str
     nbytes: int
     cached: int | None
 
 
-def nodes_of(file: ArrayFile) -> list[Node]:
-    """Return the places of an open records file, parents first; raises FormatError where it holds no records."""
-    buffers: dict[str, list[Any]] = {}
-    for entry in file.entries:
-        buffers.setdefault(entry.name.rpartition(".")[0], []).append(entry)
-    nodes = []
-    for depth, name, kind, values, nullable, path in _core.describe_records(_source_of(file)):
-        own = buffers.get(path, [])
-        nbytes = sum(entry.nbytes for entry in own)
-        width = next((f" {entry.dtype}" for entry in own if kind in _WITH_WIDTH and entry.name.endswith(".data")), "")
-        nodes.append(Node(depth, name, kind + width, values, nullable, path, nbytes, _cached_of(file, own)))
-    return nodes
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What a records file holds: container, number of rows, and its places, parents first."""
+
+    container: str
+    rows: int
+    places: tuple[Place, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything for JSON."""
+        return {"kind": "records", **asdict(self)}
 
 
-def _source_of(file: ArrayFile) -> _core.RecordSource:
-    return _core.open_records(file.compiled, resolve_imported)
+def tree_of(file: ArrayFile) -> Tree:
+    """Look at an open records file; raises FormatError where it holds none."""
+    source = _core.open_records(file.compiled, resolve_imported)
+    rows = _core.Rows(source)
+    schema = schema_of(rows._rows_type)
+    whole = Place(0, source.container, "", *_bytes_of(file, "records"))
+    return Tree(source.container, len(rows), (whole, *_places(file, schema, "records.0", 1)))
 
 
-def _cached_of(file: ArrayFile, entries: Sequence[Any]) -> int | None:
-    """Sum what is cached; the kernel counts whole pages, shared by neighbours."""
-    parts = [(file.residency([entry.name]).cached, entry.nbytes) for entry in entries if entry.nbytes]
-    known = [min(cached, nbytes) for cached, nbytes in parts if cached is not None]
-    return sum(known) if len(known) == len(parts) else None
+def _places(file: ArrayFile, schema: Schema, path: str, depth: int) -> Iterator[Place]:
+    """Give the fields of dicts and the places of tuples, wherever they are below `schema`."""
+    named = schema.kind in {"record", "fixed"}
+    names = schema.fields if schema.kind == "record" else _BELOW.get(schema.kind, map(str, range(len(schema.children))))
+    for name, child in zip(names, schema.children, strict=True):
+        below = f"{path}.{_escaped(name)}"
+        if named:
+            yield Place(depth, name, child.line, *_bytes_of(file, below))
+        yield from _places(file, child, below, depth + named)
+
+
+def _escaped(name: str) -> str:
+    """Write the name of a field as paths have it: see docs/formats/records.md."""
+    return re.sub(r"[%.#\x00-\x1f\x7f]", lambda found: f"%{ord(found[0]):02X}", name)
+
+
+def _bytes_of(file: ArrayFile, path: str) -> tuple[int, int | None]:
+    """Sum sizes and what is cached; the kernel counts whole pages, shared by neighbours."""
+    own = [entry for entry in file.entries if entry.name.startswith(path + ".") and entry.nbytes]
+    known = [file.residency([entry.name]).cached for entry in own]
+    parts = [min(cached, entry.nbytes) for cached, entry in zip(known, own, strict=True) if cached is not None]
+    return sum(entry.nbytes for entry in own), sum(parts) if len(parts) == len(own) else None
 
 
 COLUMNS = (
     screen.Column("rows"),
-    screen.Column("type"),
-    screen.Column("values", right=True),
-    screen.Column("None"),
+    screen.Column("type", folds=True),
     screen.Column("size", right=True),
     screen.Column("resident", right=True),
 )
 
 
-def grid_of(nodes: Sequence[Node]) -> screen.Grid:
+def grid_of(places: Sequence[Place]) -> screen.Grid:
     """Return the table: a line for each place, further right than its parent."""
     grid = screen.Grid(COLUMNS)
-    for node in nodes:
-        name = "  " * node.depth + plain(node.name)
-        resident = share(node.cached, node.nbytes) if node.nbytes else "-"
-        some = "some" if node.nullable else ""
-        grid.rows.append((name, plain(node.type), f"{node.values:,}", some, size(node.nbytes), resident))
+    for place in places:
+        resident = share(place.cached, place.nbytes) if place.nbytes else "-"
+        cells = (plain(place.name), plain(place.type), size(place.nbytes), resident)
+        grid.rows.append(("  " * (place.depth - 1) + cells[0], *cells[1:]))
     return grid
 
 
-def container_of(file: ArrayFile) -> str:
-    """Return what the rows are: "list" or "dict"."""
-    return _source_of(file).container
-
-
-def facts_of(file: ArrayFile, nodes: Sequence[Node]) -> dict[str, Any]:
-    """Return everything for JSON."""
-    return {
-        "kind": "records",
-        "container": container_of(file),
-        "rows": nodes[0].values,
-        "nbytes": sum(node.nbytes for node in nodes),
-        "types": [asdict(node) for node in nodes],
-    }
-
-
-def summary_of(file: ArrayFile, nodes: Sequence[Node]) -> str:
+def summary_of(tree: Tree) -> str:
     """Return the last line: container, rows, payload, resident share."""
-    total = sum(node.nbytes for node in nodes)
-    known = [node.cached for node in nodes if node.cached is not None]
-    resident = share(sum(known) if len(known) == len(nodes) else None, total) if total else "-"
-    return f"{container_of(file)} of {nodes[0].values:,} rows, {size(total)}, {resident} resident"
+    whole = tree.places[0]
+    resident = share(whole.cached, whole.nbytes) if whole.nbytes else "-"
+    return f"{tree.container} of {tree.rows:,} rows, {size(whole.nbytes)}, {resident} resident"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy.records.opening import open
 from onecopy.records.sources import Container, OnProgress, RowSource, json_rows, jsonl_rows
-from onecopy.records.tables import Types, csv_rows, parquet_rows
+from onecopy.records.tabular import Types, csv_rows, parquet_rows
 from onecopy.records.writing import save
 
 if TYPE_CHECKING:

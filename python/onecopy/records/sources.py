@@ -34,7 +34,8 @@ Tell = Callable[[int], object]
 class RowSource(abc.ABC):
     """Rows that are in a file; made by `json_rows`, `jsonl_rows`, `csv_rows` and `parquet_rows`.
 
-    Iterating builds nameless records first and gives their rows, so that it raises what an import would.
+    Iterating builds nameless records first and gives their rows (pairs, of a dict), so that it raises what an import
+    would.
     """
 
     container: Container = "list"
@@ -55,7 +56,8 @@ class RowSource(abc.ABC):
     def __iter__(self) -> Iterator[Any]:
         from onecopy.records.sharing import share  # which knows sources
 
-        return iter(share(self, where="here"))
+        rows: Any = share(self, where="here")
+        return iter(rows.items() if self.container == "dict" else rows)
 
     def __repr__(self) -> str:
         return f"<onecopy.{type(self).__name__} of {self._path}>"

@@ -16,7 +16,9 @@ from typing import Any
 
 from onecopy import cgroup
 
-PACKAGES = ("onecopy", "numpy", "safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer")
+LOADERS = ("safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer")
+HOLDERS = ("pyarrow", "datasets", "lmdb", "msgspec", "orjson", "polars")
+PACKAGES = ("onecopy", "numpy", *LOADERS, *HOLDERS)
 
 
 def facts(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -1,0 +1,213 @@
+"""From the samples of `bench share` and `bench records` to tables and sentences: pure functions over a record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onecopy.bench.machine import quiet
+from onecopy.bench.passes.tables import MISSING, Table, number, with_extremes
+from onecopy.bench.report.sentences import ENOUGH_ROUNDS
+from onecopy.bench.report.summary import MB, Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from onecopy.bench.records.record import Measured, Run
+
+EMPTY = "empty"
+HEAP = "heap"
+OURS = "onecopy"
+
+Case = tuple[str, ...]
+Value = float | None
+Column = tuple[str, "Callable[[Run, str, Case], Spread | None]"]
+
+
+def _plain(name: str, unit: float = 1.0) -> Callable[[Run, str, Case], Spread | None]:
+    def spread(run: Run, row: str, case: Case) -> Spread | None:
+        return Spread.of(s.numbers[name] / unit for s in run.of(row, case) if name in s.numbers)
+
+    return spread
+
+
+def above_empty(name: str, unit: float = MB) -> Callable[[Run, str, Case], Spread | None]:
+    """Return what computes a number less that of the empty row, paired by round."""
+
+    def spread(run: Run, row: str, case: Case) -> Spread | None:
+        base = name.removeprefix("second_")
+        empty = {s.round: s.numbers[base] for s in run.of(EMPTY, case) if base in s.numbers}
+        mine = (s for s in run.of(row, case) if name in s.numbers and s.round in empty)
+        return Spread.of((s.numbers[name] - empty[s.round]) / unit for s in mine)
+
+    return spread
+
+
+SHARE_COLUMNS: tuple[Column, ...] = (
+    ("total PSS\nMB", _plain("pss", MB)),
+    ("less empty\nMB", above_empty("pss")),
+    ("2nd run,\nless empty", above_empty("second_pss")),
+    ("USS of a\nworker MB", _plain("worker_uss", MB)),
+    ("less empty\nMB", above_empty("worker_uss")),
+    ("ready\ns", _plain("ready_ns", 1e9)),
+    ("2nd run,\nready s", _plain("second_ready_ns", 1e9)),
+    ("last first\nitem s", _plain("last_first_ns", 1e9)),
+    ("2nd run,\nitem s", _plain("second_last_first_ns", 1e9)),
+    ("rows/s of\na worker", _plain("rows_per_s")),
+    ("payload\nMB", _plain("nbytes", MB)),
+)
+HEAP_COLUMNS: tuple[Column, ...] = (
+    ("left, less\nstart MB", _plain("heap", MB)),
+    ("payload\nMB", _plain("nbytes", MB)),
+    ("peak, less\nstart MB", _plain("build_peak_anonymous", MB)),
+    ("ready\ns", _plain("ready_ns", 1e9)),
+)
+ITEM_COLUMNS: tuple[Column, ...] = (
+    ("best\nns", _plain("best_ns")),
+    ("median\nns", _plain("median_ns")),
+    ("payload\nMB", _plain("nbytes", MB)),
+    ("USS, less\nstart MB", _plain("uss", MB)),
+    ("build\ns", _plain("build_ns", 1e9)),
+    ("build peak,\nanon. MB", _plain("build_peak", MB)),
+    ("open\nms", _plain("open_ns", 1e6)),
+)
+
+
+def tables_of(run: Run) -> list[Table]:
+    """Return a table for each case of a record."""
+    return list(_share_tables(run) if run.scenario == "share" else _item_tables(run))
+
+
+def _share_tables(run: Run) -> Iterator[Table]:
+    cases = run.cases()
+    names = [entry.name for entry in run.entries]
+    for case in [case for case in cases if case[0] != HEAP]:
+        start, ranks = case
+        title = f"{start}, {_ranks(int(ranks))} of {run.options['workers']} workers"
+        yield _table(run, title, case, names, SHARE_COLUMNS)
+    for case in [case for case in cases if case[0] == HEAP]:
+        yield _table(run, f"The builder's heap, {case[1]}", case, names, HEAP_COLUMNS)
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'' if count == 1 else 's'}"
+
+
+def _item_tables(run: Run) -> Iterator[Table]:
+    for case in run.cases():
+        names = [e.name.partition(": ")[2] for e in run.entries if e.name.partition(": ")[0] == case[0]]
+        absent = [a.name.partition(": ")[2] for a in run.absent if a.name.partition(": ")[0] == case[0]]
+        yield _table(run, ", ".join(case), case, [*names, *absent], ITEM_COLUMNS)
+
+
+def _table(run: Run, title: str, case: Case, names: list[str], columns: tuple[Column, ...]) -> Table:
+    rows = []
+    absent = {a.name.removeprefix(f"{case[0]}: "): a.reason for a in run.absent}
+    missing = [a.name for a in run.absent if run.scenario == "share" and ": " not in a.name]
+    for name in dict.fromkeys([*names, *missing]):
+        spreads = [column(run, name, case) for _, column in columns]
+        if any(spreads):
+            rows.append((name, *map(_cell, spreads)))
+        else:
+            rows.append((name, absent.get(name) or _failure(run, name, case), *[""] * (len(columns) - 1)))
+    return Table(title, ("", *(heading for heading, _ in columns)), tuple(rows))
+
+
+def _cell(spread: Spread | None) -> str:
+    """Return a median with its extremes, where there are any."""
+    return number(spread.median) if spread is not None and spread.low == spread.high else with_extremes(spread)
+
+
+def _failure(run: Run, name: str, case: Case) -> str:
+    return next((s.state for s in run.samples if (s.row, s.case) == (name, case) and s.state != "ok"), MISSING)
+
+
+def heading(run: Run) -> str:
+    """Return what was measured, in one line."""
+    rounds = run.options["rounds"]
+    plural = "" if rounds == 1 else "s"
+    if run.scenario != "share":
+        return f"records: {rounds} round{plural}, {run.options['draws']} random items, {run.options['repeats']} times"
+    data, seen = run.data, run.options["loader"]
+    return (
+        f"share: {data['rows']} rows ({data['kind']}), {data['pickled'] / MB:.1f} MB when pickled; {seen},"
+        f" {rounds} round{plural}"
+    )
+
+
+def sentences_of(run: Run) -> list[str]:
+    """Return what the numbers say, and what limits them."""
+    said = list(_shared(run)) if run.scenario == "share" else list(_fastest(run))
+    return [*said, *_limits(run)]
+
+
+def _shared(run: Run) -> Iterator[str]:
+    """Yield, for every case of ours, what all processes hold as a multiple of the payload."""
+    for case in run.cases():
+        payload, held = run.spread(OURS, case, "nbytes"), above_empty("second_pss")(run, OURS, case)
+        if payload and held:
+            yield f"{', '.join(case)}: onecopy holds {number(held.median * MB / payload.median)} of its payload."
+        first, second = run.spread(OURS, case, "ready_ns"), run.spread(OURS, case, "second_ready_ns")
+        if first and second and second.median:
+            yield f"{', '.join(case)}: its second run is ready in 1/{first.median / second.median:.0f} of the first."
+
+
+def _fastest(run: Run) -> Iterator[str]:
+    """Yield, for every case, the fastest of others beside the fastest of ours."""
+    for case in run.cases():
+        best = {
+            entry.name.partition(": ")[2]: (spread.low, entry.ours)
+            for entry in run.entries
+            if entry.name.partition(": ")[0] == case[0]
+            and (spread := run.spread(entry.name.partition(": ")[2], case, "best_ns"))
+        }
+        ours = min((ns for ns, mine in best.values() if mine), default=None)
+        others = min(((ns, name) for name, (ns, mine) in best.items() if not mine), default=None)
+        if ours is not None and others is not None:
+            name = ", ".join(case)
+            yield f"{name}: onecopy {number(ours)} ns, the best of the others {number(others[0])} ({others[1]})."
+
+
+def _limits(run: Run) -> Iterator[str]:
+    for absent in run.absent:
+        yield f"{absent.name}: {absent.reason}."
+    lost: dict[tuple[str, str], list[Measured]] = {}
+    for sample in run.samples:
+        if sample.state != "ok":
+            lost.setdefault((sample.row, sample.state), []).append(sample)
+    for (row, state), samples in lost.items():
+        cases = "; ".join(dict.fromkeys(", ".join(s.case) for s in samples))
+        yield f"{row}: {state} ({cases}): {samples[0].reason}."
+    short = {s.row for s in run.samples if s.numbers.get("rows_read", 1e18) < run.data.get("rows", 0)} - {EMPTY}
+    if short:
+        yield f"Stopped after {run.options['limit_s']:g} s, before all rows: {', '.join(sorted(short))}."
+    taken = [sample for sample in run.samples if sample.started]
+    busy = sum(s.idle_share is None or s.idle_share <= quiet.ENOUGH for s in taken)
+    if busy:
+        yield f"{busy} of {len(taken)} samples were not known to be taken on an idle machine: read the times as rough."
+    if run.options["rounds"] < ENOUGH_ROUNDS:
+        plural = "" if run.options["rounds"] == 1 else "s"
+        yield f"{run.options['rounds']} round{plural}: a published number needs {ENOUGH_ROUNDS}."
+
+
+def to_markdown(run: Run, picture: str | None = None) -> str:
+    """Return the report of a record."""
+    from onecopy.bench.report.markdown import text
+
+    facts = run.machine
+    memory = facts.get("memory_bytes")
+    packages = ", ".join(f"{name} {version}" for name, version in (facts.get("packages") or {}).items())
+    known = [
+        facts.get("cpu"),
+        f"{facts['cores_usable']} cores" if facts.get("cores_usable") else None,
+        f"{memory / 2**30:.0f} GiB" if memory else None,
+        "virtual" if facts.get("hypervisor") else None,
+        facts.get("kernel"),
+        facts.get("file_system"),
+        f"Python {facts['python']}" if facts.get("python") else None,
+        packages,
+    ]
+    machine = f"{', '.join(text(str(fact)) for fact in known if fact)}. Measured {run.created}."
+    parts = [f"# {heading(run)}", machine]
+    parts += [f"![What it costs]({picture})"] if picture else []
+    parts += [table.markdown() for table in tables_of(run)]
+    return "\n\n".join([*parts, "\n".join(f"* {sentence}" for sentence in sentences_of(run))]) + "\n"
