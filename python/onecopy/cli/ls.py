@@ -139,7 +139,7 @@ def show_records(file: ArrayFile, as_json: bool) -> None:
         click.echo(json.dumps(tree.facts(), indent=1))
         return
     console = screen.out()
-    record_tree.grid_of(tree.places[1:]).show(console)
+    record_tree.grid_of(tree).show(console)
     screen.show_line(console, record_tree.summary_of(tree))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
@@ -13,7 +13,7 @@ from onecopy.records.schema import Schema, schema_of
 from onecopy.records.types import resolve_imported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from onecopy.arrays import ArrayFile
 
@@ -49,8 +49,12 @@ def tree_of(file: ArrayFile) -> Tree:
     source = _core.open_records(file.compiled, resolve_imported)
     rows = _core.Rows(source)
     schema = schema_of(rows._rows_type)
-    whole = Place(0, source.container, "", *_bytes_of(file, "records"))
-    return Tree(source.container, len(rows), (whole, *_places(file, schema, "records.0", 1)))
+    whole = Place(0, source.container, schema.line, *_bytes_of(file, "records"))
+    places = list(_places(file, schema, "records.0", 1))
+    if source.container == "dict":
+        words = {"0": "key", "1": "value"}
+        places = [replace(place, name=words[place.name]) if place.depth == 1 else place for place in places]
+    return Tree(source.container, len(rows), (whole, *places))
 
 
 def _places(file: ArrayFile, schema: Schema, path: str, depth: int) -> Iterator[Place]:
@@ -85,10 +89,10 @@ COLUMNS = (
 )
 
 
-def grid_of(places: Sequence[Place]) -> screen.Grid:
-    """Return the table: a line for each place, further right than its parent."""
+def grid_of(tree: Tree) -> screen.Grid:
+    """Return the table: a line for each place, further right than its parent; for rows without fields, one."""
     grid = screen.Grid(COLUMNS)
-    for place in places:
+    for place in tree.places[1:] or [replace(tree.places[0], depth=1, name="row")]:
         resident = share(place.cached, place.nbytes) if place.nbytes else "-"
         cells = (plain(place.name), plain(place.type), size(place.nbytes), resident)
         grid.rows.append(("  " * (place.depth - 1) + cells[0], *cells[1:]))

@@ -8,16 +8,18 @@ For data that is to be found by a key and built once per host, give the source t
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from onecopy.records.opening import open
+from onecopy.records.opening import open  # noqa: A004
 from onecopy.records.sources import Container, OnProgress, RowSource, json_rows, jsonl_rows
 from onecopy.records.tabular import Types, csv_rows, parquet_rows
 from onecopy.records.writing import save
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from onecopy.records.dicts import Dict
     from onecopy.records.rows import List
 
 __all__ = ["import_csv", "import_json", "import_jsonl", "import_parquet"]
@@ -30,7 +32,7 @@ def import_json(
     path: str | Sequence[str] = (),
     container: Container = "list",
     on_progress: OnProgress | None = None,
-) -> List[Any]:
+) -> List[Any] | Dict[Any, Any]:
     """Write the rows of a JSON file to a records file, and open that; see `json_rows`.
 
     Atomic, as `save`: readers of `target` see the old file or the new one.
@@ -44,21 +46,26 @@ def import_json(
     >>> rows[0]["caption"]
     'a cat'
     """
-    return _into(target, json_rows(source, path, container=container, on_progress=on_progress))
+    rows: List[Any] | Dict[Any, Any] = _into(
+        target, json_rows(source, path, container=container, on_progress=on_progress)
+    )
+    return rows
 
 
 def import_jsonl(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, on_progress: OnProgress | None = None
 ) -> List[Any]:
     """Write the rows of a file of JSON Lines to a records file, and open that; see `jsonl_rows`."""
-    return _into(target, jsonl_rows(source, on_progress=on_progress))
+    rows: List[Any] = _into(target, jsonl_rows(source, on_progress=on_progress))
+    return rows
 
 
 def import_csv(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, types: Types = None, **options: Any
 ) -> List[Any]:
     """Write the rows of a CSV file to a records file, and open that; see `csv_rows` for the options."""
-    return _into(target, csv_rows(source, types=types, **options))
+    rows: List[Any] = _into(target, csv_rows(source, types=types, **options))
+    return rows
 
 
 def import_parquet(
@@ -69,9 +76,10 @@ def import_parquet(
     on_progress: OnProgress | None = None,
 ) -> List[Any]:
     """Write the rows of a Parquet file to a records file, and open that; see `parquet_rows`."""
-    return _into(target, parquet_rows(source, columns=columns, on_progress=on_progress))
+    rows: List[Any] = _into(target, parquet_rows(source, columns=columns, on_progress=on_progress))
+    return rows
 
 
-def _into(target: str | os.PathLike[str], rows: RowSource) -> List[Any]:
+def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
     save(target, rows)
     return open(target)

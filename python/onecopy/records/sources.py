@@ -10,7 +10,6 @@ already. Memory is some MB, whatever the size of the file. To look at the rows o
 from __future__ import annotations
 
 import abc
-import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,8 @@ from onecopy.base import FormatError, path_text
 from onecopy.files import Mapping
 
 if TYPE_CHECKING:
+    import os
+
     from onecopy import _core
 
 __all__ = ["Container", "OnProgress", "RowSource", "json_rows", "jsonl_rows"]
@@ -85,7 +86,7 @@ class JsonRows(RowSource):
         self._members = list(path)
         self._lines = lines
 
-    def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:  # noqa: ARG002: plain values
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:  # noqa: ARG002 - values are plain
         """Append all rows and return how many there were."""
         about, before = Path(self._path).stat(), builder.length
 
@@ -109,7 +110,7 @@ def json_rows(
     container: Container = "list",
     on_progress: OnProgress | None = None,
 ) -> RowSource:
-    """Name the rows of a JSON file: the items of an array, or the members of an object.
+    r"""Name the rows of a JSON file: the items of an array, or the members of an object.
 
     They are what `json.load` would give, of the same types: integers of any size, the nearest floats, NaN and Infinity,
     and the last value of a key that comes twice. The whole file is checked, also what is beside the rows. It is mapped,
@@ -132,7 +133,7 @@ def json_rows(
     ------
     FormatError
         When the rows are read: no JSON, no such member, no array; with file, byte, line, column and the path of the
-        value. Also half a surrogate pair (``"\\ud800"``), which UTF-8 cannot express, and more than 60 levels.
+        value. Also half a surrogate pair (``"\ud800"``), which UTF-8 cannot express, and more than 60 levels.
     OSError
         The file cannot be opened or mapped.
 
@@ -149,7 +150,7 @@ def json_rows(
 
 
 def jsonl_rows(source: str | os.PathLike[str], *, on_progress: OnProgress | None = None) -> RowSource:
-    """Name the rows of a file of JSON Lines: a value on each line; empty lines are none.
+    r"""Name the rows of a file of JSON Lines: a value on each line; empty lines are none.
 
     See `json_rows` for values, memory and errors.
 
@@ -157,7 +158,7 @@ def jsonl_rows(source: str | os.PathLike[str], *, on_progress: OnProgress | None
     --------
     >>> import onecopy as oc, tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.jsonl")
-    >>> _ = path.write_text('{"id": 1}\\n{"id": 2}\\n')
+    >>> _ = path.write_text('{"id": 1}\n{"id": 2}\n')
     >>> oc.share(oc.records.jsonl_rows(path))[1]
     {'id': 2}
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,8 @@ from onecopy.base import FormatError
 from onecopy.records.sources import OnProgress, RowSource, Tell
 
 if TYPE_CHECKING:
+    import os
+
     from onecopy import _core
 
 __all__ = ["csv_rows", "parquet_rows"]
@@ -31,7 +32,7 @@ def csv_rows(
     on_progress: OnProgress | None = None,
     **dialect: Any,
 ) -> RowSource:
-    """Name the rows of a CSV file: each a dict from column to value, read by Python's `csv`.
+    r"""Name the rows of a CSV file: each a dict from column to value, read by Python's `csv`.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def csv_rows(
     on_progress
         See `json_rows`.
     **dialect
-        What `csv.reader` takes: ``delimiter="\\t"``, ``quotechar="'"``, ...
+        What `csv.reader` takes: ``delimiter="\t"``, ``quotechar="'"``, ...
 
     Raises
     ------
@@ -61,7 +62,7 @@ def csv_rows(
     --------
     >>> import onecopy as oc, tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "files.csv")
-    >>> _ = path.write_text("name,label,score\\na.jpg,3,0.5\\nb.jpg,1,\\n")
+    >>> _ = path.write_text("name,label,score\na.jpg,3,0.5\nb.jpg,1,\n")
     >>> oc.share(oc.records.csv_rows(path, types="infer"))[1]
     {'name': 'b.jpg', 'label': 1, 'score': None}
     """
@@ -203,12 +204,8 @@ _FLOAT = _Form(
     lambda text: float(text) if text else None,
     (_TEXT,),
 )
-_INT = _Form(
-    re.compile(r"0|-?[1-9]\d{0,4000}", re.ASCII), lambda text: int(text) if text else None, (_FLOAT, _TEXT)
-)
-_BOOL = _Form(
-    re.compile(r"(?i:true|false)", re.ASCII), lambda text: text.lower() == "true" if text else None, (_TEXT,)
-)
+_INT = _Form(re.compile(r"0|-?[1-9]\d{0,4000}", re.ASCII), lambda text: int(text) if text else None, (_FLOAT, _TEXT))
+_BOOL = _Form(re.compile(r"(?i:true|false)", re.ASCII), lambda text: text.lower() == "true" if text else None, (_TEXT,))
 _EMPTY = _Form(re.compile(r"(?!)"), lambda _: None, (_BOOL, _INT, _FLOAT, _TEXT))
 
 
