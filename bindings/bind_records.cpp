@@ -6,7 +6,9 @@
 
 #include "array_file_handle.hpp"
 #include "bindings.hpp"
+#include "records/arrow.hpp"
 #include "records/rows.hpp"
+#include "records/take.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -73,6 +75,14 @@ nb::list fields(const Rows& rows) {
   return names;
 }
 
+// (kind, may be None, bytes of a number, name, ndim, fields, children)
+nb::tuple type_of(const records::Node& node) {
+  nb::list children;
+  for (const auto& child : node.children) children.append(type_of(child));
+  return nb::make_tuple(std::string(to_string(node.kind)), node.validity.first != nullptr, node.data.width,
+                        node.type->name, node.type->ndim, node.type->fields, children);
+}
+
 nb::object places(const Rows& rows) {
   if (!rows.indices()) return nb::none();
   nb::list places;
@@ -114,9 +124,35 @@ void bind_records(nb::module_& module) {
       .def("_rows_select", &Rows::select, nb::arg("rows"))
       .def(
           "_rows_field", [](const Rows& self, nb::handle name) { return self.field(name); }, nb::arg("name"))
+      .def(
+          "_rows_take",
+          [](const Rows& self, nb::handle indices, nb::handle ragged, nb::handle wrap) {
+            return take_column(self, indices, {ragged, wrap});
+          },
+          nb::arg("indices"), nb::arg("ragged"), nb::arg("wrap").none())
+      .def(
+          "_rows_take_columns",
+          [](const Rows& self, nb::handle indices, nb::handle columns, nb::handle ragged, nb::handle wrap) {
+            return take_columns(self, indices, columns, {ragged, wrap});
+          },
+          nb::arg("indices"), nb::arg("columns").none(), nb::arg("ragged"), nb::arg("wrap").none())
+      .def(
+          "_rows_values", [](const Rows& self, nb::handle indices) { return take_rows(self, indices); },
+          nb::arg("indices"))
+      .def("_rows_arrow_schema", &arrow_schema)
+      .def("_rows_arrow_array", &arrow_array)
+      .def("_rows_arrow_stream", &arrow_stream)
       .def("_rows_close", &Rows::close)
       .def_prop_ro("_rows_fields", &fields)
       .def_prop_ro("_rows_kind", [](const Rows& self) { return std::string(to_string(self.decoder().node().kind)); })
+      .def_prop_ro("_rows_type", [](const Rows& self) { return type_of(self.decoder().node()); })
+      .def(
+          "_rows_view",
+          [](const Rows& self) {
+            expect_whole(*self.source()->file.arrays().mapping());
+            return self.decoder().view(0, self.decoder().node().length);
+          },
+          nb::sig("def _rows_view(self) -> typing.Any"))
       .def_prop_ro("_rows_range",
                    [](const Rows& self) { return nb::make_tuple(self.start(), self.step(), self.size()); })
       .def_prop_ro("_rows_places", &places, nb::sig("def _rows_places(self) -> list[int] | None"))
@@ -125,6 +161,7 @@ void bind_records(nb::module_& module) {
           "lazy", [](const Rows& self) { return LazyRows{self}; },
           "The same rows: `lazy[i]` decodes only what is touched of it, and views numbers in place.");
 
+  bind_dict(module);
   module.def("open_records", &open_records, nb::arg("arrays"), nb::arg("resolve"));
 }
 

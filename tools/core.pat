@@ -19,6 +19,12 @@
 (.*)\.(.*)Rows.__len__$:
     def __len__(self) -> int: ...
 
+(.*)\.LazyDict.__getitem__$:
+    def __getitem__(self, key: object, /) -> Any: ...
+
+(.*)\.DictRows.__contains__$:
+    def __contains__(self, key: object, /) -> bool: ...
+
 (.*)\.__prefix__$:
     \from collections.abc import Iterator
     \from typing import Any

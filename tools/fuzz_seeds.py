@@ -1,7 +1,7 @@
 """Write the seeds of the fuzz corpora to a folder: tools/fuzz_seeds.py FOLDER.
 
 For the parser the hostile files of the tests, but for the large ones; for the layout a few arrays of each form; for the
-streams small values. `make fuzz-seeds` then keeps what adds coverage.
+streams small values, for the store descriptions. `make fuzz-seeds` then keeps what adds coverage.
 """
 
 import hashlib
@@ -54,9 +54,24 @@ def stream_seeds() -> Iterator[bytes]:
         yield value(choice, counted(one, value(choice ^ 0x55, counted(one))))
 
 
+def store_seeds() -> Iterator[bytes]:
+    """Make descriptions of artefacts, whole and cut, and with numbers that are none."""
+    names = ("key", "bytes", "written", "created", "source", "source-inode", "source-bytes", "source-written")
+    for values in (("k", 1, 2, 3, "/s", 4, 5, 6), ("", 2**64 - 1, -(2**63), 0, "", 0, 0, 0), (" \n", *"0x1-+.9")):
+        lines = [f"{name} {len(str(value))} {value}\n" for name, value in zip(names, values, strict=True)]
+        text = "".join(["onecopy artefact 1\n", *lines]).encode()
+        yield from (text, text[:-1], text.replace(b"key ", b"key 9"))
+
+
 def main() -> None:
     """Write each seed under the hash of its bytes."""
-    for name, seeds in {"safetensors": parser_seeds(), "layout": layout_seeds(), "streams": stream_seeds()}.items():
+    all_seeds = {
+        "safetensors": parser_seeds(),
+        "layout": layout_seeds(),
+        "streams": stream_seeds(),
+        "store": store_seeds(),
+    }
+    for name, seeds in all_seeds.items():
         folder = Path(sys.argv[1], name)
         folder.mkdir(parents=True, exist_ok=True)
         for seed in seeds:

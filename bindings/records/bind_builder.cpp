@@ -6,6 +6,7 @@
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/memory_file_writer.hpp"
 #include "onecopy/records/builder.hpp"
+#include "records/arrow.hpp"
 #include "records/encode.hpp"
 
 namespace onecopy::bindings {
@@ -22,12 +23,13 @@ class RecordBuilder {
   }
 
   void append(nb::handle row, nb::handle registry) {
-    Encoder encoder(registry);
+    Encoder encoder(registry, numpy_);
     add(encoder, row.ptr());
   }
 
   std::uint64_t extend(nb::handle rows, nb::handle registry, nb::handle progress) {
-    Encoder encoder(registry);
+    if (nb::hasattr(rows, "_arrow_stream")) return extend_arrow(rows.attr("_arrow_stream")(), progress);
+    Encoder encoder(registry, numpy_);
     const std::uint64_t before = length();
     const nb::object iterator = nb::iter(rows);
     while (PyObject* next = PyIter_Next(iterator.ptr())) {
@@ -96,6 +98,17 @@ class RecordBuilder {
     return size;
   }
 
+  // Rows that are in Arrow's memory need not be made Python's first (onecopy.records.from_arrow).
+  std::uint64_t extend_arrow(nb::handle stream, nb::handle progress) {
+    expect(State::open);
+    state_ = State::broken;  // until all of it is there
+    const std::uint64_t added = append_arrow_stream(builder_.rows(), stream, [&] {
+      if (!progress.is_none()) progress(length());
+    });
+    state_ = State::open;
+    return added;
+  }
+
   void expect(State wanted) const {
     if (state_ == wanted) return;
     if (state_ == State::broken)
@@ -105,6 +118,7 @@ class RecordBuilder {
   }
 
   records::Builder builder_;
+  NumpyTypes numpy_;
   State state_ = State::open;
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "onecopy/base/error.hpp"
+#include "onecopy/records/take.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -27,10 +28,6 @@ nb::object interned(const std::string& text) {
 const char* dtype_of(const Node& node) {
   constexpr std::array widths{"", "i1", "i2", "", "i4", "", "", "", "i8"};
   return node.kind == TypeKind::integer ? widths.at(node.data.width) : "f8";
-}
-
-void fetch(const records::Numbers& numbers, std::uint64_t i) noexcept {
-  if (numbers.first != nullptr) __builtin_prefetch(numbers.first + i * numbers.width);
 }
 
 }  // namespace
@@ -62,13 +59,6 @@ bool Decoder::numeric() const noexcept {
   const bool numbers =
       node_->kind == TypeKind::integer || node_->kind == TypeKind::real || node_->kind == TypeKind::number;
   return numbers && node_->validity.first == nullptr;
-}
-
-void Decoder::prefetch(std::uint64_t i) const noexcept {
-  fetch(node_->data.width > 1 || node_->kind == TypeKind::integer ? node_->data : records::Numbers(), i);
-  fetch(node_->offsets, i);
-  if (node_->kind == TypeKind::record || node_->kind == TypeKind::fixed || node_->kind == TypeKind::extension)
-    for (const Decoder& child : children_) child.prefetch(i);
 }
 
 nb::object Decoder::known(std::uint64_t i) const {
@@ -156,7 +146,7 @@ nb::object Decoder::tuple(std::uint64_t i) const {
 }
 
 nb::object Decoder::fixed(std::uint64_t i) const {
-  prefetch(i);
+  records::prefetch(*node_, i);
   const nb::object tuple = owned(PyTuple_New(static_cast<Py_ssize_t>(children_.size())));
   for (std::size_t position = 0; position < children_.size(); ++position)
     PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(position), children_[position].value(i).release().ptr());
@@ -164,7 +154,7 @@ nb::object Decoder::fixed(std::uint64_t i) const {
 }
 
 nb::object Decoder::record(std::uint64_t i) const {
-  prefetch(i);
+  records::prefetch(*node_, i);
   const auto& fields = node_->fields(i);
   nb::object dict =
       owned(PyDict_Copy(templates_[static_cast<std::size_t>(&fields - node_->type->shapes.data())].ptr()));
@@ -182,18 +172,23 @@ nb::object Decoder::map(std::uint64_t i) const {
   return dict;
 }
 
+nb::object Decoder::dtype() const {
+  const bool array = node_->kind == TypeKind::array;
+  const std::size_t size = array ? node_->type->item_size : node_->data.width;
+  nb::object dtype = nb::module_::import_("numpy").attr("dtype")(array ? node_->type->name.c_str() : dtype_of(*node_));
+  if (nb::cast<std::size_t>(dtype.attr("itemsize")) != size || nb::cast<bool>(dtype.attr("hasobject")))
+    throw FormatError("'" + node_->path + "': items of " + std::to_string(size) + " bytes of the type " +
+                      nb::cast<std::string>(nb::str(dtype)) + ": the file is damaged");
+  return dtype;
+}
+
 nb::object Decoder::view(std::uint64_t begin, std::uint64_t end) const {
   if (!column_.is_valid()) {
+    const nb::object numbers = dtype();
     const std::uint64_t count = node_->kind == TypeKind::array ? node_->items : node_->length;
-    const std::size_t size = node_->kind == TypeKind::array ? node_->type->item_size : node_->data.width;
-    const nb::module_ numpy = nb::module_::import_("numpy");
-    const nb::object dtype =
-        numpy.attr("dtype")(node_->kind == TypeKind::array ? node_->type->name.c_str() : dtype_of(*node_));
-    if (nb::cast<std::size_t>(dtype.attr("itemsize")) != size || nb::cast<bool>(dtype.attr("hasobject")))
-      throw FormatError("'" + node_->path + "': items of " + std::to_string(size) + " bytes of the type " +
-                        nb::cast<std::string>(nb::str(dtype)) + ": the file is damaged");
-    const View memory{source_->mapping, Bytes(node_->data.first, count * size), source_->token};
-    column_ = numpy.attr("ndarray")(nb::make_tuple(count), dtype, memoryview_of(memory));
+    const Bytes bytes(node_->data.first, count * nb::cast<std::size_t>(numbers.attr("itemsize")));
+    const View memory{source_->mapping, bytes, source_->token};
+    column_ = nb::module_::import_("numpy").attr("ndarray")(nb::make_tuple(count), numbers, memoryview_of(memory));
   }
   const nb::object first = owned(PyLong_FromUnsignedLongLong(begin));
   const nb::object last = owned(PyLong_FromUnsignedLongLong(end));

@@ -37,12 +37,12 @@ class Decoder {
 
   // Numbers without None among them: they have a view.
   bool numeric() const noexcept;
+  // numpy's type of those, or of the items of arrays. Throws FormatError where those are not as long as the file says.
+  nb::object dtype() const;
   // numpy's read-only view of these numbers, or of the data of arrays; of [begin, end).
   nb::object view(std::uint64_t begin, std::uint64_t end) const;
   // Array i as a read-only view, or a scalar.
   nb::object array_view(std::uint64_t i) const;
-
-  void prefetch(std::uint64_t i) const noexcept;
 
  private:
   nb::object known(std::uint64_t i) const;  // not null

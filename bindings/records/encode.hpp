@@ -16,7 +16,7 @@ namespace onecopy::bindings {
 
 class Encoder {
  public:
-  explicit Encoder(nb::handle registry) : checker_(registry, numpy_) {}
+  Encoder(nb::handle registry, NumpyTypes& numpy) : numpy_(numpy), checker_(registry, numpy) {}
 
   // Throws what Checker does, and then nothing was added.
   void check(PyObject* row, Py_ssize_t number) { checker_.check_row(row, number); }
@@ -37,7 +37,7 @@ class Encoder {
   void array(records::Column& column, PyObject* value, bool scalar);
   bool is_text_keyed(PyObject* dict);  // then the keys are in keys_
 
-  NumpyTypes numpy_;
+  NumpyTypes& numpy_;
   Checker checker_;
   std::size_t next_stand_in_ = 0;
   int depth_ = 0;

@@ -3,12 +3,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "onecopy/records/arrow.hpp"
+
 namespace onecopy::bindings {
 
 RecordSource::RecordSource(records::RecordFile opened, nb::object resolve)
     : file(std::move(opened)),
       decoder(file.rows(),
               std::make_shared<const Source>(Source{file.arrays().mapping(), views.token(), std::move(resolve)})) {}
+
+void RecordSource::check_once(const records::Node& node) const {
+  const std::scoped_lock lock(mutex_);
+  if (checked_.contains(&node)) return;
+  records::check(node);
+  checked_.insert(&node);
+}
 
 Rows::Rows(std::shared_ptr<const RecordSource> source)
     : source_(std::move(source)), decoder_(&source_->decoder), size_(decoder_->node().length) {}
@@ -76,7 +85,13 @@ Rows Rows::select(const std::vector<std::int64_t>& wanted) const {
 
 Rows Rows::field(nb::handle name) const {
   const Decoder& all = decoder();
-  const std::ptrdiff_t field = PyUnicode_Check(name.ptr()) != 0 ? all.find(name) : -1;
+  std::ptrdiff_t field = -1;
+  if (all.node().kind == records::TypeKind::fixed && PyLong_Check(name.ptr()) != 0) {
+    field = nb::cast<std::ptrdiff_t>(name);
+    if (static_cast<std::size_t>(field) >= all.node().children.size()) field = -1;
+  } else if (PyUnicode_Check(name.ptr()) != 0) {
+    field = all.find(name);
+  }
   if (field < 0) {
     PyErr_SetObject(PyExc_KeyError, name.ptr());
     throw nb::python_error();

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "records/decoder.hpp"
@@ -14,9 +16,16 @@ namespace onecopy::bindings {
 struct RecordSource {
   explicit RecordSource(records::RecordFile opened, nb::object resolve);
 
+  // Throws FormatError where a node is damaged: looked for once, for those who trust what they are given (Arrow).
+  void check_once(const records::Node& node) const;
+
   records::RecordFile file;
   ViewCount views;
   Decoder decoder;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::unordered_set<const records::Node*> checked_;
 };
 
 class Rows {
@@ -41,7 +50,7 @@ class Rows {
 
   Rows slice(std::int64_t start, std::int64_t step, std::uint64_t size) const;  // in rows of this one
   Rows select(const std::vector<std::int64_t>& rows) const;                     // throws IndexError
-  Rows field(nb::handle name) const;                                            // throws KeyError
+  Rows field(nb::handle name) const;                                            // of tuples a position; throws KeyError
 
   void close() noexcept { source_.reset(); }
   bool closed() const noexcept { return source_ == nullptr; }
@@ -65,5 +74,6 @@ class Rows {
 nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const Decoder& decoder, std::uint64_t i);
 
 void bind_lazy(nb::module_& module);
+void bind_dict(nb::module_& module);
 
 }  // namespace onecopy::bindings

@@ -8,6 +8,10 @@ namespace {
 
 constexpr std::size_t block_bytes = tail_bytes;  // what is handed over at once
 
+// Up to here zeros are appended like other numbers: a column with a value in every hundredth row must not have a piece
+// for each.
+constexpr std::size_t few_zeros = 1024;
+
 // Hands over `count` bytes that are all alike.
 void put_run(std::byte byte, std::uint64_t count, const Put& put) {
   const std::vector<std::byte> block(std::min<std::uint64_t>(count, block_bytes), byte);
@@ -62,8 +66,8 @@ void ByteBuffer::append_beyond(Bytes bytes) {
 }
 
 void ByteBuffer::append_zeros(std::uint64_t count) {
-  constexpr std::array<std::byte, 64> few{};
-  if (count <= few.size()) return append(Bytes(few).first(count));
+  if (count <= few_zeros * sizeof(std::int64_t))
+    return put_run(std::byte{0}, count, [this](Bytes bytes) { append(bytes); });
   flush();
   add_piece({zeros, count});
 }
@@ -104,10 +108,9 @@ DType IntegerRange::narrowest() const noexcept {
 }
 
 void IntegerBuffer::append_zeros(std::uint64_t count) {
-  constexpr std::uint64_t few = 8;
-  if (count <= few) {
-    for (; count > 0; --count) append(0);
-    return;
+  if (count <= few_zeros) {
+    if (count > most - tail_.size()) flush();
+    return tail_.resize(tail_.size() + count);
   }
   flush();
   pieces_.push_back({0, count, DType::i8, true});
@@ -201,7 +204,8 @@ void BitBuffer::push(bool bit) {
 }
 
 void BitBuffer::push_run(bool bit, std::uint64_t count) {
-  for (; count > 0 && size_ % 8 != 0; --count) push(bit);
+  for (; count > 0 && (size_ % 8 != 0 || count < 8); --count) push(bit);
+  if (count == 0) return;
   if (bit) {
     put_run(std::byte{0xFF}, count / 8, [this](Bytes ones) { bytes_.append(ones); });
   } else {

@@ -1,13 +1,18 @@
 #include "onecopy/records/builder.hpp"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "files/spool.hpp"
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/records/hash_index.hpp"
+#include "records/bind.hpp"
 #include "records/tensor.hpp"
 
 namespace onecopy::records {
@@ -38,6 +43,29 @@ void check_extent(const Type& rows) {
                       std::to_string(RecordSchema::most_nodes) + " is the most");
 }
 
+// The index of a dict is over all of its keys: they are read back, and held in memory while it is made.
+void add_index(const Type& keys, std::vector<Tensor>& tensors) {
+  static constexpr std::string_view path = "records.0.0";
+  std::map<std::string, std::pair<DType, std::vector<std::byte>>, std::less<>> buffers;
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.spec.name.starts_with(buffer_name(path, ""))) continue;
+    auto& [dtype, bytes] = buffers[tensor.spec.name];
+    dtype = tensor.spec.dtype;
+    tensor.write([&bytes](Bytes more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
+  }
+  const auto find = [&buffers](const std::string& name) -> std::optional<Buffer> {
+    const auto at = buffers.find(name);
+    if (at == buffers.end()) return std::nullopt;
+    return Buffer{at->second.first, at->second.second};
+  };
+  const auto words =
+      std::make_shared<const std::vector<std::uint64_t>>(HashIndex::build(bind_nodes(keys, std::string(path), find)));
+  tensors.push_back({{std::string(HashIndex::tensor),
+                      DType::u64,
+                      {words->size() / HashIndex::words_in_line, HashIndex::words_in_line}},
+                     [words](const Put& put) { put(std::as_bytes(std::span(*words))); }});
+}
+
 }  // namespace
 
 struct Builder::State {
@@ -51,7 +79,9 @@ struct Builder::State {
       schema.rows.children.resize(2);
     }
     check_extent(schema.rows);
+    if (options.container == "dict") add_index(schema.rows.children[0], tensors);
     std::vector<ArraySpec> specs;
+    specs.reserve(tensors.size());
     for (const auto& tensor : tensors) specs.push_back(tensor.spec);
     layout = Layout::plan(std::move(specs), {.kind = Kind::records,
                                              .metadata = options.metadata,

@@ -20,6 +20,8 @@ struct About {
   std::int64_t created_ns = 0;   // since 1970
   std::string source;            // empty: none was told
   FileIdentity source_identity;  // as it was read
+
+  friend bool operator==(const About&, const About&) = default;
 };
 
 std::string to_text(const About& about);

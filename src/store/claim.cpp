@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <mutex>
+#include <ranges>
 #include <span>
 #include <thread>
 #include <vector>
@@ -120,7 +121,7 @@ os::Fd open_and_lock(const fs::path& path) {
 }  // namespace
 
 std::optional<Claim> Claim::take(const fs::path& path, const std::string& key) {
-  const std::lock_guard lock(lock_of_claims());
+  const std::scoped_lock lock(lock_of_claims());
   auto held = std::make_shared<HeldClaim>();
   held->fd = open_and_lock(path);
   if (!held->fd) return std::nullopt;
@@ -135,7 +136,7 @@ std::optional<Claim> Claim::take(const fs::path& path, const std::string& key) {
 }
 
 bool Claim::is_ours(const fs::path& path) {
-  const std::lock_guard lock(lock_of_claims());
+  const std::scoped_lock lock(lock_of_claims());
   return std::ranges::any_of(held_claims(), [&](const auto& held) {
     return held->thread == std::this_thread::get_id() && is_at(held->device, held->inode, path);
   });
@@ -145,10 +146,11 @@ bool Claim::is_inherited() const { return held_->process != os::process_id(); }
 
 Claim::~Claim() {
   if (!held_) return;
-  const std::lock_guard lock(lock_of_claims());
+  const std::scoped_lock lock(lock_of_claims());
   std::erase(held_claims(), held_);
   if (is_inherited()) return;
-  (void)os::remove_file(held_->path.string());  // first: who opens it now makes another
+  // First: who opens it now makes another. Somebody who emptied the folder may have let another make his already.
+  if (is_at(held_->device, held_->inode, held_->path)) (void)os::remove_file(held_->path.string());
   held_->fd = os::Fd();
 }
 
@@ -169,12 +171,13 @@ std::optional<ClaimFacts> look_at_claim(const fs::path& path) {
 }  // namespace store
 
 void report_progress(std::uint64_t bytes) noexcept {
-  const std::lock_guard lock(store::lock_of_claims());
+  const std::scoped_lock lock(store::lock_of_claims());
   const auto& claims = store::held_claims();
   if (claims.empty()) return;
   const auto of_this_thread = [](const auto& held) { return held->thread == std::this_thread::get_id(); };
-  const auto last = std::find_if(claims.rbegin(), claims.rend(), of_this_thread);
-  store::HeldClaim& held = last == claims.rend() ? *claims.back() : **last;
+  const auto newest_first = std::views::reverse(claims);
+  const auto mine = std::ranges::find_if(newest_first, of_this_thread);
+  store::HeldClaim& held = mine == newest_first.end() ? *claims.back() : **mine;
   // A child that builds for its parent: a descriptor of its own, which has no part in the lock.
   if (!held.fd) held.fd = std::move(os::open_existing(held.path.string()).value);
   if (held.fd) store::tell(held, bytes, {});

@@ -66,11 +66,8 @@ class Leader:
 
     def child(self) -> list[int]:
         """Return the number of the child that lives, if it came to that; it holds no claim."""
-        os.set_blocking(self.said, False)
-        try:
-            text = os.read(self.said, 100)
-        except BlockingIOError:
-            text = b""
+        with os.fdopen(self.said, "rb") as pipe:
+            text = pipe.readline()  # or its end, when all are dead who could write
         if not text:
             return []
         pid, held = map(int, text.split())
@@ -87,7 +84,7 @@ def seconds_to_build(store: oc.Store, log: Path, where: str) -> float:
         assert status_of(leader.pid) == 0
         times.append(time.perf_counter() - start)
         with killed_at_the_end(leader.child()):
-            os.close(leader.said)
+            pass
     return sorted(times)[2]
 
 
@@ -103,7 +100,6 @@ def one_round(store: oc.Store, key: str, log: Path, where: str, after: float) ->
     with killed_at_the_end(lives):
         assert [status_of(pid) for pid in waiters] == [0, 0]
         assert all(is_alive(pid) for pid in lives)
-    os.close(leader.said)
     made = len(builds(log)) - before
     assert 1 <= made <= (2 if killed else 1)  # one, of a builder that was killed before it began to build
     return "took over" if made == 2 else "was done"
@@ -142,6 +138,9 @@ def test_a_builder_killed_at_any_moment_is_replaced(store, tmp_path, where, unna
             key = f"round-{number}"
             seen[one_round(store, key, log, where, dice.uniform(0, 1.2 * whole))] += 1
             assert is_right(store.get_or_build(key, Recipe(key, log), timeout=0))  # and sweeps
+            if where == "child" and not unnamed:
+                # A child that was flushing when its parent was killed dies a moment later than the next one sweeps.
+                until(lambda: store.prune() and suffixes(store) == [".about", ".oc"])
             assert suffixes(store) == [".about", ".oc"]
         return seen, suffixes(store)
 

@@ -41,6 +41,7 @@ def test_the_tree_keeps_its_layers(tree: Path) -> None:
     [
         ("src/formats/index.cpp", '#include "onecopy/files/mapping.hpp"', "formats may use base, formats"),
         ("src/files/mapping.cpp", '#include "residency/plan.hpp"', "files may use base, files, os"),
+        ("src/store/store.cpp", '#include "formats/json.hpp"', "store may use base, files, os, store"),
         ("src/arrays/array_file.cpp", "#include <sys/mman.h>", "system headers belong to os"),
         (
             "include/onecopy/files/mapping.hpp",
@@ -64,6 +65,7 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
     [
         ("python/onecopy/files.py", "import onecopy.arrays"),
         ("python/onecopy/proc.py", "import onecopy.base"),
+        ("python/onecopy/store.py", "import onecopy.arrays"),
         ("python/onecopy/residency.py", "import rich"),
         ("python/onecopy/bench/runner.py", "import onecopy.cli"),
     ],

@@ -4,10 +4,31 @@
 what a List can do, and `onecopy.records.types` for which values it can hold.
 """
 
+from onecopy.records.columnar import Ragged
+from onecopy.records.dicts import Dict
+from onecopy.records.importing import from_arrow, from_parquet
 from onecopy.records.opening import attach, open  # noqa: A004
 from onecopy.records.rows import Chain, List
+from onecopy.records.schema import Schema
 from onecopy.records.sharing import share
+from onecopy.records.table import Table
 from onecopy.records.types import NotShareable, register
 from onecopy.records.writing import Writer, save
 
-__all__ = ["Chain", "List", "NotShareable", "Writer", "attach", "open", "register", "save", "share"]
+__all__ = [
+    "Chain",
+    "Dict",
+    "List",
+    "NotShareable",
+    "Ragged",
+    "Schema",
+    "Table",
+    "Writer",
+    "attach",
+    "from_arrow",
+    "from_parquet",
+    "open",
+    "register",
+    "save",
+    "share",
+]

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.arrays import ArrayFile
-from onecopy.records.rows import List, Origin
+from onecopy.records.backing import Origin
+from onecopy.records.rows import List
 from onecopy.records.types import resolve, resolve_imported
 
 if TYPE_CHECKING:
     import os
 
     from onecopy.files import Identity
+    from onecopy.records.dicts import Dict
 
-__all__ = ["attach", "of_file", "open"]
+__all__ = ["attach", "list_of", "of_file", "open"]
 
 
-def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[Any]:  # noqa: A001
-    """Open a records file: a List. `onecopy.open` does the same; this one tells a type checker.
+def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[Any] | Dict[Any, Any]:  # noqa: A001
+    """Open a records file: a List, a Table or a Dict. `onecopy.open` does the same; this one tells a type checker.
 
     Touches no data and executes no code: see `onecopy.records.types` for what that means for classes.
 
@@ -38,23 +40,42 @@ def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[An
     >>> oc.open(path)[1]
     'Grace'
     """
-    return of_file(ArrayFile(path, threads=threads), trusted=False)
+    opened: List[Any] | Dict[Any, Any] = of_file(ArrayFile(path, threads=threads), trusted=False)
+    return opened
 
 
-def of_file(file: ArrayFile, *, trusted: bool) -> List[Any]:
-    """Give the rows of an opened file."""
+def of_file(file: ArrayFile, *, trusted: bool) -> Any:
+    """Give what an opened file holds: a List, a Table or a Dict."""
+    origin = _origin_of(file, trusted=trusted)
+    if origin.source.container == "dict":
+        from onecopy.records.dicts import Dict
+
+        return Dict(origin)
+    return list_of(_core.Rows(origin.source), origin)
+
+
+def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> List[Any]:
+    """Give rows as a List, or as a Table where all of them are dicts with str keys."""
+    kind, nullable, *_ = rows._rows_type
+    if kind == "record" and not nullable:
+        from onecopy.records.table import Table
+
+        return Table(rows, origin, fields)
+    return List(rows, origin, fields)
+
+
+def _origin_of(file: ArrayFile, *, trusted: bool) -> Origin:
     source = _core.open_records(file.compiled, resolve if trusted else resolve_imported)
-    origin = Origin(file, source, trusted)
-    return List(_core.Rows(source), origin)
+    return Origin(file, source, trusted)
 
 
 def attach(
     path: str,
     identity: Identity,
-    rows: tuple[int, int, int] | bytes,
-    fields: tuple[str, ...] = (),
+    rows: tuple[int, int, int] | bytes | None,
+    fields: tuple[str | int, ...] = (),
     trusted: bool = False,
-) -> List[Any]:
+) -> List[Any] | Dict[Any, Any]:
     """Open what a pickled handle names.
 
     Raises
@@ -71,11 +92,11 @@ def attach(
             raise
         gone = f"the process that shared the data (pid {path.split('/')[2]}) has ended or closed it"
         raise FileNotFoundError(error.errno, gone, path) from None
-    whole = of_file(file, trusted=trusted)
-    if isinstance(rows, bytes):
-        part = whole.select(array("q", rows))
-    else:
-        part = List(_core.Rows(whole._origin.source, *rows), whole._origin)
+    if rows is None:
+        whole: Dict[Any, Any] = of_file(file, trusted=trusted)
+        return whole
+    origin = _origin_of(file, trusted=trusted)
+    part = _core.Rows(origin.source) if isinstance(rows, bytes) else _core.Rows(origin.source, *rows)
     for field in fields:
-        part = List(part._rows_field(field), part._origin, (*part._fields, field))
-    return part
+        part = part._rows_field(field)
+    return list_of(part._rows_select(array("q", rows)) if isinstance(rows, bytes) else part, origin, fields)

@@ -14,23 +14,20 @@ from __future__ import annotations
 import bisect
 import itertools
 import operator
-import os
 import reprlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
-from onecopy import _core
 from onecopy.base import FormatError, readable_size
-from onecopy.files import absolute
+from onecopy.records.backing import Backed
+from onecopy.records.columnar import Columnar
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
-    from onecopy.arrays import ArrayFile, VerifyReport
-    from onecopy.residency import EvictReport, PinReport, Residency, WarmJob, WarmReport
-    from onecopy.store import Artefact
+    from onecopy import _core
+    from onecopy.records.backing import Origin
 
     Base = Sequence
 else:  # of the compiled half's metaclass; registered as a Sequence below
@@ -41,23 +38,7 @@ __all__ = ["Chain", "List"]
 T = TypeVar("T", covariant=True)  # noqa: PLC0105
 
 
-class Origin(NamedTuple):
-    """Where rows come from: the same for all lists and views of a file."""
-
-    file: ArrayFile
-    source: _core.RecordSource
-    trusted: bool
-    """It was written in this job, so that reading may import the modules of its classes."""
-
-    def handle(self) -> str:
-        """Give a path that leads other processes to the file, for as long as this one keeps it open."""
-        path = self.file.path
-        if not path.startswith("/proc/"):
-            return absolute(path)
-        return f"/proc/{os.getpid()}/fd/{self.file.core.fileno()}"
-
-
-class List(_core.Rows, Base[T]):
+class List(Columnar, Backed, Base[T]):
     """Rows of a records file as a read-only sequence; made by `onecopy.share` and `onecopy.open`.
 
     ``data[i]`` decodes row i into an ordinary private object, equal to the one that went in and of the same types. A
@@ -76,11 +57,9 @@ class List(_core.Rows, Base[T]):
     array([0.5, 2. ])
     """
 
-    def __init__(self, rows: _core.Rows, origin: Origin, fields: tuple[str, ...] = ()) -> None:
+    def __init__(self, rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> None:
         super().__init__(rows)
         self._origin = origin
-        self.report: Artefact | None = None
-        """What `onecopy.share` found or built under a key."""
         self._fields = fields  # which field of which field of the file's rows these are
 
     def _derive(self, rows: _core.Rows) -> Self:
@@ -111,10 +90,6 @@ class List(_core.Rows, Base[T]):
 
     def __contains__(self, value: object) -> bool:
         return any(row is value or row == value for row in self)
-
-    def __getitems__(self, indices: Sequence[int]) -> list[T]:
-        """Give several rows at once: what torch's fetcher calls with a batch of indices."""
-        return [self[i] for i in indices]
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         """Find the first row that equals `value`; ValueError when there is none."""
@@ -163,63 +138,16 @@ class List(_core.Rows, Base[T]):
             return f"<onecopy.{name}, closed>"
         return f"<onecopy.{name} of {len(self):,} rows in {readable_size(self.nbytes)}, {self.path}: {_start(self)}>"
 
-    # --- the file -------------------------------------------------------------------------------------------------
-
-    @property
-    def path(self) -> str:
-        """The file; where it has no name, a path under /proc that leads to it while this process has it open."""
-        return self._origin.handle()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the values of the whole file, of which the machine holds one copy."""
-        return self._origin.source.payload
-
-    @property
-    def file(self) -> ArrayFile:
-        """The same file as named arrays: `warm`, `pin`, `verify` by name, checksums, identity."""
-        return self._origin.file
-
-    def warm(self, **options: Any) -> WarmReport | WarmJob:
-        """Bring the file into memory at the device's speed; see `onecopy.warm`."""
-        done: WarmReport | WarmJob = self._origin.file.warm(**options)
-        return done
-
-    def evict(self) -> EvictReport:
-        """Take the file out of memory; see `onecopy.evict`."""
-        return self._origin.file.evict()
-
-    def pin(self) -> PinReport:
-        """Lock the file into memory; see `onecopy.pin`."""
-        return self._origin.file.pin()
-
-    def residency(self) -> Residency:
-        """Tell what of the file is in memory; see `onecopy.residency.residency`."""
-        return self._origin.file.residency()
-
-    def verify(self, **options: Any) -> VerifyReport:
-        """Compare the bytes with their checksums; see `onecopy.ArrayFile.verify`."""
-        return self._origin.file.verify(**options)
-
     def close(self) -> None:
         """Let go of the file: of this list. Slices, and views that came from it, live on."""
         self._rows_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         from onecopy.records.opening import attach  # which knows all classes, this one too
 
         places = self._rows_places
         rows = self._rows_range if places is None else array("q", places).tobytes()
-        handle = (self._origin.handle(), self._origin.file.identity, rows)
-        return attach, (*handle, self._fields, self._origin.trusted) if self._fields or self._origin.trusted else handle
+        return attach, self._origin.handle(rows, self._fields)
 
 
 Sequence.register(List)

@@ -133,6 +133,7 @@ class _Job:
         self.data = data
         self.registry = plain_of if codec == "records" else plain_or_pickle
         self.on_progress = on_progress
+        self.built: _core.RecordBuilder | None = None  # in this process; an iterator gives its rows only once
 
     @property
     def in_heap(self) -> bool:
@@ -140,6 +141,9 @@ class _Job:
         return not callable(self.data)
 
     def build(self, spool: str) -> _core.RecordBuilder:
+        """Take the rows; what was taken before and found no room is used again."""
+        if self.built is not None:
+            return self.built
         container, rows = rows_of(self.data() if callable(self.data) else self.data)
         builder = _core.RecordBuilder(spool, container, {})
 
@@ -149,6 +153,7 @@ class _Job:
                 self.on_progress(done)
 
         builder.extend(rows, self.registry, tell)
+        self.built = builder
         return builder
 
 

@@ -297,6 +297,30 @@ TEST_CASE("a field that comes up after many rows costs nothing for those") {
   for (const auto& child : rows.children) CHECK(child.length == many + 1);
 }
 
+TEST_CASE("fields that are rare come back, however far apart") {
+  for (const std::uint64_t apart : {2U, 9U, 1000U, 1024U, 1025U, 8192U, 9000U}) {
+    const auto reader = built([apart](Column& rows) {
+      for (std::uint64_t i = 0; i < 30'000; ++i) {
+        auto& row = rows.record();
+        if (i % apart == 1) {
+          row.field("n").integer(static_cast<std::int64_t>(i));
+          row.field("r").real(static_cast<double>(i));
+          row.field("b").boolean(i % 2 == 0);
+          row.field("t").text(std::to_string(i));
+        }
+        row.end();
+      }
+    });
+    const auto& rows = reader.schema().rows;
+    for (std::uint64_t i = 1; i < 30'000; i += i % apart == 1 ? 1 : std::max<std::uint64_t>(1, apart - i % apart)) {
+      const std::string n = std::to_string(i);
+      const std::string expected =
+          "{n: " + n + ", r: " + n + "f, b: " + (i % 2 == 0 ? "True" : "False") + ", t: '" + n + "'}";
+      REQUIRE(reader.value(rows, "records.0", i) == (i % apart == 1 ? expected : "{}"));
+    }
+  }
+}
+
 TEST_CASE("shapes are numbered in U8, U16 and U32") {
   const auto shaped = [](std::uint32_t shapes) {  // all subsets of 17 fields, by the bits of a number
     return built([shapes](Column& rows) {

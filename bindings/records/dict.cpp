@@ -1,0 +1,244 @@
+// d[key] as a slot of the type: from a Python object to a key, its row, and the value there, without Python's help.
+
+#include <nanobind/stl/shared_ptr.h>
+
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "onecopy/records/hash_index.hpp"
+#include "records/rows.hpp"
+
+namespace onecopy::bindings {
+namespace {
+
+using records::HashIndex;
+using records::Key;
+
+struct DictRows {
+  explicit DictRows(std::shared_ptr<const RecordSource> of)
+      : source(std::move(of)), index(HashIndex::of(source->file)) {}
+
+  const std::shared_ptr<const RecordSource>& opened() const {
+    if (!source) throw nb::value_error("the file is closed");
+    return source;
+  }
+
+  std::shared_ptr<const RecordSource> source;  // none: closed
+  std::optional<HashIndex> index;              // likewise
+};
+
+struct LazyDict {
+  DictRows dict;
+};
+
+nb::object owned(PyObject* object) {
+  if (object == nullptr) throw nb::python_error();
+  return nb::steal(object);
+}
+
+struct RecursionLevel {
+  RecursionLevel() {
+    if (Py_EnterRecursiveCall(" in a key") != 0) throw nb::python_error();
+  }
+  RecursionLevel(const RecursionLevel&) = delete;
+  RecursionLevel& operator=(const RecursionLevel&) = delete;
+  ~RecursionLevel() { Py_LeaveRecursiveCall(); }
+};
+
+// An object of one of Python's own types that may be equal to one of another: a subclass, a number of numpy's, a
+// decimal, a fraction. None: there is none.
+nb::object twin_of(PyObject* self) {
+  if (PyUnicode_Check(self) != 0) return owned(PyUnicode_FromObject(self));
+  if (PyBytes_Check(self) != 0)
+    return owned(PyBytes_FromStringAndSize(PyBytes_AS_STRING(self), PyBytes_GET_SIZE(self)));
+  if (PyTuple_Check(self) != 0) return owned(PySequence_Tuple(self));
+  if (PyFloat_Check(self) != 0) return owned(PyFloat_FromDouble(PyFloat_AS_DOUBLE(self)));
+  if (PyIndex_Check(self) != 0) return owned(PyNumber_Index(self));
+  const auto* numbers = Py_TYPE(self)->tp_as_number;
+  return numbers != nullptr && numbers->nb_float != nullptr ? owned(PyNumber_Float(self)) : nb::object();
+}
+
+bool is_leaf(PyObject* object) noexcept {
+  return PyUnicode_CheckExact(object) || PyLong_CheckExact(object) || PyBytes_CheckExact(object) ||
+         PyFloat_CheckExact(object) || PyBool_Check(object) || object == Py_None;
+}
+
+// The same key out of nothing but Python's own types. None: a dict with the keys that files have cannot have this one.
+// Raises for what cannot be hashed, as dicts do.
+nb::object plain_key(nb::handle object) {
+  PyObject* self = object.ptr();
+  if (is_leaf(self)) return nb::borrow(object);
+  const RecursionLevel level;
+  if (PyTuple_CheckExact(self)) {
+    nb::list items;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self); ++i) {
+      const nb::object item = plain_key(PyTuple_GET_ITEM(self, i));
+      if (!item.is_valid()) return {};
+      items.append(item);
+    }
+    return nb::tuple(items);
+  }
+  const Py_hash_t hash = PyObject_Hash(self);
+  if (hash == -1) throw nb::python_error();
+  const nb::object twin = twin_of(self);
+  if (!twin.is_valid() || PyObject_Hash(twin.ptr()) != hash) return {};
+  const int same = PyObject_RichCompareBool(self, twin.ptr(), Py_EQ);
+  if (same < 0) throw nb::python_error();
+  return same != 0 ? plain_key(twin) : nb::object();
+}
+
+Key bigint_key(nb::handle number) {
+  const auto size = nb::cast<std::size_t>(number.attr("bit_length")()) / 8 + 1;
+  const nb::object bytes = number.attr("to_bytes")(size, "little", nb::arg("signed") = true);
+  return Key::of_bigint({PyBytes_AS_STRING(bytes.ptr()), size});
+}
+
+Key integer_key(PyObject* number) {
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+  return overflow == 0 ? Key::of(std::int64_t{value}) : bigint_key(number);
+}
+
+// None: a str with lone surrogates, which no file has for a key.
+std::optional<Key> text_key(PyObject* text) {
+  Py_ssize_t size = 0;
+  const char* utf8 = PyUnicode_AsUTF8AndSize(text, &size);
+  if (utf8 != nullptr) return Key::of(std::string_view(utf8, static_cast<std::size_t>(size)));
+  if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError) == 0) throw nb::python_error();
+  PyErr_Clear();
+  return std::nullopt;
+}
+
+// Of a plain key, which must outlive what this gives: its text is looked at in place.
+std::optional<Key> key_of(PyObject* plain) {
+  if (PyUnicode_CheckExact(plain)) return text_key(plain);
+  if (PyBool_Check(plain)) return Key::of(std::int64_t{plain == Py_True});
+  if (PyLong_CheckExact(plain)) return integer_key(plain);
+  if (PyFloat_CheckExact(plain)) return Key::of(PyFloat_AS_DOUBLE(plain));
+  if (PyBytes_CheckExact(plain))
+    return Key::of_bytes({PyBytes_AS_STRING(plain), static_cast<std::size_t>(PyBytes_GET_SIZE(plain))});
+  if (plain == Py_None) return Key{};
+  std::vector<Key> items;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(plain); ++i) {
+    auto item = key_of(PyTuple_GET_ITEM(plain, i));
+    if (!item) return std::nullopt;
+    items.push_back(std::move(*item));
+  }
+  return Key::of(std::move(items));
+}
+
+std::optional<std::uint64_t> find(const DictRows& dict, PyObject* object) {
+  const RecordSource& source = *dict.opened();
+  nb::object plain;  // kept until the key was compared
+  if (!is_leaf(object)) {
+    plain = plain_key(object);
+    if (!plain.is_valid()) return std::nullopt;
+    object = plain.ptr();
+  }
+  const auto key = key_of(object);
+  const auto row = key ? dict.index->find(*key) : std::nullopt;
+  if (!row) expect_whole(*source.file.arrays().mapping());  // of lost pages there would be nothing
+  return row;
+}
+
+[[noreturn]] void raise_missing(PyObject* key) {
+  const nb::object arguments = owned(PyTuple_Pack(1, key));  // a tuple would be taken for all of them
+  PyErr_SetObject(PyExc_KeyError, arguments.ptr());
+  throw nb::python_error();
+}
+
+std::uint64_t row_of(const DictRows& dict, PyObject* key) {
+  const auto row = find(dict, key);
+  if (!row) raise_missing(key);
+  return *row;
+}
+
+nb::object value_at(const DictRows& dict, std::uint64_t row) {
+  nb::object value = dict.opened()->decoder.child(1).value(row);
+  expect_whole(*dict.opened()->file.arrays().mapping());  // what was read of lost pages was zeros
+  return value;
+}
+
+// What a slot does, with C++ exceptions as Python's.
+template <class Result, class Body>
+Result guarded(Result failed, const Body& body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    set_error();
+    return failed;
+  }
+}
+
+PyObject* subscript(PyObject* self, PyObject* key) noexcept {
+  return guarded<PyObject*>(nullptr, [&] {
+    const DictRows& dict = *nb::inst_ptr<DictRows>(self);
+    return value_at(dict, row_of(dict, key)).release().ptr();
+  });
+}
+
+int contains(PyObject* self, PyObject* key) noexcept {
+  return guarded<int>(-1, [&] { return find(*nb::inst_ptr<DictRows>(self), key) ? 1 : 0; });
+}
+
+Py_ssize_t length(PyObject* self) noexcept {
+  return guarded<Py_ssize_t>(
+      -1, [&] { return static_cast<Py_ssize_t>(nb::inst_ptr<DictRows>(self)->opened()->decoder.node().length); });
+}
+
+PyObject* lazy_subscript(PyObject* self, PyObject* key) noexcept {
+  return guarded<PyObject*>(nullptr, [&] {
+    const DictRows& dict = nb::inst_ptr<LazyDict>(self)->dict;
+    return lazy_value(dict.opened(), dict.opened()->decoder.child(1), row_of(dict, key)).release().ptr();
+  });
+}
+
+template <class Function>
+PyType_Slot slot(int number, Function* function) noexcept {
+  return {number, reinterpret_cast<void*>(function)};  // NOLINT: as CPython wants it
+}
+
+PyType_Slot dict_slots[] = {
+    slot(Py_mp_subscript, subscript), slot(Py_mp_length, length), slot(Py_sq_contains, contains), {0, nullptr}};
+PyType_Slot lazy_slots[] = {slot(Py_mp_subscript, lazy_subscript), {0, nullptr}};
+
+Rows part(const DictRows& dict, std::size_t position) {
+  const auto& decoder = dict.opened()->decoder;
+  return {dict.opened(), decoder.child(position), 0, 1, decoder.node().length};
+}
+
+nb::list rows_of(const DictRows& dict, nb::handle keys) {
+  nb::list rows;
+  for (const nb::handle key : keys) rows.append(row_of(dict, key.ptr()));
+  return rows;
+}
+
+}  // namespace
+
+void bind_dict(nb::module_& module) {
+  nb::class_<LazyDict>(module, "LazyDict", nb::type_slots(lazy_slots),
+                       "A dict whose values are decoded where touched.");
+
+  nb::class_<DictRows>(module, "DictRows", nb::type_slots(dict_slots), "The pairs of a records file, found by key.")
+      .def(nb::init<std::shared_ptr<const RecordSource>>(), nb::arg("source"))
+      .def(
+          "get",
+          [](const DictRows& self, nb::handle key, nb::object otherwise) {
+            const auto row = find(self, key.ptr());
+            return row ? value_at(self, *row) : otherwise;
+          },
+          nb::arg("key").none(), nb::arg("default") = nb::none(),
+          nb::sig("def get(self, key: object, default: typing.Any = None) -> typing.Any"),
+          "The value of a key, or `default`.")
+      .def("_dict_rows", &rows_of, nb::arg("keys"))
+      .def("_dict_part", &part, nb::arg("position"))
+      .def("_dict_close", [](DictRows& self) { self.source.reset(), self.index.reset(); })
+      .def_prop_ro("closed", [](const DictRows& self) { return self.source == nullptr; })
+      .def_prop_ro(
+          "lazy", [](const DictRows& self) { return LazyDict{self}; },
+          "The same dict: `lazy[key]` decodes only what is touched of the value, and views numbers in place.");
+}
+
+}  // namespace onecopy::bindings

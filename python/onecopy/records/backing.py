@@ -1,0 +1,98 @@
+"""The file under a List or a Dict: where it lies, how it travels, what of it is in memory."""
+
+from __future__ import annotations
+
+import abc
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onecopy.files import absolute
+from onecopy.records._read_only import ReadOnly
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from onecopy import _core
+    from onecopy.arrays import ArrayFile, VerifyReport
+    from onecopy.residency import EvictReport, PinReport, Residency, WarmJob, WarmReport
+    from onecopy.store import Artefact
+
+__all__ = ["Backed", "Origin"]
+
+
+class Origin(NamedTuple):
+    """Where rows come from: the same for all lists and views of a file."""
+
+    file: ArrayFile
+    source: _core.RecordSource
+    trusted: bool
+    """It was written in this job, so that reading may import the modules of its classes."""
+
+    def path(self) -> str:
+        """Give a path that leads other processes to the file, for as long as this one keeps it open."""
+        path = self.file.path
+        if not path.startswith("/proc/"):
+            return absolute(path)
+        return f"/proc/{os.getpid()}/fd/{self.file.core.fileno()}"
+
+    def handle(self, rows: tuple[int, int, int] | bytes | None, fields: tuple[str | int, ...] = ()) -> tuple[Any, ...]:
+        """Give the arguments with which `onecopy.records.attach` opens these rows in another process."""
+        handle = (self.path(), self.file.identity, rows)
+        return (*handle, fields, self.trusted) if fields or self.trusted else handle
+
+
+class Backed(ReadOnly):
+    """What every list and dict of records has: its file, and an end."""
+
+    _origin: Origin
+    report: Artefact | None = None
+    """What `onecopy.share` found or built under a key."""
+
+    @property
+    def path(self) -> str:
+        """The file; where it has no name, a path under /proc that leads to it while this process has it open."""
+        return self._origin.path()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values of the whole file, of which the machine holds one copy."""
+        return self._origin.source.payload
+
+    @property
+    def file(self) -> ArrayFile:
+        """The same file as named arrays: `warm`, `pin`, `verify` by name, checksums, identity."""
+        return self._origin.file
+
+    def warm(self, **options: Any) -> WarmReport | WarmJob:
+        """Bring the file into memory at the device's speed; see `onecopy.warm`."""
+        done: WarmReport | WarmJob = self._origin.file.warm(**options)
+        return done
+
+    def evict(self) -> EvictReport:
+        """Take the file out of memory; see `onecopy.evict`."""
+        return self._origin.file.evict()
+
+    def pin(self) -> PinReport:
+        """Lock the file into memory; see `onecopy.pin`."""
+        return self._origin.file.pin()
+
+    def residency(self) -> Residency:
+        """Tell what of the file is in memory; see `onecopy.residency.residency`."""
+        return self._origin.file.residency()
+
+    def verify(self, **options: Any) -> VerifyReport:
+        """Compare the bytes with their checksums; see `onecopy.ArrayFile.verify`."""
+        return self._origin.file.verify(**options)
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of the file. What came from it lives on."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

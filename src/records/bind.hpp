@@ -1,0 +1,25 @@
+// A tree of types and its buffers become nodes that can be read.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/base/dtype.hpp"
+#include "onecopy/records/node.hpp"
+
+namespace onecopy::records {
+
+struct Buffer {
+  DType dtype = DType::u8;
+  Bytes bytes;
+};
+
+// Where the buffer of this name lies; none: there is none.
+using FindBuffer = std::function<std::optional<Buffer>(const std::string& name)>;
+
+// The node of `type`, which outlives it, as do the buffers. Throws FormatError for buffers that do not fit the type.
+Node bind_nodes(const Type& type, std::string path, const FindBuffer& find);
+
+}  // namespace onecopy::records

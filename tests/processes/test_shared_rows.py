@@ -1,0 +1,268 @@
+"""One copy of the rows, however the processes came to be: forked, spawned, started from elsewhere, killed meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import multiprocessing
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rows_work
+from small_disks import mount
+from storing import descriptors, fork, is_alive, status_of, until
+
+import onecopy as oc
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+
+HERE = Path(__file__).parent
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def expected() -> str:
+    return rows_work.digest(rows_work.rows())
+
+
+def ranks(count: int, folder: Path, log: Path) -> list[subprocess.Popen[str]]:
+    program = f"import rows_work; rows_work.rank({str(folder)!r}, {str(log)!r})"
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", program], cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("key", [None, "rows"])
+def test_workers_read_the_same_rows_and_hold_no_copy(method, key, expected, tmp_path):
+    data = oc.share(rows_work.rows, key, folder=tmp_path / "cache")
+    rows_work.digest(data)  # what is mapped by one process alone counts as its own
+    context: Any = multiprocessing.get_context(method)
+    queue = context.Queue()
+    workers = [context.Process(target=rows_work.answer, args=(data, queue)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    answers = [queue.get(timeout=120) for _ in workers]
+    for worker in workers:
+        worker.join()
+    assert [found for found, _ in answers] == [expected] * 3
+    assert max(grown for _, grown in answers) < MIB < data.nbytes / 3
+
+
+def test_threads_read_the_same_rows(expected):
+    data = oc.share(rows_work.rows)
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(rows_work.digest, [data] * 4)) == {expected}
+
+
+def test_threads_that_share_at_once_build_once(tmp_path):
+    log = tmp_path / "log"
+    with ThreadPoolExecutor(4) as pool:
+        shared = list(
+            pool.map(lambda _: oc.share(lambda: rows_work.slow_rows(log, 0.2), "k", folder=tmp_path / "c"), range(4))
+        )
+    assert len(log.read_text().split()) == 1
+    assert len({data.path for data in shared}) == 1
+
+
+def test_ranks_that_know_nothing_of_each_other_build_once(expected, tmp_path):
+    running = ranks(4, tmp_path / "cache", tmp_path / "log")
+    told = [json.loads(process.communicate(timeout=120)[0]) for process in running]
+    assert {answer["digest"] for answer in told} == {expected}
+    assert sum(answer["built"] for answer in told) == 1
+    assert len((tmp_path / "log").read_text().split()) == 1
+    again = json.loads(ranks(1, tmp_path / "cache", tmp_path / "log")[0].communicate(timeout=120)[0])
+    assert (again["built"], again["digest"]) == (False, expected)
+
+
+def test_a_rank_that_is_killed_while_it_builds_is_replaced(expected, tmp_path):
+    log = tmp_path / "log"
+    running = ranks(3, tmp_path / "cache", log)
+    until(lambda: log.exists() and log.read_text().endswith("\n"))
+    builder = int(log.read_text().split()[0])  # the rank itself, or the child it builds in
+    os.kill(builder, signal.SIGKILL)
+    answers = [process.communicate(timeout=120)[0] for process in running]
+    digests = [json.loads(answer)["digest"] for answer in answers if answer]
+    assert digests.count(expected) == len(digests) >= 2
+    left = sorted(path.suffix for path in (tmp_path / "cache").iterdir())
+    assert ".claim" not in left
+    assert len([suffix for suffix in left if suffix != ".about"]) == 1
+
+
+def test_the_child_that_builds_ends_with_the_rank_it_builds_for(tmp_path):
+    log = tmp_path / "log"
+
+    def build() -> bool:
+        oc.share(lambda: rows_work.slow_rows(log, 60), "k", folder=tmp_path / "cache", where="child")
+        return True
+
+    leader = fork(build)
+    until(lambda: log.exists() and log.read_text().endswith("\n"))
+    child = int(log.read_text())
+    assert child != leader
+    os.kill(leader, signal.SIGKILL)
+    assert status_of(leader) == -signal.SIGKILL
+    until(lambda: not is_alive(child))
+
+
+def test_a_nameless_share_needs_its_owner_only_until_it_is_attached(expected):
+    reader, writer = os.pipe()
+    stop, go = os.pipe()
+
+    def own() -> bool:
+        data = oc.share(rows_work.rows)
+        os.write(writer, pickle.dumps(data))
+        os.read(stop, 1)
+        return True
+
+    owner = fork(own)
+    handle = os.read(reader, 4096)
+    data = pickle.loads(handle)
+    os.kill(owner, signal.SIGKILL)
+    status_of(owner)
+    assert rows_work.digest(data) == expected
+    with pytest.raises(FileNotFoundError, match=f"pid {owner}"):
+        pickle.loads(handle)
+    assert rows_work.digest(pickle.loads(pickle.dumps(data))) == expected  # it can be handed on from here
+    os.close(go)
+
+
+def test_a_fork_during_a_warm_reads_on(expected, tmp_path):
+    data = oc.share(rows_work.rows, "k", folder=tmp_path / "cache")
+    data.evict()
+    job = data.warm(wait=False)
+    child = fork(lambda: rows_work.digest(data) == expected)
+    assert rows_work.digest(data) == expected
+    assert status_of(child) == 0
+    job.wait()
+
+
+def test_ctrl_c_ends_a_build_and_leaves_nothing(tmp_path):
+    before = descriptors()
+
+    def endless() -> Any:
+        i = 0
+        while True:
+            yield {"i": i}
+            i += 1
+            if i == 5000:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    for key in (None, "k"):
+        with pytest.raises(KeyboardInterrupt):
+            oc.share(endless, key, folder=tmp_path / "cache", where="here")
+    assert descriptors() == before
+    assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix != ".claim"]
+
+
+def test_a_build_that_fails_in_a_child_says_so_here():
+    def load() -> Any:
+        raise LookupError("no such split")
+
+    with pytest.raises(LookupError, match="no such split") as raised:
+        oc.share(load, where="child")
+    assert any("Raised in process" in note for note in raised.value.__notes__)
+
+    def kill() -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(ChildProcessError, match="SIGKILL"):
+        oc.share(kill, where="child")
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+def test_a_full_disk_is_an_error_and_leaves_nothing(kind, tmp_path):
+    folder = tmp_path / "disk"
+
+    def fill() -> bool:
+        mount(kind, folder)
+        before = descriptors()
+        with pytest.raises(OSError, match=rf"\[Errno {errno.ENOSPC}\].*{folder}"):
+            oc.share(({"x": os.urandom(1000)} for _ in range(100_000)), "k", folder=folder / "cache")
+        gc.collect()  # the error's frames
+        assert descriptors() == before
+        assert [path for path in (folder / "cache").iterdir() if path.suffix not in (".claim",)] == []
+        small: Any = oc.share([1, 2], "small", folder=folder / "cache")
+        return bool(small == [1, 2])
+
+    assert status_of(fork(fill)) == 0
+
+
+def test_what_does_not_fit_into_shared_memory_goes_to_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+
+    def share() -> bool:
+        mount("64 MiB", Path("/dev/shm"))
+        small = oc.share([b"x"] * 10, "small", place="memory")
+        large = oc.share((os.urandom(MIB) for _ in range(70)), "large", place="memory")
+        assert small.path.startswith("/dev/shm/"), small.path
+        assert large.path.startswith(str(tmp_path)), large.path
+        again = oc.share(lambda: 1 / 0, "large", place="memory")
+        nameless = oc.share((os.urandom(MIB) for _ in range(70)), place="memory")  # a memfd is not in /dev/shm
+        return len(large) == len(again) == len(nameless) == 70
+
+    assert status_of(fork(share)) == 0
+
+
+def test_few_descriptors_are_enough_for_many_keys(tmp_path):
+    def share() -> bool:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        for i in range(200):
+            with oc.share([i], f"key {i}", folder=tmp_path / "cache") as data:
+                assert data[0] == i
+        held = [oc.share([i], f"key {i}", folder=tmp_path / "cache") for i in range(30)]
+        with pytest.raises(OSError, match="Too many open files"):
+            held += [oc.share([i]) for i in range(100)]
+        return all(data[0] == i for i, data in enumerate(held))
+
+    assert status_of(fork(share)) == 0
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_damaged_artefact_is_built_anew_or_named(noticed, tmp_path):
+    path = Path(oc.share(["a", "b"], "k", folder=tmp_path / "cache").path)
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(20)
+        file.write(b"\0\0\0")
+    if noticed:  # somebody wrote to it
+        again = oc.share(["a", "b"], "k", folder=tmp_path / "cache")
+        assert again == ["a", "b"]
+        assert again.report is not None
+        assert again.report.built
+        return
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # the disk did
+    with pytest.raises(oc.FormatError, match=path.name):
+        oc.share(["a", "b"], "k", folder=tmp_path / "cache")
+
+
+def test_other_data_under_a_changed_source_is_built_anew(tmp_path):
+    source = tmp_path / "labels.json"
+    for content in ("[1, 2]", "[1, 2, 3]"):
+        source.write_text(content)
+        data = oc.share(
+            lambda: json.loads(source.read_text()), oc.file_key(source), source=source, folder=tmp_path / "c"
+        )
+        assert list(data) == json.loads(content)
+
+
+def test_two_jobs_of_one_key_do_not_read_each_others_pickles(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    first = oc.share([threading.Lock], "k", codec="pickle", folder=tmp_path / "c")
+    same = oc.share(lambda: 1 / 0, "k", codec="pickle", folder=tmp_path / "c")
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    other = oc.share([threading.Event], "k", codec="pickle", folder=tmp_path / "c")
+    assert (first[0], same[0], other[0]) == (threading.Lock, threading.Lock, threading.Event)
