@@ -6,6 +6,17 @@ from collections.abc import Iterator, Mapping as _Mapping, Sequence
 import os
 from typing import Any, overload
 
+class Permutation:
+    """A pseudo-random permutation that is computed, not stored."""
+
+    def __init__(self, size: int, seed: int, epoch: int) -> None: ...
+    def at(self, position: int) -> int: ...
+    def index_of(self, value: int) -> int: ...
+    def fill(self, first: int, step: int, values: object) -> None:
+        """
+        Write what stands at first, first + step, ... into a buffer of 64-bit integers.
+        """
+
 class View:
     """Bytes of a mapping, for the buffer protocol; keeps the mapping alive."""
 
@@ -429,6 +440,11 @@ class RecordBuilder:
     def extend(self, rows: object, registry: object, progress: object | None) -> int:
         """
         Gives how many. `progress` is called with the number of all rows after every thousand.
+        """
+
+    def extend_json(self, text: Mapping, path: list[str], lines: bool, progress: object | None) -> int:
+        """
+        The rows of a JSON text. `progress` is called with rows and bytes, some 20 times a second.
         """
 
     def save(self, path: str | os.PathLike) -> None: ...

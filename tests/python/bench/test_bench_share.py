@@ -58,6 +58,14 @@ def test_several_ranks_each_have_workers(source, tmp_path):
 
 
 @pytest.mark.processes
+def test_one_rank_builds_the_tensor_of_all(source, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    options = replace(SMALL, peers=("torch handle",), starts=("forkserver",), ranks=(2,), torch=True)
+    run = share.run(source(), tmp_path, options)
+    assert {(s.row, s.state, s.reason) for s in run.samples} == {("torch handle", "ok", ""), ("empty", "ok", "")}
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize("peer", [peer for peer in SHARED if peer.keeps], ids=lambda peer: peer.name)
 def test_what_is_kept_is_found_by_the_second_job(source, tmp_path, peer):
     if peer.missing():

@@ -15,6 +15,7 @@ import dataclasses
 import importlib.util
 import os
 import statistics
+import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -172,7 +173,7 @@ def turns(source: Source, peers: Sequence[Peer], options: Options) -> list[Turn]
 
 def memory_of(peer: Peer, source: Source, start: Start, ranks: int, workers: int) -> float:
     """Return roughly the private bytes that a job needs at most."""
-    builders = 1 if peer.keeps else ranks
+    builders = 1 if peer.keeps or peer.alone else ranks
     held = peer.leaks if start == "fork" else peer.copied
     imported = ranks * (1 + workers if start in {"spawn", "forkserver"} else 2) * IMPORTED
     return source.pickled * (builders * peer.builds + ranks * workers * held) + imported
@@ -190,7 +191,7 @@ def job(peer: Peer, source: Source, start: Start, ranks: int, options: Options) 
             for path in folder.rglob("*"):
                 if path.is_file():
                     cache.evict(path)
-        again = errand if peer.keeps else dataclasses.replace(errand, workers=0)
+        again = errand if peer.keeps else dataclasses.replace(errand, workers=0, folder=tempfile.mkdtemp(dir=folder))
         second, later = start_job(again, ranks, options, sums)
         return {**numbers, **{f"second_{name}": value for name, value in second.items()}}, later or points
 
