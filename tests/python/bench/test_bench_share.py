@@ -146,11 +146,10 @@ def test_forked_objects_and_copied_arrays_are_counted_before_they_are_made(sourc
     written, peers = source(), {peer.name: peer for peer in SHARED}
 
     def needs(name, start, ranks=1):
-        return share.memory_of(peers[name], written, start, ranks, 4) - share.memory_of(
-            peers["empty"], written, start, ranks, 4
-        )
+        mine, empty = (share.memory_of(peers[each], written, start, ranks, SMALL) for each in (name, "empty"))
+        return (mine - empty) / written.pickled
 
-    assert needs("list", "fork") > 5 * 4 * written.pickled
+    assert needs("list", "fork") > 3 * SMALL.workers
     assert needs("NumpySerializedList", "fork") < needs("NumpySerializedList", "spawn")
     assert needs("list", "fork", ranks=8) == pytest.approx(8 * needs("list", "fork"))
 
