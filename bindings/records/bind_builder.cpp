@@ -1,11 +1,13 @@
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/memory_file_writer.hpp"
 #include "onecopy/records/builder.hpp"
+#include "onecopy/records/json_import.hpp"
 #include "records/arrow.hpp"
 #include "records/encode.hpp"
 
@@ -18,7 +20,8 @@ class RecordBuilder {
  public:
   RecordBuilder(const std::filesystem::path& spool, const std::string& container,
                 const std::map<std::string, std::string>& metadata)
-      : builder_({.spool = spool, .container = container, .metadata = {metadata.begin(), metadata.end()}}) {
+      : pairs_(container == "dict"),
+        builder_({.spool = spool, .container = container, .metadata = {metadata.begin(), metadata.end()}}) {
     if (container != "list" && container != "dict") throw nb::value_error("a container is a list or a dict");
   }
 
@@ -41,6 +44,24 @@ class RecordBuilder {
     }
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     return length() - before;
+  }
+
+  std::uint64_t extend_json(const MappingHandle& text, const std::vector<std::string>& path, bool lines,
+                            nb::handle progress) {
+    expect(State::open);
+    const auto mapping = text.get();
+    const auto tell = [&](std::uint64_t rows, std::uint64_t bytes) {
+      const nb::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (!progress.is_none()) progress(rows, bytes);
+    };
+    state_ = State::broken;  // unless all of it goes well
+    const std::uint64_t rows = [&] {
+      const nb::gil_scoped_release release;
+      return import_text(*mapping, {.path = path, .lines = lines, .pairs = pairs_, .progress = tell});
+    }();
+    state_ = State::open;
+    return rows;
   }
 
   std::uint64_t length() { return builder_.rows().length(); }
@@ -71,6 +92,17 @@ class RecordBuilder {
     broken,
     finished,
   };
+
+  std::uint64_t import_text(const Mapping& text, const records::JsonOptions& options) {
+    try {
+      const std::uint64_t rows = records::import_json(text.bytes(), builder_.rows(), options);
+      expect_whole(text);
+      return rows;
+    } catch (const FormatError& error) {
+      expect_whole(text);  // lost bytes are zeros
+      throw error.with_path(text.path());
+    }
+  }
 
   void add(Encoder& encoder, PyObject* row) {
     expect(State::open);
@@ -117,6 +149,7 @@ class RecordBuilder {
     throw nb::value_error("a row is being added");
   }
 
+  bool pairs_;
   records::Builder builder_;
   NumpyTypes numpy_;
   State state_ = State::open;
@@ -134,6 +167,11 @@ void bind_record_builder(nb::module_& module) {
       .def("extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::arg("progress").none(),
            nb::sig("def extend(self, rows: object, registry: object, progress: object | None) -> int"),
            "Gives how many. `progress` is called with the number of all rows after every thousand.")
+      .def("extend_json", &RecordBuilder::extend_json, nb::arg("text"), nb::arg("path"), nb::arg("lines"),
+           nb::arg("progress").none(),
+           nb::sig("def extend_json(self, text: Mapping, path: list[str], lines: bool, "
+                   "progress: object | None) -> int"),
+           "The rows of a JSON text. `progress` is called with rows and bytes, some 20 times a second.")
       .def("save", &RecordBuilder::save, nb::arg("path"))
       .def(
           "save_to_memory", [](RecordBuilder& self, const std::string& name) { return self.save_nameless(name, {}); },

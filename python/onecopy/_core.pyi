@@ -442,6 +442,11 @@ class RecordBuilder:
         Gives how many. `progress` is called with the number of all rows after every thousand.
         """
 
+    def extend_json(self, text: Mapping, path: list[str], lines: bool, progress: object | None) -> int:
+        """
+        The rows of a JSON text. `progress` is called with rows and bytes, some 20 times a second.
+        """
+
     def save(self, path: str | os.PathLike) -> None: ...
     def save_to_memory(self, name: str) -> int:
         """A descriptor, which is the caller's to close."""

@@ -39,6 +39,8 @@ std::size_t sequence_length(std::string_view text) noexcept {
   return 0;
 }
 
+}  // namespace
+
 void append_utf8(std::string& into, std::uint32_t code) {
   const auto put = [&](std::uint32_t byte) { into.push_back(static_cast<char>(byte)); };
   if (code < 0x80) {
@@ -57,8 +59,6 @@ void append_utf8(std::string& into, std::uint32_t code) {
     put(0x80 | (code & 0x3FU));
   }
 }
-
-}  // namespace
 
 bool is_utf8(std::string_view text) noexcept {
   while (!text.empty()) {

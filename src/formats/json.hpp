@@ -12,6 +12,7 @@
 namespace onecopy::json {
 
 bool is_utf8(std::string_view text) noexcept;
+void append_utf8(std::string& into, std::uint32_t code);
 
 // `text` as a JSON string with its quotes.
 std::string quoted(std::string_view text);

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onecopy as oc
-from onecopy.records import Writer, from_arrow, from_parquet
+from onecopy.records import Writer, arrow_rows, parquet_rows
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
@@ -63,9 +63,9 @@ def test_arrow_reads_a_selection(rows, data):
 
 
 @given(TABLES)
-def test_what_came_from_arrow_is_what_went_out(rows):
-    assert oc.share(from_arrow(oc.share(rows))) == rows
-    assert oc.share(from_arrow(pa.table(oc.share(rows)).slice(1))) == rows[1:]
+def test_what_came_arrow_rows_is_what_went_out(rows):
+    assert oc.share(arrow_rows(oc.share(rows))) == rows
+    assert oc.share(arrow_rows(pa.table(oc.share(rows)).slice(1))) == rows[1:]
 
 
 KINDS = [
@@ -158,7 +158,7 @@ def test_a_stream_is_read_once():
 
     assert pa.table(Once()).num_rows == 1
     with pytest.raises(ValueError, match="read before"):
-        oc.share(from_arrow(Once()))
+        oc.share(arrow_rows(Once()))
 
 
 def test_arrow_types_become_pythons(tmp_path):
@@ -187,14 +187,14 @@ def test_arrow_types_become_pythons(tmp_path):
         ),
     }
     table = pa.table(columns)
-    oc.records.save(tmp_path / "rows.oc", from_arrow(table))
+    oc.records.save(tmp_path / "rows.oc", arrow_rows(table))
     expected = [
         {name: dict(value) if name == "map" and value is not None else value for name, value in row.items()}
         for row in table.to_pylist()
     ]
     assert list(oc.open(tmp_path / "rows.oc")) == expected
     chunked = pa.concat_tables([table.slice(1, 2), table.slice(0, 0), table.slice(2)])
-    assert list(oc.share(from_arrow(chunked))) == [expected[1], expected[2], expected[2]]
+    assert list(oc.share(arrow_rows(chunked))) == [expected[1], expected[2], expected[2]]
 
 
 @pytest.mark.parametrize(
@@ -208,21 +208,21 @@ def test_arrow_types_become_pythons(tmp_path):
 def test_arrow_types_that_records_do_not_have_are_refused_by_their_column(array, name, tmp_path):
     writer = Writer(tmp_path / "rows.oc")
     with pytest.raises(oc.FormatError, match=f"the column '{name}' has the Arrow type"):
-        writer.extend(from_arrow(pa.table({"a": [1], "c": array})))
+        writer.extend(arrow_rows(pa.table({"a": [1], "c": array})))
     with pytest.raises(ValueError, match="build anew"):
         writer.append({"a": 1})
 
 
 def test_what_is_no_table_is_refused():
     with pytest.raises(TypeError, match="__arrow_c_stream__"):
-        from_arrow([1, 2])
+        arrow_rows([1, 2])
     with pytest.raises(oc.FormatError, match="no table"):
-        oc.share(from_arrow(pa.chunked_array([[1, 2]])))
+        oc.share(arrow_rows(pa.chunked_array([[1, 2]])))
     twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(oc.FormatError, match="'a' is there twice"):
-        oc.share(from_arrow(twice))
+        oc.share(arrow_rows(twice))
     with pytest.raises(TypeError, match="read by"):
-        list(from_arrow(pa.table({"a": [1]})))
+        list(arrow_rows(pa.table({"a": [1]})))
 
 
 def test_an_error_of_the_stream_is_ours():
@@ -232,21 +232,21 @@ def test_an_error_of_the_stream_is_ours():
 
     reader = pa.RecordBatchReader.from_batches(pa.schema({"a": pa.int64()}), batches())
     with pytest.raises(oc.FormatError, match="the disk fell out"):
-        oc.share(from_arrow(reader))
+        oc.share(arrow_rows(reader))
 
 
 def test_progress_of_an_import_may_stop_it(tmp_path):
     table = pa.concat_tables([pa.table({"a": [1, 2]})] * 3)
     seen = []
     with Writer(tmp_path / "rows.oc") as writer:
-        assert writer.extend(from_arrow(table), on_progress=seen.append) == 6
+        assert writer.extend(arrow_rows(table), on_progress=seen.append) == 6
     assert seen == [2, 4, 6]
 
     def stop(done):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Writer(tmp_path / "other.oc").extend(from_arrow(table), on_progress=stop)
+        Writer(tmp_path / "other.oc").extend(arrow_rows(table), on_progress=stop)
 
 
 def test_parquet_is_read_batch_by_batch(tmp_path):
@@ -254,19 +254,19 @@ def test_parquet_is_read_batch_by_batch(tmp_path):
 
     rows = [{"id": i, "name": f"n{i}", "box": [i / 2] * (i % 4)} for i in range(1000)]
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    assert oc.share(from_parquet(tmp_path / "rows.parquet", batch_size=64)) == rows
-    some = oc.share(from_parquet(tmp_path / "rows.parquet", columns=["name"]))
+    assert oc.share(parquet_rows(tmp_path / "rows.parquet")) == rows
+    some = oc.share(parquet_rows(tmp_path / "rows.parquet", columns=["name"]))
     assert some.columns == ("name",)
     assert some[999] == {"name": "n999"}
     with pytest.raises(FileNotFoundError):
-        oc.share(from_parquet(tmp_path / "missing.parquet"))
+        oc.share(parquet_rows(tmp_path / "missing.parquet"))
 
 
 def test_polars_reads_a_table():
     polars = pytest.importorskip("polars", reason="polars is not installed")
     rows = [{"id": i, "name": f"n{i}", "box": [i / 2] * (i % 4)} for i in range(100)]
     assert polars.DataFrame(oc.share(rows)[10:20]).to_dicts() == rows[10:20]
-    assert oc.share(from_arrow(polars.DataFrame(rows))) == rows
+    assert oc.share(arrow_rows(polars.DataFrame(rows))) == rows
 
 
 def test_duckdb_reads_a_table():

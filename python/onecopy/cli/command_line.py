@@ -6,6 +6,7 @@ Verbs are imported when they are asked for, so that `onecopy ls` does not pay fo
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 import warnings
@@ -18,7 +19,7 @@ from onecopy.cli.words import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS = ("ls", "warm", "evict", "verify", "store", "bench")
+VERBS = ("ls", "import", "warm", "evict", "verify", "store", "bench")
 
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
@@ -34,7 +35,8 @@ class Verbs(click.Group):
         """Import the module of a verb and return its command."""
         if cmd_name not in VERBS:
             return None
-        command = importlib.import_module(f"onecopy.cli.{cmd_name}").command
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command = importlib.import_module(f"onecopy.cli.{module}").command
         assert isinstance(command, click.Command)
         return command
 

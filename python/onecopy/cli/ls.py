@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import onecopy
-from onecopy.cli import screen
+from onecopy.arrays import ArrayFile
+from onecopy.cli import record_tree, screen
 from onecopy.cli.words import plain, share, size
 
 if TYPE_CHECKING:
@@ -115,24 +115,46 @@ def summary_of(file: Any, lines: Sequence[Line]) -> str:
     return ", ".join(words)
 
 
+def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None:
+    """Print the arrays of an open file."""
+    lines = sorted(lines_of(file, pattern), key=ORDERS[sort])
+    if as_json:
+        facts = {
+            "kind": str(file.kind),
+            "nbytes": file.nbytes,
+            "metadata": dict(file.metadata),
+            "arrays": [asdict(line) for line in lines],
+        }
+        click.echo(json.dumps(facts, indent=1))
+        return
+    console = screen.out()
+    grid_of(lines).show(console)
+    screen.show_line(console, summary_of(file, lines))
+
+
+def show_records(file: ArrayFile, as_json: bool) -> None:
+    """Print what the rows of an open file are made of."""
+    tree = record_tree.tree_of(file)
+    if as_json:
+        click.echo(json.dumps(tree.facts(), indent=1))
+        return
+    console = screen.out()
+    record_tree.grid_of(tree).show(console)
+    screen.show_line(console, record_tree.summary_of(tree))
+
+
 @click.command("ls")
 @click.argument("file", type=click.Path())
-@click.option("--sort", type=click.Choice(list(ORDERS)), default="offset", help="Order of the lines.")
-@click.option("--match", "pattern", default="*", metavar="GLOB", help="Only names that match.")
+@click.option("--sort", type=click.Choice(list(ORDERS)), help="Order of the arrays; offset if not given.")
+@click.option("--match", "pattern", metavar="GLOB", help="Only arrays whose names match.")
+@click.option("--arrays", "as_arrays", is_flag=True, help="Of a file of records, too, the arrays it consists of.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-def command(*, file: str, sort: str, pattern: str, as_json: bool) -> None:
-    """List the arrays of FILE: dtype, shape, size, alignment and resident share."""
-    with onecopy.open(file) as arrays:
-        lines = sorted(lines_of(arrays, pattern), key=ORDERS[sort])
-        if as_json:
-            facts = {
-                "kind": str(arrays.kind),
-                "nbytes": arrays.nbytes,
-                "metadata": dict(arrays.metadata),
-                "arrays": [asdict(line) for line in lines],
-            }
-            click.echo(json.dumps(facts, indent=1))
-            return
-        console = screen.out()
-        grid_of(lines).show(console)
-        screen.show_line(console, summary_of(arrays, lines))
+def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool, as_json: bool) -> None:
+    """List what FILE holds, its size and its resident share: arrays, or the types of its records."""
+    with ArrayFile(file) as arrays:
+        if arrays.kind != "records" or as_arrays:
+            show_arrays(arrays, sort or "offset", pattern or "*", as_json)
+        elif sort or pattern:
+            raise click.UsageError("--sort and --match are for arrays: add --arrays")
+        else:
+            show_records(arrays, as_json)

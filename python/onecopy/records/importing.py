@@ -1,109 +1,85 @@
-"""Rows out of other libraries' tables, without making Python objects of them.
+"""Files of other formats as records files: one line each.
 
-    oc.records.save("rows.oc", oc.records.from_parquet("rows.parquet"))
-    rows = oc.share(lambda: oc.records.from_arrow(dataset.data.table), key=...)
+    anns = oc.records.import_json("instances.json", "anns.oc", path="annotations")
 
-What these functions give is for `onecopy.share`, `onecopy.records.save` and `Writer.extend`, which read it batch by
-batch in the compiled half: no more than a batch is in memory, and no Python object is made for a value.
+For data that is to be found by a key and built once per host, give the source to `share` instead; see
+`onecopy.records.sources`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from onecopy.base import path_text
+from onecopy.records.opening import open  # noqa: A004
+from onecopy.records.sources import Container, OnProgress, RowSource, json_rows, jsonl_rows
+from onecopy.records.tabular import Types, csv_rows, parquet_rows
+from onecopy.records.writing import save
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-__all__ = ["ArrowRows", "from_arrow", "from_parquet"]
+    from onecopy.records.dicts import Dict
+    from onecopy.records.rows import List
 
-
-class ArrowRows(Iterable[dict[str, Any]]):
-    """Rows that are still to be read from an Arrow stream; made by `from_arrow` and `from_parquet`."""
-
-    def __init__(self, open_stream: Callable[[], Any], about: str) -> None:
-        self._open_stream = open_stream
-        self._about = about
-
-    def _arrow_stream(self) -> object:
-        """Give a capsule; the compiled half's builder asks for it."""
-        return self._open_stream().__arrow_c_stream__()
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        raise TypeError("rows of Arrow are read by onecopy.share, onecopy.records.save and Writer.extend")
-
-    def __repr__(self) -> str:
-        return f"<onecopy rows from {self._about}>"
+__all__ = ["import_csv", "import_json", "import_jsonl", "import_parquet"]
 
 
-def from_arrow(table: Any) -> ArrowRows:
-    """Read the rows of anything that has Arrow's PyCapsule protocol, as dicts with a key for each column.
+def import_json(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    path: str | Sequence[str] = (),
+    container: Container = "list",
+    on_progress: OnProgress | None = None,
+) -> List[Any] | Dict[Any, Any]:
+    """Write the rows of a JSON file to a records file, and open that; see `json_rows`.
 
-    Parameters
-    ----------
-    table
-        A ``pyarrow.Table`` or ``RecordBatchReader``, a ``polars.DataFrame``, a DuckDB relation, ``dataset.data.table``
-        of Hugging Face's datasets, a `Table`: whatever has ``__arrow_c_stream__``, and whose rows are structs.
-
-    Returns
-    -------
-    Rows for `onecopy.share`, `onecopy.records.save` and `Writer.extend`. Integers become int and are stored as narrow
-    as the column, floats of every width float, text str, binary bytes, lists list, structs dict, maps dict, nulls
-    None; dictionary-encoded values and unions the values themselves.
-
-    Raises
-    ------
-    TypeError
-        It has no such protocol.
-    FormatError
-        When it is read: a type that records do not have (decimals, dates, times), with the name of the column.
+    Atomic, as `save`: readers of `target` see the old file or the new one.
 
     Examples
     --------
-    >>> import onecopy as oc
-    >>> table = oc.share([{"id": 1, "box": [0.5]}, {"id": 2, "box": None}])
-    >>> oc.share(oc.records.from_arrow(table))[1]
-    {'id': 2, 'box': None}
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "captions.json").write_text('{"annotations": [{"id": 1, "caption": "a cat"}]}')
+    >>> rows = oc.records.import_json(folder / "captions.json", folder / "captions.oc", path="annotations")
+    >>> rows[0]["caption"]
+    'a cat'
     """
-    if not hasattr(table, "__arrow_c_stream__"):
-        raise TypeError(f"{type(table).__name__} has no __arrow_c_stream__: it is no table of Arrow's")
-    return ArrowRows(lambda: table, f"a {type(table).__name__}")
+    rows: List[Any] | Dict[Any, Any] = _into(
+        target, json_rows(source, path, container=container, on_progress=on_progress)
+    )
+    return rows
 
 
-def from_parquet(
-    path: str | os.PathLike[str], *, columns: Iterable[str] | None = None, batch_size: int = 65536
-) -> ArrowRows:
-    """Read the rows of a Parquet file, `batch_size` of them in memory at a time; needs pyarrow.
+def import_jsonl(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, on_progress: OnProgress | None = None
+) -> List[Any]:
+    """Write the rows of a file of JSON Lines to a records file, and open that; see `jsonl_rows`."""
+    rows: List[Any] = _into(target, jsonl_rows(source, on_progress=on_progress))
+    return rows
 
-    Parameters
-    ----------
-    path
-        The file.
-    columns
-        Names, to read only these; None: all.
-    batch_size
-        Rows that are decoded at once.
 
-    Raises
-    ------
-    OSError
-        The file cannot be opened.
-    FormatError
-        When it is read: see `from_arrow`.
-    """
-    import pyarrow as pa
-    from pyarrow import parquet
+def import_csv(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, types: Types = None, **options: Any
+) -> List[Any]:
+    """Write the rows of a CSV file to a records file, and open that; see `csv_rows` for the options."""
+    rows: List[Any] = _into(target, csv_rows(source, types=types, **options))
+    return rows
 
-    text = path_text(path)
-    names = None if columns is None else list(columns)
 
-    def read() -> Any:
-        file = parquet.ParquetFile(text)
-        batches = file.iter_batches(batch_size=batch_size, columns=names)
-        wanted = file.schema_arrow if names is None else pa.schema([file.schema_arrow.field(name) for name in names])
-        return pa.RecordBatchReader.from_batches(wanted, batches)
+def import_parquet(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    on_progress: OnProgress | None = None,
+) -> List[Any]:
+    """Write the rows of a Parquet file to a records file, and open that; see `parquet_rows`."""
+    rows: List[Any] = _into(target, parquet_rows(source, columns=columns, on_progress=on_progress))
+    return rows
 
-    return ArrowRows(read, text)
+
+def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
+    save(target, rows)
+    return open(target)

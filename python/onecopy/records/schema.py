@@ -38,6 +38,11 @@ class Schema(NamedTuple):
     def __str__(self) -> str:
         return "\n".join(_lines(self)) if self.kind == "record" and self.fields else _text(self)
 
+    @property
+    def line(self) -> str:
+        """The type in one line, without the fields of dicts."""
+        return _text(self)
+
     def field(self, name: str) -> Schema:
         """Give the type of a field of a record; KeyError when there is none."""
         if name not in self.fields:

@@ -23,7 +23,7 @@ from onecopy._places import memory_left
 from onecopy.arrays import ArrayFile
 from onecopy.records.opening import of_file
 from onecopy.records.types import plain_of, plain_or_pickle
-from onecopy.records.writing import rows_of, spool_folder
+from onecopy.records.writing import fill, rows_of, spool_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -152,7 +152,7 @@ class _Job:
             if self.on_progress is not None:
                 self.on_progress(done)
 
-        builder.extend(rows, self.registry, tell)
+        fill(builder, rows, self.registry, tell)
         self.built = builder
         return builder
 

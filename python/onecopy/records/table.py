@@ -122,8 +122,9 @@ class Table(List[T]):
         """Give the table as a ``pyarrow.Table`` on the same memory: no copy; needs pyarrow.
 
         Other libraries take the Table itself: ``polars.DataFrame(table)``, ``duckdb.sql("select ... from rows")``. The
-        arrays keep the memory alive. Of rows that were selected or sliced with a step a copy is made. Every offset and text is
-        looked at once, because Arrow's consumers trust them. docs/howto/arrow.md says what becomes of each type.
+        arrays keep the memory alive. Of rows that were selected or sliced with a step a copy is made. Every offset and
+        text is looked at once, because Arrow's consumers trust them. docs/howto/arrow.md says what becomes of each
+        type.
 
         Raises
         ------

@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.base import path_text
+from onecopy.records.sources import Container, RowSource
 from onecopy.records.types import plain_of
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from typing import Self
 
 __all__ = ["Writer", "save"]
-
-Container = Literal["list", "dict"]
 
 
 class Writer:
@@ -79,7 +78,7 @@ class Writer:
 
     def extend(self, rows: Iterable[Any], *, on_progress: Callable[[int], object] | None = None) -> int:
         """Append rows and return how many; `on_progress` gets their number now and then, and may raise."""
-        return self._builder().extend(rows, plain_of, on_progress)
+        return fill(self._builder(), rows, plain_of, on_progress)
 
     def __len__(self) -> int:
         return self._builder().length
@@ -119,12 +118,23 @@ def save(path: str | os.PathLike[str], data: Iterable[Any] | Mapping[Any, Any]) 
         writer.extend(rows)
 
 
+def fill(
+    builder: _core.RecordBuilder, rows: Iterable[Any], registry: Any, on_progress: Callable[[int], object] | None
+) -> int:
+    """Append rows to a builder: those of a file without making objects of them, where that can be."""
+    if isinstance(rows, RowSource):
+        return rows.add_to(builder, registry, on_progress)
+    return builder.extend(rows, registry, on_progress)
+
+
 def rows_of(data: Iterable[Any] | Mapping[Any, Any]) -> tuple[Container, Iterable[Any]]:
     """Say how data is stored: the pairs of a dict, or the rows of anything else."""
     if isinstance(data, (str, bytes)):
         raise TypeError(f"a list, a dict or an iterable of rows is shared, not one {type(data).__name__}")
     if isinstance(data, Mapping):
         return "dict", data.items()
+    if isinstance(data, RowSource):
+        return data.container, data
     return "list", data
 
 

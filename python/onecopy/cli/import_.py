@@ -1,0 +1,89 @@
+"""`onecopy import SOURCE TARGET`: a JSON, JSON Lines, CSV or Parquet file as a file of records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import DownloadColumn, TextColumn
+
+from onecopy import records
+from onecopy.cli import screen
+from onecopy.cli.words import size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SUFFIXES = {
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+IMPORTS: dict[str, Callable[..., Any]] = {
+    "json": records.import_json,
+    "jsonl": records.import_jsonl,
+    "csv": records.import_csv,
+    "parquet": records.import_parquet,
+}
+TAKES = {"path": "json", "container": "json", "types": "csv", "delimiter": "csv"}
+"""Options, and the one format that each is for."""
+
+
+def format_of(source: str) -> str:
+    """Tell the format by the end of the name; raises click.UsageError where it says nothing."""
+    suffix = Path(source).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise click.UsageError(f"{suffix or source!r} says nothing about the format: use --format")
+    return SUFFIXES[suffix]
+
+
+def options_for(form: str, source: str, **given: Any) -> dict[str, Any]:
+    """Return the options of the import; raises click.UsageError for one that is for another format."""
+    options = {name: value for name, value in given.items() if value is not None}
+    for name in options:
+        if TAKES[name] != form:
+            raise click.UsageError(
+                f"--{'dict' if name == 'container' else name} is for {TAKES[name]}, and this is {form}"
+            )
+    if form == "csv" and source.lower().endswith(".tsv"):
+        options.setdefault("delimiter", "\t")
+    return options
+
+
+@click.command("import")
+@click.argument("source", type=click.Path())
+@click.argument("target", type=click.Path())
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["auto", *IMPORTS]),
+    default="auto",
+    help="Of SOURCE; by the end of its name if not given.",
+)
+@click.option("--path", metavar="a.b", help="JSON: the member whose items are the rows.")
+@click.option("--dict", "container", flag_value="dict", help="JSON: the members of the object are the rows.")
+@click.option("--types", type=click.Choice(["infer"]), help="CSV: find numbers, and true and false; else all is text.")
+@click.option("--delimiter", metavar="CHARACTER", help="CSV: between fields.")
+def command(*, source: str, target: str, form: str, **given: Any) -> None:
+    """Write the rows of SOURCE to TARGET, a file of records that `onecopy.open` opens in place."""
+    form = format_of(source) if form == "auto" else form
+    options = options_for(form, source, **given)
+    rows_column = TextColumn("{task.fields[rows]:,} rows")
+    with screen.progress_bar(screen.err(), DownloadColumn(), rows_column) as bar:
+        task = bar.add_task("import", total=None, rows=0)
+
+        def watch(rows: int, done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, rows=rows)
+
+        imported = IMPORTS[form](source, target, on_progress=watch, **options)
+    with imported:
+        kind = type(imported).__name__.lower()
+        read = size(Path(source).stat().st_size)
+        screen.show_line(
+            screen.out(), f"{target}: {kind} of {len(imported):,} rows, {size(imported.nbytes)}, from {read} of {form}"
+        )

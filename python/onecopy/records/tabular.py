@@ -1,0 +1,241 @@
+"""Rows of CSV and Parquet files, for `share`, `save` and `Writer.extend`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from onecopy.base import FormatError
+from onecopy.records.arrow_rows import arrow_rows
+from onecopy.records.sources import OnProgress, RowSource, Tell
+
+if TYPE_CHECKING:
+    import os
+
+    from onecopy import _core
+
+__all__ = ["csv_rows", "parquet_rows"]
+
+Converter = Callable[[str], Any]
+Types = Mapping[str, Converter] | Literal["infer"] | None
+
+
+def csv_rows(
+    source: str | os.PathLike[str],
+    *,
+    types: Types = None,
+    columns: Sequence[str] | None = None,
+    encoding: str = "utf-8-sig",
+    on_progress: OnProgress | None = None,
+    **dialect: Any,
+) -> RowSource:
+    r"""Name the rows of a CSV file: each a dict from column to value, read by Python's `csv`.
+
+    Parameters
+    ----------
+    source
+        A file whose first line names the columns, unless `columns` does.
+    types
+        None: all is text, as it stands. A mapping from column to a function of the text: `int`, `float`, any other;
+        columns that are not in it stay text. "infer": the file is read once before, and a column whose fields are all
+        integers, numbers or true and false becomes `int`, `float` or `bool`, with None for empty fields. Only what
+        loses nothing counts as an integer: ``007`` and ``+1`` are text, and so is their column.
+    columns
+        Names, where the file has none.
+    encoding
+        Of the text; a byte order mark of UTF-8 is left out.
+    on_progress
+        See `json_rows`.
+    **dialect
+        What `csv.reader` takes: ``delimiter="\t"``, ``quotechar="'"``, ...
+
+    Raises
+    ------
+    FormatError
+        When the rows are read: a row of another length than the header, a column that is there twice, a field that its
+        function refuses, text that is not in `encoding`; with file and line.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "files.csv")
+    >>> _ = path.write_text("name,label,score\na.jpg,3,0.5\nb.jpg,1,\n")
+    >>> oc.share(oc.records.csv_rows(path, types="infer"))[1]
+    {'name': 'b.jpg', 'label': 1, 'score': None}
+    """
+    if not (types is None or types == "infer" or isinstance(types, Mapping)):
+        raise ValueError(f"types must be None, 'infer' or a mapping from column to function, not {types!r}")
+    return CsvRows(source, types, columns, encoding, {"strict": True, **dialect}, on_progress)
+
+
+def parquet_rows(
+    source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, on_progress: OnProgress | None = None
+) -> RowSource:
+    """Name the rows of a Parquet file: each a dict from column to value, as pyarrow's `to_pylist` has them.
+
+    Needs pyarrow, which reads one batch of rows after the other.
+
+    Parameters
+    ----------
+    source
+        The file.
+    columns
+        Only these; None: all.
+    on_progress
+        See `json_rows`; bytes are the share of the rows.
+
+    Raises
+    ------
+    ImportError
+        When the rows are read: there is no pyarrow. What pyarrow raises comes through.
+    """
+    return ParquetRows(source, columns, on_progress)
+
+
+class CsvRows(RowSource):
+    """Rows of a CSV file."""
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        types: Types,
+        columns: Sequence[str] | None,
+        encoding: str,
+        dialect: dict[str, Any],
+        on_progress: OnProgress | None,
+    ) -> None:
+        super().__init__(source, on_progress)
+        self._types = types
+        self._columns = columns
+        self._encoding = encoding
+        self._dialect = dialect
+
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:
+        """Append all rows and return how many there were."""
+        lines = _Lines(self._path, self._encoding, self._dialect, self._columns)
+        types = lines.infer() if self._types == "infer" else self._types
+        before, size = builder.length, Path(self._path).stat().st_size
+
+        def told(rows: int) -> None:
+            self._told(rows - before, lines.done, size)
+            if tell is not None:
+                tell(rows)
+
+        count = builder.extend(lines.rows(types or {}), registry, told)
+        told(before + count)
+        return count
+
+
+class _Lines:
+    """A CSV file, read as often as needed."""
+
+    def __init__(self, path: str, encoding: str, dialect: dict[str, Any], columns: Sequence[str] | None) -> None:
+        self._path = path
+        self._encoding = encoding
+        self._dialect = dialect
+        self._columns = columns
+        self._line = 0
+        self.done = 0  # bytes
+
+    def rows(self, types: Mapping[str, Converter]) -> Iterator[dict[str, Any]]:
+        """Give the rows, converted."""
+        converters: list[tuple[str, Converter]] | None = None
+        for header, fields in self._fields():
+            if converters is None:
+                if missing := types.keys() - set(header):
+                    raise self._error(f"no column {min(missing)!r}: there are {', '.join(header)}")
+                converters = list(types.items())
+            row: dict[str, Any] = dict(zip(header, fields, strict=True))
+            for name, convert in converters:
+                try:
+                    row[name] = convert(row[name])
+                except (ArithmeticError, TypeError, ValueError) as error:
+                    raise self._error(f"column {name!r}: {error}") from error
+            yield row
+
+    def infer(self) -> dict[str, Converter]:
+        """Find for each column what all of its fields are."""
+        forms: dict[str, _Form] = {}
+        for header, fields in self._fields():
+            for name, field in zip(header, fields, strict=True):
+                form = forms.get(name, _EMPTY)
+                if field and form.pattern.fullmatch(field) is None:
+                    form = next(wider for wider in form.wider if wider.pattern.fullmatch(field))
+                forms[name] = form
+        return {name: form.convert for name, form in forms.items() if form is not _TEXT}
+
+    def _fields(self) -> Iterator[tuple[Sequence[str], list[str]]]:
+        """Give the fields of each row, with the names of the columns."""
+        header = self._columns
+        with Path(self._path).open("rb") as binary, io.TextIOWrapper(binary, self._encoding, newline="") as text:
+            reader = csv.reader(text, **self._dialect)
+            try:
+                for fields in reader:
+                    self._line, self.done = reader.line_num, binary.tell()
+                    if header is None:
+                        header = fields
+                        if len(set(header)) < len(header):
+                            raise self._error(f"a column twice: {', '.join(header)}")
+                    elif len(fields) == len(header):
+                        yield header, fields
+                    elif fields:
+                        raise self._error(f"{len(fields)} fields, and there are {len(header)} columns")
+            except (UnicodeDecodeError, csv.Error) as error:
+                raise self._error(str(error)) from error
+
+    def _error(self, what: str) -> FormatError:
+        return FormatError(f"{self._path}: line {self._line}: {what}")
+
+
+class _Form(NamedTuple):
+    """What the text of a field can be, what makes a value of it, and what it is among other fields."""
+
+    pattern: re.Pattern[str]
+    convert: Converter
+    wider: tuple[_Form, ...]
+
+
+_TEXT = _Form(re.compile(r".*", re.DOTALL), str, ())
+_FLOAT = _Form(
+    re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?|-?\.\d+([eE][+-]?\d+)?|[+-]?(?i:nan|inf|infinity)", re.ASCII),
+    lambda text: float(text) if text else None,
+    (_TEXT,),
+)
+_INT = _Form(re.compile(r"0|-?[1-9]\d{0,4000}", re.ASCII), lambda text: int(text) if text else None, (_FLOAT, _TEXT))
+_BOOL = _Form(re.compile(r"(?i:true|false)", re.ASCII), lambda text: text.lower() == "true" if text else None, (_TEXT,))
+_EMPTY = _Form(re.compile(r"(?!)"), lambda _: None, (_BOOL, _INT, _FLOAT, _TEXT))
+
+
+_OBJECTS = re.compile("decimal|date|time|duration|interval|half|extension")
+"""Of a schema with such types Python's objects are made; all others go from column to column."""
+
+
+class ParquetRows(RowSource):
+    """Rows of a Parquet file."""
+
+    def __init__(
+        self, source: str | os.PathLike[str], columns: Sequence[str] | None, on_progress: OnProgress | None
+    ) -> None:
+        super().__init__(source, on_progress)
+        self._columns = columns
+
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:
+        """Append all rows and return how many there were."""
+        try:
+            from pyarrow import parquet
+        except ImportError as error:
+            raise ImportError("Parquet files are read by pyarrow: pip install pyarrow") from error
+        size = Path(self._path).stat().st_size
+        before, count = builder.length, 0
+        with parquet.ParquetFile(self._path) as file:
+            plain = _OBJECTS.search(str(file.schema_arrow)) is None
+            for batch in file.iter_batches(columns=self._columns):
+                count += builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry, None)
+                self._told(count, size * count // file.metadata.num_rows, size)
+                if tell is not None:
+                    tell(before + count)
+        return count
