@@ -185,7 +185,7 @@ def run() -> Run:
         "empty": {"pss": 500 * MB, "worker_uss": 3 * MB, "rows_read": 10},
         "list": {"pss": 9500 * MB, "worker_uss": 1800 * MB, "ready_ns": 5e9, "second_ready_ns": 5e9, "rows_read": 900},
         "onecopy": {
-            "pss": 1000 * MB, "second_pss": 1005 * MB, "worker_uss": 4 * MB, "nbytes": 500 * MB, "ready_ns": 9e9,
+            "pss": 1000 * MB, "second_pss": 1005 * MB, "worker_uss": 4 * MB, "nbytes": 500 * MB, "ready_ns": 9e9, "handle_bytes": 170,
             "second_ready_ns": 1e6, "rows_read": 1000,
         },
     }  # fmt: skip
@@ -231,6 +231,7 @@ def test_the_sentences_say_what_is_held_and_what_is_missing(run):
     said = tables.sentences_of(run)
     assert "fork, 1: onecopy holds 1.01 of its payload." in said
     assert "fork, 1: its second run is ready in 1/9000 of the first." in said
+    assert "fork, 1: the handle that each worker gets is 170 bytes." in said
     assert "LMDB: crashed (fork, 1): SIGSEGV." in said
     assert "HF datasets: not installed: datasets." in said
     assert "heap: jemalloc: not installed: libjemalloc." in said
