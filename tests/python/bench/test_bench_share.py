@@ -185,8 +185,8 @@ def run() -> Run:
         "empty": {"pss": 500 * MB, "worker_uss": 3 * MB, "rows_read": 10},
         "list": {"pss": 9500 * MB, "worker_uss": 1800 * MB, "ready_ns": 5e9, "second_ready_ns": 5e9, "rows_read": 900},
         "onecopy": {
-            "pss": 1000 * MB, "second_pss": 1005 * MB, "worker_uss": 4 * MB, "nbytes": 500 * MB, "ready_ns": 9e9, "handle_bytes": 170,
-            "second_ready_ns": 1e6, "rows_read": 1000,
+            "pss": 1000 * MB, "second_pss": 1005 * MB, "worker_uss": 4 * MB, "nbytes": 500 * MB, "ready_ns": 9e9,
+            "second_ready_ns": 1e6, "handle_bytes": 170, "rows_read": 1000,
         },
     }  # fmt: skip
     samples = [
