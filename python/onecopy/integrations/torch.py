@@ -152,13 +152,15 @@ class _Mover:
     def __init__(self, min_bytes: int, options: dict[str, Any]) -> None:
         self.attributes: list[Attribute] = []
         self._min_bytes, self._options = min_bytes, options
-        self._seen: dict[int, tuple[Any, Any, Any]] = {}  # by id: what was there, what is there now, and its List
+        self._seen: dict[
+            int, tuple[Any, Any]
+        ] = {}  # by id: what was there, kept so that the id stays its, and what is now
 
     def walk(self, owner: Any, prefix: str) -> None:
         """Replace the large attributes of an object, and of the datasets among them."""
         if id(owner) in self._seen:
             return
-        self._seen[id(owner)] = owner, owner, None
+        self._seen[id(owner)] = owner, owner
         for name, value in list(vars(owner).items()):
             place = f"{prefix}{name}"
             if inner := list(_datasets_in(value, place)):
@@ -170,8 +172,7 @@ class _Mover:
     def _moved(self, value: Any, place: str) -> Any:
         """Return what takes the place of a value: itself, where it is small or cannot be moved."""
         if id(value) in self._seen:
-            _, now, _ = self._seen[id(value)]
-            return now
+            return self._seen[id(value)][1]
         before = estimated_bytes(value)
         if before < self._min_bytes:
             return value
@@ -181,26 +182,29 @@ class _Mover:
             done = f"now a {_kind(now)}"
         except records.NotShareable as error:
             now, shared, after, done = value, None, None, f"stays: {error}"
-        self._seen[id(value)] = value, now, shared
+        self._seen[id(value)] = value, now
         self.attributes.append(Attribute(place, kind, rows, before, after, done, shared))
         return now
 
     def _share(self, value: Any, place: str) -> tuple[Any, Any, int]:
         """Return what takes the place of a value, what is mapped, and its bytes; NotShareable says why not."""
-        options = dict(self._options)
-        if options.get("key") is not None:
-            options["key"] = f"{options['key']} {place}"
         if type(value) in (list, tuple, dict):
-            shared = records.share(value, **options)
+            shared = records.share(value, **self._options_of(place))
+            if len(shared) != len(value):
+                raise ValueError(
+                    f"under this key there are {len(shared)} rows for {place!r}, which has {len(value)}: "
+                    "a key must say all that the data is made from"
+                )
             return shared, shared, shared.nbytes
-        raw = bytes_of(value)
-        shared = records.share([raw], **options)
-        now = (
-            array_in(shared, value.dtype, value.shape)
-            if _is_array(value)
-            else tensor_in(shared, value.dtype, tuple(value.shape))
-        )
+        raw, shape = bytes_of(value), tuple(value.shape)
+        shared = records.share([raw], **self._options_of(f"{place} {value.dtype} {shape}"))
+        now = (array_in if _is_array(value) else tensor_in)(shared, value.dtype, shape)
         return now, shared, raw.nbytes
+
+    def _options_of(self, place: str) -> dict[str, Any]:
+        """Return the options of one share, whose key says which attribute it is."""
+        key = self._options.get("key")
+        return self._options if key is None else {**self._options, "key": f"{key} {place}"}
 
 
 def _datasets_in(value: Any, place: str) -> Iterator[tuple[Any, str]]:

@@ -150,6 +150,8 @@ def _shared(run: Run) -> Iterator[str]:
         payload, held = run.spread(OURS, case, "nbytes"), above_empty("second_pss")(run, OURS, case)
         if payload and held:
             yield f"{', '.join(case)}: onecopy holds {number(held.median * MB / payload.median)} of its payload."
+        if handle := run.spread(OURS, case, "handle_bytes"):
+            yield f"{', '.join(case)}: the handle that each worker gets is {handle.high:.0f} bytes."
         first, second = run.spread(OURS, case, "ready_ns"), run.spread(OURS, case, "second_ready_ns")
         if first and second and second.median:
             yield f"{', '.join(case)}: its second run is ready in 1/{first.median / second.median:.0f} of the first."

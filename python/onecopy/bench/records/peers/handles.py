@@ -21,6 +21,7 @@ from onecopy.bench.records.peers.heap import TorchSerializedList
 
 if TYPE_CHECKING:
     from pathlib import Path
+
     from onecopy.bench.records.data import Source
 
 KEY = b"the ranks of one sample"
