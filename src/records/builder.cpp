@@ -49,9 +49,9 @@ void add_index(const Type& keys, std::vector<Tensor>& tensors) {
   std::map<std::string, std::pair<DType, std::vector<std::byte>>, std::less<>> buffers;
   for (const Tensor& tensor : tensors) {
     if (!tensor.spec.name.starts_with(buffer_name(path, ""))) continue;
-    auto& [dtype, bytes] = buffers[tensor.spec.name];
-    dtype = tensor.spec.dtype;
-    tensor.write([&bytes](Bytes more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
+    auto& buffer = buffers[tensor.spec.name];
+    buffer.first = tensor.spec.dtype;
+    tensor.write([&bytes = buffer.second](Bytes more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
   }
   const auto find = [&buffers](const std::string& name) -> std::optional<Buffer> {
     const auto at = buffers.find(name);
