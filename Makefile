@@ -94,7 +94,10 @@ fuzz: .venv/tools.stamp ## libFuzzer on every target for SECONDS (60) each; need
 .PHONY: fuzz-seeds
 fuzz-seeds: fuzz ## what fuzzing found, and the seeds, into the committed corpora, as few as reach all lines
 	$(BIN)/python tools/fuzz_seeds.py build/seeds
-	@mkdir -p build/seeds/structs && cmake --build --preset fuzz --target seeds_structs && build/fuzz/fuzz/seeds_structs build/seeds/structs
+	@for format in structs records; do \
+	  mkdir -p build/seeds/$$format && cmake --build --preset fuzz --target seeds_$$format && \
+	  build/fuzz/fuzz/seeds_$$format build/seeds/$$format || exit 1; \
+	done
 	@for target in build/fuzz/fuzz/fuzz_*; do \
 	  [ -x $$target ] && [ -f $$target ] || continue; name=$$(basename $$target); corpus=fuzz/corpus/$${name#fuzz_}; \
 	  rm -rf build/least && mkdir -p build/least && \

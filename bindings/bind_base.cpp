@@ -1,7 +1,10 @@
 // C++ exceptions become Python's own: OsError the built-in class of its errno, the others those of onecopy/base.py.
 
+#include <nanobind/ndarray.h>
+
 #include "bindings.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/base/permutation.hpp"
 
 namespace onecopy::bindings {
 
@@ -39,6 +42,24 @@ void translate(const std::exception_ptr& pointer, void* /*unused*/) {
   }
 }
 
+using Indices = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::uint64_t at(const Permutation& permutation, std::uint64_t position) {
+  if (position >= permutation.size()) throw nb::index_error("a position is outside the permutation");
+  return permutation[position];
+}
+
+std::uint64_t index_of(const Permutation& permutation, std::uint64_t value) {
+  if (value >= permutation.size()) throw nb::value_error("a value is outside the permutation");
+  return permutation.index_of(value);
+}
+
+void fill(const Permutation& permutation, std::uint64_t first, std::int64_t step, const Indices& values) {
+  const nb::gil_scoped_release release;
+  // int64 and uint64 may be looked at as each other; no value of a Python sequence reaches 2^63.
+  permutation.fill(first, step, {reinterpret_cast<std::uint64_t*>(values.data()), values.size()});
+}
+
 }  // namespace
 
 void set_error() noexcept {
@@ -65,6 +86,15 @@ void set_error() noexcept {
   }
 }
 
-void bind_base(nb::module_& /*module*/) { nb::register_exception_translator(translate, nullptr); }
+void bind_base(nb::module_& module) {
+  nb::register_exception_translator(translate, nullptr);
+  nb::class_<Permutation>(module, "Permutation", "A pseudo-random permutation that is computed, not stored.")
+      .def(nb::init<std::uint64_t, std::uint64_t, std::uint64_t>(), nb::arg("size"), nb::arg("seed"), nb::arg("epoch"))
+      .def("at", &at, nb::arg("position"))
+      .def("index_of", &index_of, nb::arg("value"))
+      .def("fill", &fill, nb::arg("first"), nb::arg("step"), nb::arg("values"),
+           nb::sig("def fill(self, first: int, step: int, values: object) -> None"),
+           "Write what stands at first, first + step, ... into a buffer of 64-bit integers.");
+}
 
 }  // namespace onecopy::bindings

@@ -6,6 +6,7 @@
 
 #include "array_file_handle.hpp"
 #include "bindings.hpp"
+#include "records/arrow.hpp"
 #include "records/rows.hpp"
 #include "records/take.hpp"
 
@@ -138,6 +139,9 @@ void bind_records(nb::module_& module) {
       .def(
           "_rows_values", [](const Rows& self, nb::handle indices) { return take_rows(self, indices); },
           nb::arg("indices"))
+      .def("_rows_arrow_schema", &arrow_schema)
+      .def("_rows_arrow_array", &arrow_array)
+      .def("_rows_arrow_stream", &arrow_stream)
       .def("_rows_close", &Rows::close)
       .def_prop_ro("_rows_fields", &fields)
       .def_prop_ro("_rows_kind", [](const Rows& self) { return std::string(to_string(self.decoder().node().kind)); })

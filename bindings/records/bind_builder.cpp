@@ -8,6 +8,7 @@
 #include "onecopy/files/memory_file_writer.hpp"
 #include "onecopy/records/builder.hpp"
 #include "onecopy/records/json_import.hpp"
+#include "records/arrow.hpp"
 #include "records/encode.hpp"
 
 namespace onecopy::bindings {
@@ -30,6 +31,7 @@ class RecordBuilder {
   }
 
   std::uint64_t extend(nb::handle rows, nb::handle registry, nb::handle progress) {
+    if (nb::hasattr(rows, "_arrow_stream")) return extend_arrow(rows.attr("_arrow_stream")(), progress);
     Encoder encoder(registry, numpy_);
     const std::uint64_t before = length();
     const nb::object iterator = nb::iter(rows);
@@ -126,6 +128,17 @@ class RecordBuilder {
     const std::uint64_t size = builder_.finish();
     state_ = State::finished;
     return size;
+  }
+
+  // Rows that are in Arrow's memory need not be made Python's first (onecopy.records.from_arrow).
+  std::uint64_t extend_arrow(nb::handle stream, nb::handle progress) {
+    expect(State::open);
+    state_ = State::broken;  // until all of it is there
+    const std::uint64_t added = append_arrow_stream(builder_.rows(), stream, [&] {
+      if (!progress.is_none()) progress(length());
+    });
+    state_ = State::open;
+    return added;
   }
 
   void expect(State wanted) const {

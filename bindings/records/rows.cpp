@@ -3,12 +3,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "onecopy/records/arrow.hpp"
+
 namespace onecopy::bindings {
 
 RecordSource::RecordSource(records::RecordFile opened, nb::object resolve)
     : file(std::move(opened)),
       decoder(file.rows(),
               std::make_shared<const Source>(Source{file.arrays().mapping(), views.token(), std::move(resolve)})) {}
+
+void RecordSource::check_once(const records::Node& node) const {
+  const std::scoped_lock lock(mutex_);
+  if (checked_.contains(&node)) return;
+  records::check(node);
+  checked_.insert(&node);
+}
 
 Rows::Rows(std::shared_ptr<const RecordSource> source)
     : source_(std::move(source)), decoder_(&source_->decoder), size_(decoder_->node().length) {}

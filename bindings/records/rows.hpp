@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "records/decoder.hpp"
@@ -14,9 +16,16 @@ namespace onecopy::bindings {
 struct RecordSource {
   explicit RecordSource(records::RecordFile opened, nb::object resolve);
 
+  // Throws FormatError where a node is damaged: looked for once, for those who trust what they are given (Arrow).
+  void check_once(const records::Node& node) const;
+
   records::RecordFile file;
   ViewCount views;
   Decoder decoder;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::unordered_set<const records::Node*> checked_;
 };
 
 class Rows {

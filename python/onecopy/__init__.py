@@ -14,17 +14,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, files, proc, records, residency, store
+    from onecopy import arrays, base, cgroup, files, proc, records, residency, sampling, store, workers
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
+    from onecopy.integrations.torch import share_dataset
     from onecopy.records import List, NotShareable, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
+    from onecopy.sampling import Shuffle
     from onecopy.store import Store, file_key
+    from onecopy.workers import assert_shared, preload
 
 __version__ = "0.1.0"
 
-_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency", "store")
+_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency", "sampling", "store", "workers")
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -38,6 +41,7 @@ _HOMES = {
     "Mapping": "files",
     "check": "files",
     "guard": "files",
+    "share_dataset": "integrations.torch",
     "List": "records",
     "NotShareable": "records",
     "share": "records",
@@ -46,6 +50,9 @@ _HOMES = {
     "pin": "residency",
     "unpin": "residency",
     "warm": "residency",
+    "Shuffle": "sampling",
+    "assert_shared": "workers",
+    "preload": "workers",
     "Store": "store",
     "file_key": "store",
 }
@@ -61,10 +68,12 @@ __all__ = [
     "Mapping",
     "NoChecksum",
     "NotShareable",
+    "Shuffle",
     "Store",
     "WarmJob",
     "__version__",
     "arrays",
+    "assert_shared",
     "base",
     "cgroup",
     "check",
@@ -74,14 +83,18 @@ __all__ = [
     "guard",
     "open",
     "pin",
+    "preload",
     "proc",
     "records",
     "residency",
+    "sampling",
     "save",
     "share",
+    "share_dataset",
     "store",
     "unpin",
     "warm",
+    "workers",
 ]
 
 

@@ -257,9 +257,18 @@ def regions_of(pid: int, path: str | os.PathLike[str], *, root: Path = PROC) -> 
     >>> regions_of(os.getpid(), os.devnull)
     []
     """
-    file, real_path = Path(path).stat(), os.path.realpath(path)
-    named = [region for region in smaps(pid, root=root) if region.inode == file.st_ino]
-    return [r for r in named if r.dev == file.st_dev or (r.path == real_path and not r.deleted)]
+    file = Path(path).stat()
+    return of_file(smaps(pid, root=root), (file.st_dev, file.st_ino), os.path.realpath(path))
+
+
+def of_file(regions: list[MappedRegion], file: tuple[int, int], real_path: str) -> list[MappedRegion]:
+    """Pick the regions of one file, told by its device and inode, and its path where the device is another.
+
+    >>> of_file([], (0, 0), "/")
+    []
+    """
+    named = [region for region in regions if region.inode == file[1]]
+    return [r for r in named if r.dev == file[0] or (r.path == real_path and not r.deleted)]
 
 
 def parse_status(text: str) -> Status:

@@ -89,7 +89,7 @@ bool lock(int fd) noexcept;  // the same, waiting for its owner; false: this fil
 
 // 0, or EAGAIN: another open file has it. Goes with the last descriptor, those of forked children among them.
 int try_claim(int fd) noexcept;
-Result<bool> is_claimed(int fd) noexcept;  // by another open file; takes nothing
+Result<bool> is_claimed(int fd) noexcept;  // by another open file
 
 // --- access.cpp: unnamed and memory files, reserved space, other ways to a descriptor --------------------------
 

@@ -81,6 +81,7 @@ struct Builder::State {
     check_extent(schema.rows);
     if (options.container == "dict") add_index(schema.rows.children[0], tensors);
     std::vector<ArraySpec> specs;
+    specs.reserve(tensors.size());
     for (const auto& tensor : tensors) specs.push_back(tensor.spec);
     layout = Layout::plan(std::move(specs), {.kind = Kind::records,
                                              .metadata = options.metadata,

@@ -18,7 +18,7 @@ void ListValues::describe(Type& type, TensorList& tensors) {
   type.children.push_back(items_.finish(child_path(tensors.path(), type, 0), tensors.all()));
 }
 
-Column& ListColumn::items() noexcept { return static_cast<ListValues*>(this)->items(); }
+Column& ListColumn::items() noexcept { return static_cast<ListValues*>(this)->item_column(); }
 void ListColumn::end() { static_cast<ListValues*>(this)->finish_value(); }
 
 // --- tuples of few values --------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ void FixedValues::describe(Type& type, TensorList& tensors) {
     type.children.push_back(columns_[i]->finish(child_path(tensors.path(), type, i), tensors.all()));
 }
 
-Column& FixedColumn::at(std::size_t position) noexcept { return static_cast<FixedValues*>(this)->at(position); }
+Column& FixedColumn::at(std::size_t position) noexcept { return static_cast<FixedValues*>(this)->place(position); }
 void FixedColumn::end() { static_cast<FixedValues*>(this)->finish_value(); }
 
 // --- maps ------------------------------------------------------------------------------------------------------
@@ -60,8 +60,8 @@ void MapValues::describe(Type& type, TensorList& tensors) {
   type.children.push_back(values_.finish(child_path(tensors.path(), type, 1), tensors.all()));
 }
 
-Column& MapColumn::keys() noexcept { return static_cast<MapValues*>(this)->keys(); }
-Column& MapColumn::values() noexcept { return static_cast<MapValues*>(this)->values(); }
+Column& MapColumn::keys() noexcept { return static_cast<MapValues*>(this)->key_column(); }
+Column& MapColumn::values() noexcept { return static_cast<MapValues*>(this)->value_column(); }
 void MapColumn::end() { static_cast<MapValues*>(this)->finish_value(); }
 
 // --- objects with a stand-in -----------------------------------------------------------------------------------

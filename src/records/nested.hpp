@@ -17,7 +17,7 @@ class ListValues final : public Alternative, public ListColumn {
 
   void begin() { count_value(); }
   void finish_value();
-  Column& items() noexcept { return items_; }
+  Column& item_column() noexcept { return items_; }
 
  private:
   void fill(std::uint64_t count) override { lengths_.append_zeros(count); }
@@ -35,7 +35,7 @@ class FixedValues final : public Alternative, public FixedColumn {
   void begin() { count_value(); }
   void finish_value() const;
   std::size_t size() const noexcept { return columns_.size(); }
-  Column& at(std::size_t position) { return *columns_[position]; }
+  Column& place(std::size_t position) { return *columns_[position]; }
 
  private:
   void fill(std::uint64_t count) override;
@@ -56,8 +56,8 @@ class MapValues final : public Alternative, public MapColumn {
 
   void begin() { count_value(); }
   void finish_value();
-  Column& keys() noexcept { return keys_; }
-  Column& values() noexcept { return values_; }
+  Column& key_column() noexcept { return keys_; }
+  Column& value_column() noexcept { return values_; }
 
  private:
   void fill(std::uint64_t count) override { lengths_.append_zeros(count); }

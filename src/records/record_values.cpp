@@ -51,7 +51,7 @@ std::uint32_t RecordValues::number_of(std::string_view key) {
   return number;
 }
 
-Column& RecordValues::field(std::string_view key) {
+Column& RecordValues::field_column(std::string_view key) {
   const std::uint32_t number = number_of(key);
   Column& column = fields_[number]->column;
   const std::uint64_t before = length() - 1;
@@ -85,7 +85,7 @@ void RecordValues::describe(Type& type, TensorList& tensors) {
   }
 }
 
-Column& RecordColumn::field(std::string_view key) { return static_cast<RecordValues*>(this)->field(key); }
+Column& RecordColumn::field(std::string_view key) { return static_cast<RecordValues*>(this)->field_column(key); }
 void RecordColumn::end() { static_cast<RecordValues*>(this)->finish_value(); }
 
 }  // namespace onecopy::records

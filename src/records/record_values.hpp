@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "records/alternative.hpp"
@@ -20,12 +21,12 @@ class RecordValues final : public Alternative, public RecordColumn {
   static constexpr std::uint64_t first_values = 64;
   static constexpr std::size_t most_shapes = 65536;
 
-  RecordValues(Spool& spool, const std::string& path)
-      : Alternative(spool, TypeKind::record), spool_(&spool), path_(path), shape_(spool) {}
+  RecordValues(Spool& spool, std::string path)
+      : Alternative(spool, TypeKind::record), spool_(&spool), path_(std::move(path)), shape_(spool) {}
 
   bool fits(std::span<const std::string_view> keys) const;
   void begin() { count_value(); }
-  Column& field(std::string_view key);
+  Column& field_column(std::string_view key);
   void finish_value();
 
  private:

@@ -148,7 +148,8 @@ Claim::~Claim() {
   const std::scoped_lock lock(lock_of_claims());
   std::erase(held_claims(), held_);
   if (is_inherited()) return;
-  (void)os::remove_file(held_->path.string());  // first: who opens it now makes another
+  // First: who opens it now makes another. Somebody who emptied the folder may have let another make his already.
+  if (is_at(held_->device, held_->inode, held_->path)) (void)os::remove_file(held_->path.string());
   held_->fd = os::Fd();
 }
 

@@ -9,6 +9,7 @@
 #include "store/about.hpp"
 #include "store/claim.hpp"
 #include "store/names.hpp"
+#include "store/removal.hpp"
 
 namespace onecopy {
 namespace {
@@ -38,13 +39,36 @@ Artefact claimed(const fs::path& path, const store::ClaimFacts& claim) {
   return artefact;
 }
 
-// What the description and the artefact of a key are, when nobody is building it.
+void add_key(std::vector<Artefact>& all, const Paths& paths, const std::set<std::string>& suffixes) {
+  const auto has = [&](std::string_view suffix) { return suffixes.contains(std::string(suffix)); };
+  try {
+    const auto claim = store::look_at_claim(paths.claim);
+    if (claim) all.push_back(claimed(paths.claim, *claim));
+    if (claim && claim->held) return;
+  } catch (const OsError& error) {
+    all.push_back(entry(paths.claim, ArtefactState::foreign, error.reason()));
+  }
+  if (has(store::artefact_suffix) || has(store::about_suffix)) all.push_back(store::settled(paths));
+}
+
+// A file that a writer has not finished; it holds a lock on it as long as it lives.
+Artefact unfinished(const fs::path& path) {
+  const auto file = os::open_no_link(path.string());
+  if (file && os::try_lock(file.value.get()))
+    return entry(path, ArtefactState::leftover, "its writer ended before it was whole");
+  return entry(path, ArtefactState::building, "it is being written");
+}
+
+}  // namespace
+
+namespace store {
+
 Artefact settled(const Paths& paths) {
   try {
-    const auto about = store::read_about(paths.about);
+    const auto about = read_about(paths.about);
     if (!about) return entry(paths.artefact, ArtefactState::leftover, "its builder ended before it was described");
-    if (store::fits(*about, paths.artefact)) {
-      auto artefact = store::described(*about, paths);
+    if (fits(*about, paths.artefact)) {
+      auto artefact = described(*about, paths);
       artefact.reason = "ready";
       return artefact;
     }
@@ -60,27 +84,7 @@ Artefact settled(const Paths& paths) {
   }
 }
 
-void add_key(std::vector<Artefact>& all, const Paths& paths, const std::set<std::string>& suffixes) {
-  const auto has = [&](std::string_view suffix) { return suffixes.contains(std::string(suffix)); };
-  try {
-    const auto claim = store::look_at_claim(paths.claim);
-    if (claim) all.push_back(claimed(paths.claim, *claim));
-    if (claim && claim->held) return;
-  } catch (const OsError& error) {
-    all.push_back(entry(paths.claim, ArtefactState::foreign, error.reason()));
-  }
-  if (has(store::artefact_suffix) || has(store::about_suffix)) all.push_back(settled(paths));
-}
-
-// A file that a writer has not finished; it holds a lock on it as long as it lives.
-Artefact unfinished(const fs::path& path) {
-  const auto file = os::open_no_link(path.string());
-  if (file && os::try_lock(file.value.get()))
-    return entry(path, ArtefactState::leftover, "its writer ended before it was whole");
-  return entry(path, ArtefactState::building, "it is being written");
-}
-
-}  // namespace
+}  // namespace store
 
 std::string_view to_string(ArtefactState state) noexcept {
   switch (state) {

@@ -1,6 +1,7 @@
 #include "onecopy/store/prune.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "onecopy/base/error.hpp"
@@ -8,6 +9,7 @@
 #include "store/claim.hpp"
 #include "store/folder.hpp"
 #include "store/names.hpp"
+#include "store/removal.hpp"
 
 namespace onecopy {
 namespace {
@@ -41,28 +43,32 @@ void shrink(std::vector<Artefact>& stay, std::vector<Artefact>& go, std::uint64_
   stay.erase(stay.begin(), first_kept);
 }
 
-void remove_unfinished(const fs::path& path) {
+bool remove_unfinished(const fs::path& path) {
   const auto file = os::open_no_link(path.string());
-  if (file && os::try_lock(file.value.get())) store::remove_if_there(path);
-}
-
-// Empty: it is removed. Otherwise why it stays.
-std::string remove(const Store& store, const Artefact& artefact) {
-  const auto digest = store::parts_of(artefact.path.filename().string()).digest;
-  if (digest.empty()) return remove_unfinished(artefact.path), std::string();
-  const auto paths = store::paths_of(store.folder(), digest);
-  const auto claim = store::Claim::take(paths.claim, artefact.key);
-  if (!claim) return "it is being built";
-  if (artefact.state == ArtefactState::stale_claim) return {};  // the claim that we took goes with us
-  const auto about = os::facts_of_entry(paths.about.string());
-  const bool used = artefact.state == ArtefactState::ready && about && about.value.mtime_ns != artefact.last_used_ns;
-  if (used) return "it was used meanwhile";
-  store::remove_if_there(paths.about);  // first: without it, the other counts as nothing
-  store::remove_if_there(paths.artefact);
-  return {};
+  if (!file || !os::try_lock(file.value.get())) return false;
+  store::remove_if_there(path);
+  return true;
 }
 
 }  // namespace
+
+namespace store {
+
+std::string_view remove(const Store& store, const Artefact& shown) {
+  const auto digest = parts_of(shown.path.filename().string()).digest;
+  if (digest.empty()) return remove_unfinished(shown.path) ? "" : "it is being written";
+  const auto paths = paths_of(store.folder(), digest);
+  const auto claim = Claim::take(paths.claim, shown.key);
+  if (!claim) return "it is being built";
+  if (shown.state == ArtefactState::stale_claim) return {};  // the claim that we took goes with us
+  const auto now = settled(paths);
+  if (now.state != shown.state || now.last_used_ns != shown.last_used_ns) return "it was used or built meanwhile";
+  remove_if_there(paths.about);  // first: without it, the other counts as nothing
+  remove_if_there(paths.artefact);
+  return {};
+}
+
+}  // namespace store
 
 PruneReport prune(const Store& store, const PruneOptions& options) {
   PruneReport report;
@@ -78,12 +84,12 @@ PruneReport prune(const Store& store, const PruneOptions& options) {
   }
   if (options.max_bytes) shrink(stay, go, *options.max_bytes);
   for (auto& artefact : go) {
-    auto obstacle = options.dry_run ? std::string() : remove(store, artefact);
+    const auto obstacle = options.dry_run ? std::string_view() : onecopy::store::remove(store, artefact);
     if (obstacle.empty()) {
       report.bytes += artefact.bytes;
       report.removed.push_back(std::move(artefact));
     } else {
-      artefact.reason = std::move(obstacle);
+      artefact.reason = obstacle;
       report.kept.push_back(std::move(artefact));
     }
   }

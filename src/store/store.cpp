@@ -96,7 +96,7 @@ About publish(const Paths& paths, const std::string& key, const BuildOptions& op
               .bytes = facts.value.size,
               .mtime_ns = facts.value.mtime_ns,
               .created_ns = std::chrono::nanoseconds(now).count(),
-              .source = options.source.string(),
+              .source = options.source.empty() ? std::string() : fs::absolute(options.source).string(),
               .source_identity = source};
   store::write_about(paths.about, about);
   return about;

@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 ROOMS = ["python/test_residency.py", "python/test_arrays_residency.py", "python/test_jobs.py", "python/test_files.py"]
 SAVING = ["python/test_saving_files.py", "processes/test_save_streams.py"]
+STORE = ["python/test_store.py", "processes/test_store_races.py"]
 PROCESSES = [f"processes/test_{name}.py" for name in ("other_users", "sharing", "truncation", "writer_faults")]
 # Where each of them matters; what is left out is what could not notice.
 MATTERS = {
@@ -24,6 +25,7 @@ MATTERS = {
     "no PAGEMAP_SCAN": ["processes/test_sharing.py", "processes/test_other_users.py"],
     "no MADV_HUGEPAGE": ["processes/test_sharing.py"],
     "no O_DIRECT": ["python/test_files.py"],
+    "no F_OFD_SETLK": STORE,
     "no fallocate": SAVING,
 }
 
@@ -39,7 +41,7 @@ def suite_passes(refused: str, files: list[str], folder: Path) -> None:
 
 
 def test_the_rooms_pass_with_everything_refused_together(tmp_path):
-    suite_passes(ALL, [*ROOMS, *SAVING, *PROCESSES], tmp_path)
+    suite_passes(ALL, [*ROOMS, *SAVING, *STORE, *PROCESSES], tmp_path)
 
 
 @pytest.mark.parametrize("name", REFUSED)

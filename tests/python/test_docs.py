@@ -182,4 +182,7 @@ def test_the_site_is_built_without_warnings(tmp_path):
     headers = (tmp_path / "site/reference/cpp/index.html").read_text()
     assert all(path.relative_to(ROOT / "include").as_posix() in headers for path in (ROOT / "include").rglob("*.hpp"))
     for name, room in onecopy._HOMES.items():
-        assert f'id="onecopy.{room}.{name}"' in (tmp_path / f"site/reference/{room}/index.html").read_text()
+        assert (
+            f'id="onecopy.{room}.{name}"'
+            in (tmp_path / f"site/reference/{room.replace('.', '/')}/index.html").read_text()
+        )

@@ -20,7 +20,9 @@ def kernel_has_memfd() -> bool:
     return True
 
 
-@pytest.mark.parametrize("room", ["files", "residency", "arrays", "proc", "cgroup"])
+@pytest.mark.parametrize(
+    "room", ["files", "residency", "arrays", "sampling", "workers", "integrations.torch", "proc", "cgroup"]
+)
 def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if not kernel_has_memfd():  # to the examples any new file is as good

@@ -6,7 +6,9 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import json
 import math
+import os
 import pickle
 import struct
 import uuid
@@ -399,3 +401,20 @@ def test_keyed_data_is_built_once(tmp_path):
     assert (calls, first == again) == ([1], True)
     assert first.report is not None
     assert (first.report.built, again.report.built) == (True, False)
+
+
+DATA = Path(os.environ.get("ONECOPY_TEST_DATA", Path(__file__).parents[3] / "shared/data")) / "coco"
+
+
+@pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"COCO's annotations are not in {DATA}; ONECOPY_TEST_DATA says where they are"
+)
+@pytest.mark.parametrize("name", ["instances_train2017_mini", "captions_train2017_mini"])
+def test_real_annotations_come_back_and_take_less_than_their_pickles(name):
+    content = json.loads((DATA / f"{name}.json").read_text())
+    for rows in content.values():
+        if isinstance(rows, list):
+            shared = oc.share(rows)
+            assert all(map(same, shared, rows))
+            assert all(lazy == row for lazy, row in zip((shared.lazy[i] for i in range(len(rows))), rows, strict=True))
+            assert shared.nbytes < sum(len(pickle.dumps(row, 5)) for row in rows)

@@ -190,7 +190,7 @@ def test_the_schema_reads_like_the_data():
     table = oc.share(
         [
             {"id": 1, "box": [1, 2.5], "in": {"k": ("a", 2), "m": {1: None}}, "tags": [{"t": "x"}], "big": 2**70},
-            {"id": 1000, "box": [], "in": {"k": ("b", 3), "m": {}}, "tags": [], "big": "none"},
+            {"id": 1000, "box": [], "in": {"k": ("b", 3), "m": {2: None}}, "tags": [], "big": "none"},
         ]
     )
     assert str(table.schema).splitlines() == [

@@ -48,7 +48,7 @@ def test_the_first_call_builds_and_the_second_attaches(store, where):
     assert names(store) == [".about", ".oc"]
 
 
-@pytest.mark.parametrize("key", ["", "a", "a b\nc", "ключ", "\udce4 not UTF-8", "k" * 100_000])
+@pytest.mark.parametrize("key", ["", "a", "a\0b c\nd", "ключ", "\udce4 not UTF-8", "k" * 100_000])
 def test_any_text_is_a_key(store, key):
     made = store.get_or_build(key, text("x"))
     assert store.find(key).key == made.key == key

@@ -45,6 +45,16 @@ reveal_type(oc.residency.residency(mapping).share)  # revealed: float | None
 reveal_type(file.residency(["w"]))  # revealed: onecopy._core.Residency
 reveal_type(oc.pin(mapping).pinned)  # revealed: int
 
+# Sampling.
+reveal_type(oc.Shuffle(10)[3])  # revealed: int
+reveal_type(oc.Shuffle(10)[::2])  # revealed: onecopy.sampling.Shuffle
+reveal_type(list(oc.Shuffle(10).shard(1, 2).batches(3)))  # revealed: list[list[int]]
+
+# Workers.
+reveal_type(oc.preload(["json"]).measure().server_threads)  # revealed: int | None
+reveal_type(oc.share_dataset([1], "1MB", key="k"))  # revealed: list[int]
+reveal_type(oc.assert_shared(file, [1, 2]).pss)  # revealed: int
+
 # Saving takes any mapping to anything; None comes back.
 oc.save("x", {"a": np.zeros(3), "b": b"abc"}, {"step": "1"}, align=64, checksum=False)
 oc.save(Path("x"), file)
@@ -59,6 +69,7 @@ oc.warm(mapping, wait=False, on_progress=print)  # refused: call-overload
 oc.pin("data.bin")  # refused: arg-type
 oc.save("x", {1: np.zeros(3)})  # refused: dict-item
 oc.save("x", {}, {"step": 1})  # refused: dict-item
+oc.Shuffle("10")  # refused: arg-type
 file["w"] = np.zeros(3)  # refused: index
 mapping.nbytes = 5  # refused: misc
 oc.warm(mapping).bytes = 5  # refused: misc

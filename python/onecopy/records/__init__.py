@@ -5,6 +5,7 @@ in files of other formats. See `onecopy.records.rows` for what a List can do, an
 values it can hold.
 """
 
+from onecopy.records.arrow_rows import arrow_rows
 from onecopy.records.columnar import Ragged
 from onecopy.records.dicts import Dict
 from onecopy.records.importing import import_csv, import_json, import_jsonl, import_parquet
@@ -28,6 +29,7 @@ __all__ = [
     "Schema",
     "Table",
     "Writer",
+    "arrow_rows",
     "attach",
     "csv_rows",
     "import_csv",

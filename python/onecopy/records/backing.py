@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.files import absolute
+from onecopy.records._read_only import ReadOnly
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -41,7 +42,7 @@ class Origin(NamedTuple):
         return (*handle, fields, self.trusted) if fields or self.trusted else handle
 
 
-class Backed:
+class Backed(ReadOnly):
     """What every list and dict of records has: its file, and an end."""
 
     _origin: Origin

@@ -82,6 +82,14 @@ class Columnar(_core.Rows):
         """
         return self._rows_values(row_numbers(indices))
 
+    # --- Arrow: the PyCapsule protocol, for whoever reads it (pyarrow, polars, DuckDB, datasets) -------------------
+
+    def __arrow_c_schema__(self) -> object:
+        return self._rows_arrow_schema()
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, ...]:
+        return self._rows_arrow_array()
+
 
 def row_numbers(indices: Iterable[SupportsIndex]) -> NDArray[Any]:
     """Make int64 of anything that numbers rows: lists, arrays, tensors, ranges."""

@@ -114,3 +114,23 @@ class Table(List[T]):
     def rows(self, indices: Iterable[SupportsIndex]) -> list[T]:
         """Give several rows as dicts, faster than one by one; the same as ``__getitems__``, which torch calls."""
         return self.__getitems__(indices)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._rows_arrow_stream()
+
+    def to_arrow(self) -> Any:
+        """Give the table as a ``pyarrow.Table`` on the same memory: no copy; needs pyarrow.
+
+        Other libraries take the Table itself: ``polars.DataFrame(table)``, ``duckdb.sql("select ... from rows")``. The
+        arrays keep the memory alive. Of rows that were selected or sliced with a step a copy is made. Every offset and
+        text is looked at once, because Arrow's consumers trust them. docs/howto/arrow.md says what becomes of each
+        type.
+
+        Raises
+        ------
+        FormatError
+            The file is damaged.
+        """
+        import pyarrow as pa
+
+        return pa.table(self)

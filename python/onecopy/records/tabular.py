@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from onecopy.base import FormatError
+from onecopy.records.arrow_rows import arrow_rows
 from onecopy.records.sources import OnProgress, RowSource, Tell
 
 if TYPE_CHECKING:
@@ -209,6 +210,10 @@ _BOOL = _Form(re.compile(r"(?i:true|false)", re.ASCII), lambda text: text.lower(
 _EMPTY = _Form(re.compile(r"(?!)"), lambda _: None, (_BOOL, _INT, _FLOAT, _TEXT))
 
 
+_OBJECTS = re.compile("decimal|date|time|duration|interval|half|extension")
+"""Of a schema with such types Python's objects are made; all others go from column to column."""
+
+
 class ParquetRows(RowSource):
     """Rows of a Parquet file."""
 
@@ -227,8 +232,9 @@ class ParquetRows(RowSource):
         size = Path(self._path).stat().st_size
         before, count = builder.length, 0
         with parquet.ParquetFile(self._path) as file:
+            plain = _OBJECTS.search(str(file.schema_arrow)) is None
             for batch in file.iter_batches(columns=self._columns):
-                count += builder.extend(batch.to_pylist(), registry, None)
+                count += builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry, None)
                 self._told(count, size * count // file.metadata.num_rows, size)
                 if tell is not None:
                     tell(before + count)

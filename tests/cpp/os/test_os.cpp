@@ -33,6 +33,39 @@ TEST_CASE("a missing file, a folder and a FIFO are told apart without waiting") 
   CHECK(facts_of(fd.value.get()).value.kind == FileKind::other);
 }
 
+TEST_CASE("a claim is of the open file: the same process is refused through another, and can ask") {
+  const testing::ScratchFolder folder;
+  const auto path = (folder / "claim").string();
+  auto first = open_or_create(path);
+  const auto second = open_existing(path);
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK_FALSE(is_claimed(second.value.get()).value);
+  CHECK(try_claim(first.value.get()) == 0);
+  CHECK(try_claim(second.value.get()) == EAGAIN);
+  CHECK(is_claimed(second.value.get()).value);
+  (void)open_read(path);  // and closed: what would give a lock of the process away
+  CHECK(is_claimed(second.value.get()).value);
+  first.value = Fd();
+  CHECK_FALSE(is_claimed(second.value.get()).value);
+  CHECK(try_claim(second.value.get()) == 0);
+}
+
+TEST_CASE("a symbolic link is told, and not followed, by what says so") {
+  const testing::ScratchFolder folder;
+  folder.write("file", testing::random_bytes(3));
+  std::filesystem::create_symlink("file", folder / "link");
+  const auto link = (folder / "link").string();
+  CHECK(open_read(link));
+  for (const auto open : {open_no_link, open_or_create, open_existing}) CHECK(open(link).error == ELOOP);
+  CHECK(facts_of(link).value.kind == FileKind::regular);
+  CHECK(facts_of_entry(link).value.kind == FileKind::link);
+  CHECK(facts_of_entry((folder / "file").string()).value.owner == user_id());
+  CHECK(open_existing((folder / "none").string()).error == ENOENT);
+  CHECK(create_folder((folder / "private").string()) == 0);
+  CHECK(facts_of((folder / "private").string()).value.permissions == 0700);
+}
+
 TEST_CASE("a lock is released by the death of its owner") {
   const testing::ScratchFolder folder;
   const auto path = folder.write("lock", testing::random_bytes(1)).string();

@@ -131,6 +131,18 @@ TEST_CASE("a forked child that lets go of what it inherited takes nothing from i
   CHECK(look_at_claim(path)->holder.process == os::process_id());
 }
 
+TEST_CASE("who lets go of a claim whose file was removed leaves that of the next one") {
+  const testing::ScratchFolder folder;
+  const auto path = folder / "a.claim";
+  auto first = Claim::take(path, "a");
+  std::filesystem::remove(path);
+  const auto second = Claim::take(path, "a");
+  REQUIRE(second);
+  first.reset();
+  CHECK(look_at_claim(path)->held);
+  CHECK_FALSE(Claim::take(path, "a"));
+}
+
 TEST_CASE("what stands in a claim's place is told, and stays") {
   const testing::ScratchFolder folder;
   std::filesystem::create_symlink("/dev/null", folder / "link");

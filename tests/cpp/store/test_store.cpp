@@ -13,6 +13,7 @@
 #include "onecopy/store/store.hpp"
 #include "scratch_folder.hpp"
 #include "store/names.hpp"
+#include "store/removal.hpp"
 
 namespace onecopy {
 namespace {
@@ -234,6 +235,30 @@ TEST_CASE("what is being built is not pruned") {
     CHECK(store.list().at(0).state == ArtefactState::building);
   });
   CHECK(read_text(store.path("a")) == "there, and not described");
+}
+
+TEST_CASE("what was built or used since it was listed is not removed") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  write_text(store.path("a"), "left by somebody");
+  const auto leftover = store.list().at(0);
+  CHECK(leftover.state == ArtefactState::leftover);
+  (void)store.get_or_build("a", writes("whole"));
+  CHECK(store::remove(store, leftover) == "it was used or built meanwhile");
+  const auto ready = store.list().at(0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a tick of the file system's clock
+  (void)store.find("a");
+  CHECK(store::remove(store, ready) == "it was used or built meanwhile");
+  CHECK(store::remove(store, store.list().at(0)).empty());
+  CHECK(fs::is_empty(store.folder()));
+}
+
+TEST_CASE("a source is known by its absolute path") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  BuildOptions options;
+  options.source = "no/such/file";
+  CHECK(store.get_or_build("a", writes("x"), options).source == fs::current_path() / "no/such/file");
 }
 
 TEST_CASE("the default folder is where the environment says") {

@@ -94,7 +94,7 @@ def test_a_case_is_a_table_and_a_sentence(run):
         ("list", "150\n(100-200)"), ("onecopy", "75\n(50-100)"), ("LMDB", "not installed: lmdb"),
     ]  # fmt: skip
     said = tables.sentences_of(run)
-    assert said[0] == "row: onecopy 50 ns, the best of the others 100 (list)."
+    assert said[0] == "row, ns: onecopy 50, the best of the others 100 (list)."
     assert "row: LMDB: not installed: lmdb." in said
 
 

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from onecopy.bench.passes.tables import number
-from onecopy.bench.records.tables import EMPTY, HEAP, above_empty
+from onecopy.bench.records.tables import EMPTY, HEAP, above_empty, figures_of
 from onecopy.bench.report.picture import FAINT, MAPS, OURS, STYLE
 from onecopy.bench.report.summary import MB
 
@@ -51,10 +51,10 @@ def _draw_share(figure: Any, run: Run) -> None:
         held = {name: above_empty("pss")(run, name, case) for name in names}
         bars = {name: max(spread.median, 0.0) for name, spread in held.items() if spread is not None}
         _bars(totals, bars, {e.name for e in run.entries if e.ours})
-        totals.set_title(f"{words}: all processes, less empty, MB")
+        totals.set_title(f"{words}: MB in all, less empty", fontsize=9)
         for name, colour in zip(names, LINES * len(names), strict=False):
             _curve(curves, run, name, case, colour)
-        curves.set_title("USS of a worker, MB, over seconds")
+        curves.set_title("USS of a worker: MB over seconds", fontsize=9)
         curves.grid(color=FAINT, linewidth=0.6)
         curves.set_ylim(bottom=0)
         if curves.lines:
@@ -72,23 +72,15 @@ def _curve(axes: Any, run: Run, name: str, case: tuple[str, ...], colour: str) -
 
 
 def _draw_items(figure: Any, run: Run) -> None:
-    """Draw a panel per case: the best time of each way."""
-    cases = run.cases()
-    best = {
-        case: {
-            name: spread.low
-            for name in dict.fromkeys(s.row for s in run.samples if s.case == case)
-            if (spread := run.spread(name, case, "best_ns"))
-        }
-        for case in cases
-    }
-    heights = [max(len(best[case]), 1) * PER_ROW + PER_CASE for case in cases] or [PER_CASE]
+    """Draw a panel per case: the best of each way."""
+    cases = {case: figures_of(run, case) for case in run.cases()}
+    heights = [max(len(values), 1) * PER_ROW + PER_CASE for _, values in cases.values()] or [PER_CASE]
     figure.set_size_inches(WIDTH, sum(heights) + 0.4)
     panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
     ours = {entry.name.partition(": ")[2] for entry in run.entries if entry.ours}
-    for case, (axes,) in zip(cases, panels, strict=False):
-        _bars(axes, best[case], ours)
-        axes.set_title(f"{', '.join(case)}: ns")
+    for (case, (title, values)), (axes,) in zip(cases.items(), panels, strict=False):
+        _bars(axes, values, ours)
+        axes.set_title(f"{', '.join(case)}: {title}")
 
 
 def _bars(axes: Any, values: dict[str, float], ours: set[str]) -> None:

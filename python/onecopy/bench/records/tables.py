@@ -72,6 +72,10 @@ ITEM_COLUMNS: tuple[Column, ...] = (
 )
 
 
+FIGURES = {"import": ("MB of anonymous memory at the peak, less the start", "build_peak", MB)}
+"""What a case is about, where that is not the time of an item: words, the number, its unit."""
+
+
 def tables_of(run: Run) -> list[Table]:
     """Return a table for each case of a record."""
     return list(_share_tables(run) if run.scenario == "share" else _item_tables(run))
@@ -146,25 +150,31 @@ def _shared(run: Run) -> Iterator[str]:
         payload, held = run.spread(OURS, case, "nbytes"), above_empty("second_pss")(run, OURS, case)
         if payload and held:
             yield f"{', '.join(case)}: onecopy holds {number(held.median * MB / payload.median)} of its payload."
+        if handle := run.spread(OURS, case, "handle_bytes"):
+            yield f"{', '.join(case)}: the handle that each worker gets is {handle.high:.0f} bytes."
         first, second = run.spread(OURS, case, "ready_ns"), run.spread(OURS, case, "second_ready_ns")
         if first and second and second.median:
             yield f"{', '.join(case)}: its second run is ready in 1/{first.median / second.median:.0f} of the first."
 
 
 def _fastest(run: Run) -> Iterator[str]:
-    """Yield, for every case, the fastest of others beside the fastest of ours."""
+    """Yield, for every case, the best of others beside the best of ours."""
     for case in run.cases():
-        best = {
-            entry.name.partition(": ")[2]: (spread.low, entry.ours)
-            for entry in run.entries
-            if entry.name.partition(": ")[0] == case[0]
-            and (spread := run.spread(entry.name.partition(": ")[2], case, "best_ns"))
-        }
-        ours = min((ns for ns, mine in best.values() if mine), default=None)
-        others = min(((ns, name) for name, (ns, mine) in best.items() if not mine), default=None)
+        title, found = figures_of(run, case)
+        mine = {entry.name.partition(": ")[2] for entry in run.entries if entry.ours}
+        ours = min((value for name, value in found.items() if name in mine), default=None)
+        others = min(((value, name) for name, value in found.items() if name not in mine), default=None)
         if ours is not None and others is not None:
-            name = ", ".join(case)
-            yield f"{name}: onecopy {number(ours)} ns, the best of the others {number(others[0])} ({others[1]})."
+            words = f"onecopy {number(ours)}, the best of the others {number(others[0])} ({others[1]})"
+            yield f"{', '.join(case)}, {title}: {words}."
+
+
+def figures_of(run: Run, case: Case) -> tuple[str, dict[str, float]]:
+    """Return what a case of `bench records` is about, in words, and the least of it by row."""
+    title, name, unit = FIGURES.get(case[0], ("ns", "best_ns", 1.0))
+    rows = dict.fromkeys(sample.row for sample in run.samples if sample.case == case)
+    spreads = {row: run.spread(row, case, name) for row in rows}
+    return title, {row: spread.low / unit for row, spread in spreads.items() if spread is not None}
 
 
 def _limits(run: Run) -> Iterator[str]:

@@ -195,7 +195,7 @@ _PAIR = (
     Way("onecopy", onecopy.SHARED, "rows[i]"),
 )
 _KEY = (
-    Way("dict", heap.DICT, "rows.get(i)"),
+    Way("dict", heap.DICT, "rows[i]"),
     Way("LMDB", files.LMDB, "loads(txn.get(i.encode()))"),
     Way("sqlite", files.SQLITE, "loads(get(QUERY, (i,)).fetchone()[0])"),
     Way("onecopy", onecopy.KEYED, "rows[i]"),

@@ -15,6 +15,7 @@ import dataclasses
 import importlib.util
 import os
 import statistics
+import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -55,8 +56,8 @@ NAMES = tuple(peer.name for peer in SHARED if peer is not EMPTY)
 HEAP = "heap"
 """The first word of the cases that look at the builder's heap."""
 
-IMPORTED = 300e6
-"""Private bytes of a process that has imported torch, roughly."""
+WITH_TORCH, WITHOUT_TORCH = 300e6, 30e6
+"""Private bytes of a process that has imported what it needs, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +156,14 @@ def has_jemalloc() -> bool:
 
 def turns(source: Source, peers: Sequence[Peer], options: Options) -> list[Turn]:
     """Return everything that a round holds."""
-    found = []
+    sums, found = source.sums(), []
     for ranks in options.ranks:
         for start in options.starts:
             for peer in peers:
-                needs = memory_of(peer, source, start, ranks, options.workers)
-                found.append(Turn(peer.name, (start, str(ranks)), needs, job(peer, source, start, ranks, options)))
+                needs = memory_of(peer, source, start, ranks, options)
+                found.append(
+                    Turn(peer.name, (start, str(ranks)), needs, job(peer, source, sums, (start, ranks), options))
+                )
     for allocator in options.allocators:
         if allocator == "jemalloc" and not has_jemalloc():
             continue
@@ -170,17 +173,20 @@ def turns(source: Source, peers: Sequence[Peer], options: Options) -> list[Turn]
     return found
 
 
-def memory_of(peer: Peer, source: Source, start: Start, ranks: int, workers: int) -> float:
+def memory_of(peer: Peer, source: Source, start: Start, ranks: int, options: Options) -> float:
     """Return roughly the private bytes that a job needs at most."""
-    builders = 1 if peer.keeps else ranks
+    builders = 1 if peer.keeps or peer.alone else ranks
     held = peer.leaks if start == "fork" else peer.copied
-    imported = ranks * (1 + workers if start in {"spawn", "forkserver"} else 2) * IMPORTED
-    return source.pickled * (builders * peer.builds + ranks * workers * held) + imported
+    importing = ranks * (1 + options.workers if start in {"spawn", "forkserver"} else 1)
+    imported = importing * (WITH_TORCH if options.torch else WITHOUT_TORCH)
+    return source.pickled * (builders * peer.builds + ranks * options.workers * held) + imported
 
 
-def job(peer: Peer, source: Source, start: Start, ranks: int, options: Options) -> Callable[[Path], Result]:
+def job(
+    peer: Peer, source: Source, sums: NDArray[np.uint64], case: tuple[Start, int], options: Options
+) -> Callable[[Path], Result]:
     """Return what takes a sample of a job: started twice."""
-    sums = source.sums()
+    start, ranks = case
 
     def take(folder: Path) -> Result:
         more: dict[str, Any] = {"loader": options.loader, "torch": options.torch, "limit_s": options.limit_s}
@@ -190,7 +196,7 @@ def job(peer: Peer, source: Source, start: Start, ranks: int, options: Options) 
             for path in folder.rglob("*"):
                 if path.is_file():
                     cache.evict(path)
-        again = errand if peer.keeps else dataclasses.replace(errand, workers=0)
+        again = errand if peer.keeps else dataclasses.replace(errand, workers=0, folder=tempfile.mkdtemp(dir=folder))
         second, later = start_job(again, ranks, options, sums)
         return {**numbers, **{f"second_{name}": value for name, value in second.items()}}, later or points
 

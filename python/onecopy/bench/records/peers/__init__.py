@@ -33,6 +33,8 @@ class Peer:
         "module:name" is there where the module has that name.
     keeps
         Whether a later process finds what this one has put into the folder.
+    alone
+        Whether one rank of a job builds for all, though nothing is kept.
     builds, leaks, copied
         Private memory while rows are made ready, later of each forked worker, and of each worker that is started anew,
         as multiples of the pickled rows: so that no sample exhausts the machine.
@@ -45,6 +47,7 @@ class Peer:
     ready: Callable[[Source, Path], Any]
     modules: tuple[str, ...] = ()
     keeps: bool = False
+    alone: bool = False
     builds: float = 6.0
     leaks: float = 0.0
     copied: float = 0.0

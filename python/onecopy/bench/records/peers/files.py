@@ -163,7 +163,10 @@ def build_hugging(source: Source, place: Path) -> None:
     """Save rows as a dataset."""
     datasets = _datasets()
     (place / "kind").write_text(source.kind)
-    dataset = datasets.Dataset.from_list([as_dict(row) for row in source.rows()])
+    if source.kind == "strings":  # a dict for each would be most of the memory
+        dataset = datasets.Dataset.from_dict({"value": list(source.rows())})
+    else:
+        dataset = datasets.Dataset.from_list([as_dict(row) for row in source.rows()])
     dataset.save_to_disk(os.fspath(place / "dataset"))
 
 
@@ -247,7 +250,9 @@ def build_sqlite(source: Source, place: Path) -> None:
 
 def frame(source: Source, _: Path) -> Any:
     """Load rows into a polars frame."""
-    return importlib.import_module("polars").DataFrame([as_dict(row) for row in source.rows()])
+    strings = source.kind == "strings"
+    rows: Any = {"value": list(source.rows())} if strings else [as_dict(row) for row in source.rows()]
+    return importlib.import_module("polars").DataFrame(rows)
 
 
 def frame_names(rows: Any) -> dict[str, Any]:

@@ -125,7 +125,8 @@ LIST = Peer(
     "list",
     "a list of objects",
     lambda source, _: list(source.rows()),
-    leaks=5.0,
+    builds=5.0,
+    leaks=3.6,
     copied=5.0,
     names=lambda rows: {"rows": rows, "deepcopy": copy.deepcopy},
 )
@@ -136,7 +137,7 @@ TORCH = Peer(
     lambda source, _: TorchSerializedList(list(source.rows())),
     modules=("torch",),
 )
-FROZEN = Peer("list, gc.freeze", "a list, gc.freeze(), gc.disable()", frozen, leaks=5.0, copied=5.0)
+FROZEN = Peer("list, gc.freeze", "a list, gc.freeze(), gc.disable()", frozen, builds=5.0, leaks=3.6, copied=5.0)
 EMPTY = Peer("empty", f"a list of {EMPTY_ROWS} rows", empty, builds=0.0)
 PICKLED = Peer(
     "pickle",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onecopy.bench.records.peers import Peer, files, heap, imports, onecopy, samplers
+from onecopy.bench.records.peers import Peer, files, handles, heap, imports, onecopy, samplers
 
 SHARED = (
     onecopy.SHARED,
@@ -11,6 +11,7 @@ SHARED = (
     heap.FROZEN,
     heap.NUMPY,
     heap.TORCH,
+    handles.TORCH_HANDLE,
     files.LMDB,
     files.ARROW,
     files.HUGGING,

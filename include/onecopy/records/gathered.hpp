@@ -1,0 +1,33 @@
+// Some rows of a node, copied out with everything below them: a node of its own, in memory of its own.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "onecopy/records/node.hpp"
+#include "onecopy/records/take.hpp"
+
+namespace onecopy::records {
+
+class Gathered {
+ public:
+  // Throws FormatError where `node` is damaged. Its types and names are looked at, not copied: keep the file.
+  Gathered(const Node& node, Places places);
+
+  const Node& node() const& noexcept ONECOPY_LIFETIMEBOUND { return node_; }
+  const Node& node() const&& = delete;
+
+ private:
+  Node gather(const Node& node, Places places);
+  Bits gather_bits(const Bits& from, Places places);
+  Numbers gather_numbers(const Numbers& from, Places places, std::uint64_t per_place = 1);
+  std::uint64_t gather_offsets(const Node& from, Places places, Node& to);
+  void gather_choice(const Node& from, Places places, Node& to);
+  std::span<std::byte> room(std::uint64_t bytes);
+
+  std::vector<std::unique_ptr<std::byte[]>> memory_;
+  Node node_;
+};
+
+}  // namespace onecopy::records

@@ -1,0 +1,62 @@
+"""Sizes in words, and words that are sizes. Decimal (1 MB = 10**6 bytes), as disks and model cards count."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_SUFFIXES = {"": 1, "b": 1} | {
+    letter + suffix: base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for suffix, base in (("b", 1000), ("ib", 1024))
+}
+
+
+def significant(value: float) -> str:
+    """Return a number with three significant digits, and all digits before the point.
+
+    Examples
+    --------
+    >>> [significant(value) for value in (0, 0.1234, 1.234, 12.34, 123.4, 12345.6)]
+    ['0', '0.123', '1.23', '12.3', '123', '12346']
+    """
+    if value == 0:
+        return "0"
+    size = abs(value)
+    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
+    return f"{value:.{digits}f}"
+
+
+def size(nbytes: int) -> str:
+    """Return a number of bytes in words, decimal.
+
+    Examples
+    --------
+    >>> size(999), size(90_868_376), size(2**31)
+    ('999 B', '90.9 MB', '2.15 GB')
+    """
+    value = float(nbytes)
+    for unit in _UNITS:
+        if value < 999.5 or unit == _UNITS[-1]:
+            break
+        value /= 1000
+    return f"{nbytes} B" if unit == "B" else f"{significant(value)} {unit}"
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that a size in words means: "2GiB", "500 MB", "4096"; decimal or binary as written.
+
+    Raises
+    ------
+    ValueError
+        If it is not a number followed by a unit.
+
+    Examples
+    --------
+    >>> parse_size("2GiB"), parse_size("1.5 kB"), parse_size("7")
+    (2147483648, 1500, 7)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if found is None or found.group(2) not in _SUFFIXES:
+        raise ValueError(f"{text!r} is not a size such as 500MB or 2GiB")
+    return int(float(found.group(1)) * _SUFFIXES[found.group(2)])

@@ -1,0 +1,292 @@
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/records/arrow.hpp"
+
+namespace onecopy::records {
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw FormatError("the column '" + path + "' " + what);
+}
+
+template <class T>
+T at(const ArrowArray& array, std::int64_t buffer, std::int64_t i) noexcept {
+  T value;  // NOLINT(cppcoreguidelines-init-variables): filled at once
+  std::memcpy(&value, static_cast<const char*>(array.buffers[buffer]) + i * std::int64_t{sizeof value}, sizeof value);
+  return value;
+}
+
+bool bit(const ArrowArray& array, std::int64_t buffer, std::int64_t i) noexcept {
+  return (unsigned{at<std::uint8_t>(array, buffer, i / 8)} >> static_cast<unsigned>(i % 8) & 1U) != 0;
+}
+
+double half(std::uint16_t bits) noexcept {
+  const int exponent = bits >> 10U & 0x1FU;
+  const int mantissa = bits & 0x3FFU;
+  double value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(mantissa + 1024, exponent - 25);
+  if (exponent == 31) value = mantissa == 0 ? HUGE_VAL : std::nan("");
+  return (bits & 0x8000U) != 0 ? -value : value;
+}
+
+void append_unsigned(Column& column, std::uint64_t value) {
+  if (value <= INT64_MAX) return column.integer(static_cast<std::int64_t>(value));
+  const auto bytes = std::bit_cast<std::array<std::byte, 8>>(value);
+  std::array<std::byte, 9> wide{};  // a byte more for the sign
+  std::copy(bytes.begin(), bytes.end(), wide.begin());
+  column.bigint(wide);
+}
+
+class Reader {
+ public:
+  Reader(const ArrowSchema& schema, std::string path, int depth = 0) : path_(std::move(path)), format_(schema.format) {
+    if (depth > 60) refuse(path_, "is nested too deep");
+    if (schema.dictionary != nullptr) {
+      format_ = "dictionary of " + format_;
+      index_ = schema.format[0];
+      if (std::string_view("cCsSiIlL").find(index_) == std::string_view::npos) refuse(path_, "has " + format_);
+      children_.emplace_back(*schema.dictionary, path_, depth + 1);
+      return;
+    }
+    read_format();
+    for (std::int64_t i = 0; i < schema.n_children; ++i)
+      children_.emplace_back(*schema.children[i], child_path(*schema.children[i]), depth + 1),
+          names_.emplace_back(schema.children[i]->name == nullptr ? "" : schema.children[i]->name);
+    expect_children();
+  }
+
+  // Value i, counted from the array's own offset.
+  void append(Column& column, const ArrowArray& array, std::int64_t i) const {
+    i += array.offset;
+    if (is_null(array, i)) return column.null();
+    switch (shape_) {
+      case Shape::leaf: return append_leaf(column, array, i);
+      case Shape::bytes: return append_bytes(column, array, i);
+      case Shape::view: return append_view(column, array, i);
+      case Shape::list: return append_list(column, array, i);
+      case Shape::fields: return append_record(column, array, i);
+      case Shape::map: return append_map(column, array, i);
+      case Shape::choice: return append_choice(column, array, i);
+      case Shape::dictionary: break;
+    }
+    children_[0].append(column, *array.dictionary, integer(array, i, index_));
+  }
+
+  bool is_table() const noexcept { return shape_ == Shape::fields; }
+
+ private:
+  enum class Shape : std::uint8_t { leaf, bytes, view, list, fields, map, choice, dictionary };
+
+  void read_format() {
+    const std::string_view format = format_;
+    if (format.size() == 1 && std::string_view("nbcCsSiIlLefg").find(format[0]) != std::string_view::npos)
+      shape_ = Shape::leaf;
+    else if (format == "u" || format == "U" || format == "z" || format == "Z" || format.starts_with("w:"))
+      shape_ = Shape::bytes;
+    else if (format == "vu" || format == "vz")
+      shape_ = Shape::view;
+    else if (format == "+l" || format == "+L" || format.starts_with("+w:"))
+      shape_ = Shape::list;
+    else if (format == "+s")
+      shape_ = Shape::fields;
+    else if (format == "+m")
+      shape_ = Shape::map;
+    else if (format.starts_with("+ud:") || format.starts_with("+us:"))
+      read_union(format.substr(4));
+    else
+      refuse(path_, "has the Arrow type '" + format_ + "', which records do not have: cast it before");
+    if (format.starts_with("w:") || format.starts_with("+w:"))
+      fixed_size_ = number_at(format.substr(format.find(':') + 1));
+  }
+
+  void read_union(std::string_view ids) {
+    shape_ = Shape::choice;
+    child_of_tag_.assign(128, -1);
+    for (int child = 0; !ids.empty(); ++child) {
+      const std::size_t end = std::min(ids.find(','), ids.size());
+      const std::int64_t id = number_at(ids.substr(0, end));
+      if (id < 0 || id > 127) refuse(path_, "has a union with the tag " + std::to_string(id));
+      child_of_tag_[static_cast<std::size_t>(id)] = child;
+      ids.remove_prefix(std::min(end + 1, ids.size()));
+    }
+  }
+
+  std::int64_t number_at(std::string_view text) const {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size() || number < 0)
+      refuse(path_, "has the Arrow type '" + format_ + "'");
+    return number;
+  }
+
+  std::string child_path(const ArrowSchema& child) const {
+    if (child.name == nullptr || shape_ != Shape::fields) return path_;
+    return path_.empty() ? child.name : path_ + "." + child.name;
+  }
+
+  void expect_children() const {
+    const bool one = shape_ == Shape::list || shape_ == Shape::map;
+    if (one && children_.size() != 1) refuse(path_, "has a list of nothing");
+    if (shape_ == Shape::map && children_[0].children_.size() != 2) refuse(path_, "has a map without keys or values");
+    for (const int child : child_of_tag_)
+      if (child >= static_cast<int>(children_.size())) refuse(path_, "has a union without its types");
+    std::unordered_set<std::string_view> names;
+    for (const auto& name : names_)
+      if (shape_ == Shape::fields && !names.insert(name).second)
+        refuse(path_.empty() ? name : path_ + "." + name, "is there twice");
+  }
+
+  bool is_null(const ArrowArray& array, std::int64_t i) const noexcept {
+    if (format_ == "n") return true;
+    if (shape_ == Shape::choice || array.n_buffers == 0 || array.buffers[0] == nullptr) return false;
+    return !bit(array, 0, i);
+  }
+
+  static std::int64_t integer(const ArrowArray& array, std::int64_t i, char format) noexcept {
+    switch (format) {
+      case 'c': return at<std::int8_t>(array, 1, i);
+      case 'C': return at<std::uint8_t>(array, 1, i);
+      case 's': return at<std::int16_t>(array, 1, i);
+      case 'S': return at<std::uint16_t>(array, 1, i);
+      case 'i': return at<std::int32_t>(array, 1, i);
+      case 'I': return at<std::uint32_t>(array, 1, i);
+      default: return at<std::int64_t>(array, 1, i);
+    }
+  }
+
+  void append_leaf(Column& column, const ArrowArray& array, std::int64_t i) const {
+    switch (format_[0]) {
+      case 'b': return column.boolean(bit(array, 1, i));
+      case 'L': return append_unsigned(column, at<std::uint64_t>(array, 1, i));
+      case 'e': return column.real(half(at<std::uint16_t>(array, 1, i)));
+      case 'f': return column.real(double{at<float>(array, 1, i)});
+      case 'g': return column.real(at<double>(array, 1, i));
+      default: return column.integer(integer(array, i, format_[0]));
+    }
+  }
+
+  struct Range {
+    std::int64_t begin, end;
+  };
+  Range range(const ArrowArray& array, std::int64_t i, bool wide) const {
+    if (fixed_size_ >= 0) return {i * fixed_size_, (i + 1) * fixed_size_};
+    const Range found = wide ? Range{at<std::int64_t>(array, 1, i), at<std::int64_t>(array, 1, i + 1)}
+                             : Range{at<std::int32_t>(array, 1, i), at<std::int32_t>(array, 1, i + 1)};
+    if (found.begin < 0 || found.begin > found.end) refuse(path_, "has offsets that fall");
+    return found;
+  }
+
+  void append_text(Column& column, const char* first, std::int64_t size) const {
+    const auto length = static_cast<std::size_t>(size);
+    if (format_.back() == 'u' || format_.back() == 'U') return column.text({first, length});
+    column.bytes(std::as_bytes(std::span(first, length)));
+  }
+
+  void append_bytes(Column& column, const ArrowArray& array, std::int64_t i) const {
+    const auto [begin, end] = range(array, i, format_ == "U" || format_ == "Z");
+    const auto* data = static_cast<const char*>(array.buffers[fixed_size_ >= 0 ? 1 : 2]);
+    append_text(column, begin == end ? "" : data + begin, end - begin);
+  }
+
+  // 16 bytes: the length, then up to 12 bytes of text, or its first four, the number of a buffer and the place there.
+  void append_view(Column& column, const ArrowArray& array, std::int64_t i) const {
+    const char* view = static_cast<const char*>(array.buffers[1]) + i * 16;
+    std::int32_t size = 0;
+    std::memcpy(&size, view, sizeof size);
+    if (size <= 12) return append_text(column, view + 4, size);
+    std::int32_t place[2];  // NOLINT(modernize-avoid-c-arrays)
+    std::memcpy(place, view + 8, sizeof place);
+    append_text(column, static_cast<const char*>(array.buffers[2 + place[0]]) + place[1], size);
+  }
+
+  void append_list(Column& column, const ArrowArray& array, std::int64_t i) const {
+    const auto [begin, end] = range(array, i, format_ == "+L");
+    ListColumn& list = column.list();
+    for (std::int64_t item = begin; item < end; ++item) children_[0].append(list.items(), *array.children[0], item);
+    list.end();
+  }
+
+  void append_record(Column& column, const ArrowArray& array, std::int64_t i) const {
+    RecordColumn& record = column.record();
+    for (std::size_t field = 0; field < children_.size(); ++field)
+      children_[field].append(record.field(names_[field]), *array.children[field], i);
+    record.end();
+  }
+
+  void append_map(Column& column, const ArrowArray& array, std::int64_t i) const {
+    const auto [begin, end] = range(array, i, false);
+    const ArrowArray& entries = *array.children[0];
+    MapColumn& map = column.map();
+    for (std::int64_t entry = begin; entry < end; ++entry) {
+      children_[0].children_[0].append(map.keys(), *entries.children[0], entry + entries.offset);
+      children_[0].children_[1].append(map.values(), *entries.children[1], entry + entries.offset);
+    }
+    map.end();
+  }
+
+  void append_choice(Column& column, const ArrowArray& array, std::int64_t i) const {
+    const auto tag = at<std::int8_t>(array, 0, i);
+    const int child = tag < 0 ? -1 : child_of_tag_[static_cast<std::size_t>(tag)];
+    if (child < 0) refuse(path_, "has a value of the unknown tag " + std::to_string(tag));
+    const bool dense = format_[2] == 'd';
+    const std::int64_t place = dense ? at<std::int32_t>(array, 1, i) : i;
+    children_[static_cast<std::size_t>(child)].append(column, *array.children[child], place);
+  }
+
+  std::string path_;
+  std::string format_;
+  Shape shape_ = Shape::dictionary;
+  char index_ = 'i';               // of a dictionary: the format of its numbers
+  std::int64_t fixed_size_ = -1;   // of bytes and lists of one length
+  std::vector<int> child_of_tag_;  // of a union
+  std::vector<Reader> children_;
+  std::vector<std::string> names_;
+};
+
+// What a call of the stream's gives: released when it goes.
+template <class Struct>
+class Owned {
+ public:
+  Owned() = default;
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    if (value.release != nullptr) value.release(&value);
+  }
+  Struct value{};
+};
+
+void expect(int error, ArrowArrayStream& stream) {
+  if (error == 0) return;
+  const char* text = stream.get_last_error(&stream);
+  throw FormatError("the Arrow stream failed: " + std::string(text == nullptr ? std::strerror(error) : text));
+}
+
+}  // namespace
+
+std::uint64_t import_stream(ArrowArrayStream& stream, Column& rows, const std::function<void()>& each) {
+  Owned<ArrowSchema> schema;
+  expect(stream.get_schema(&stream, &schema.value), stream);
+  const Reader reader(schema.value, "");
+  if (!reader.is_table())
+    throw FormatError("the Arrow stream is no table, but of the type '" + std::string(schema.value.format) + "'");
+  std::uint64_t count = 0;
+  for (;;) {
+    Owned<ArrowArray> batch;
+    expect(stream.get_next(&stream, &batch.value), stream);
+    if (batch.value.release == nullptr) return count;
+    for (std::int64_t i = 0; i < batch.value.length; ++i) reader.append(rows, batch.value, i);
+    count += static_cast<std::uint64_t>(batch.value.length);
+    each();
+  }
+}
+
+}  // namespace onecopy::records

@@ -1,0 +1,103 @@
+"""Small files of records with every byte of their data changed: a value or an error, and the process lives.
+
+A child reads everything in every way after each change: rows, views, columns, keys, Arrow.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+
+TABLE = [
+    {
+        "id": i * 100,
+        "name": "é" * i,
+        "score": [None, 0.5][i % 2],
+        "mixed": [1, 2.5, 3][i % 3],
+        "box": [i / 2] * i,
+        "lists": [[i], []],
+        "tags": ["a", "b" * i],
+        "pair": (i, "x"),
+        "map": {i: "m"},
+        "any": [i, "text", None, [i]][i % 4],
+        "array": np.arange(i, dtype="i2"),
+        "matrix": np.zeros((i, 2), "f4"),
+        "big": 2**70 + i,
+        "flag": [True, None][i % 2],
+        **({"late": 1} if i == 4 else {}),
+    }
+    for i in range(6)
+]
+DICT = {f"key {i}": [i] for i in range(9)} | {(1, b"t"): [2], 0.5: [], None: [3], 2**80: [4]}
+FILES = {"list": ["", "ab", None, "é€"], "table": TABLE, "dict": DICT}
+
+CHILD = """
+import sys, warnings
+import onecopy as oc
+
+def attempt(act):
+    try:
+        return act()
+    except (oc.FormatError, LookupError, ValueError, OverflowError, MemoryError, TypeError, UnicodeDecodeError) as error:
+        return type(error).__name__
+
+def touch_rows(rows):
+    count = range(len(rows))
+    for i in count:
+        attempt(lambda: repr(rows[i]))
+        attempt(lambda: repr(rows.lazy[i]))
+        attempt(lambda: touch_lazy(rows.lazy[i]))
+    attempt(lambda: rows.__getitems__(count))
+    attempt(rows.numpy)
+    if hasattr(rows, "columns"):
+        for name in rows.columns:
+            attempt(lambda: rows.take([*count, *count[::-1]], [name]))
+            attempt(lambda: touch_rows(rows.column(name)))
+        attempt(lambda: oc.share(oc.records.from_arrow(rows))[:])
+        attempt(lambda: oc.share(oc.records.from_arrow(rows[::-1]))[:])
+    attempt(rows.__arrow_c_array__)
+
+def touch_lazy(value):
+    for key in value:
+        attempt(lambda: value[key])
+
+def touch_dict(mapped):
+    for key in ["key 0", "key 8", "none", (1, b"t"), 0.5, None, 2**80, 7]:
+        attempt(lambda: mapped[key])
+    attempt(lambda: list(mapped.items()))
+    attempt(lambda: touch_rows(mapped.values()))
+
+def touch(path):
+    opened = oc.open(path)
+    (touch_dict if isinstance(opened, oc.records.Dict) else touch_rows)(opened)
+
+path = sys.argv[1]
+warnings.simplefilter("ignore")
+touch(path)
+entries = oc.open(path).file.entries
+with open(path, "r+b", buffering=0) as file:
+    for at in [at for entry in entries for at in range(entry.offset, entry.offset + entry.nbytes)]:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ (0xFF if at % 2 else 1 << at // 2 % 8)]))
+        attempt(lambda: touch(path))
+        file.seek(at)
+        file.write(bytes([byte]))
+print("alive")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FILES)
+def test_no_changed_byte_of_the_data_is_more_than_an_error(kind, tmp_path: Path):
+    path = tmp_path / "rows.oc"
+    oc.records.save(path, FILES[kind])
+    command = [sys.executable, "-c", CHILD, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout == "alive\n"

@@ -1,0 +1,351 @@
+"""Datasets as people have them: what is moved, what stays and why, and that their workers share it."""
+
+import copy
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from pictures import Bag, Part, Pictures, moved, stays
+
+import onecopy as oc
+from onecopy.integrations._estimate import estimated_bytes
+
+pytestmark = pytest.mark.processes
+
+MB = 1_000_000
+
+
+# --- what is moved --------------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_gives_the_same_items_as_before():
+    before, dataset = Pictures(), Pictures()
+    assert oc.share_dataset(dataset, "100kB") is dataset
+    assert list(moved(dataset)) == ["samples", "targets", "boxes"]
+    assert len(dataset) == len(before)
+    for i in (0, 1, 777, -1):
+        sample, target, boxes = dataset[i]
+        assert (sample, target) == (before.samples[i], before.targets[i])
+        assert (type(sample), type(sample[0]), type(target)) == (tuple, str, int)
+        assert type(boxes) is np.ndarray
+        assert np.array_equal(boxes, before.boxes[i])
+    assert list(dataset.samples) == before.samples
+
+
+def test_what_is_small_stays_the_very_object():
+    dataset = Pictures()
+    classes, samples = dataset.classes, dataset.samples
+    oc.share_dataset(dataset, "1GB")
+    assert dataset.classes is classes
+    assert dataset.samples is samples
+    assert dataset.onecopy_report.attributes == ()
+    assert str(dataset.onecopy_report) == "nothing in it is large"
+
+
+def test_one_object_under_two_names_is_one_afterwards():
+    dataset = oc.share_dataset(Pictures())
+    assert dataset.imgs is dataset.samples
+    assert len([name for name in moved(dataset) if name in ("imgs", "samples")]) == 1
+
+
+def test_datasets_in_datasets_are_looked_into():
+    pictures = Pictures()
+    both = Bag(datasets=[Part(pictures, list(range(200_000))), Pictures()], again=pictures)
+    both.itself = both
+    oc.share_dataset(both)
+    assert {"datasets[0].dataset.samples", "datasets[0].indices", "datasets[1].boxes"} <= set(moved(both))
+    assert not any(name.startswith("again") for name in moved(both))
+    assert isinstance(pictures.samples, oc.List)
+    assert both.datasets[0][19_999][0] == ("images/00019999.jpg", 9)
+
+
+def test_the_report_is_a_table_and_its_figures_are_right():
+    dataset = oc.share_dataset(Pictures(100_000))
+    boxes = moved(dataset)["boxes"]
+    assert (boxes.kind, boxes.rows, boxes.bytes_before, boxes.bytes_after) == (
+        "ndarray float32", 100_000, 12_800_000, 12_800_000,
+    )  # fmt: skip
+    samples = moved(dataset)["samples"]
+    exact = sum(sys.getsizeof(pair) + sys.getsizeof(pair[0]) for pair in dataset.samples) + 8 * 100_000
+    assert 0.7 * exact < samples.bytes_before < 1.3 * exact
+    assert 0 < samples.bytes_after == dataset.samples.nbytes < samples.bytes_before
+    lines = str(dataset.onecopy_report).splitlines()
+    assert lines[0].split() == ["attribute", "type", "rows", "before", "after"]
+    assert lines[3].split() == ["boxes", "ndarray", "float32", "100,000", "~12.8", "MB", "12.8", "MB", "now", "a",
+                                "MappedArray", "float32"]  # fmt: skip
+
+
+def test_sharing_again_changes_nothing():
+    dataset = oc.share_dataset(Pictures())
+    first = dict(vars(dataset))
+    oc.share_dataset(dataset)
+    assert all(vars(dataset)[name] is value for name, value in first.items() if name != "onecopy_report")
+
+
+class Slotted:
+    __slots__ = ("samples",)
+
+
+def test_an_object_without_attributes_is_an_error():
+    with pytest.raises(TypeError, match="a Slotted has no __dict__"):
+        oc.share_dataset(Slotted())
+    with pytest.raises(ValueError, match="is not a size"):
+        oc.share_dataset(Pictures(3), "big")
+
+
+def test_a_frozen_class_and_a_property_do_not_stand_in_the_way():
+    class Guarded(Bag):
+        def __setattr__(self, name: str, value: object) -> None:
+            raise TypeError("frozen")
+
+    dataset = oc.share_dataset(Guarded(names=["name"] * 300_000), "1kB")
+    assert isinstance(dataset.names, oc.List)
+
+
+def test_a_dict_is_found_by_its_keys_as_before():
+    boxes = {f"{i:06}.jpg": [i, 2.5] for i in range(30_000)}
+    by_number = {i * 7: f"name {i}" for i in range(30_000)}
+    dataset = oc.share_dataset(Bag(boxes=boxes, by_number=by_number), "100kB")
+    assert set(moved(dataset)) == {"boxes", "by_number"}
+    assert (dataset.boxes["000007.jpg"], dataset.by_number[77], 78 in dataset.by_number) == ([7, 2.5], "name 11", False)
+    assert dataset.boxes == boxes
+    assert list(dataset.by_number.items()) == list(by_number.items())
+    with pytest.raises(TypeError, match="'Dict' object does not support item assignment: shared data is read-only"):
+        dataset.boxes["x"] = 1
+    with pytest.raises(AttributeError, match=r"no attribute 'update': shared data is read-only: .* dict\(data\)"):
+        dataset.boxes.update(x=1)
+
+
+class Names(list[str]):
+    """More than a list, perhaps."""
+
+
+STAY = {
+    "set": (set(range(50_000)), "a set has no shared form: make it a sorted list, or a dict"),
+    "subclass": (Names(f"{i}" for i in range(50_000)), "a Names may do more than its base: make it a plain one"),
+    "objects": (np.array([None] * 200_000), "an array of Python objects; a list of them can be shared"),
+    "text": ("x" * 2_000_000, "a str has no shared form"),
+    "lambda": ([*range(100_000), lambda: 3], r"[100000]: "),
+    "bag": (Bag(rows=[str(i) for i in range(50_000)]), "oc.share_dataset of it looks at its attributes"),
+}
+
+
+@pytest.mark.parametrize("kind", STAY)
+def test_what_cannot_be_moved_stays_and_the_reason_is_told(kind):
+    value, reason = STAY[kind]
+    dataset = oc.share_dataset(Bag(value=value, names=[str(i) for i in range(50_000)]))
+    assert dataset.value is value
+    assert stays(dataset)["value"].startswith("stays: ")
+    assert reason in stays(dataset)["value"]
+    assert isinstance(dataset.names, oc.List)
+
+
+def test_a_memory_map_stays(tmp_path):
+    np.arange(1_000_000.0).tofile(tmp_path / "raw")
+    dataset = oc.share_dataset(Bag(raw=np.memmap(tmp_path / "raw", float, "r")))
+    assert "mapped already" in stays(dataset)["raw"]
+
+
+def test_writing_to_what_was_moved_says_what_to_do():
+    dataset = oc.share_dataset(Pictures())
+    assert not hasattr(dataset.samples, "append")
+    with pytest.raises(AttributeError, match=r"no attribute 'append': shared data is read-only: .* list\(data\)"):
+        dataset.samples.append(("x", 1))
+    with pytest.raises(TypeError, match="does not support item assignment: shared data is read-only"):
+        dataset.samples[0] = ("x", 1)
+    with pytest.raises(TypeError, match="does not support item deletion: shared data is read-only"):
+        del dataset.samples[0]
+    with pytest.raises(AttributeError, match=r"'List' object has no attribute 'shape'$"):
+        dataset.samples.shape  # noqa: B018
+
+
+def test_an_array_that_is_written_to_changes_for_nobody_else():
+    dataset = oc.share_dataset(Pictures())
+    handle = pickle.dumps(dataset.boxes)
+    dataset.boxes[0] = 7
+    box = dataset.boxes[1]
+    box /= 2
+    assert (dataset.boxes[0, 0, 0], dataset.boxes[1, 0, 1]) == (7, 16.5)
+    assert np.array_equal(pickle.loads(handle), Pictures().boxes)
+
+
+# --- estimates ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [f"name {i}" for i in range(30_000)],
+        [{"id": i, "box": [float(i), 2.5 * i], "name": str(i)} for i in range(5_000)],
+        {f"key {i}": (float(i), i + 1000) for i in range(5_000)},
+        [["one object"]] * 10_000,
+        [],
+    ],
+    ids=["texts", "dicts", "dict", "same", "empty"],
+)
+def test_an_estimate_is_near_what_is_counted(value):
+    seen: set[int] = set()
+
+    def counted(part: Any) -> int:
+        if id(part) in seen:
+            return 0
+        seen.add(id(part))
+        children = [*part, *part.values()] if isinstance(part, dict) else part if isinstance(part, list | tuple) else []
+        return sys.getsizeof(part) + sum(map(counted, children))
+
+    exact = counted(value)
+    assert 0.8 * exact <= estimated_bytes(value) <= 1.3 * exact
+
+
+# --- arrays ---------------------------------------------------------------------------------------------------------
+
+ARRAYS = {
+    "float": np.arange(20.0).reshape(4, 5),
+    "fortran": np.asfortranarray(np.arange(20.0).reshape(4, 5)),
+    "strided": np.arange(40)[::2],
+    "text": np.array(["a", "bcd", "ä"]),
+    "bytes": np.array([b"a", b"bcd"]),
+    "date": np.array(["2026-01-01", "2027-02-03"], "M8[D]"),
+    "structured": np.array([(1, 2.5), (3, 4.5)], "i4,f8"),
+    "complex": np.arange(5) * 1j,
+    "bool": np.array([True, False]),
+    "big endian": np.arange(5, dtype=">i4"),
+    "bfloat16": np.arange(5).astype(ml_dtypes.bfloat16),
+    "scalar": np.array(7.5),
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_of_every_type_are_the_same_afterwards_also_elsewhere(kind):
+    before = ARRAYS[kind]
+    ours = oc.share_dataset(Bag(array=before), 0).array
+    handle = pickle.dumps(ours)
+    for after in (ours, pickle.loads(handle), copy.copy(ours), copy.deepcopy(ours)):
+        assert isinstance(after, np.ndarray)
+        assert (after.dtype, after.shape) == (before.dtype, before.shape)
+        assert after.tobytes() == before.tobytes()
+    assert ours.flags.writeable
+    assert ours.flags.aligned
+
+
+def test_an_array_travels_as_a_handle_and_its_parts_as_themselves():
+    array = oc.share_dataset(Bag(array=np.arange(1_000_000)), 0).array
+    assert len(pickle.dumps(array)) < 400
+    for part in (
+        array[5:10],
+        array.reshape(-1, 10)[3],
+        array.view(np.int64),
+        array + 1,
+        next(iter(array.reshape(10, -1))),
+    ):
+        again = pickle.loads(pickle.dumps(part))
+        assert type(again) is np.ndarray
+        assert np.array_equal(again, part)
+    assert type(array[3:]) is type(array * 2) is type(array.copy()) is np.ndarray
+    assert array.sum() == np.arange(1_000_000).sum()
+    assert isinstance(array[3], np.int64)
+
+
+# --- workers --------------------------------------------------------------------------------------------------------
+
+
+def serve(connection: Connection, dataset: Pictures) -> None:
+    """Be a worker: read every item, tell, stay."""
+    total = sum(len(dataset[i][0][0]) + dataset[i][1] + int(dataset[i][2][0, 0]) for i in range(len(dataset)))
+    connection.send((total, [type(value).__name__ for value in vars(dataset).values()]))
+    connection.recv()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_of_every_start_method_hold_one_copy(method):
+    dataset = oc.share_dataset(Pictures(60_000))
+    assert len(pickle.dumps(dataset)) < 3_000
+    context = multiprocessing.get_context(method)
+    ends, workers = [], []
+    for _ in range(2):
+        ours, theirs = context.Pipe()
+        workers.append(context.Process(target=serve, args=(theirs, dataset), daemon=True))
+        workers[-1].start()
+        ends.append(ours)
+    plain = Pictures(60_000)
+    total = sum(len(plain[i][0][0]) + plain[i][1] + int(plain[i][2][0, 0]) for i in range(len(plain)))
+    for end in ends:
+        assert end.poll(60)
+        told, kinds = end.recv()
+        assert told == total
+        assert kinds[:5] == ["str", "List", "List", "List", "MappedArray"]
+    seen = oc.assert_shared(dataset, workers)
+    assert len(seen.paths) >= 1
+    assert seen.bytes > dataset.boxes.nbytes
+    assert all(worker.mapped > 7 * MB for worker in seen.workers)
+    for end, worker in zip(ends, workers, strict=True):
+        end.send("end")
+        worker.join(60)
+        assert worker.exitcode == 0
+
+
+def test_with_a_key_processes_that_know_nothing_of_each_other_share(tmp_path):
+    code = """if True:
+        import sys
+        import onecopy as oc
+
+        class Names:
+            def __init__(self):
+                self.names = [f"name {i}" for i in range(100_000)]
+                self.numbers = list(range(100_000))
+
+        names = oc.share_dataset(Names(), key="names 1")
+        for part in names.onecopy_report.parts:
+            print(part.path, part.file.identity)
+        print(names.names[7], names.numbers[7])
+    """
+    environment = {**os.environ, "ONECOPY_CACHE": str(tmp_path / "cache")}
+    said = [
+        subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert said[0] == said[1]
+    assert said[0].splitlines()[2] == "name 7 7"
+    assert len(set(said[0].splitlines())) == 3
+    keys = subprocess.run(
+        [sys.executable, "-c", "import onecopy as oc; print(sorted(a.key for a in oc.Store().ls()))"],
+        env=environment, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert keys == "['names 1 names', 'names 1 numbers']\n"
+
+
+def test_a_key_that_does_not_say_all_is_an_error(tmp_path):
+    def names(n: int) -> Bag:
+        return Bag(names=[f"name {i}" for i in range(n)], numbers=np.arange(n))
+
+    options: Any = {"key": "names 1", "folder": tmp_path / "cache"}
+    first = oc.share_dataset(names(200_000), **options)
+    again = oc.share_dataset(names(200_000), **options)
+    assert [part.path for part in first.onecopy_report.parts] == [part.path for part in again.onecopy_report.parts]
+    with pytest.raises(ValueError, match="under this key there are 200000 rows for 'names', which has 300000"):
+        oc.share_dataset(names(300_000), **options)
+    longer = oc.share_dataset(Bag(numbers=np.arange(300_000)), **options)  # type and shape are in an array's key
+    assert longer.numbers[-1] == 299_999
+
+
+def test_torch_is_not_imported(python):
+    assert (
+        python("""
+        import sys
+        import onecopy as oc
+        class Names:
+            names = None
+        dataset = Names()
+        dataset.names = [str(i) for i in range(100_000)]
+        oc.share_dataset(dataset)
+        print(dataset.names[5], "torch" in sys.modules)
+    """)
+        == "5 False\n"
+    )

@@ -1,0 +1,322 @@
+"""The warm fork server, and the proof that workers share: with workers of all start methods, honest and others."""
+
+import concurrent.futures
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+
+pytestmark = pytest.mark.processes
+
+MB = 1_000_000
+START_METHODS = ["fork", "spawn", "forkserver"]
+
+
+# --- preload --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Callable[..., str]:
+    """Run a program of a file, which can import what is beside it in `modules`; return what it printed."""
+    (tmp_path / "modules").mkdir()
+
+    def run(code: str, *, warnings: str = "error", **environment: str) -> str:
+        (tmp_path / "program.py").write_text(textwrap.dedent(code))
+        done = subprocess.run(
+            [sys.executable, "-W", warnings, "program.py"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "modules"), "OPENBLAS_NUM_THREADS": "1", **environment},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_workers_have_from_the_start_what_is_preloaded(program):
+    said = program("""
+        import multiprocessing, sys
+        import onecopy as oc
+
+        def work():
+            print("worker", "colorsys" in sys.modules)
+
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("forkserver")
+            print(oc.preload(["colorsys"]))
+            worker = context.Process(target=work)
+            worker.start()
+            worker.join()
+            print("parent", "colorsys" in sys.modules)
+    """)
+    assert said.splitlines() == [
+        "the fork server will import colorsys before the first worker; measure() tells what it saves",
+        "worker True",
+        "parent False",
+    ]
+
+
+def test_the_main_module_stays_preloaded_unless_it_is_not_wanted(python):
+    told = python("""
+        from multiprocessing import forkserver
+        import onecopy as oc
+        oc.preload(["json", "xml.dom"])
+        print(forkserver._forkserver._preload_modules)
+        oc.preload(["json"], main=False)
+        print(forkserver._forkserver._preload_modules)
+    """)
+    assert told.splitlines() == ["['__main__', 'json', 'xml.dom']", "['json']"]
+
+
+def test_a_module_that_is_not_there_is_an_error_and_not_ignored():
+    with pytest.raises(ModuleNotFoundError, match=r"no module named 'torhc\.nn'"):
+        oc.preload(["torhc.nn"])
+
+
+def test_a_server_that_runs_already_is_told(program):
+    said = program("""
+        import multiprocessing, warnings
+        import onecopy as oc
+
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("forkserver")
+            oc.preload(["json"])
+            context.Process(target=print).start()
+            print(oc.preload(["json"]).effective)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                print(oc.preload(["colorsys"]).effective)
+            print(caught[0].category.__name__, caught[0].filename.endswith("program.py"), caught[0].message)
+    """)
+    assert said.split("\n", 1)[0] == "True"
+    assert "False" in said
+    assert "RuntimeWarning True the fork server was running already: colorsys will not be preloaded; call" in said
+
+
+def test_measuring_tells_what_a_worker_saves(program, tmp_path):
+    (tmp_path / "modules/heavy.py").write_text("TABLE = bytearray(b'x' * 50_000_000)\n")
+    said = program("""
+        import onecopy as oc
+
+        report = oc.preload(["heavy"], measure=True)
+        print(report.without.uss - report.preloaded.uss, report.missing, report.server_threads, report.threads_at_fork)
+        print(report)
+    """)
+    saved, rest = said.split(" ", 1)
+    assert 45 * MB < int(saved) < 60 * MB
+    lines = rest.splitlines()
+    assert lines[0] == "() 1 1"
+    assert lines[1].startswith("a worker with heavy starts in ")
+
+
+def test_threads_that_an_import_starts_are_a_warning_that_names_the_variables(program, tmp_path):
+    (tmp_path / "modules/busy.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    said = program(
+        "import onecopy as oc\nprint(oc.preload(['busy'], measure=True).threads_at_fork)\n", warnings="always"
+    )
+    assert said.startswith("2\n")
+    assert "program.py:2: RuntimeWarning: importing busy started 1 threads in the fork server; forking" in said
+    assert "set OPENBLAS_NUM_THREADS=1, MKL_NUM_THREADS=1, OMP_NUM_THREADS=1" in said
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a library starts no threads for one processor")
+def test_the_variable_that_is_named_keeps_the_threads_away(program):
+    code = "import onecopy as oc\nprint(oc.preload(['numpy'], measure=True).server_threads)\n"
+    openblas = any("openblas" in region.path for region in oc.proc.maps(os.getpid()))
+    if not openblas:
+        pytest.skip("this numpy has no OpenBLAS")
+    said = program(code, warnings="always", OPENBLAS_NUM_THREADS="2")
+    assert said.startswith("2\n")
+    assert "set OPENBLAS_NUM_THREADS=1 before" in said
+    assert program(code, OPENBLAS_NUM_THREADS="1") == "1\n"
+
+
+def test_a_module_that_the_server_cannot_see_is_told(program, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/hidden.py").write_text("")
+    said = program("""
+        import sys
+        import onecopy as oc
+
+        sys.path.append("elsewhere")
+        report = oc.preload(["hidden"], measure=True)
+        print(report.missing, report)
+    """)
+    if sys.version_info >= (3, 14):
+        pytest.skip("this Python's fork server is given sys.path")
+    assert said.startswith("('hidden',) a worker with hidden")
+    assert said.endswith("; the server could not import hidden\n")
+
+
+# --- assert_shared --------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """What a worker holds, so that it stays."""
+
+    value: object = None
+
+
+def serve(connection: Connection, data: oc.ArrayFile) -> None:
+    """Be a worker that does what it is told, with its own eyes on the data."""
+    while (order := connection.recv()) != "end":
+        array = data["weights"]
+        if order == "copy":
+            Held.value = array.copy()
+        elif order == "write":
+            array[:] = 1
+            Held.value = array
+        elif order == "forget":
+            del array
+            data.close()
+        else:
+            Held.value = float(array.sum())
+        connection.send("done")
+
+
+Workers = tuple[list[int], Callable[[int, str], None]]
+
+
+@pytest.fixture
+def workers() -> Iterator[Callable[..., Workers]]:
+    """Start workers that have the data; give their ids, and what sends one of them an order."""
+    started: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
+
+    def start(data: oc.ArrayFile, method: str = "fork", count: int = 3) -> Workers:
+        context = multiprocessing.get_context(method)
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(theirs, data), daemon=True)
+            process.start()
+            started.append((process, ours))
+
+        def tell(number: int, order: str) -> None:
+            started[number][1].send(order)
+            assert started[number][1].poll(60)
+            assert started[number][1].recv() == "done"
+
+        for number in range(count):
+            tell(number, "read")
+        return [process.pid for process, _ in started if process.pid], tell
+
+    yield start
+    for process, connection in started:
+        connection.send("end")
+        process.join(60)
+        assert process.exitcode == 0
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> oc.ArrayFile:
+    oc.save(tmp_path / "model", {"weights": np.ones(40 * MB // 8)})
+    return oc.open(tmp_path / "model")
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_workers_that_map_one_file_share_it(workers, model, method):
+    pids, tell = workers(model, method)
+    before = oc.assert_shared(model, pids)
+    assert [worker.mapped >= 40 * MB for worker in before.workers] == [True] * 3
+    assert before.pss <= before.bytes
+    tell(1, "read")
+    after = oc.assert_shared(model, pids, since=before)
+    assert [worker.pid for worker in after.workers] == pids
+    assert abs(after.growth(after.workers[1])) < 2 * MB
+    assert "held by 3 processes" in str(after)
+    assert all(str(pid) in str(after) for pid in pids)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_copy_that_a_worker_makes_is_seen(workers, model, method):
+    pids, tell = workers(model, method)
+    before = oc.assert_shared(model, pids)
+    tell(1, "copy")
+    oc.assert_shared(model, pids, since=before)  # little, and allowed
+    message = rf"not one copy: process {pids[1]} has grown by 40\.\d MB elsewhere: it may hold a copy\n"
+    with pytest.raises(AssertionError, match=message):
+        oc.assert_shared(model, pids, since=before, allowance="4MiB")
+    oc.assert_shared(model, pids, since=before, allowance="45MB")
+    oc.assert_shared(model, [pids[0], pids[2]], since=before, allowance="4MiB")
+
+
+def test_pages_that_a_worker_writes_are_seen(workers, tmp_path, model):
+    pids, tell = workers(oc.open(tmp_path / "model", private=True))
+    oc.assert_shared(model, pids)
+    tell(2, "write")
+    with pytest.raises(
+        AssertionError, match=rf"process {pids[2]} has 40.0 MB of its own in the mapping: it wrote there"
+    ):
+        oc.assert_shared(model, pids)
+
+
+def test_a_worker_that_does_not_map_the_data_is_seen(workers, tmp_path, model):
+    pids, tell = workers(model)
+    tell(0, "forget")
+    with pytest.raises(AssertionError, match=rf"process {pids[0]} does not map it"):
+        oc.assert_shared(model, pids)
+    model.close()
+    copies = oc.open(tmp_path / "model", "copy")
+    with pytest.raises(AssertionError, match="does not map it"):
+        oc.assert_shared(copies, os.getpid())
+
+
+def test_a_file_that_was_replaced_is_looked_for_as_it_was_opened(workers, model, tmp_path):
+    pids, _ = workers(model)
+    oc.save(tmp_path / "model", {"weights": np.ones(3)})
+    assert oc.assert_shared(model, pids).bytes > 40 * MB
+
+
+def touch(data: oc.ArrayFile) -> float:
+    return float(data["weights"].sum())
+
+
+def test_pools_are_asked_for_their_processes(model):
+    context = multiprocessing.get_context("fork")
+    with context.Pool(2) as pool:
+        pool.map(touch, [model] * 8)
+        # A pool's workers open the file again for each task and let it go; what they inherited is still there.
+        assert len(oc.assert_shared(model, pool).workers) == 2
+    with concurrent.futures.ProcessPoolExecutor(1, context) as executor:
+        executor.submit(touch, model).result()
+        assert len(oc.assert_shared(model, executor).workers) == 1
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [["name"] * 10_000, {"a": 1, "b": 2}, [{"id": i} for i in range(10_000)]],
+    ids=["list", "dict", "table"],
+)
+def test_records_are_asked_for_their_file_also_where_it_has_no_name(rows):
+    shared = oc.share(rows)
+    other = oc.share(["another"] * 10_000)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(len, [shared] * 4)
+        seen = oc.assert_shared(shared, pool)
+    assert seen.bytes != oc.assert_shared(other, os.getpid()).bytes
+    assert seen.paths == (shared.path,)
+
+
+def test_what_is_no_file_and_what_is_no_process_are_errors(model):
+    with pytest.raises(TypeError, match="nothing of this list is in a file"):
+        oc.assert_shared(["a"], os.getpid())
+    with pytest.raises(ValueError, match="no processes"):
+        oc.assert_shared(model, [])
+    with pytest.raises(ProcessLookupError):
+        oc.assert_shared(model, 2**22 + 1)
+    with pytest.raises(ValueError, match="is not a size"):
+        oc.assert_shared(model, os.getpid(), allowance="much")

@@ -1,0 +1,277 @@
+"""Tables go to Arrow's consumers without a copy, and Arrow's tables become rows."""
+
+import datetime as dt
+import decimal
+import gc
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import onecopy as oc
+from onecopy.records import Writer, arrow_rows, parquet_rows
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+LEAVES = st.sampled_from(
+    [
+        st.none(),
+        st.booleans(),
+        st.integers(-100, 100),
+        st.integers(-(2**63), 2**63 - 1),
+        st.floats(allow_nan=False),
+        st.text(max_size=4),
+        st.binary(max_size=4),
+    ]
+)
+KEY = st.text("abc", min_size=1, max_size=2)
+
+
+def nested(values):
+    return st.one_of(
+        values.map(lambda value: st.none() | value),
+        values.map(lambda value: st.lists(value, max_size=3)),
+        st.dictionaries(KEY, values, min_size=1, max_size=3).map(st.fixed_dictionaries),
+    )
+
+
+COLUMN = st.recursive(LEAVES, nested, max_leaves=6)
+TABLES = st.dictionaries(KEY, COLUMN, min_size=1, max_size=3).flatmap(
+    lambda columns: st.lists(st.fixed_dictionaries(columns), min_size=1, max_size=20)
+)
+
+
+@given(TABLES, st.slices(20))
+def test_arrow_reads_the_rows(rows, part):
+    table = oc.share(rows)
+    arrow = pa.table(table)
+    arrow.validate(full=True)
+    assert arrow.to_pylist() == rows
+    some = pa.table(table[part])
+    some.validate(full=True)
+    assert some.to_pylist() == rows[part]
+
+
+@given(TABLES, st.data())
+def test_arrow_reads_a_selection(rows, data):
+    indices = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=30))
+    arrow = pa.table(oc.share(rows).select(indices))
+    arrow.validate(full=True)
+    assert arrow.to_pylist() == [rows[i] for i in indices]
+
+
+@given(TABLES)
+def test_what_came_arrow_rows_is_what_went_out(rows):
+    assert oc.share(arrow_rows(oc.share(rows))) == rows
+    assert oc.share(arrow_rows(pa.table(oc.share(rows)).slice(1))) == rows[1:]
+
+
+KINDS = [
+    {
+        "tuple": (i, "x" * i),
+        "long": tuple(range(9 + i)),
+        "map": {i: "m", 9: None},
+        "keys": {None: i},
+        "choice": [i, "c", None, (1,)][i],
+        "day": dt.date(2026, 1, 1 + i),
+        "maybe": [None, decimal.Decimal(i)][i % 2],
+        "set": [None, frozenset([i])][i % 2],
+        "array": np.arange(i, dtype="u2"),
+        "matrix": np.ones((i, 2), "f4"),
+        "names": np.array(["a" * (i + 1)]),
+        "scalar": np.float32(i),
+        "some": [None, np.ones((1, 1))][i % 2],
+        "big": 2**70 + i,
+    }
+    for i in range(4)
+]
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, 3), slice(None, None, -1)], ids=["all", "slice", "copy"])
+def test_every_kind_has_a_type_of_arrows(part):
+    arrow = pa.table(oc.share(KINDS)[part])
+    arrow.validate(full=True)
+    first = arrow.to_pylist()[0]
+    i = range(4)[part][0]
+    assert first["tuple"] == {"0": i, "1": "x" * i}
+    assert first["long"] == list(range(9 + i))
+    assert first["map"] == [(i, "m"), (9, None)]
+    assert first["keys"] == [{"key": None, "value": i}]
+    assert first["choice"] == [i, "c", None, {"0": 1}][i]
+    assert first["day"] == dt.date(2026, 1, 1 + i).toordinal()
+    assert first["maybe"] == [None, str(i)][i % 2]
+    assert first["array"] == list(range(i))
+    assert first["matrix"] == {"values": [1] * 2 * i, "shape": [i, 2]}
+    assert first["names"] == [("a" * (i + 1)).encode("utf-32-le")]
+    assert first["scalar"] == [i]
+    assert first["some"] == [None, {"values": [1], "shape": [1, 1]}][i % 2]
+    assert int.from_bytes(first["big"], "little") == 2**70 + i
+    assert arrow.schema.field("day").metadata == {b"ARROW:extension:name": b"onecopy.date"}
+    assert arrow.schema.field("array").type == pa.list_(pa.field("item", pa.uint16(), nullable=False))
+
+
+def test_columns_are_arrays():
+    table = oc.share([{"n": i, "at": {"x": [i]}} for i in range(10)])
+    assert pa.array(table.column("n")[2:5]).to_pylist() == [2, 3, 4]
+    assert pa.array(table.column("at").column("x")[::3]).to_pylist() == [[0], [3], [6], [9]]
+    assert pa.array(oc.share(["a", None])).to_pylist() == ["a", None]
+    assert pa.field(table.column("n")).type == pa.int8()
+
+
+def test_the_memory_is_that_of_the_file_and_lives_as_long_as_the_arrays():
+    table = oc.share([{"n": i} for i in range(1000)])
+    view = table.column("n").numpy()
+    arrow = table.to_arrow()
+    assert arrow["n"].chunk(0).buffers()[1].address == view.ctypes.data
+    table.close()
+    del table, view
+    gc.collect()
+    assert arrow["n"].to_pylist() == list(range(1000))
+
+
+def test_capsules_that_nobody_reads_give_everything_back():
+    table = oc.share([{"n": i, "b": [i]} for i in range(10)])
+    before = table._origin.source.views
+    for _ in range(3):
+        table.__arrow_c_stream__()
+        table.__arrow_c_array__()
+        table.__arrow_c_schema__()
+    kept = pa.table(table)
+    assert table._origin.source.views > before
+    thread = threading.Thread(target=kept.__class__.validate, args=(kept,))
+    thread.start()
+    thread.join()
+    del kept
+    gc.collect()
+    assert table._origin.source.views == before
+
+
+def test_a_stream_is_read_once():
+    table = oc.share([{"n": 1}])
+    stream = table.__arrow_c_stream__()
+
+    class Once:
+        def __arrow_c_stream__(self, requested_schema=None):
+            return stream
+
+    assert pa.table(Once()).num_rows == 1
+    with pytest.raises(ValueError, match="read before"):
+        oc.share(arrow_rows(Once()))
+
+
+def test_arrow_types_become_pythons(tmp_path):
+    def f16(values):
+        return pa.array([None if value is None else np.float16(value) for value in values], pa.float16())
+
+    columns = {
+        "u64": pa.array([2**64 - 1, 0, None], pa.uint64()),
+        "u32": pa.array([2**32 - 1, 0, None], pa.uint32()),
+        "u8": pa.array([255, 0, None], pa.uint8()),
+        "half": f16([0.5, -6.0e-8, None]),
+        "inf": f16([float("inf"), -2.0, 65504.0]),
+        "single": pa.array([0.25, -1.5, None], pa.float32()),
+        "flag": pa.array([True, False, None]),
+        "large": pa.array(["a", "é", None], pa.large_string()),
+        "view": pa.array(["short", "long enough to lie elsewhere", None], pa.string_view()),
+        "fixed": pa.array([b"ab", b"cd", None], pa.binary(2)),
+        "coded": pa.array(["x", "y", None]).dictionary_encode(),
+        "pairs": pa.array([[1, 2], [3, 4], None], pa.list_(pa.int8(), 2)),
+        "wide": pa.array([[1], [], None], pa.large_list(pa.int64())),
+        "map": pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int8())),
+        "struct": pa.array([{"a": 1}, {"a": None}, None]),
+        "none": pa.nulls(3),
+        "sparse": pa.UnionArray.from_sparse(
+            pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, None]), pa.array(["a", "b", "c"])]
+        ),
+    }
+    table = pa.table(columns)
+    oc.records.save(tmp_path / "rows.oc", arrow_rows(table))
+    expected = [
+        {name: dict(value) if name == "map" and value is not None else value for name, value in row.items()}
+        for row in table.to_pylist()
+    ]
+    assert list(oc.open(tmp_path / "rows.oc")) == expected
+    chunked = pa.concat_tables([table.slice(1, 2), table.slice(0, 0), table.slice(2)])
+    assert list(oc.share(arrow_rows(chunked))) == [expected[1], expected[2], expected[2]]
+
+
+@pytest.mark.parametrize(
+    ("array", "name"),
+    [
+        (pa.array([decimal.Decimal(1)]), "c"),
+        (pa.array([dt.time(1)]), "c"),
+        (pa.array([{"x": [dt.timedelta(1)]}]), "c.x"),
+    ],
+)
+def test_arrow_types_that_records_do_not_have_are_refused_by_their_column(array, name, tmp_path):
+    writer = Writer(tmp_path / "rows.oc")
+    with pytest.raises(oc.FormatError, match=f"the column '{name}' has the Arrow type"):
+        writer.extend(arrow_rows(pa.table({"a": [1], "c": array})))
+    with pytest.raises(ValueError, match="build anew"):
+        writer.append({"a": 1})
+
+
+def test_what_is_no_table_is_refused():
+    with pytest.raises(TypeError, match="__arrow_c_stream__"):
+        arrow_rows([1, 2])
+    with pytest.raises(oc.FormatError, match="no table"):
+        oc.share(arrow_rows(pa.chunked_array([[1, 2]])))
+    twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(oc.FormatError, match="'a' is there twice"):
+        oc.share(arrow_rows(twice))
+    with pytest.raises(TypeError, match="read by"):
+        list(arrow_rows(pa.table({"a": [1]})))
+
+
+def test_an_error_of_the_stream_is_ours():
+    def batches():
+        yield pa.record_batch({"a": [1]})
+        raise OSError("the disk fell out")
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema({"a": pa.int64()}), batches())
+    with pytest.raises(oc.FormatError, match="the disk fell out"):
+        oc.share(arrow_rows(reader))
+
+
+def test_progress_of_an_import_may_stop_it(tmp_path):
+    table = pa.concat_tables([pa.table({"a": [1, 2]})] * 3)
+    seen = []
+    with Writer(tmp_path / "rows.oc") as writer:
+        assert writer.extend(arrow_rows(table), on_progress=seen.append) == 6
+    assert seen == [2, 4, 6]
+
+    def stop(done):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Writer(tmp_path / "other.oc").extend(arrow_rows(table), on_progress=stop)
+
+
+def test_parquet_is_read_batch_by_batch(tmp_path):
+    from pyarrow import parquet
+
+    rows = [{"id": i, "name": f"n{i}", "box": [i / 2] * (i % 4)} for i in range(1000)]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    assert oc.share(parquet_rows(tmp_path / "rows.parquet")) == rows
+    some = oc.share(parquet_rows(tmp_path / "rows.parquet", columns=["name"]))
+    assert some.columns == ("name",)
+    assert some[999] == {"name": "n999"}
+    with pytest.raises(FileNotFoundError):
+        oc.share(parquet_rows(tmp_path / "missing.parquet"))
+
+
+def test_polars_reads_a_table():
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    rows = [{"id": i, "name": f"n{i}", "box": [i / 2] * (i % 4)} for i in range(100)]
+    assert polars.DataFrame(oc.share(rows)[10:20]).to_dicts() == rows[10:20]
+    assert oc.share(arrow_rows(polars.DataFrame(rows))) == rows
+
+
+def test_duckdb_reads_a_table():
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    rows = oc.share([{"id": i, "name": f"n{i % 3}"} for i in range(100)])
+    counts = duckdb.sql("select name, count(*) from rows group by name order by name").fetchall()
+    assert counts == [("n0", 34), ("n1", 33), ("n2", 33)]
+    assert rows.columns == ("id", "name")
