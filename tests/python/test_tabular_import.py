@@ -56,7 +56,7 @@ def test_text_stays_as_it_stands(written, rows, delimiter):
         (["+1"], ["+1"]),
         (["1_000"], ["1_000"]),
         ([" 1"], [" 1"]),
-        (["٣"], ["٣"]),  # noqa: RUF001 - a digit, and no ASCII
+        (["٣"], ["٣"]),  # a digit, and no ASCII
         (["", ""], [None, None]),
         (["1.5", "x", "2"], ["1.5", "x", "2"]),
         (["9" * 4000], [int("9" * 4000)]),
