@@ -142,7 +142,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::abort();
   try {
     // A copy of exactly the file: a sanitizer sees every byte behind it.
-    const auto file = RecordFile::of(ArrayFile::from_descriptor(descriptor, "fuzz", {.length = {}, .mode = Mode::copy}));
+    const auto file =
+        RecordFile::of(ArrayFile::from_descriptor(descriptor, "fuzz", {.length = {}, .mode = Mode::copy}));
     touch(file.rows());
     attempt([&] { look_up(file); });
     attempt([&] { hand_to_arrow(file); });
