@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from onecopy.base import FormatError
-from onecopy.records.arrow_rows import arrow_rows
+from onecopy.records.arrow import arrow_rows
 from onecopy.records.sources import OnProgress, RowSource, Tell
 
 if TYPE_CHECKING:
