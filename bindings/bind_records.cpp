@@ -125,12 +125,6 @@ void bind_records(nb::module_& module) {
       .def(
           "_rows_field", [](const Rows& self, nb::handle name) { return self.field(name); }, nb::arg("name"))
       .def(
-          "_rows_take",
-          [](const Rows& self, nb::handle indices, nb::handle ragged, nb::handle wrap) {
-            return take_column(self, indices, {ragged, wrap});
-          },
-          nb::arg("indices"), nb::arg("ragged"), nb::arg("wrap").none())
-      .def(
           "_rows_take_columns",
           [](const Rows& self, nb::handle indices, nb::handle columns, nb::handle ragged, nb::handle wrap) {
             return take_columns(self, indices, columns, {ragged, wrap});

@@ -130,13 +130,13 @@ std::optional<Key> key_of(PyObject* plain) {
 }
 
 std::optional<std::uint64_t> find(const DictRows& dict, PyObject* object) {
-  const RecordSource& source = *dict.opened();
   nb::object plain;  // kept until the key was compared
   if (!is_leaf(object)) {
-    plain = plain_key(object);
-    if (!plain.is_valid()) return std::nullopt;
+    plain = plain_key(object);  // may call anything, and that may close the dict
+    if (!plain.is_valid()) return (void)dict.opened(), std::nullopt;
     object = plain.ptr();
   }
+  const RecordSource& source = *dict.opened();
   const auto key = key_of(object);
   const auto row = key ? dict.index->find(*key) : std::nullopt;
   if (!row) expect_whole(*source.file.arrays().mapping());  // of lost pages there would be nothing
@@ -156,8 +156,9 @@ std::uint64_t row_of(const DictRows& dict, PyObject* key) {
 }
 
 nb::object value_at(const DictRows& dict, std::uint64_t row) {
-  nb::object value = dict.opened()->decoder.child(1).value(row);
-  expect_whole(*dict.opened()->file.arrays().mapping());  // what was read of lost pages was zeros
+  const auto source = dict.opened();  // making an object may call anything, too
+  nb::object value = source->decoder.child(1).value(row);
+  expect_whole(*source->file.arrays().mapping());  // what was read of lost pages was zeros
   return value;
 }
 

@@ -164,6 +164,7 @@ std::vector<std::uint64_t> places_of(const Rows& rows, nb::handle indices) {
 }
 
 nb::dict take_columns(const Rows& rows, nb::handle indices, nb::handle columns, const ColumnForm& form) {
+  const auto source = rows.source();  // another thread may close the rows meanwhile
   const Decoder& decoder = rows.decoder();
   if (decoder.node().kind != TypeKind::record) throw nb::type_error("only rows that are dicts have columns");
   const auto places = places_of(rows, indices);
@@ -174,23 +175,16 @@ nb::dict take_columns(const Rows& rows, nb::handle indices, nb::handle columns, 
       taken[decoder.name(i)] = taking.column(decoder.child(i), places);
   else
     for (const nb::handle name : columns) taken[name] = taking.column(decoder.child(field_of(decoder, name)), places);
-  expect_whole(*rows.source()->file.arrays().mapping());
-  return taken;
-}
-
-nb::object take_column(const Rows& rows, nb::handle indices, const ColumnForm& form) {
-  const Decoder& decoder = rows.decoder();
-  const auto places = places_of(rows, indices);
-  nb::object taken = Taking(form).column(decoder, places);
-  expect_whole(*rows.source()->file.arrays().mapping());
+  expect_whole(*source->file.arrays().mapping());
   return taken;
 }
 
 nb::list take_rows(const Rows& rows, nb::handle indices) {
+  const auto source = rows.source();
   const Decoder& decoder = rows.decoder();
   const auto places = places_of(rows, indices);
   nb::list taken = Taking::values(decoder, places);
-  expect_whole(*rows.source()->file.arrays().mapping());
+  expect_whole(*source->file.arrays().mapping());
   return taken;
 }
 

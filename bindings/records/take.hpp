@@ -22,9 +22,6 @@ struct ColumnForm {
 // The fields named, or all, of the rows at `indices`.
 nb::dict take_columns(const Rows& rows, nb::handle indices, nb::handle columns, const ColumnForm& form);
 
-// These rows themselves, or one column that is no record.
-nb::object take_column(const Rows& rows, nb::handle indices, const ColumnForm& form);
-
 // The rows as Python values, the memory of the next ones being fetched while one is made.
 nb::list take_rows(const Rows& rows, nb::handle indices);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "onecopy/base/error.hpp"
+#include "onecopy/records/take.hpp"
 
 namespace onecopy::records {
 namespace {
@@ -66,6 +67,7 @@ HashIndex HashIndex::of(RecordFile file) {
 
 std::optional<std::uint64_t> HashIndex::find(const Key& key) const {
   const Node& keys = file_.rows().children[0];
+  const Node& values = file_.rows().children[1];
   const std::uint64_t hash = key.hash();
   std::optional<std::uint64_t> found;
   probe(hash, lines_, [&](std::uint64_t k) {
@@ -74,6 +76,7 @@ std::optional<std::uint64_t> HashIndex::find(const Key& key) const {
     if (!may_be(word, hash)) return false;
     const std::uint64_t row = (word & row_mask) - 1;
     if (row >= keys.length) throw FormatError("'" + std::string(tensor) + "' leads out of the rows: it is damaged");
+    prefetch(values, row);  // on its way while the key is compared
     if (is_key(keys, row, key)) found = row;
     return found.has_value();
   });

@@ -174,3 +174,21 @@ def test_the_index_is_an_array_of_the_file(tmp_path):
     oc.records.save(path, {"a": 1})
     assert oc.open(path).file["records.0.index.slots"].shape == (1, 8)
     assert oc.open(path).verify().bytes > 0
+
+
+def test_a_key_that_closes_the_dict_while_it_is_hashed_finds_it_closed():
+    mapped = oc.share({2: "two"})
+
+    class Closing:
+        def __hash__(self):
+            mapped.close()
+            return hash(2)
+
+        def __eq__(self, other):
+            return other == 2
+
+        def __index__(self):
+            return 2
+
+    with pytest.raises(ValueError, match="closed"):
+        mapped.get(Closing())
