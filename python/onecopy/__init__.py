@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
     from onecopy.integrations.torch import share_dataset
-    from onecopy.records import List, NotShareable, share
+    from onecopy.records import Dict, List, NotShareable, Table, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
     from onecopy.store import Store, file_key
@@ -42,8 +42,10 @@ _HOMES = {
     "check": "files",
     "guard": "files",
     "share_dataset": "integrations.torch",
+    "Dict": "records",
     "List": "records",
     "NotShareable": "records",
+    "Table": "records",
     "share": "records",
     "WarmJob": "residency",
     "evict": "residency",
@@ -61,6 +63,7 @@ __all__ = [
     "ArrayFile",
     "ChecksumError",
     "DataLost",
+    "Dict",
     "Entry",
     "FileChanged",
     "FormatError",
@@ -70,6 +73,7 @@ __all__ = [
     "NotShareable",
     "Shuffle",
     "Store",
+    "Table",
     "WarmJob",
     "__version__",
     "arrays",

@@ -51,7 +51,7 @@ void add_index(const Type& keys, std::vector<Tensor>& tensors) {
     if (!tensor.spec.name.starts_with(buffer_name(path, ""))) continue;
     auto& buffer = buffers[tensor.spec.name];
     buffer.first = tensor.spec.dtype;
-    tensor.write([&bytes = buffer.second](Bytes more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
+    tensor.write([&all = buffer.second](Bytes more) { all.insert(all.end(), more.begin(), more.end()); });
   }
   const auto find = [&buffers](const std::string& name) -> std::optional<Buffer> {
     const auto at = buffers.find(name);

@@ -219,7 +219,7 @@ void Importer::drop_repeated(Members& members) {
   auto& order = members.order;
   order.resize(keys.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return std::pair(keys[a], a) < std::pair(keys[b], b); });
+  std::ranges::sort(order, {}, [&all = keys](std::size_t i) { return std::pair(all[i], i); });
   constexpr std::size_t dropped = 0;  // on the tape there is the object itself
   bool any = false;
   for (std::size_t i = 0; i < order.size();) {

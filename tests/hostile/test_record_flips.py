@@ -42,7 +42,7 @@ import onecopy as oc
 def attempt(act):
     try:
         return act()
-    except (oc.FormatError, LookupError, ValueError, OverflowError, MemoryError, TypeError) as error:
+    except (LookupError, ValueError, OverflowError, MemoryError, TypeError) as error:  # a FormatError is a ValueError
         return type(error).__name__
 
 def touch_rows(rows):
@@ -57,8 +57,8 @@ def touch_rows(rows):
         for name in rows.columns:
             attempt(lambda: rows.take([*count, *count[::-1]], [name]))
             attempt(lambda: touch_rows(rows.column(name)))
-        attempt(lambda: oc.share(oc.records.from_arrow(rows))[:])
-        attempt(lambda: oc.share(oc.records.from_arrow(rows[::-1]))[:])
+        attempt(lambda: oc.share(oc.records.arrow_rows(rows))[:])
+        attempt(lambda: oc.share(oc.records.arrow_rows(rows[::-1]))[:])
     attempt(rows.__arrow_c_array__)
 
 def touch_lazy(value):

@@ -63,7 +63,7 @@ def test_arrow_reads_a_selection(rows, data):
 
 
 @given(TABLES)
-def test_what_came_arrow_rows_is_what_went_out(rows):
+def test_what_came_from_arrow_is_what_went_out(rows):
     assert oc.share(arrow_rows(oc.share(rows))) == rows
     assert oc.share(arrow_rows(pa.table(oc.share(rows)).slice(1))) == rows[1:]
 
