@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
+import decimal
 import io
 import math
 
@@ -142,6 +144,29 @@ def test_parquet_rows_are_those_of_to_pylist(tmp_path):
     assert list(imported) == rows
     assert told[-1] == (5000, path.stat().st_size, path.stat().st_size)
     assert list(records.parquet_rows(path, columns=["id"])) == [{"id": row["id"]} for row in rows]
+
+
+def test_parquet_types_that_only_python_has_come_back_too(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    day = dt.datetime(2026, 1, 2, 3, 4, 5, 6)
+    rows = [{"when": day, "price": decimal.Decimal("1.50"), "n": 2**63, "f": 0.1, "map": [("k", 1)], "no": None}] * 3
+    schema = pyarrow.schema(
+        [
+            ("when", pyarrow.timestamp("us")),
+            ("price", pyarrow.decimal128(10, 2)),
+            ("n", pyarrow.uint64()),
+            ("f", pyarrow.float64()),
+            ("map", pyarrow.map_(pyarrow.string(), pyarrow.int8())),
+            ("no", pyarrow.null()),
+        ]
+    )
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), path)
+    imported = list(records.import_parquet(path, tmp_path / "rows.oc"))
+    assert imported == rows
+    assert [type(value) for value in imported[0].values()] == [type(value) for value in rows[0].values()]
+    assert list(records.parquet_rows(path, columns=["n", "f"])) == [{"n": 2**63, "f": 0.1}] * 3
 
 
 def test_parquet_without_pyarrow_says_what_is_missing(tmp_path, python):

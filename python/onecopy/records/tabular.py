@@ -77,7 +77,8 @@ def parquet_rows(
 ) -> RowSource:
     """Name the rows of a Parquet file: each a dict from column to value, as pyarrow's `to_pylist` has them.
 
-    Needs pyarrow, which reads one batch of rows after the other.
+    Needs pyarrow, which reads one batch of rows after the other. Numbers, text, bytes, lists and structs go from
+    Arrow's memory straight into columns; beside other types (times, decimals, maps) by way of Python's objects.
 
     Parameters
     ----------
@@ -212,10 +213,6 @@ _BOOL = _Form(re.compile(r"(?i:true|false)", re.ASCII), lambda text: text.lower(
 _EMPTY = _Form(re.compile(r"(?!)"), lambda _: None, (_BOOL, _INT, _FLOAT, _TEXT))
 
 
-_OBJECTS = re.compile("decimal|date|time|duration|interval|half|extension")
-"""Of a schema with such types Python's objects are made; all others go from column to column."""
-
-
 class ParquetRows(RowSource):
     """Rows of a Parquet file."""
 
@@ -234,10 +231,20 @@ class ParquetRows(RowSource):
         size = Path(self._path).stat().st_size
         before, count = builder.length, 0
         with parquet.ParquetFile(self._path) as file:
-            plain = _OBJECTS.search(str(file.schema_arrow)) is None
             for batch in file.iter_batches(columns=self._columns):
+                plain = all(_is_plain(column.type) for column in batch.columns)
                 count += builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry, None)
                 self._told(count, size * count // file.metadata.num_rows, size)
                 if tell is not None:
                     tell(before + count)
         return count
+
+
+def _is_plain(kind: Any) -> bool:
+    """Tell whether the compiled half reads a type of Arrow's by itself, and to what `to_pylist` makes of it."""
+    from pyarrow import types
+
+    if types.is_struct(kind) or types.is_list(kind) or types.is_large_list(kind):
+        return all(_is_plain(kind.field(i).type) for i in range(kind.num_fields))
+    leaves = ("boolean", "integer", "float32", "float64", "string", "large_string", "binary", "large_binary")
+    return any(getattr(types, f"is_{leaf}")(kind) for leaf in leaves)
