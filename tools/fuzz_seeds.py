@@ -1,7 +1,7 @@
 """Write the seeds of the fuzz corpora to a folder: tools/fuzz_seeds.py FOLDER.
 
 For the parser the hostile files of the tests, but for the large ones; for the layout a few arrays of each form; for the
-streams small values, for the store descriptions. `make fuzz-seeds` then keeps what adds coverage.
+streams small values, for the store descriptions, for JSON texts. `make fuzz-seeds` then keeps what adds coverage.
 """
 
 import hashlib
@@ -63,6 +63,27 @@ def store_seeds() -> Iterator[bytes]:
         yield from (text, text[:-1], text.replace(b"key ", b"key 9"))
 
 
+def json_seeds() -> Iterator[bytes]:
+    """Make texts with everything that JSON has, whole, cut and damaged; the first byte chooses the container."""
+    texts = (
+        '[{"a":{"b":[1,-0.5,1e9,12345678901234567890,null,true]},"c":"\u00e9\\ud83d\\ude00\\n"},{"c":1,"a":[]},{}]',
+        '{"x":[{"y":"]}"}],"a":{"z":0,"b":[[[]],"k",2.5]}}',
+        '{"a":1}\n\r\n[NaN,Infinity,-Infinity]\n"x"\n1.25e-7',
+        '{"a":1,"b":{"k":2,"k":3},"":[]}',
+        " [ 9007199254740993 , 0.25, -9223372036854775808, false ] ",
+    )
+    for wanted in range(4):
+        for text in texts:
+            data = bytes([wanted]) + text.encode()
+            yield from (
+                data,
+                data[:-3],
+                data.replace(b"1", b"01"),
+                data.replace(b'"', b"'", 1),
+                data.replace(b":", b"\xff"),
+            )
+
+
 def main() -> None:
     """Write each seed under the hash of its bytes."""
     all_seeds = {
@@ -70,6 +91,7 @@ def main() -> None:
         "layout": layout_seeds(),
         "streams": stream_seeds(),
         "store": store_seeds(),
+        "json_import": json_seeds(),
     }
     for name, seeds in all_seeds.items():
         folder = Path(sys.argv[1], name)

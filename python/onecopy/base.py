@@ -82,13 +82,3 @@ def path_text(path: str | os.PathLike[str]) -> str:
     if "\0" in text:
         raise ValueError("embedded null byte")
     return text
-
-
-def readable_size(nbytes: int) -> str:
-    """Write a number of bytes for people: 512 B, 3.4 MiB."""
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            break
-        size /= 1024
-    return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"

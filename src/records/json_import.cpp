@@ -214,7 +214,9 @@ void Importer::take_members(std::size_t at, Members& members) const {
 
 // As Python: the place of the first, the value of the last.
 void Importer::drop_repeated(Members& members) {
-  auto& [keys, values, known, order] = members;
+  auto& keys = members.keys;
+  auto& values = members.values;
+  auto& order = members.order;
   order.resize(keys.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::ranges::sort(order, {}, [&all = keys](std::size_t i) { return std::pair(all[i], i); });

@@ -148,8 +148,7 @@ JsonValue JsonScanner::scalar() {
 }
 
 JsonValue JsonScanner::word(std::string_view word, JsonValue value) {
-  if (std::string_view(at_, static_cast<std::size_t>(end_ - at_)).substr(0, word.size()) != word)
-    fail("expected a value");
+  if (!std::string_view(at_, static_cast<std::size_t>(end_ - at_)).starts_with(word)) fail("expected a value");
   at_ += word.size();
   return value;
 }
@@ -174,7 +173,11 @@ JsonValue JsonScanner::number() {
   if (before > 1 && *first == '0') fail_at(start, "a number with a leading zero");
   std::size_t behind = 0;
   const bool has_point = next_is('.');
-  if (has_point && (++at_, behind = digits(mantissa)) == 0) fail("a fraction needs digits");
+  if (has_point) {
+    ++at_;
+    behind = digits(mantissa);
+    if (behind == 0) fail("a fraction needs digits");
+  }
   const bool has_exponent = next_is('e', 'E');
   if (has_exponent) {
     ++at_;

@@ -266,3 +266,17 @@ def test_two_jobs_of_one_key_do_not_read_each_others_pickles(tmp_path, monkeypat
     monkeypatch.setenv("SLURM_JOB_ID", "8")
     other = oc.share([threading.Event], "k", codec="pickle", folder=tmp_path / "c")
     assert (first[0], same[0], other[0]) == (threading.Lock, threading.Lock, threading.Event)
+
+
+def test_what_is_pruned_before_it_is_opened_is_built_again(tmp_path, monkeypatch):
+    get_or_build, pruned = oc.Store.get_or_build, []
+
+    def and_prune(self, key, *arguments, **options):
+        found = get_or_build(self, key, *arguments, **options)
+        if not pruned:
+            pruned.extend(self.prune(everything=True).removed)
+        return found
+
+    monkeypatch.setattr(oc.Store, "get_or_build", and_prune)
+    assert oc.share(lambda: ["a"], "k", folder=tmp_path / "cache") == ["a"]
+    assert len(pruned) == 1

@@ -17,7 +17,8 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from onecopy import _core
-from onecopy.base import FormatError, readable_size
+from onecopy._sizes import size
+from onecopy.base import FormatError
 from onecopy.records.backing import Backed, Origin
 from onecopy.records.opening import list_of
 
@@ -100,7 +101,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
     def __repr__(self) -> str:
         if self.closed:
             return "<onecopy.Dict, closed>"
-        about = f"{len(self):,} keys in {readable_size(self.nbytes)}, {self._origin.file.path}"
+        about = f"{len(self):,} keys in {size(self.nbytes)}, {self._origin.file.path}"
         return f"<onecopy.Dict of {about}: {self._start()}>"
 
     def _start(self) -> str:

@@ -9,7 +9,6 @@ from onecopy import _core
 from onecopy.arrays import ArrayFile
 from onecopy.records.backing import Origin
 from onecopy.records.rows import List
-from onecopy.records.types import resolve, resolve_imported
 
 if TYPE_CHECKING:
     import os
@@ -64,8 +63,20 @@ def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()
     return List(rows, origin, fields)
 
 
+def _resolve(name: str) -> Any:
+    from onecopy.records import types  # which knows half the standard library, and most rows have no such objects
+
+    return types.resolve(name)
+
+
+def _resolve_imported(name: str) -> Any:
+    from onecopy.records import types
+
+    return types.resolve_imported(name)
+
+
 def _origin_of(file: ArrayFile, *, trusted: bool) -> Origin:
-    source = _core.open_records(file.compiled, resolve if trusted else resolve_imported)
+    source = _core.open_records(file.compiled, _resolve if trusted else _resolve_imported)
     return Origin(file, source, trusted)
 
 

@@ -19,7 +19,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
-from onecopy.base import FormatError, readable_size
+from onecopy._sizes import size
+from onecopy.base import FormatError
 from onecopy.records.backing import Backed
 from onecopy.records.columnar import Columnar
 
@@ -136,7 +137,7 @@ class List(Columnar, Backed, Base[T]):
         name = type(self).__name__
         if self.closed:
             return f"<onecopy.{name}, closed>"
-        return f"<onecopy.{name} of {len(self):,} rows in {readable_size(self.nbytes)}, {self.path}: {_start(self)}>"
+        return f"<onecopy.{name} of {len(self):,} rows in {size(self.nbytes)}, {self.path}: {_start(self)}>"
 
     def close(self) -> None:
         """Let go of the file: of this list. Slices, and views that came from it, live on."""

@@ -179,16 +179,22 @@ def _named(
             raise _NoRoom(reason)
         builder.save(str(path))
 
-    found = None
-    if place == "memory" and folder is None:
+    def find_or_build() -> Artefact:
+        if place != "memory" or folder is not None:
+            return disk.get_or_build(key, onto_disk, **options)
         memory = store.Store(place="memory")
-        found = disk.find(key) if memory.find(key) is None else None
+        found = disk.find(key) if memory.find(key) is None else None  # which had no room in memory once
         try:
-            found = found or memory.get_or_build(key, into_memory, **options)
+            return found or memory.get_or_build(key, into_memory, **options)
         except _NoRoom:
-            found = None
-    report = found or disk.get_or_build(key, onto_disk, **options)
-    return ArrayFile(report.path), report
+            return disk.get_or_build(key, onto_disk, **options)
+
+    report = find_or_build()
+    try:
+        return ArrayFile(report.path), report
+    except FileNotFoundError:  # pruned since
+        report = find_or_build()
+        return ArrayFile(report.path), report
 
 
 def _nameless(job: _Job, place: WherePlaced, where: Where) -> ArrayFile:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from onecopy.base import FormatError
-from onecopy.records.arrow_rows import arrow_rows
+from onecopy.records.arrow import arrow_rows
 from onecopy.records.sources import OnProgress, RowSource, Tell
 
 if TYPE_CHECKING:
@@ -201,7 +201,9 @@ class _Form(NamedTuple):
 
 _TEXT = _Form(re.compile(r".*", re.DOTALL), str, ())
 _FLOAT = _Form(
-    re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?|-?\.\d+([eE][+-]?\d+)?|[+-]?(?i:nan|inf|infinity)", re.ASCII),
+    re.compile(
+        r"-?(0|[1-9]\d{0,300})(\.\d*)?([eE][+-]?\d+)?|-?\.\d+([eE][+-]?\d+)?|[+-]?(?i:nan|inf|infinity)", re.ASCII
+    ),
     lambda text: float(text) if text else None,
     (_TEXT,),
 )

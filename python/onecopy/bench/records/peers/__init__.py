@@ -36,7 +36,7 @@ class Peer:
     alone
         Whether one rank of a job builds for all, though nothing is kept.
     builds, leaks, copied
-        Private memory while rows are made ready, later of each forked worker, and of each worker that is started anew,
+        Memory and files while rows are made ready; private memory of a forked worker, and of one that is started anew,
         as multiples of the pickled rows: so that no sample exhausts the machine.
     names
         Returns what statements call by name, given the rows.

@@ -272,7 +272,7 @@ ARROW = Peer(
 HUGGING = Peer(
     "HF datasets", "load_from_disk", kept(build_hugging, Hugging), ("datasets",), keeps=True, names=Hugging.names
 )
-LMDB = Peer("LMDB", "pickles in LMDB", kept(build_lmdb, Lmdb), ("lmdb",), keeps=True, builds=0.2, names=Lmdb.names)
-SQLITE = Peer("sqlite", "pickles in sqlite", kept(build_sqlite, Sqlite), keeps=True, builds=0.2, names=Sqlite.names)
+LMDB = Peer("LMDB", "pickles in LMDB", kept(build_lmdb, Lmdb), ("lmdb",), keeps=True, builds=2.0, names=Lmdb.names)
+SQLITE = Peer("sqlite", "pickles in sqlite", kept(build_sqlite, Sqlite), keeps=True, builds=2.0, names=Sqlite.names)
 POLARS = Peer("polars", "a DataFrame", frame, ("polars",), names=frame_names)
 LARGE_STRINGS = Peer("pyarrow", "large_string", large_strings, ("pyarrow",))

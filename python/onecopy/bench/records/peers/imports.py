@@ -70,5 +70,5 @@ PEERS = (
     Peer("msgspec.json", "msgspec", with_msgspec, ("msgspec.json",), builds=7.0),
     Peer("pyarrow.json", "read_json of lines", with_pyarrow, ("pyarrow.json",), builds=3.0),
     Peer("polars ndjson", "read_ndjson of lines", with_polars, ("polars",), builds=4.0, names=frame_names),
-    Peer("onecopy import", "import_json, open", with_onecopy, (*MODULES, "onecopy.records:import_json"), builds=0.5),
+    Peer("onecopy import", "import_json, open", with_onecopy, (*MODULES, "onecopy.records:import_json"), builds=2.0),
 )

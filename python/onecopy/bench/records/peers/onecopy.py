@@ -31,8 +31,8 @@ def names(rows: Any) -> dict[str, Any]:
     return {"rows": rows, "lazy": rows.lazy}
 
 
-SHARED = Peer("onecopy", "share(..., key)", by_key, MODULES, keeps=True, builds=0.5, names=names)
-NAMELESS = Peer("onecopy, no key", "share(...)", nameless, MODULES, builds=0.2, names=names)
+SHARED = Peer("onecopy", "share(..., key)", by_key, MODULES, keeps=True, builds=2.0, names=names)
+NAMELESS = Peer("onecopy, no key", "share(...)", nameless, MODULES, builds=2.0, names=names)
 
 
 def dict_by_key(source: Source, folder: Path) -> Any:
@@ -42,5 +42,5 @@ def dict_by_key(source: Source, folder: Path) -> Any:
 
 KEYED = Peer("onecopy dict", "share(dict, key)", dict_by_key, (*MODULES, "onecopy.records:Dict"), keeps=True)
 TABLE = Peer(
-    "onecopy table", "share(..., key)", by_key, (*MODULES, "onecopy.records:Table"), keeps=True, builds=0.2, names=names
+    "onecopy table", "share(..., key)", by_key, (*MODULES, "onecopy.records:Table"), keeps=True, builds=2.0, names=names
 )

@@ -1,0 +1,114 @@
+"""`onecopy import`, and `onecopy ls` of what it makes, in processes of their own."""
+
+import json
+
+import pytest
+
+import onecopy as oc
+
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("with_core")]
+
+ROWS = [{"id": 7, "box": [1.5, 2.5], "x.y": {"a": None}}, {"id": 300, "box": [], "x.y": {"a": "text"}}]
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps({"info": 1, "data": {"rows": ROWS}}))
+    return path
+
+
+def test_import_writes_the_rows_and_says_so(onecopy_process, source, tmp_path):
+    done = onecopy_process("import", source, tmp_path / "rows.oc", "--path", "data.rows")
+    assert (done.returncode, done.stderr) == (0, "")
+    said = " ".join(done.stdout.split())  # a line of 80 columns is folded
+    assert f"{tmp_path / 'rows.oc'}: table of 2 rows, " in said
+    assert said.endswith(f"from {source.stat().st_size} B of json")
+    assert list(oc.open(tmp_path / "rows.oc")) == ROWS
+
+
+def test_import_of_other_formats_by_name_or_by_word(onecopy_process, tmp_path):
+    (tmp_path / "rows.ndjson").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (tmp_path / "rows.tsv").write_text("a\tb\n1\t\n")
+    (tmp_path / "rows.txt").write_text('{"k": [1], "l": [2]}')
+    target = tmp_path / "rows.oc"
+    assert onecopy_process("import", tmp_path / "rows.ndjson", target).returncode == 0
+    assert list(oc.open(target)) == ROWS
+    assert onecopy_process("import", tmp_path / "rows.tsv", target, "--types", "infer").returncode == 0
+    assert list(oc.open(target)) == [{"a": 1, "b": None}]
+    assert onecopy_process("import", tmp_path / "rows.txt", target, "--format", "json", "--dict").returncode == 0
+    assert dict(oc.open(target)) == {"k": [1], "l": [2]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--path", "data.row"], 1, "no member 'row' in the object; it has 'rows'"),
+        ([], 1, "give the path to one of its members, 'info', 'data'"),
+        (["--types", "infer"], 2, "--types is for csv, and this is json"),
+        (["--format", "jsonl", "--dict"], 2, "--dict is for json, and this is jsonl"),
+    ],
+)
+def test_import_refuses_in_one_line(onecopy_process, source, tmp_path, arguments, status, message):
+    done = onecopy_process("import", source, tmp_path / "rows.oc", *arguments)
+    assert done.returncode == status
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "rows.oc").exists()
+
+
+def test_import_of_an_unknown_name_asks_for_the_format(onecopy_process, tmp_path):
+    done = onecopy_process("import", tmp_path / "rows.bin", tmp_path / "rows.oc")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "onecopy: '.bin' says nothing about the format: use --format (see 'onecopy import --help')\n"
+
+
+def test_ls_shows_rows_as_a_tree(onecopy_process, tmp_path):
+    path = tmp_path / "rows.oc"
+    oc.records.save(path, ROWS)
+    done = onecopy_process("ls", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["rows", "type", "size", "resident"]
+    assert [line.split()[:2] for line in lines[1:5]] == [
+        ["id", "int16"],
+        ["box", "list[float]"],
+        ["x.y", "dict"],
+        ["a", "text"],
+    ]
+    assert lines[4].startswith("  a  ")
+    facts = json.loads(onecopy_process("ls", path, "--json").stdout)
+    assert (facts["kind"], facts["container"], facts["rows"]) == ("records", "list", 2)
+    places = {place["name"]: place for place in facts["places"]}
+    assert places["list"]["nbytes"] == oc.open(path).nbytes
+    assert places["id"]["nbytes"] == 4
+    assert places["x.y"]["nbytes"] == places["a"]["nbytes"] > 4
+    assert f"list of 2 rows, {places['list']['nbytes']} B, " in lines[5]
+
+
+def test_ls_of_a_dict_and_of_rows_that_are_no_dicts(onecopy_process, tmp_path):
+    path = tmp_path / "rows.oc"
+    oc.records.save(path, {"a": [1], "b": [2]})
+    words = [line.split()[:2] for line in onecopy_process("ls", path).stdout.splitlines()]
+    assert words[1:3] == [["key", "text"], ["value", "list[int8]"]]
+    oc.records.save(path, ["a", None])
+    assert onecopy_process("ls", path).stdout.splitlines()[1].split()[:4] == ["row", "text", "|", "None"]
+
+
+def test_ls_shows_the_arrays_of_records_when_asked(onecopy_process, tmp_path):
+    path = tmp_path / "rows.oc"
+    oc.records.save(path, ROWS)
+    shown = onecopy_process("ls", path, "--arrays", "--match", "records.0.id.*").stdout
+    assert shown.splitlines()[1].split()[:3] == ["records.0.id.data", "I16", "2"]
+    done = onecopy_process("ls", path, "--sort", "size")
+    assert done.returncode == 2
+    assert "--sort and --match are for arrays: add --arrays" in done.stderr
+
+
+def test_ls_of_hostile_fields_repaints_nothing(onecopy_process, tmp_path):
+    path = tmp_path / "rows.oc"
+    oc.records.save(path, [{"\x1b[2J": 1, "\u202eback": {"a\nb": 2}}])
+    done = onecopy_process("ls", path)
+    assert done.returncode == 0
+    assert not set(done.stdout) & {"\x1b", "\u202e"}
+    assert r"a\nb" in done.stdout

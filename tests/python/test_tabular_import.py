@@ -1,0 +1,161 @@
+"""Rows of CSV and Parquet files are those of Python's csv and of pyarrow; what is no table is refused with its line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import onecopy as oc
+from onecopy import records
+
+FIELDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00\r\n"), max_size=8)
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text: str, encoding: str = "utf-8"):
+        path = tmp_path / "table.csv"
+        path.write_bytes(text.encode(encoding))
+        return path
+
+    return write
+
+
+def imported(path, **options):
+    return list(records.csv_rows(path, **options))
+
+
+@given(st.lists(st.lists(FIELDS, min_size=3, max_size=3), max_size=8), st.sampled_from([",", ";", "\t"]))
+def test_text_stays_as_it_stands(written, rows, delimiter):
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=delimiter, quoting=csv.QUOTE_ALL)
+    writer.writerows([["a", "b b", "é"], *rows])
+    wanted = [dict(zip(["a", "b b", "é"], row, strict=True)) for row in rows]
+    assert imported(written(out.getvalue()), delimiter=delimiter) == wanted
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        (["1", "-7", ""], [1, -7, None]),
+        (["12345678901234567890123"], [12345678901234567890123]),
+        (["1", "2.5", "-1e3", ".5"], [1.0, 2.5, -1000.0, 0.5]),
+        (["-0", "1"], [-0.0, 1.0]),
+        (["", "inf", "3"], [None, math.inf, 3.0]),
+        (["true", "FALSE", ""], [True, False, None]),
+        (["true", "1"], ["true", "1"]),
+        (["1", "true"], ["1", "true"]),
+        (["007", "7"], ["007", "7"]),
+        (["7", "007", ""], ["7", "007", ""]),
+        (["+49 171"], ["+49 171"]),
+        (["+1"], ["+1"]),
+        (["1_000"], ["1_000"]),
+        ([" 1"], [" 1"]),
+        (["٣"], ["٣"]),  # a digit, and no ASCII
+        (["", ""], [None, None]),
+        (["1.5", "x", "2"], ["1.5", "x", "2"]),
+        (["9" * 4000], [int("9" * 4000)]),
+        (["9" * 5000, "1.5"], ["9" * 5000, "1.5"]),
+    ],
+)
+def test_columns_are_inferred_where_nothing_is_lost(written, fields, wanted):
+    path = written("n,text\n" + "".join(f"{field},x\n" for field in fields))
+    found = [row["n"] for row in imported(path, types="infer")]
+    assert found == wanted
+    assert [type(value) for value in found] == [type(value) for value in wanted]
+    assert [math.copysign(1, value) for value in found if isinstance(value, float)] == [
+        math.copysign(1, value) for value in wanted if isinstance(value, float)
+    ]
+
+
+def test_types_are_functions_of_the_text(written):
+    path = written("a,b\n1,2;3\n4,\n")
+    rows = imported(path, types={"a": int, "b": lambda text: [int(part) for part in text.split(";") if part]})
+    assert rows == [{"a": 1, "b": [2, 3]}, {"a": 4, "b": []}]
+
+
+def test_names_of_columns_can_be_given_and_empty_lines_are_no_rows(written):
+    assert imported(written("1,2\n\n3,4\n"), columns=["a", "b"]) == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+
+
+def test_a_byte_order_mark_is_left_out_and_other_encodings_are_read(written):
+    assert imported(written("\ufeffa\nx\n")) == [{"a": "x"}]
+    assert imported(written("é\nü\n", "latin-1"), encoding="latin-1") == [{"é": "ü"}]
+
+
+def test_without_rows_there_are_none(written):
+    assert imported(written("")) == []
+    assert imported(written("a,b\n"), types="infer") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("a,b\n1,2\n3\n", {}, "line 3: 1 fields, and there are 2 columns"),
+        ("a,b\n1,2,3\n", {}, "line 2: 3 fields, and there are 2 columns"),
+        ("a,a\n1,2\n", {}, "line 1: a column twice: a, a"),
+        ("a\nx\n", {"types": {"a": int}}, "line 2: column 'a': invalid literal for int"),
+        ("a\nx\n", {"types": {"b": int}}, "line 2: no column 'b': there are a"),
+        ('a\n"x\n', {}, "unexpected end of data"),
+        ("a\n\x80\n", {"encoding": "ascii"}, "can't decode byte"),
+    ],
+)
+def test_what_is_no_table_is_refused_with_its_line(written, text, options, message):
+    path = written(text)
+    with pytest.raises(oc.FormatError, match=message) as error:
+        imported(path, **options)
+    assert str(error.value).startswith(f"{path}: line ")
+
+
+def test_what_is_asked_for_wrongly(written):
+    with pytest.raises(ValueError, match="types must be None, 'infer' or a mapping"):
+        records.csv_rows(written("a\n"), types="guess")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        imported(written("a\n1\n"), delimitter=";")
+
+
+def test_progress_ends_with_all_of_it(written, tmp_path):
+    path = written("a\n" + "x\n" * 5000)
+    told: list[tuple[int, int, int]] = []
+    rows = records.import_csv(path, tmp_path / "rows.oc", on_progress=lambda *done: told.append(done))
+    size = path.stat().st_size
+    assert told[-1] == (5000, size, size)
+    assert len(rows) == 5000
+    assert rows[0] == {"a": "x"}
+
+
+def test_parquet_rows_are_those_of_to_pylist(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [
+        {"id": i, "box": [i / 2, None], "name": f"n{i}" if i % 3 else None, "more": {"b": b"x"}} for i in range(5000)
+    ]
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=700)
+    told: list[tuple[int, int, int]] = []
+    imported = records.import_parquet(path, tmp_path / "rows.oc", on_progress=lambda *done: told.append(done))
+    assert list(imported) == rows
+    assert told[-1] == (5000, path.stat().st_size, path.stat().st_size)
+    assert list(records.parquet_rows(path, columns=["id"])) == [{"id": row["id"]} for row in rows]
+
+
+def test_parquet_without_pyarrow_says_what_is_missing(tmp_path, python):
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
+    answer = python(
+        """
+        import sys
+        sys.modules["pyarrow"] = None
+        from onecopy import records
+        try:
+            list(records.parquet_rows(sys.argv[1]))
+        except ImportError as error:
+            print(error)
+        """,
+        tmp_path / "rows.parquet",
+    )
+    assert answer == "Parquet files are read by pyarrow: pip install pyarrow\n"
