@@ -100,8 +100,9 @@ struct Batch {
   bool given = false;
 };
 
-Batch& batch_of(ArrowArrayStream* stream) noexcept { return *static_cast<Batch*>(stream->private_data); }
+Batch& batch_of(const ArrowArrayStream* stream) noexcept { return *static_cast<Batch*>(stream->private_data); }
 
+// NOLINTBEGIN(misc-const-correctness): Arrow's signatures
 int get_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept {
   try {
     *out = schema_of(batch_of(stream).form);
@@ -123,6 +124,7 @@ int get_next(ArrowArrayStream* stream, ArrowArray* out) noexcept {
   }
 }
 
+// NOLINTEND(misc-const-correctness)
 const char* get_last_error(ArrowArrayStream* /*stream*/) noexcept { return nullptr; }
 
 void release_stream(ArrowArrayStream* stream) noexcept {
@@ -134,7 +136,7 @@ void release_stream(ArrowArrayStream* stream) noexcept {
 
 void export_schema(const Node& node, ArrowSchema& out) { out = schema_of(arrow_form(node, "", 0, 0)); }
 
-void export_array(const Node& node, std::uint64_t start, std::uint64_t length, std::shared_ptr<const void> owner,
+void export_array(const Node& node, std::uint64_t start, std::uint64_t length, const std::shared_ptr<const void>& owner,
                   ArrowArray& out) {
   out = array_of(arrow_form(node, "", start, length), owner);
 }

@@ -42,7 +42,7 @@ std::string element_format(const Type& type) {
   std::string_view name = type.name;
   if (name.starts_with('<') || name.starts_with('|')) name.remove_prefix(1);
   for (const Element& element : elements)
-    if (name == element.numpy && type.item_size == static_cast<std::uint32_t>(name[1] - '0')) return element.arrow;
+    if (name == element.numpy && std::cmp_equal(type.item_size, name[1] - '0')) return element.arrow;
   return "w:" + std::to_string(type.item_size);
 }
 
@@ -57,9 +57,9 @@ void set_struct(const Node& node, ArrowForm& form, std::uint64_t start) {
   const bool whole = node.validity.first != nullptr;
   if (!whole) form.offset = 0;
   for (std::size_t i = 0; i < node.children.size(); ++i) {
-    std::string name = node.kind == TypeKind::record ? node.type->fields[i] : std::to_string(i);
-    form.children.push_back(whole ? child(node.children[i], std::move(name))
-                                  : arrow_form(node.children[i], std::move(name), start, form.length));
+    const Node& column = node.children[i];
+    form.children.push_back(whole ? child(column, "") : arrow_form(column, "", start, form.length));
+    form.children.back().name = node.kind == TypeKind::record ? node.type->fields[i] : std::to_string(i);
   }
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -30,8 +32,8 @@ bool bit(const ArrowArray& array, std::int64_t buffer, std::int64_t i) noexcept 
 }
 
 double half(std::uint16_t bits) noexcept {
-  const int exponent = bits >> 10U & 0x1FU;
-  const int mantissa = bits & 0x3FFU;
+  const auto exponent = static_cast<int>(bits >> 10U & 0x1FU);
+  const auto mantissa = static_cast<int>(bits & 0x3FFU);
   double value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(mantissa + 1024, exponent - 25);
   if (exponent == 31) value = mantissa == 0 ? HUGE_VAL : std::nan("");
   return (bits & 0x8000U) != 0 ? -value : value;
@@ -41,7 +43,7 @@ void append_unsigned(Column& column, std::uint64_t value) {
   if (value <= INT64_MAX) return column.integer(static_cast<std::int64_t>(value));
   const auto bytes = std::bit_cast<std::array<std::byte, 8>>(value);
   std::array<std::byte, 9> wide{};  // a byte more for the sign
-  std::copy(bytes.begin(), bytes.end(), wide.begin());
+  std::ranges::copy(bytes, wide.begin());
   column.bigint(wide);
 }
 
@@ -137,7 +139,7 @@ class Reader {
     if (one && children_.size() != 1) refuse(path_, "has a list of nothing");
     if (shape_ == Shape::map && children_[0].children_.size() != 2) refuse(path_, "has a map without keys or values");
     for (const int child : child_of_tag_)
-      if (child >= static_cast<int>(children_.size())) refuse(path_, "has a union without its types");
+      if (std::cmp_greater_equal(child, children_.size())) refuse(path_, "has a union without its types");
     std::unordered_set<std::string_view> names;
     for (const auto& name : names_)
       if (shape_ == Shape::fields && !names.insert(name).second)

@@ -18,9 +18,7 @@ void store(std::byte* first, unsigned width, std::uint64_t i, std::uint64_t valu
 Gathered::Gathered(const Node& node, Places places) : node_(gather(node, places)) {}
 
 std::span<std::byte> Gathered::room(std::uint64_t bytes) {
-  memory_.push_back(
-      std::make_unique<std::byte[]>(bytes + 1));  // NOLINT(modernize-avoid-c-arrays): an address even for none
-  return {memory_.back().get(), bytes};
+  return std::span(memory_.emplace_back(bytes + 1)).first(bytes);  // an address even for none
 }
 
 Bits Gathered::gather_bits(const Bits& from, Places places) {

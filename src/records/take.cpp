@@ -73,7 +73,8 @@ void copy_numbers(const Node& node, Places places, std::byte* into) {
 void copy_with_nan(const Node& node, Places places, std::byte* into) {
   each(node.data, places, [&](std::size_t k, std::uint64_t i) {
     double value = std::numeric_limits<double>::quiet_NaN();
-    if (!node.null(i)) value = node.kind == TypeKind::integer ? double(node.data.signed_at(i)) : node.real(i);
+    if (!node.null(i))
+      value = node.kind == TypeKind::integer ? static_cast<double>(node.data.signed_at(i)) : node.real(i);
     std::memcpy(into + k * sizeof value, &value, sizeof value);
   });
 }

@@ -68,7 +68,7 @@ bool is_aligned(const Node& node) noexcept;
 void export_schema(const Node& node, ArrowSchema& out);
 
 // Values [start, start + length). `owner` keeps node and buffers.
-void export_array(const Node& node, std::uint64_t start, std::uint64_t length, std::shared_ptr<const void> owner,
+void export_array(const Node& node, std::uint64_t start, std::uint64_t length, const std::shared_ptr<const void>& owner,
                   ArrowArray& out);
 
 // The same as a stream of one batch. `node` is a record.

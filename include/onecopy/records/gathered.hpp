@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <span>
 #include <vector>
 
 #include "onecopy/records/node.hpp"
@@ -26,7 +26,7 @@ class Gathered {
   void gather_choice(const Node& from, Places places, Node& to);
   std::span<std::byte> room(std::uint64_t bytes);
 
-  std::vector<std::unique_ptr<std::byte[]>> memory_;
+  std::vector<std::vector<std::byte>> memory_;
   Node node_;
 };
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "built_file.hpp"
+#include "file_of.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy {
@@ -24,7 +24,7 @@ using records::HashIndex;
 using records::Key;
 
 HashIndex dict_of(const std::vector<std::function<void(Column&)>>& keys) {
-  return HashIndex::of(testing::built_file(
+  return HashIndex::of(testing::file_of(
       [&](Column& rows) {
         std::int64_t number = 0;
         for (const auto& append : keys) {
@@ -124,7 +124,7 @@ TEST_CASE("a key twice is refused, and so is what is no key") {
 }
 
 TEST_CASE("a list has no index") {
-  CHECK_THROWS_AS(HashIndex::of(testing::built_file([](Column& rows) { rows.integer(1); })), FormatError);
+  CHECK_THROWS_AS(HashIndex::of(testing::file_of([](Column& rows) { rows.integer(1); })), FormatError);
 }
 
 }  // namespace onecopy

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "built_file.hpp"
+#include "file_of.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy {
@@ -18,7 +18,7 @@ namespace {
 using records::Column;
 using records::Node;
 using records::Places;
-using testing::built_file;
+using testing::file_of;
 
 std::vector<std::uint64_t> random_places(std::uint64_t rows, std::size_t count) {
   std::mt19937_64 random(7);
@@ -44,7 +44,7 @@ std::vector<std::int64_t> offsets_of(const Node& node, Places places) {
 
 template <class T>
 void check_integers(std::int64_t largest) {
-  const auto file = built_file([&](Column& rows) {
+  const auto file = file_of([&](Column& rows) {
     for (std::int64_t i = 0; i < 1000; ++i) rows.integer(i == 999 ? largest : i % 100 - 50);
   });
   const auto places = random_places(1000, 3000);
@@ -62,7 +62,7 @@ TEST_CASE("integers of every width are gathered as they are") {
 }
 
 TEST_CASE("numbers with nulls among them become F64 with NaN, booleans bytes") {
-  const auto numbers = built_file([](Column& rows) {
+  const auto numbers = file_of([](Column& rows) {
     for (int i = 0; i < 100; ++i) i % 3 == 0 ? rows.null() : rows.integer(i);
   });
   const auto places = random_places(100, 300);
@@ -73,7 +73,7 @@ TEST_CASE("numbers with nulls among them become F64 with NaN, booleans bytes") {
     else
       CHECK(values[k] == static_cast<double>(places[k]));
 
-  const auto booleans = built_file([](Column& rows) {
+  const auto booleans = file_of([](Column& rows) {
     for (int i = 0; i < 100; ++i) rows.boolean(i % 7 == 0);
   });
   const auto bytes = taken<std::uint8_t>(booleans.rows(), places);
@@ -81,14 +81,14 @@ TEST_CASE("numbers with nulls among them become F64 with NaN, booleans bytes") {
 }
 
 TEST_CASE("what has no numbers says so") {
-  const auto text = built_file([](Column& rows) { rows.text("a"); });
+  const auto text = file_of([](Column& rows) { rows.text("a"); });
   CHECK_FALSE(records::number_type(text.rows()).has_value());
-  const auto maybe = built_file([](Column& rows) { rows.boolean(true), rows.null(); });
+  const auto maybe = file_of([](Column& rows) { rows.boolean(true), rows.null(); });
   CHECK_FALSE(records::number_type(maybe.rows()).has_value());
 }
 
 TEST_CASE("lists of numbers are gathered as values and offsets, a null as no items") {
-  const auto file = built_file([](Column& rows) {
+  const auto file = file_of([](Column& rows) {
     for (int i = 0; i < 200; ++i) {
       if (i % 10 == 3) {
         rows.null();
@@ -117,7 +117,7 @@ TEST_CASE("lists of numbers are gathered as values and offsets, a null as no ite
 }
 
 TEST_CASE("text is gathered as bytes and offsets") {
-  const auto file = built_file([](Column& rows) {
+  const auto file = file_of([](Column& rows) {
     for (int i = 0; i < 100; ++i)
       rows.text(std::string(static_cast<std::size_t>(i % 40), static_cast<char>('a' + i % 26)));
   });
@@ -131,13 +131,13 @@ TEST_CASE("text is gathered as bytes and offsets") {
 }
 
 TEST_CASE("no rows give no bytes, and one offset") {
-  const auto file = built_file([](Column& rows) { rows.text("a"); });
+  const auto file = file_of([](Column& rows) { rows.text("a"); });
   CHECK(offsets_of(file.rows(), {}) == std::vector<std::int64_t>{0});
   take_items(file.rows(), {}, {});
 }
 
 TEST_CASE("memory that is too small for the items is not overrun") {
-  const auto file = built_file([](Column& rows) { rows.text("abc"); });
+  const auto file = file_of([](Column& rows) { rows.text("abc"); });
   const std::vector<std::uint64_t> places{0, 0};
   std::vector<std::byte> small(5);
   CHECK_THROWS_AS(take_items(file.rows(), places, small), FormatError);

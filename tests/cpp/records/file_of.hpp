@@ -11,8 +11,8 @@
 
 namespace onecopy::testing {
 
-inline records::RecordFile built_file(const std::function<void(records::Column&)>& append,
-                                      std::string container = "list") {
+inline records::RecordFile file_of(const std::function<void(records::Column&)>& append,
+                                   std::string container = "list") {
   const ScratchFolder folder;
   records::Builder builder({.spool = folder.path(), .container = std::move(container), .metadata = {}});
   append(builder.rows());
