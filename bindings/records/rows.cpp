@@ -53,8 +53,9 @@ std::uint64_t Rows::at(Py_ssize_t index) const {
 }
 
 nb::object Rows::value(Py_ssize_t index) const {
-  nb::object value = decoder().value(at(index));
-  expect_whole(*source_->file.arrays().mapping());  // what was read of lost pages was zeros
+  const auto held = source();  // what makes objects of a type is anybody's code, and may close these rows
+  nb::object value = decoder_->value(at(index));
+  expect_whole(*held->file.arrays().mapping());  // what was read of lost pages was zeros
   return value;
 }
 

@@ -418,3 +418,14 @@ def test_real_annotations_come_back_and_take_less_than_their_pickles(name):
             assert all(map(same, shared, rows))
             assert all(lazy == row for lazy, row in zip((shared.lazy[i] for i in range(len(rows))), rows, strict=True))
             assert shared.nbytes < sum(len(pickle.dumps(row, 5)) for row in rows)
+
+
+class Closer:
+    """Of a type whose objects close the rows they come from."""
+
+
+def test_rows_that_are_closed_while_one_is_made_live_until_it_is_there():
+    oc.records.register(Closer, lambda _: "x" * 1000, lambda _: rows.close())
+    rows = oc.share([(1, Closer(), "after")])
+    assert rows[0] == (1, None, "after")
+    assert rows.closed
