@@ -188,7 +188,7 @@ void write_node(const Type& type, std::string& text) {
               });
   }
   if (!type.children.empty()) text += ",\"children\":" + std::to_string(type.children.size());
-  text += "}";
+  text += '}';
   for (const Type& child : type.children) write_node(child, text);
 }
 

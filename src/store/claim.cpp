@@ -175,7 +175,7 @@ void report_progress(std::uint64_t bytes) noexcept {
   const auto& claims = store::held_claims();
   if (claims.empty()) return;
   const auto of_this_thread = [](const auto& held) { return held->thread == std::this_thread::get_id(); };
-  const auto newest = std::find_if(claims.rbegin(), claims.rend(), of_this_thread);
+  const auto newest = std::ranges::find_if(claims.rbegin(), claims.rend(), of_this_thread);
   store::HeldClaim& held = newest == claims.rend() ? *claims.back() : **newest;
   // A child that builds for its parent: a descriptor of its own, which has no part in the lock.
   if (!held.fd) held.fd = std::move(os::open_existing(held.path.string()).value);
