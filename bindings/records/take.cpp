@@ -52,7 +52,7 @@ bool has_form(const Node& node) noexcept {
     case TypeKind::list:
     case TypeKind::tuple: return has_form(node.children[0]);
     case TypeKind::record:
-    case TypeKind::fixed: return !nulls(node);
+    case TypeKind::fixed: return !nulls(node) && !node.children.empty();  // columns count the rows
     case TypeKind::array: return node.type->ndim == 1 && !node.type->scalar;
     default: return records::number_type(node).has_value();
   }

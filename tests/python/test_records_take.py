@@ -64,6 +64,11 @@ def rows_of(column):
     return list(column)
 
 
+@pytest.mark.parametrize("nothing", [{}, ()])
+def test_dicts_and_tuples_of_nothing_are_as_many_as_the_rows(nothing):
+    assert oc.share([{"c": nothing}] * 3).take([0, 2])["c"] == [nothing] * 2
+
+
 @given(COLUMNS, st.data())
 def test_take_gives_the_values_of_the_rows(values, data):
     indices = data.draw(st.lists(st.integers(-len(values), len(values) - 1), max_size=50))

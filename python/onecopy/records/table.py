@@ -85,7 +85,8 @@ class Table(List[T]):
         * floats, and floats and ints mixed: float64, NaN for None. Booleans without None: bool.
         * lists and tuples of those, of any length: ``Ragged(values, offsets)``; None has no items, like an empty list.
           Lists of lists: a Ragged whose values are one. Arrays of one dimension: a Ragged of their own dtype.
-        * dicts and tuples with a type for each place, where none is None: a dict, a tuple of columns.
+        * dicts and tuples with a type for each place, where none is None, and some place: a dict, a tuple
+          of columns.
         * anything else: a list of Python values, as the rows have them: text, bytes, None or booleans with None, big
           ints, dates and other objects, arrays of several dimensions, values of several types.
 
