@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _SUFFIXES = {"": 1, "b": 1} | {
@@ -56,7 +60,18 @@ def parse_size(text: str) -> int:
     >>> parse_size("2GiB"), parse_size("1.5 kB"), parse_size("7")
     (2147483648, 1500, 7)
     """
+    return int(parse_quantity(text, _SUFFIXES, "a size such as 500MB or 2GiB"))
+
+
+def parse_quantity(text: str, units: Mapping[str, int], what: str) -> float:
+    """Return a number times its unit, one of `units` in lower case; ValueError, with `what`, if it is none.
+
+    Examples
+    --------
+    >>> parse_quantity("1.5 H", {"h": 3600}, "a time such as 3h")
+    5400.0
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if found is None or found.group(2) not in _SUFFIXES:
-        raise ValueError(f"{text!r} is not a size such as 500MB or 2GiB")
-    return int(float(found.group(1)) * _SUFFIXES[found.group(2)])
+    if found is None or found.group(2) not in units:
+        raise ValueError(f"{text!r} is not {what}")
+    return float(found.group(1)) * units[found.group(2)]

@@ -8,14 +8,13 @@ here is ever parsed as markup.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
-from onecopy._sizes import parse_size, significant, size
+from onecopy._sizes import parse_quantity, parse_size, significant, size
 
 __all__ = ["duration", "parse_duration", "parse_size", "plain", "share", "significant", "size"]
 
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
@@ -64,10 +63,7 @@ def parse_duration(text: str) -> float:
     >>> parse_duration("30d"), parse_duration("1.5 h"), parse_duration("7")
     (2592000.0, 5400.0, 7.0)
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if found is None or (found.group(2) or "s") not in _SECONDS:
-        raise ValueError(f"{text!r} is not a duration such as 30d, 12h or 90s")
-    return float(found.group(1)) * _SECONDS[found.group(2) or "s"]
+    return parse_quantity(text, _SECONDS, "a duration such as 30d, 12h or 90s")
 
 
 def duration(seconds: float) -> str:

@@ -39,7 +39,25 @@ __all__ = ["Chain", "List"]
 T = TypeVar("T", covariant=True)  # noqa: PLC0105
 
 
-class List(Columnar, Backed, Base[T]):
+class Joined(Base[T]):
+    """What lists and chains have in common: they are put together, and compared with lists, row by row."""
+
+    def concat(self, *others: Sequence[T]) -> Chain[T]:
+        """Put other sequences behind this one, without copying any; ``a + b`` is the same."""
+        return Chain(self, *others)
+
+    def __add__(self, other: Sequence[T]) -> Chain[T]:
+        return self.concat(other) if _is_sequence(other) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (List, Chain, list)):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # as lists
+
+
+class List(Columnar, Backed, Joined[T]):
     """Rows of a records file as a read-only sequence; made by `onecopy.share` and `onecopy.open`.
 
     ``data[i]`` decodes row i into an ordinary private object, equal to the one that went in and of the same types. A
@@ -119,20 +137,6 @@ class List(Columnar, Backed, Base[T]):
         """
         return self._derive(self._rows_select([int(i) for i in indices]))
 
-    def concat(self, *others: Sequence[T]) -> Chain[T]:
-        """Put other sequences behind this one, without copying any; ``a + b`` is the same."""
-        return Chain(self, *others)
-
-    def __add__(self, other: Sequence[T]) -> Chain[T]:
-        return self.concat(other) if _is_sequence(other) else NotImplemented
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (List, Chain, list)):
-            return NotImplemented
-        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]  # as lists
-
     def __repr__(self) -> str:
         name = type(self).__name__
         if self.closed:
@@ -154,7 +158,7 @@ class List(Columnar, Backed, Base[T]):
 Sequence.register(List)
 
 
-class Chain(Sequence[T]):
+class Chain(Joined[T], Sequence[T]):
     """Several sequences one after the other, or some of their rows: keeps the parts, copies nothing."""
 
     def __init__(self, *parts: Sequence[T], rows: Sequence[int] | None = None) -> None:
@@ -180,23 +184,9 @@ class Chain(Sequence[T]):
         """Take some rows, in any order and as often as wanted."""
         return Chain(*self._parts, rows=array("q", (self._rows[operator.index(i)] for i in indices)))
 
-    def concat(self, *others: Sequence[T]) -> Chain[T]:
-        """Put other sequences behind this one."""
-        return Chain(self, *others)
-
     def __getitems__(self, indices: Sequence[int]) -> list[T]:
         """Give several rows at once: what torch's fetcher calls."""
         return [self[i] for i in indices]
-
-    def __add__(self, other: Sequence[T]) -> Chain[T]:
-        return self.concat(other) if _is_sequence(other) else NotImplemented
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (List, Chain, list)):
-            return NotImplemented
-        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]  # as lists
 
     def __repr__(self) -> str:
         return f"<onecopy.Chain of {len(self):,} rows in {len(self._parts)} parts: {_start(self)}>"
