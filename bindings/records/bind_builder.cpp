@@ -109,7 +109,10 @@ class RecordBuilder {
     const nb::object held = nb::borrow(row);
     state_ = State::busy;
     try {
-      encoder.check(row, static_cast<Py_ssize_t>(length()));
+      const auto number = static_cast<Py_ssize_t>(length());
+      encoder.check(row, number);
+      if (pairs_ && PyTuple_CheckExact(row) != 0 && PyTuple_GET_SIZE(row) == 2)
+        Encoder::check_key(PyTuple_GET_ITEM(row, 0), number);
     } catch (...) {
       state_ = State::open;
       throw;

@@ -20,6 +20,13 @@ std::string type_name(PyObject* value) {
   return module == "builtins" ? name : module + "." + name;
 }
 
+bool is_key(PyObject* value) noexcept {
+  if (PyTuple_CheckExact(value) == 0) return is_leaf(value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i)
+    if (!is_key(PyTuple_GET_ITEM(value, i))) return false;
+  return true;
+}
+
 bool is_answer(nb::handle answer) noexcept {
   return PyTuple_CheckExact(answer.ptr()) != 0 && PyTuple_GET_SIZE(answer.ptr()) == 2 &&
          PyUnicode_CheckExact(PyTuple_GET_ITEM(answer.ptr(), 0)) != 0;
@@ -32,6 +39,15 @@ void Checker::check_row(PyObject* row, Py_ssize_t number) {
   Path path;
   path.number = number;
   check(row, path);
+}
+
+void Checker::check_key(PyObject* key, Py_ssize_t number) {
+  if (is_key(key)) return;  // not too deep: check_row was here
+  Path path;
+  path.step = Path::Step::key_itself;
+  path.number = number;
+  refuse(path, "a key of type " + type_name(key) +
+                   " cannot be looked up: keys are str, bytes, int, float, bool, None, and tuples of those");
 }
 
 // What is looked into is held: the registry may do anything.

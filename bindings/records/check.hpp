@@ -29,6 +29,9 @@ class Checker {
   // Throws python_error: NotShareable, or what the registry raised, with a note of the path.
   void check_row(PyObject* row, Py_ssize_t number);
 
+  // Of a dict: the key of a pair, which is looked up by its value later.
+  static void check_key(PyObject* key, Py_ssize_t number);
+
   // In the order in which the objects were met.
   const std::vector<StandIn>& stand_ins() const noexcept { return stand_ins_; }
 

@@ -20,6 +20,7 @@ class Encoder {
 
   // Throws what Checker does, and then nothing was added.
   void check(PyObject* row, Py_ssize_t number) { checker_.check_row(row, number); }
+  static void check_key(PyObject* key, Py_ssize_t number) { Checker::check_key(key, number); }
 
   // Adds the row that was checked last. Throws FormatError, OsError, MemoryError; then a part of it may be there.
   void add(records::Column& column, PyObject* row);

@@ -42,6 +42,8 @@ POOLS = {  # of threads: a part of the library's file name, and the variable tha
     "omp": "OMP_NUM_THREADS",
     "numexpr": "NUMEXPR_NUM_THREADS",
 }
+READERS = ("onecopy.records.opening", "onecopy.records.table", "onecopy.records.dicts")
+"""What a worker imports that is given shared rows: half a megabyte that it need not have of its own."""
 
 
 # --- a warm fork server ---------------------------------------------------------------------------------------------
@@ -113,8 +115,9 @@ def preload(modules: Iterable[str] = ("torch",), *, main: bool = True, measure: 
     """Let multiprocessing's fork server import modules once, before the first worker is forked.
 
     Call it before the first process, pool or DataLoader; then workers of the start method "forkserver" have the modules
-    from the start and share their memory. multiprocessing ignores a module that its server cannot import: the server
-    has ``PYTHONPATH`` and what is installed, but not what a program adds to ``sys.path``; `measure` finds out.
+    from the start and share their memory; likewise what reads shared rows. multiprocessing ignores a module that its
+    server cannot import: the server has ``PYTHONPATH`` and what is installed, but not what a program adds to
+    ``sys.path``; `measure` finds out.
 
     Parameters
     ----------
@@ -137,7 +140,7 @@ def preload(modules: Iterable[str] = ("torch",), *, main: bool = True, measure: 
             raise ModuleNotFoundError(f"no module named {name!r}: it cannot be preloaded", name=name)
     from multiprocessing import forkserver
 
-    wanted = [*(["__main__"] if main else []), *names]
+    wanted = [*(["__main__"] if main else []), *names, *READERS]
     server: Any = getattr(forkserver, "_forkserver", None)
     running = getattr(server, "_forkserver_pid", None) is not None
     effective = not running or getattr(server, "_preload_modules", None) == wanted

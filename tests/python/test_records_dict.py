@@ -1,5 +1,6 @@
 """A Dict finds what a dict finds."""
 
+import datetime as dt
 import decimal
 import enum
 import fractions
@@ -122,8 +123,12 @@ def test_a_key_twice_is_refused(tmp_path):
 
 
 def test_what_no_index_knows_is_refused_with_its_place():
-    with pytest.raises(oc.FormatError, match=r"pair 1 is of the kind extension \(frozenset\)"):
+    with pytest.raises(
+        oc.NotShareable, match=r"^\.keys\(\)\[1\]: a key of type frozenset cannot be looked up: keys are str"
+    ):
         oc.share({"a": 1, frozenset([1]): 2})
+    with pytest.raises(oc.NotShareable, match=r"^\.keys\(\)\[0\]: a key of type tuple cannot be looked up"):
+        oc.share({(1, dt.date(2026, 1, 1)): 2})
 
 
 def test_values_are_a_list_and_of_dicts_a_table():

@@ -45,6 +45,12 @@ reveal_type(oc.residency.residency(mapping).share)  # revealed: float | None
 reveal_type(file.residency(["w"]))  # revealed: onecopy._core.Residency
 reveal_type(oc.pin(mapping).pinned)  # revealed: int
 
+# Records.
+reveal_type(oc.share(["a", "b"]))  # revealed: onecopy.records.rows.List[str]
+reveal_type(oc.share(lambda: [{"id": 1}], key="k")[0])  # revealed: dict[str, int]
+reveal_type(oc.share({"a": 1.5}))  # revealed: onecopy.records.dicts.Dict[str, float]
+reveal_type(oc.share(lambda: {"a": 1}, key="k")["a"])  # revealed: int
+
 # Sampling.
 reveal_type(oc.Shuffle(10)[3])  # revealed: int
 reveal_type(oc.Shuffle(10)[::2])  # revealed: onecopy.sampling.Shuffle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from onecopy.files import absolute
 from onecopy.records._read_only import ReadOnly
@@ -21,24 +21,40 @@ if TYPE_CHECKING:
 __all__ = ["Backed", "Origin"]
 
 
-class Origin(NamedTuple):
-    """Where rows come from: the same for all lists and views of a file."""
+class Origin:
+    """Where rows come from: the same for all lists and views of a file.
 
-    file: ArrayFile
-    source: _core.RecordSource
-    trusted: bool
-    """It was written in this job, so that reading may import the modules of its classes."""
+    `core` is the file's compiled half, all that reading rows asks for; a worker that only reads has no need of
+    `onecopy.arrays`. `trusted` is for what was written in this job: reading may import the modules of its classes.
+    """
+
+    def __init__(
+        self, core: _core.ArrayFile, given: str, source: _core.RecordSource, *, trusted: bool, file: ArrayFile | None
+    ) -> None:
+        self.core = core
+        self.given = given
+        self.source = source
+        self.trusted = trusted
+        self._file = file
+
+    @property
+    def file(self) -> ArrayFile:
+        """The file as named arrays, made when it is first asked for."""
+        if self._file is None:
+            from onecopy.arrays import ArrayFile
+
+            self._file = ArrayFile.of_compiled(self.core, self.given)
+        return self._file
 
     def path(self) -> str:
         """Give a path that leads other processes to the file, for as long as this one keeps it open."""
-        path = self.file.path
-        if not path.startswith("/proc/"):
-            return absolute(path)
-        return f"/proc/{os.getpid()}/fd/{self.file.core.fileno()}"
+        if not self.given.startswith("/proc/"):
+            return absolute(self.given)
+        return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
 
     def handle(self, rows: tuple[int, int, int] | bytes | None, fields: tuple[str | int, ...] = ()) -> tuple[Any, ...]:
         """Give the arguments with which `onecopy.records.attach` opens these rows in another process."""
-        handle = (self.path(), self.file.identity, rows)
+        handle = (self.path(), self.core.mapping.identity, rows)
         return (*handle, fields, self.trusted) if fields or self.trusted else handle
 
 

@@ -101,7 +101,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
     def __repr__(self) -> str:
         if self.closed:
             return "<onecopy.Dict, closed>"
-        about = f"{len(self):,} keys in {size(self.nbytes)}, {self._origin.file.path}"
+        about = f"{len(self):,} keys in {size(self.nbytes)}, {self._origin.given}"
         return f"<onecopy.Dict of {about}: {self._start()}>"
 
     def _start(self) -> str:

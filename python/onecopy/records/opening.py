@@ -6,17 +6,18 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
-from onecopy.arrays import ArrayFile
+from onecopy.base import path_text, thread_count
 from onecopy.records.backing import Origin
 from onecopy.records.rows import List
 
 if TYPE_CHECKING:
     import os
 
+    from onecopy.arrays import ArrayFile
     from onecopy.files import Identity
     from onecopy.records.dicts import Dict
 
-__all__ = ["attach", "list_of", "of_file", "open"]
+__all__ = ["attach", "list_of", "of_file", "of_path", "open"]
 
 
 def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[Any] | Dict[Any, Any]:  # noqa: A001
@@ -39,13 +40,26 @@ def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[An
     >>> oc.open(path)[1]
     'Grace'
     """
-    opened: List[Any] | Dict[Any, Any] = of_file(ArrayFile(path, threads=threads), trusted=False)
+    thread_count(threads)  # of a copy, which records never are; but as `onecopy.open` has it
+    opened: List[Any] | Dict[Any, Any] = of_path(path_text(path), trusted=False)
     return opened
 
 
 def of_file(file: ArrayFile, *, trusted: bool) -> Any:
     """Give what an opened file holds: a List, a Table or a Dict."""
-    origin = _origin_of(file, trusted=trusted)
+    return _whole(_origin_of(file.compiled, file.path, trusted=trusted, file=file))
+
+
+def of_path(path: str, *, trusted: bool) -> Any:
+    """Open a file and give what it holds: a List, a Table or a Dict."""
+    return _whole(_origin_of(_mapped(path), path, trusted=trusted))
+
+
+def _mapped(path: str, identity: Identity | None = None) -> _core.ArrayFile:
+    return _core.open_arrays(path, False, False, 0, identity)
+
+
+def _whole(origin: Origin) -> Any:
     if origin.source.container == "dict":
         from onecopy.records.dicts import Dict
 
@@ -75,9 +89,9 @@ def _resolve_imported(name: str) -> Any:
     return types.resolve_imported(name)
 
 
-def _origin_of(file: ArrayFile, *, trusted: bool) -> Origin:
-    source = _core.open_records(file.compiled, _resolve if trusted else _resolve_imported)
-    return Origin(file, source, trusted)
+def _origin_of(core: _core.ArrayFile, given: str, *, trusted: bool, file: ArrayFile | None = None) -> Origin:
+    source = _core.open_records(core, _resolve if trusted else _resolve_imported)
+    return Origin(core, given, source, trusted=trusted, file=file)
 
 
 def attach(
@@ -97,16 +111,16 @@ def attach(
         There is none any more; of nameless data: the process that shared it is gone.
     """
     try:
-        file = ArrayFile(path, identity=identity)
+        core = _mapped(path, identity)
     except FileNotFoundError as error:
         if not path.startswith("/proc/"):
             raise
         gone = f"the process that shared the data (pid {path.split('/')[2]}) has ended or closed it"
         raise FileNotFoundError(error.errno, gone, path) from None
+    origin = _origin_of(core, path, trusted=trusted)
     if rows is None:
-        whole: Dict[Any, Any] = of_file(file, trusted=trusted)
+        whole: Dict[Any, Any] = _whole(origin)
         return whole
-    origin = _origin_of(file, trusted=trusted)
     part = _core.Rows(origin.source) if isinstance(rows, bytes) else _core.Rows(origin.source, *rows)
     for field in fields:
         part = part._rows_field(field)

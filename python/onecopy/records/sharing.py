@@ -8,6 +8,9 @@ no server, and nothing has to be cleaned up (`onecopy store prune` does if disks
 
 Without a key the data has no name: it belongs to this process and those it hands it to, as an argument or in a Dataset,
 and is gone with the last of them, whoever is killed.
+
+What builds is imported where something is built, in the forked child mostly: each rank of a job would keep it for
+nothing.
 """
 
 from __future__ import annotations
@@ -15,24 +18,22 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from onecopy import _core, store
 from onecopy._building import call_in_child, can_fork, give_back_memory
-from onecopy._places import memory_left
-from onecopy.arrays import ArrayFile
-from onecopy.records.opening import of_file
-from onecopy.records.types import plain_of, plain_or_pickle
-from onecopy.records.writing import fill, rows_of, spool_folder
+from onecopy.records.opening import of_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from onecopy.records.dicts import Dict
     from onecopy.records.rows import List
     from onecopy.store import Artefact, Where
 
 __all__ = ["share"]
 
+K = TypeVar("K")
 T = TypeVar("T")
 Codec = Literal["records", "pickle"]
 WherePlaced = Literal["auto", "disk", "memory"]
@@ -40,6 +41,40 @@ WherePlaced = Literal["auto", "disk", "memory"]
 
 class _NoRoom(Exception):
     """The memory store has no room for what was built; the message says why."""
+
+
+@overload
+def share(  # type: ignore[overload-overlap]  # a mapping can be iterated too, and is a dict nevertheless
+    data: Mapping[K, T] | Callable[[], Mapping[K, T]],
+    key: str | None = None,
+    *,
+    place: WherePlaced = "auto",
+    codec: Codec = "records",
+    where: Where = "auto",
+    warm: bool = False,
+    pin: bool = False,
+    source: str | os.PathLike[str] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+    on_progress: Callable[[int], object] | None = None,
+) -> Dict[K, T]: ...
+
+
+@overload
+def share(
+    data: Iterable[T] | Callable[[], Iterable[T]],
+    key: str | None = None,
+    *,
+    place: WherePlaced = "auto",
+    codec: Codec = "records",
+    where: Where = "auto",
+    warm: bool = False,
+    pin: bool = False,
+    source: str | os.PathLike[str] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+    on_progress: Callable[[int], object] | None = None,
+) -> List[T]: ...
 
 
 def share(
@@ -55,7 +90,7 @@ def share(
     folder: str | os.PathLike[str] | None = None,
     timeout: float | None = None,
     on_progress: Callable[[int], object] | None = None,
-) -> List[T]:
+) -> List[T] | Dict[Any, T]:
     """Hold a list or dict of Python values once for all processes of the machine.
 
     Parameters
@@ -112,12 +147,12 @@ def share(
     if codec not in ("records", "pickle"):
         raise ValueError(f"codec must be 'records' or 'pickle', not {codec!r}")
     job = _Job(data, codec, on_progress)
+    shared: List[T] | Dict[Any, T]
     if key is None:
-        file, report = _nameless(job, place, where), None
+        shared, report = _nameless(job, place, where), None
     else:
         key = key if codec == "records" else f"{key}, pickled by job {_this_job()}"
-        file, report = _named(job, key, place, where, source, folder, timeout)
-    shared: List[T] = of_file(file, trusted=True)
+        shared, report = _named(job, key, place, where, source, folder, timeout)
     shared.report = report
     if warm:
         shared.warm()
@@ -131,7 +166,7 @@ class _Job:
 
     def __init__(self, data: Any, codec: Codec, on_progress: Callable[[int], object] | None) -> None:
         self.data = data
-        self.registry = plain_of if codec == "records" else plain_or_pickle
+        self.codec = codec
         self.on_progress = on_progress
         self.built: _core.RecordBuilder | None = None  # in this process; an iterator gives its rows only once
 
@@ -144,7 +179,9 @@ class _Job:
         """Take the rows; what was taken before and found no room is used again."""
         if self.built is not None:
             return self.built
-        container, rows = rows_of(self.data() if callable(self.data) else self.data)
+        from onecopy.records import types, writing
+
+        container, rows = writing.rows_of(self.data() if callable(self.data) else self.data)
         builder = _core.RecordBuilder(spool, container, {})
 
         def tell(done: int) -> None:
@@ -152,7 +189,7 @@ class _Job:
             if self.on_progress is not None:
                 self.on_progress(done)
 
-        fill(builder, rows, self.registry, tell)
+        writing.fill(builder, rows, types.plain_of if self.codec == "records" else types.plain_or_pickle, tell)
         self.built = builder
         return builder
 
@@ -165,15 +202,15 @@ def _named(
     source: str | os.PathLike[str] | None,
     folder: str | os.PathLike[str] | None,
     timeout: float | None,
-) -> tuple[ArrayFile, Artefact]:
+) -> tuple[Any, Artefact]:
     disk = store.Store(folder)
     options: Any = {"source": source, "where": "here" if job.in_heap else where, "timeout": timeout}
 
     def onto_disk(path: Path) -> None:
-        job.build(spool_folder(path.parent)).save(str(path))
+        job.build(_spool_folder(path.parent)).save(str(path))
 
     def into_memory(path: Path) -> None:
-        builder = job.build(spool_folder(path.parent))
+        builder = job.build(_spool_folder(path.parent))
         chosen, reason = store.choose_place(builder.bytes, "memory")
         if chosen != "memory":
             raise _NoRoom(reason)
@@ -191,20 +228,20 @@ def _named(
 
     report = find_or_build()
     try:
-        return ArrayFile(report.path), report
+        return of_path(str(report.path), trusted=True), report
     except FileNotFoundError:  # pruned since
         report = find_or_build()
-        return ArrayFile(report.path), report
+        return of_path(str(report.path), trusted=True), report
 
 
-def _nameless(job: _Job, place: WherePlaced, where: Where) -> ArrayFile:
+def _nameless(job: _Job, place: WherePlaced, where: Where) -> Any:
     """Build into a file without a name, here or in a child, and open it."""
 
     def build() -> int:
-        builder = job.build(spool_folder(Path("/dev/shm")))  # noqa: S108 - to say that it will be in memory
+        builder = job.build(_spool_folder(Path("/dev/shm")))  # noqa: S108 - to say that it will be in memory
         if _fits_in_memory(builder.bytes, place):
             return builder.save_to_memory("onecopy")
-        return builder.save_nameless(spool_folder(Path(_core.default_folder(False)[0])))
+        return builder.save_nameless(_spool_folder(Path(_core.default_folder(False)[0])))
 
     if job.in_heap or where == "here" or (where == "auto" and not can_fork()):
         descriptor = build()
@@ -213,9 +250,15 @@ def _nameless(job: _Job, place: WherePlaced, where: Where) -> ArrayFile:
     else:
         descriptor = _descriptor_from_child(build)
     try:
-        return ArrayFile(f"/proc/self/fd/{descriptor}")
+        return of_path(f"/proc/self/fd/{descriptor}", trusted=True)
     finally:
         os.close(descriptor)  # the mapping has its own
+
+
+def _spool_folder(beside: Path) -> str:
+    from onecopy.records.writing import spool_folder
+
+    return spool_folder(beside)
 
 
 def _descriptor_from_child(build: Callable[[], int]) -> int:
@@ -229,6 +272,8 @@ def _descriptor_from_child(build: Callable[[], int]) -> int:
 def _fits_in_memory(nbytes: int, place: WherePlaced) -> bool:
     if place == "disk":
         return False
+    from onecopy._places import memory_left
+
     left = memory_left()
     if left is None:
         return True

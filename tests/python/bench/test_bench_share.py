@@ -229,7 +229,7 @@ def test_totals_are_shown_absolute_and_less_an_empty_job(run):
 
 def test_the_sentences_say_what_is_held_and_what_is_missing(run):
     said = tables.sentences_of(run)
-    assert "fork, 1: onecopy holds 1.01 of its payload." in said
+    assert "fork, 1: onecopy holds 1.000 of its payload, 1.010 in the second run." in said
     assert "fork, 1: its second run is ready in 1/9000 of the first." in said
     assert "fork, 1: the handle that each worker gets is 170 bytes." in said
     assert "LMDB: crashed (fork, 1): SIGSEGV." in said

@@ -147,14 +147,16 @@ def sentences_of(run: Run) -> list[str]:
 def _shared(run: Run) -> Iterator[str]:
     """Yield, for every case of ours, what all processes hold as a multiple of the payload."""
     for case in run.cases():
-        payload, held = run.spread(OURS, case, "nbytes"), above_empty("second_pss")(run, OURS, case)
-        if payload and held:
-            yield f"{', '.join(case)}: onecopy holds {number(held.median * MB / payload.median)} of its payload."
+        payload = run.spread(OURS, case, "nbytes")
+        held = [above_empty(name)(run, OURS, case) for name in ("pss", "second_pss")]
+        if payload and all(held):
+            first, second = (f"{spread.median * MB / payload.median:.3f}" for spread in held if spread)
+            yield f"{', '.join(case)}: onecopy holds {first} of its payload, {second} in the second run."
         if handle := run.spread(OURS, case, "handle_bytes"):
             yield f"{', '.join(case)}: the handle that each worker gets is {handle.high:.0f} bytes."
-        first, second = run.spread(OURS, case, "ready_ns"), run.spread(OURS, case, "second_ready_ns")
-        if first and second and second.median:
-            yield f"{', '.join(case)}: its second run is ready in 1/{first.median / second.median:.0f} of the first."
+        ready, again = run.spread(OURS, case, "ready_ns"), run.spread(OURS, case, "second_ready_ns")
+        if ready and again and again.median:
+            yield f"{', '.join(case)}: its second run is ready in 1/{ready.median / again.median:.0f} of the first."
 
 
 def _fastest(run: Run) -> Iterator[str]:

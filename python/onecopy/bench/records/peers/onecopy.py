@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy.bench.configurations import module
 from onecopy.bench.records.peers import Peer
+from onecopy.workers import READERS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from onecopy.bench.records.data import Source
 
-MODULES = ("onecopy", "onecopy.records", "onecopy.store")
+MODULES = ("onecopy", "onecopy.store", *READERS)
+"""With a preloading fork server: what `onecopy.preload` adds to it, and the store."""
 KEY = "the rows"
 
 
