@@ -26,11 +26,15 @@ nb::tuple to_tuple_of_ints(std::span<const std::uint64_t> shape) {
   return nb::borrow<nb::tuple>(tuple);
 }
 
+std::string_view type_of(const Entry& entry) {
+  return entry.raw_type.empty() ? to_string(entry.dtype) : entry.raw_type;
+}
+
 std::optional<nb::tuple> view(const ArrayFileHandle& file, std::string_view name) {
   const Entry* entry = file.find(name);
   if (entry == nullptr) return std::nullopt;
-  return nb::make_tuple(memoryview_of(file.mapping().view(entry->range())), to_string(entry->dtype),
-                        to_tuple_of_ints(entry->shape));
+  return nb::make_tuple(memoryview_of(file.mapping().view(entry->range())), type_of(*entry),
+                        to_tuple_of_ints(entry->shape), to_tuple_of_ints(entry->strides));
 }
 
 std::vector<RangeTuple> ranges_to_verify(const ArrayFileHandle& file, const std::vector<RangeTuple>& ranges) {
@@ -67,7 +71,7 @@ std::unique_ptr<ArrayFileHandle> open_arrays(const std::filesystem::path& path, 
 }
 
 nb::tuple entry_tuple(const Entry& entry) {
-  return nb::make_tuple(entry.name, to_string(entry.dtype), to_tuple_of_ints(entry.shape), entry.offset, entry.length);
+  return nb::make_tuple(entry.name, type_of(entry), to_tuple_of_ints(entry.shape), entry.offset, entry.length);
 }
 
 nb::list names(const ArrayFileHandle& file) {
@@ -192,8 +196,8 @@ void bind_arrays(nb::module_& module) {
   nb::register_exception_translator(translate_checksum_error, nullptr);
   nb::class_<ArrayFileHandle>(module, "ArrayFile", "A file of named arrays.")
       .def("view", &view, nb::arg("name"),
-           nb::sig("def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...]] | None"),
-           "(memory, dtype name, shape), or None.")
+           nb::sig("def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...], tuple[int, ...]] | None"),
+           "(memory, dtype name, shape, strides in elements or () where the last axis runs fastest), or None.")
       .def("names", &names, nb::sig("def names(self) -> list[str]"), "In the order of the header.")
       .def("entries", &entries, nb::sig("def entries(self) -> list[tuple[str, str, tuple[int, ...], int, int]]"),
            "(name, dtype name, shape, offset in the file, bytes) of each, in header order.")
@@ -214,6 +218,7 @@ void bind_arrays(nb::module_& module) {
       .def("verifier", [](const ArrayFileHandle& self) { return make_verifier(self.file()); })
       .def("close", &ArrayFileHandle::close)
       .def_prop_ro("mapping", &ArrayFileHandle::mapping, nb::rv_policy::reference_internal)
+      .def_prop_ro("container", [](const ArrayFileHandle& self) { return self.index().container(); })
       .def_prop_ro("kind", [](const ArrayFileHandle& self) { return to_string(self.index().kind()); })
       .def_prop_ro("header_damaged",
                    [](const ArrayFileHandle& self) { return self.index().header_check() == HeaderCheck::mismatch; });

@@ -22,6 +22,7 @@ void bind_base(nb::module_& module);
 void bind_files(nb::module_& module);
 void bind_store(nb::module_& module);
 void bind_residency(nb::module_& module);
+void bind_formats(nb::module_& module);
 void bind_arrays(nb::module_& module);
 void bind_records(nb::module_& module);
 void bind_record_builder(nb::module_& module);

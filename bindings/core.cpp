@@ -9,6 +9,7 @@ NB_MODULE(_core, module) {
   bind_files(module);
   bind_store(module);
   bind_residency(module);
+  bind_formats(module);
   bind_arrays(module);
   bind_records(module);
   bind_record_builder(module);

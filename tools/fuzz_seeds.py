@@ -1,12 +1,14 @@
 """Write the seeds of the fuzz corpora to a folder: tools/fuzz_seeds.py FOLDER.
 
 For the parser the hostile files of the tests, but for the large ones; for the layout a few arrays of each form; for the
-streams small values, for the store descriptions, for JSON texts. `make fuzz-seeds` then keeps what adds coverage.
+streams small values, for the store descriptions, for JSON texts; for numpy's and torch's files the golden ones, whole
+and damaged, and pickles of tensors. `make fuzz-seeds` then keeps what adds coverage.
 """
 
 import hashlib
 import random
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +86,54 @@ def json_seeds() -> Iterator[bytes]:
             )
 
 
+def golden_seeds(pattern: str) -> Iterator[bytes]:
+    """Read what numpy or torch wrote, and damage it a little."""
+    dice = random.Random(2)
+    for path in sorted((Path(__file__).parents[1] / "tests" / "golden").glob(pattern)):
+        data = path.read_bytes()
+        yield data
+        yield data[: len(data) // 2]
+        damaged = bytearray(data)
+        for _ in range(3):
+            damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+        yield bytes(damaged)
+
+
+def pickle_seeds() -> Iterator[bytes]:
+    """Make pickles, without their protocol, of tensors in the storages that fuzz_torch_zip has: 64, 16 and no bytes."""
+
+    def text(some: str) -> bytes:
+        return b"X" + len(some).to_bytes(4, "little") + some.encode()
+
+    def counts(*some: int) -> bytes:
+        return b"(" + b"".join(b"K" + bytes([one]) for one in some) + b"t"
+
+    def tensor(kind: str, key: int, first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
+        size = (64, 16, 0)[key] // {"Float": 4, "Half": 2, "Byte": 1, "ComplexDouble": 16}[kind]
+        storage = b"(" + text("storage") + b"ctorch\n" + kind.encode() + b"Storage\n" + text(str(key)) + text("cpu")
+        storage += b"K" + bytes([size]) + b"tQ"
+        hooks = b"ccollections\nOrderedDict\n)R"
+        arguments = b"(" + storage + b"K" + bytes([first]) + counts(*shape) + counts(*strides) + b"\x89" + hooks + b"t"
+        return b"ctorch._utils\n_rebuild_tensor_v2\n" + arguments + b"R"
+
+    whole = tensor("Float", 0, 0, (4, 4), (4, 1))
+    part = tensor("Half", 1, 1, (2, 3), (1, 2))
+    none = tensor("Byte", 2, 0, (0, 3), (3, 1))
+    wide = tensor("ComplexDouble", 0, 3, (2, 1), (0, 9))
+    parameter = b"ctorch._utils\n_rebuild_parameter\n(" + part + b"\x88ccollections\nOrderedDict\n)RtR"
+    typed = b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor\ncm\nT\n(N)))t}tR"
+    for value in (whole, part, none, wide, parameter, typed):
+        yield value + b"."
+        yield b"}(" + text("a") + value + b"q\0K\x01](h\0)he" + b"u."
+    yield b"}q\0(" + text("me") + b"h\0" + text("w") + whole + b"u."
+    yield b"](N\x88\x89M\0\1J\0\0\0\1\x8a\x02\0\1G12345678\x8c\x01aC\x01a\x8f(K\1\x90(\x91K\1\x85K\1K\2\x86e."
+    yield b"](\x8c\1m\x8c\1n\x93)\x81}bcm\nn\n)R(NNu\x94j\1\0\0\0\x95\0\0\0\0\0\0\0\x00120e."
+    for path in sorted((Path(__file__).parents[1] / "tests" / "golden" / "torch").glob("*.pt")):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                yield archive.read(f"{path.stem}/data.pkl")[2:]
+
+
 def main() -> None:
     """Write each seed under the hash of its bytes."""
     all_seeds = {
@@ -92,6 +142,9 @@ def main() -> None:
         "streams": stream_seeds(),
         "store": store_seeds(),
         "json_import": json_seeds(),
+        "npy": golden_seeds("numpy/*.npy"),
+        "npz": golden_seeds("numpy/*.npz"),
+        "torch_zip": (seed for seeds in (golden_seeds("torch/*.pt"), pickle_seeds()) for seed in seeds),
     }
     for name, seeds in all_seeds.items():
         folder = Path(sys.argv[1], name)

@@ -276,12 +276,23 @@ def residency(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> Residency:
 def evict(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> EvictReport: ...
 def pin(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> PinReport: ...
 def unpin(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> None: ...
+def parse_onnx(file: Mapping) -> dict[str, object]:
+    """
+    What an ONNX model holds; tensors as (name, type, dtype name or None, shape, storage, offset, bytes, location, is an initializer of the main graph).
+    """
+
+def onnx_skeleton(file: Mapping, location: str, least: int) -> bytes:
+    """
+    The model with the data of its large initializers in a file of that name.
+    """
 
 class ArrayFile:
     """A file of named arrays."""
 
-    def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...]] | None:
-        """(memory, dtype name, shape), or None."""
+    def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...], tuple[int, ...]] | None:
+        """
+        (memory, dtype name, shape, strides in elements or () where the last axis runs fastest), or None.
+        """
 
     def names(self) -> list[str]:
         """In the order of the header."""
@@ -300,6 +311,8 @@ class ArrayFile:
     def close(self) -> None: ...
     @property
     def mapping(self) -> Mapping: ...
+    @property
+    def container(self) -> str: ...
     @property
     def kind(self) -> str: ...
     @property

@@ -46,10 +46,17 @@ TYPES = (
 PACKED = ("F4", "F6_E2M3", "F6_E3M2")
 """Elements smaller than a byte: given as raw bytes."""
 
+_NUMPY_ORDERS = tuple("<>|=")  # what numpy's own spelling of a type begins with
+
 _BY_NAME = {one.name: one for one in TYPES}
 _BY_NUMPY = {one.numpy.lstrip("<"): one.name for one in TYPES if one.numpy}
 _BY_ML_DTYPES = {one.ml_dtypes: one.name for one in TYPES if one.ml_dtypes}
 _BY_DLPACK = {one.dlpack: one.name for one in TYPES}
+
+
+def is_raw(name: str) -> bool:
+    """Tell whether elements of this type are given as bytes: smaller than one, or known to the file's format alone."""
+    return name not in _BY_NAME and name[:1] not in _NUMPY_ORDERS
 
 
 @cache
@@ -57,11 +64,14 @@ def to_numpy(name: str) -> np.dtype[Any]:
     """Return the dtype for a type of the file.
 
     Without ml_dtypes, types that numpy lacks are raw items of their size; packed types are bytes. Both carry the name
-    in ``dtype.metadata["onecopy"]``.
+    in ``dtype.metadata["onecopy"]``. A type that only the file's own format knows is bytes, too, unless numpy wrote the
+    file and spells it ("<U5").
     """
     import numpy as np
 
-    if name in PACKED:
+    if name[:1] in _NUMPY_ORDERS:
+        return np.dtype(name)
+    if is_raw(name):
         return np.dtype("u1", metadata={"onecopy": name})
     one = _BY_NAME[name]
     if one.numpy is not None:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from onecopy import _core, cgroup
+from onecopy import _core
 
 Place: TypeAlias = Literal["disk", "memory"]
 
@@ -87,6 +87,8 @@ def _free_on(folder: Path) -> int | None:
 
 def memory_left() -> tuple[int, str] | None:
     """Return the bytes of memory that may still be used, and what says so; None where nobody says."""
+    from onecopy import cgroup  # of all that have a Store, those who put something into memory need it
+
     sources: list[tuple[int, str]] = []
     if Path("/proc/meminfo").exists():
         available = cgroup.meminfo().mem_available

@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 
     name: str
     dtype: str
-    """As in the file: "F32", "BF16", ..."""
+    """As safetensors calls it: "F32", "BF16", ...; of other formats also what they call a type of their own."""
     shape: tuple[int, ...]
     offset: int
     """Bytes from the start of the file."""
@@ -80,28 +80,40 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         threads: int | None = None,
         identity: Identity | None = None,
     ) -> None:
-        self._path = path_text(path)
-        self._absolute = absolute(self._path)
-        self._mode: Mode
+        given = path_text(path)
         huge = False
         if mode == "auto":
-            copied, huge, self._reason = _core.choose_mode(self._path)
-            self._mode = "copy" if copied else "map"
+            copied, huge, reason = _core.choose_mode(given)
+            mode = "copy" if copied else "map"
         else:
-            self._mode, self._reason = mode, "as asked"
-        self._private = private
-        self._threads = thread_count(threads)
-        self._core = _core.open_arrays(self._path, check_mode(self._mode), private, self._threads, identity)
-        self._mapping = self._core.mapping
-        self._names: list[str] | None = None
+            reason = "as asked"
+        number = thread_count(threads)
+        core = _core.open_arrays(given, check_mode(mode), private, number, identity)
+        self._set(core, given, mode, reason, private, number)
         if huge and not private:
             residency.warm(self, mechanism="advise")
-        if self._core.header_damaged:
+
+    def _set(
+        self, core: _core.ArrayFile, path: str, mode: Mode, reason: str, private: bool, threads: int | None
+    ) -> None:
+        self._core, self._mapping = core, core.mapping
+        self._path, self._absolute = path, absolute(path)
+        self._mode, self._reason = mode, reason
+        self._private, self._threads = private, threads
+        self._names: list[str] | None = None
+        if core.header_damaged:
             warnings.warn(
-                f"{self._path}: the header's checksum does not match: the file is damaged, or was re-saved by another "
-                "tool that kept onecopy's metadata. It is opened as a file of another tool, without checksums.",
-                stacklevel=3,
+                f"{path}: the header's checksum does not match: the file is damaged, or was re-saved by another tool "
+                "that kept onecopy's metadata. It is opened as a file of another tool, without checksums.",
+                stacklevel=4,
             )
+
+    @classmethod
+    def of_compiled(cls, core: _core.ArrayFile, path: str) -> ArrayFile:
+        """Wrap the compiled half of a file that is mapped; for rooms that open files without this one."""
+        self = cls.__new__(cls)
+        self._set(core, path, "map", "as asked", private=False, threads=None)
+        return self
 
     # --- arrays ---------------------------------------------------------------------------------------------------
 
@@ -111,9 +123,12 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         found = self._core.view(name) if _is_text(name) else None
         if found is None:
             raise KeyError(name)
-        memory, dtype, shape = found
+        memory, name_of_type, shape, strides = found
+        dtype = _dtypes.to_numpy(name_of_type)
+        if _dtypes.is_raw(name_of_type):
+            return np.ndarray(len(memory), dtype, memory)
         try:
-            return np.ndarray(len(memory) if dtype in _dtypes.PACKED else shape, _dtypes.to_numpy(dtype), memory)
+            return np.ndarray(shape, dtype, memory, strides=tuple(step * dtype.itemsize for step in strides) or None)
         except ValueError as error:  # 65 axes, or extents beyond 63 bits beside a zero: valid in the file
             raise FormatError(f"{self._path}: {name!r}: numpy has no array of its shape: {error}") from None
 
@@ -179,7 +194,7 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
                [6, 7]])
         """
         array = self[name]
-        if self.entry(name).dtype in _dtypes.PACKED:
+        if _dtypes.is_raw(self.entry(name).dtype):
             raise ValueError(f"{name!r}: packed arrays are given as raw bytes and cannot be split along an axis")
         if not 0 <= rank < ranks:
             raise ValueError(f"rank must be from 0 to {ranks - 1}, not {rank}")
@@ -381,6 +396,11 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         return {key: value for key, value in self._core.metadata().items() if key != "onecopy"}
 
     @property
+    def container(self) -> str:
+        """The file's format: "safetensors", "onnx", ..."""
+        return self._core.container
+
+    @property
     def kind(self) -> str:
         """What onecopy wrote ("arrays", "struct", "records", "image"), or "foreign" for other tools' files."""
         return self._core.kind
@@ -428,15 +448,16 @@ def open(
     private: bool = False,
     threads: int | None = None,
 ) -> ArrayFile:
-    """Open a safetensors file: names to read-only arrays, without reading the data.
+    """Open a file of arrays: names to read-only arrays, without reading the data.
 
-    A file of records (`onecopy.records.save`) becomes a `List`, a `Table` or a `Dict` instead; `onecopy.records.open`
-    is the same for a type checker.
+    safetensors, and what other formats hold as it lies in memory (docs/formats/other.md); which format it is, the
+    content says, not the name. A file of records (`onecopy.records.save`) becomes a `List`, a `Table` or a `Dict`
+    instead; `onecopy.records.open` is the same for a type checker.
 
     Parameters
     ----------
     path
-        A safetensors file of any tool.
+        A file of any tool.
     mode
         "map": arrays are the page cache's own pages, shared by all processes, read when touched.
         "copy": everything is read into one private block now, in huge pages, in parallel.
@@ -458,7 +479,7 @@ def open(
     OSError
         FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``.
     FormatError
-        Not a valid safetensors file; the message names the array or the byte.
+        Not a valid file of its format; the message names the array or the byte.
     ChecksumError, NoChecksum
         With `verify`: bytes that are not what was written, or no checksums to compare with.
 

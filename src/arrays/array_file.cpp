@@ -1,35 +1,12 @@
 #include "onecopy/arrays/array_file.hpp"
 
-#include <algorithm>
-#include <array>
 #include <stdexcept>
 #include <utility>
 
+#include "arrays/containers.hpp"
 #include "onecopy/base/error.hpp"
-#include "onecopy/formats/safetensors.hpp"
 
 namespace onecopy {
-namespace {
-
-// One read is enough for the header of most models.
-constexpr std::size_t first_read = std::size_t{16} << 10U;
-
-Index read_index(const Mapping& mapping) {
-  const std::uint64_t size = mapping.bytes().size();
-  std::array<std::byte, first_read> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled at once
-  const auto begin = std::span(first).first(std::min<std::uint64_t>(size, first.size()));
-  mapping.read(0, begin);
-  std::vector<char> header(safetensors::header_length(begin, size));
-  const auto all = std::as_writable_bytes(std::span(header));
-  const auto known = Bytes(begin).subspan(safetensors::length_bytes);
-  const std::size_t have = std::min(known.size(), all.size());
-  std::ranges::copy(known.first(have), all.begin());
-  mapping.read(safetensors::length_bytes + have, all.subspan(have));
-  return safetensors::parse(std::move(header), size);
-}
-
-}  // namespace
-
 ArrayFile::ArrayFile(std::shared_ptr<const Mapping> mapping, Index index)
     : mapping_(std::move(mapping)), index_(std::make_shared<const Index>(std::move(index))) {}
 

@@ -18,13 +18,17 @@
 
 namespace onecopy {
 
-// One named array. Name and shape are owned by the Index.
+// One named array. Name, shape, strides and type are owned by the Index, or literals.
 struct Entry {
   std::string_view name;
   DType dtype = DType::u8;
   std::span<const std::uint64_t> shape;  // empty: a scalar
   std::uint64_t offset = 0;              // bytes from the start of the file
   std::uint64_t length = 0;              // bytes
+  // In elements, one for each axis; empty: the last axis runs fastest.
+  std::span<const std::uint64_t> strides;
+  // What the file calls a type that DType has not ("Q4_K"), of which these are `length` bytes; else empty.
+  std::string_view raw_type;
 
   ByteRange range() const noexcept { return {offset, length}; }
 };
@@ -46,10 +50,11 @@ class Index {
   struct Parts {
     std::vector<char> header;               // names without escapes are looked at in place
     std::list<std::string> unescaped;       // the others
-    std::vector<std::uint64_t> dimensions;  // all shapes, one after the other
+    std::vector<std::uint64_t> dimensions;  // all shapes and strides, one after the other
     std::vector<Entry> entries;             // in the order of the header
     std::map<std::string, std::string, std::less<>> metadata;
-    std::uint64_t data_offset = 0;  // where the data section begins in the file
+    std::uint64_t data_offset = 0;               // where the data section begins in the file
+    std::string_view container = "safetensors";  // the format, a literal
     Kind kind = Kind::foreign;
     HeaderCheck header_check = HeaderCheck::absent;
     BlockChecksums checksums;
@@ -74,6 +79,7 @@ class Index {
   const auto& metadata() const&& = delete;
 
   std::uint64_t data_offset() const noexcept { return parts_.data_offset; }
+  std::string_view container() const noexcept { return parts_.container; }
   Kind kind() const noexcept { return parts_.kind; }
   HeaderCheck header_check() const noexcept { return parts_.header_check; }
 

@@ -120,6 +120,7 @@ def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None
     lines = sorted(lines_of(file, pattern), key=ORDERS[sort])
     if as_json:
         facts = {
+            "container": file.container,
             "kind": str(file.kind),
             "nbytes": file.nbytes,
             "metadata": dict(file.metadata),

@@ -1,0 +1,27 @@
+// Any bytes: refused with a FormatError, or accepted, and then everything that has a name can be touched, and is what
+// arithmetic says; in time that the size of the file bounds.
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/executorch.hpp"
+#include "touch_foreign.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  // A copy of exactly this size, so that the address sanitizer sees one byte too far.
+  const std::vector<std::byte> file(reinterpret_cast<const std::byte*>(data),
+                                    reinterpret_cast<const std::byte*>(data) + size);
+  const bool is_known = onecopy::executorch::is_pte(file) || onecopy::executorch::is_ptd(file);
+  try {
+    auto index = onecopy::executorch::parse(file);
+    foreign::expect(is_known);
+    const auto sum = foreign::touch(index, file);
+    const auto moved = std::move(index);  // what it looks at moves with it
+    foreign::expect(foreign::touch(moved, file) == sum);
+  } catch (const onecopy::FormatError& error) {
+    foreign::expect(onecopy::json::is_utf8(error.what()));  // a message that can be shown
+  }
+  return 0;
+}

@@ -1,0 +1,79 @@
+#include "formats/entry_list.hpp"
+
+#include <algorithm>
+
+#include "formats/json.hpp"
+#include "onecopy/base/error.hpp"
+
+namespace onecopy {
+
+void EntryList::add(std::string name, ElementType type, std::span<const std::uint64_t> shape, ByteRange data,
+                    std::span<const std::uint64_t> strides) {
+  Entry entry;
+  entry.name = keep(std::move(name));
+  entry.dtype = type.dtype;
+  entry.raw_type = type.raw_type;
+  entry.offset = data.offset;
+  entry.length = data.length;
+  parts_.dimensions.insert(parts_.dimensions.end(), shape.begin(), shape.end());
+  parts_.dimensions.insert(parts_.dimensions.end(), strides.begin(), strides.end());
+  axes_.push_back({shape.size(), strides.size()});
+  parts_.entries.push_back(entry);
+}
+
+void EntryList::add_bytes(std::string name, ByteRange data) {
+  add(std::move(name), {}, std::span(&data.length, 1), data);
+}
+
+std::string_view EntryList::keep(std::string text) { return parts_.unescaped.emplace_back(std::move(text)); }
+
+void EntryList::reject_overlaps() const {
+  std::vector<ByteRange> ranges(parts_.entries.size());
+  std::ranges::transform(parts_.entries, ranges.begin(), &Entry::range);
+  if (const auto pair = overlap_in(ranges)) {
+    const Entry& first = parts_.entries[pair->first];
+    const Entry& second = parts_.entries[pair->second];
+    throw FormatError(json::describe(second.name) + " begins at byte " + std::to_string(second.offset) +
+                      " of the file, inside " + json::describe(first.name) + ", which ends at " +
+                      std::to_string(first.offset + first.length));
+  }
+}
+
+Index EntryList::finish(std::string_view container, std::map<std::string, std::string, std::less<>> metadata,
+                        std::uint64_t data_offset) && {
+  parts_.container = container;
+  parts_.metadata = std::move(metadata);
+  parts_.data_offset = data_offset;
+  std::span<const std::uint64_t> numbers(parts_.dimensions);
+  for (std::size_t i = 0; i < parts_.entries.size(); ++i) {
+    Entry& entry = parts_.entries[i];
+    entry.shape = numbers.first(axes_[i].shape);
+    numbers = numbers.subspan(axes_[i].shape);
+    entry.strides = numbers.first(axes_[i].strides);
+    numbers = numbers.subspan(axes_[i].strides);
+    if (entry.length == 0) entry.offset = std::max(entry.offset, data_offset);
+  }
+  return Index(std::move(parts_));
+}
+
+std::uint64_t EntryList::first_byte(std::uint64_t otherwise) const noexcept {
+  std::optional<std::uint64_t> first;
+  for (const Entry& entry : parts_.entries)
+    if (entry.length != 0) first = std::min(entry.offset, first.value_or(entry.offset));
+  return first.value_or(otherwise);
+}
+
+std::optional<std::pair<std::size_t, std::size_t>> overlap_in(std::span<const ByteRange> ranges) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < ranges.size(); ++i)
+    if (ranges[i].length != 0) order.push_back(i);
+  const auto offset = [&ranges](std::size_t i) { return ranges[i].offset; };
+  if (!std::ranges::is_sorted(order, {}, offset)) std::ranges::stable_sort(order, {}, offset);
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const ByteRange& before = ranges[order[i - 1]];
+    if (ranges[order[i]].offset - before.offset < before.length) return std::pair(order[i - 1], order[i]);
+  }
+  return std::nullopt;
+}
+
+}  // namespace onecopy

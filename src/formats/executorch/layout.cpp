@@ -1,0 +1,134 @@
+#include "formats/executorch/layout.hpp"
+
+#include <algorithm>
+#include <array>
+#include <ranges>
+#include <string_view>
+
+#include "formats/json.hpp"
+#include "onecopy/base/error.hpp"
+
+namespace onecopy::executorch {
+namespace {
+
+using flatbuffer::Table;
+using json::describe;
+
+namespace layout_field {
+constexpr unsigned type = 0, sizes = 1, order = 2;
+}
+
+struct TypeFacts {
+  std::string_view name;
+  unsigned bits = 0;  // of an element; 0: several in a byte
+  std::optional<DType> dtype;
+};
+
+// By the numbers of PyTorch's ScalarType, with the names of scalar_type.fbs.
+constexpr std::array<TypeFacts, 30> types{{
+    {"BYTE", 8, DType::u8},
+    {"CHAR", 8, DType::i8},
+    {"SHORT", 16, DType::i16},
+    {"INT", 32, DType::i32},
+    {"LONG", 64, DType::i64},
+    {"HALF", 16, DType::f16},
+    {"FLOAT", 32, DType::f32},
+    {"DOUBLE", 64, DType::f64},
+    {"COMPLEXHALF", 32, {}},
+    {"COMPLEXFLOAT", 64, DType::c64},
+    {"COMPLEXDOUBLE", 128, {}},
+    {"BOOL", 8, DType::boolean},
+    {"QINT8", 8, {}},
+    {"QUINT8", 8, {}},
+    {"QINT32", 32, {}},
+    {"BFLOAT16", 16, DType::bf16},
+    {"QUINT4X2", 0, {}},
+    {"QUINT2X4", 0, {}},
+    {"BITS1X8", 0, {}},
+    {"BITS2X4", 0, {}},
+    {"BITS4X2", 0, {}},
+    {"BITS8", 8, {}},
+    {"BITS16", 16, {}},
+    {"FLOAT8E5M2", 8, DType::f8_e5m2},
+    {"FLOAT8E4M3FN", 8, DType::f8_e4m3},
+    {"FLOAT8E5M2FNUZ", 8, DType::f8_e5m2fnuz},
+    {"FLOAT8E4M3FNUZ", 8, DType::f8_e4m3fnuz},
+    {"UINT16", 16, DType::u16},
+    {"UINT32", 32, DType::u32},
+    {"UINT64", 64, DType::u64},
+}};
+static_assert(types.back().name == "UINT64");
+
+// Bits of a type and shape, or none where 64 bits cannot say them.
+std::optional<std::uint64_t> size_in_bits(unsigned bits, const std::vector<std::uint64_t>& shape) noexcept {
+  if (std::ranges::find(shape, std::uint64_t{0}) != shape.end()) return 0;
+  std::uint64_t product = bits;
+  for (const std::uint64_t extent : shape)
+    if (__builtin_mul_overflow(product, extent, &product)) return std::nullopt;
+  return product;
+}
+
+std::vector<std::uint64_t> read_shape(const Table& table, const std::string& name) {
+  const auto sizes = table.vector(layout_field::sizes, sizeof(std::int32_t));
+  std::vector<std::uint64_t> shape;
+  for (std::uint32_t i = 0; i < sizes.size(); ++i) {
+    const auto extent = sizes.number<std::int32_t>(i);
+    if (extent < 0) throw FormatError("ExecuTorch: " + describe(name) + " has a negative extent");
+    shape.push_back(static_cast<std::uint64_t>(extent));
+  }
+  return shape;
+}
+
+// The axes from the slowest to the fastest.
+std::vector<std::size_t> read_order(const Table& table, const std::string& name, std::size_t axes) {
+  const auto numbers = table.vector(layout_field::order, 1);
+  std::vector<std::size_t> order;
+  std::vector<bool> seen(axes);
+  for (std::uint32_t i = 0; i < numbers.size(); ++i) {
+    const std::size_t axis = numbers.number<std::uint8_t>(i);
+    if (axis >= axes || seen[axis])
+      throw FormatError("ExecuTorch: the order of axes of " + describe(name) + " has " + std::to_string(axis) +
+                        (axis >= axes ? ", but there are " + std::to_string(axes) : " twice"));
+    seen[axis] = true;
+    order.push_back(axis);
+  }
+  if (order.size() != axes)
+    throw FormatError("ExecuTorch: " + describe(name) + " has " + std::to_string(axes) + " axes, but their order has " +
+                      std::to_string(order.size()));
+  return order;
+}
+
+// Where a product does not fit, an extent is 0 or the type is not known, and nobody steps that far.
+std::vector<std::uint64_t> strides_of(const std::vector<std::size_t>& order, const std::vector<std::uint64_t>& shape) {
+  std::vector<std::uint64_t> strides(shape.size());
+  std::uint64_t stride = 1;
+  for (const std::size_t axis : std::views::reverse(order)) {
+    strides[axis] = stride;
+    if (__builtin_mul_overflow(stride, std::max<std::uint64_t>(shape[axis], 1), &stride)) stride = 0;
+  }
+  return strides;
+}
+
+}  // namespace
+
+Layout read_layout(const Table& table, const std::string& name, std::uint64_t length) {
+  Layout layout;
+  const auto number = table.number<std::int8_t>(layout_field::type);
+  const bool is_known = number >= 0 && static_cast<std::size_t>(number) < types.size();
+  const TypeFacts facts = is_known ? types.at(static_cast<std::size_t>(number)) : TypeFacts{};
+  layout.dtype = facts.dtype;
+  layout.raw_type = is_known ? std::string(facts.name) : "type " + std::to_string(number);
+  layout.shape = read_shape(table, name);
+  if (facts.bits != 0) {
+    const auto bits = size_in_bits(facts.bits, layout.shape);
+    if (!bits || *bits / 8 != length)
+      throw FormatError("ExecuTorch: " + describe(name) + " has " + std::to_string(length) +
+                        " bytes, but its type and shape ask for " +
+                        (bits ? std::to_string(*bits / 8) : "more than 64 bits can say"));
+  }
+  const auto order = read_order(table, name, layout.shape.size());
+  if (!std::ranges::is_sorted(order)) layout.strides = strides_of(order, layout.shape);
+  return layout;
+}
+
+}  // namespace onecopy::executorch

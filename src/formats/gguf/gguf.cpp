@@ -1,0 +1,169 @@
+#include "onecopy/formats/gguf.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/entry_list.hpp"
+#include "formats/gguf/types.hpp"
+#include "formats/gguf/values.hpp"
+#include "formats/json.hpp"
+#include "onecopy/base/error.hpp"
+
+namespace onecopy::gguf {
+namespace {
+
+using json::describe;
+
+constexpr std::string_view magic = "GGUF";
+constexpr std::string_view alignment_key = "general.alignment";
+constexpr std::string_view version_key = "GGUF.version";
+constexpr std::uint64_t least_pair = 13;    // bytes: a length and a type, and a value
+constexpr std::uint64_t least_tensor = 24;  // the same of a tensor without name and axes
+
+// A tensor as it is described; where the data section begins is known only after the last of them.
+struct Tensor {
+  std::string name;
+  const TypeFacts* type = nullptr;
+  std::vector<std::uint64_t> shape;  // row-major
+  ByteRange data;                    // in the data section
+};
+
+class Parser {
+ public:
+  explicit Parser(Bytes file) : file_(file), cursor_(file) {}
+
+  Index parse() {
+    read_version();
+    const auto tensors = cursor_.count(least_tensor, "tensor_count");
+    const auto pairs = cursor_.count(least_pair, "metadata_kv_count");
+    for (std::uint64_t i = 0; i < pairs; ++i) read_pair();
+    for (std::uint64_t i = 0; i < tensors; ++i) tensors_.push_back(read_tensor());
+    const std::uint64_t begin = data_begin();
+    for (Tensor& tensor : tensors_) place(tensor, begin);
+    entries_.reject_overlaps();
+    return std::move(entries_).finish("gguf", std::move(metadata_), begin);
+  }
+
+ private:
+  void read_version() {
+    cursor_.skip(magic.size(), magic);
+    const auto version = cursor_.number<std::uint32_t>("version");
+    if ((version & 0xFFFFU) == 0 && version != 0)
+      throw FormatError("GGUF: the file is big-endian, and only little-endian ones can be viewed in place");
+    if (version != 2 && version != 3)
+      throw FormatError("GGUF: the file has version " + std::to_string(version) + ", and known are 2 and 3");
+    metadata_.emplace(version_key, std::to_string(version));
+  }
+
+  void read_pair() {
+    const std::string key(cursor_.text(longest_key, "a key of the metadata"));
+    const ValueType type = read_type(cursor_, key);
+    if (key == alignment_key)
+      read_alignment(type);
+    else if (!metadata_.emplace(key, read_value(cursor_, type, key)).second)
+      cursor_.fail("metadata " + describe(key) + " stands there twice");
+  }
+
+  void read_alignment(ValueType type) {
+    if (type != ValueType::uint32) cursor_.fail("general.alignment is no UINT32");
+    alignment_ = cursor_.number<std::uint32_t>(alignment_key);
+    if (alignment_ < 8 || alignment_ > largest_alignment || !std::has_single_bit(alignment_))
+      cursor_.fail("general.alignment is " + std::to_string(alignment_) + ", and no power of two from 8 to " +
+                   std::to_string(largest_alignment));
+    if (!metadata_.emplace(alignment_key, std::to_string(alignment_)).second)
+      cursor_.fail("metadata 'general.alignment' stands there twice");
+  }
+
+  Tensor read_tensor() {
+    Tensor tensor;
+    tensor.name = cursor_.text(longest_name, "a tensor's name");
+    const auto axes = cursor_.number<std::uint32_t>(tensor.name);
+    if (axes > most_axes)
+      cursor_.fail(describe(tensor.name) + " would have " + std::to_string(axes) + " axes, but " +
+                   std::to_string(most_axes) + " are allowed");
+    for (std::uint32_t i = 0; i < axes; ++i) {
+      tensor.shape.push_back(cursor_.number<std::uint64_t>(tensor.name));
+      if (tensor.shape.back() > INT64_MAX) cursor_.fail(describe(tensor.name) + " has a negative extent");
+    }
+    std::ranges::reverse(tensor.shape);  // the file has the fastest axis first
+    tensor.type = &read_element_type(tensor.name);
+    tensor.data.offset = cursor_.number<std::uint64_t>(tensor.name);
+    tensor.data.length = size_of(tensor);
+    return tensor;
+  }
+
+  const TypeFacts& read_element_type(const std::string& name) {
+    const auto number = cursor_.number<std::uint32_t>(name);
+    if (number >= types.size()) cursor_.fail(describe(name) + " has the unknown type " + std::to_string(number));
+    const TypeFacts& type = types.at(number);
+    if (type.block == 0)
+      cursor_.fail(describe(name) + " has type " + std::string(type.name) + ", which ggml has no longer");
+    return type;
+  }
+
+  std::uint64_t size_of(const Tensor& tensor) const {
+    const std::uint64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
+    if (row % tensor.type->block != 0)
+      cursor_.fail("rows of " + describe(tensor.name) + " have " + std::to_string(row) + " elements, but a block of " +
+                   std::string(tensor.type->name) + " has " + std::to_string(tensor.type->block));
+    if (std::ranges::find(tensor.shape, std::uint64_t{0}) != tensor.shape.end()) return 0;
+    std::uint64_t size = row / tensor.type->block;
+    bool is_too_large = __builtin_mul_overflow(size, std::uint64_t{tensor.type->bytes}, &size);
+    for (std::size_t i = 0; i + 1 < tensor.shape.size(); ++i)
+      is_too_large = __builtin_mul_overflow(size, tensor.shape[i], &size) || is_too_large;
+    if (is_too_large)
+      cursor_.fail("the shape of " + describe(tensor.name) + " asks for more bytes than 64 bits can say");
+    return size;
+  }
+
+  std::uint64_t data_begin() const {
+    const std::uint64_t end = cursor_.position();
+    const std::uint64_t padding = (alignment_ - end % alignment_) % alignment_;
+    if (in_bounds(file_.size(), end, padding)) return end + padding;
+    if (!tensors_.empty())
+      cursor_.fail("the data would begin after " + std::to_string(padding) + " bytes, but " +
+                   std::to_string(cursor_.left()) + " are left");
+    return file_.size();
+  }
+
+  // Offsets count from the data section in the file, and from the file's start in an Entry.
+  void place(Tensor& tensor, std::uint64_t begin) {
+    const auto& [offset, length] = tensor.data;
+    if (offset % alignment_ != 0)
+      throw FormatError("GGUF: " + describe(tensor.name) + " begins at byte " + std::to_string(offset) +
+                        " of the data, which is no multiple of " + std::to_string(alignment_));
+    if (!in_bounds(file_.size() - begin, offset, length))
+      throw FormatError("GGUF: " + describe(tensor.name) + " of " + std::to_string(length) +
+                        " bytes would begin at byte " + std::to_string(offset) + " of the data, which has " +
+                        std::to_string(file_.size() - begin));
+    const ElementType type =
+        tensor.type->dtype ? ElementType{*tensor.type->dtype, {}} : ElementType{DType::u8, tensor.type->name};
+    entries_.add(std::move(tensor.name), type, tensor.shape, {begin + offset, length});
+  }
+
+  Bytes file_;
+  Cursor cursor_;
+  std::uint32_t alignment_ = default_alignment;
+  std::map<std::string, std::string, std::less<>> metadata_;
+  std::vector<Tensor> tensors_;
+  EntryList entries_;
+};
+
+}  // namespace
+
+bool is_gguf(Bytes file) noexcept {
+  return file.size() >= magic.size() &&
+         std::string_view(reinterpret_cast<const char*>(file.data()), magic.size()) == magic;
+}
+
+Index parse(Bytes file) {
+  if (!is_gguf(file)) throw FormatError("GGUF: the file does not begin with 'GGUF'");
+  return Parser(file).parse();
+}
+
+}  // namespace onecopy::gguf

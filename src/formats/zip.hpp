@@ -1,0 +1,33 @@
+// Where the members of a zip archive lie, from its central directory: no copies, and nothing is unpacked.
+//
+// Strict, because readers that disagree about an archive are how one is smuggled past another: the directory ends where
+// its end record begins, each member's own header says what the directory says, members lie before the directory and
+// nowhere over each other, names are distinct, and there is one disk and no encryption. Checksums of the contents are
+// not looked at: that would read the file to open it.
+// https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "onecopy/base/bytes.hpp"
+
+namespace onecopy::zip {
+
+enum class Method : std::uint8_t { stored, deflated };
+
+struct Member {
+  std::string_view name;  // looked at in the directory: UTF-8, not empty, no NUL
+  Method method = Method::stored;
+  ByteRange data;   // as it lies in the file
+  ByteRange whole;  // with the member's header before it
+};
+
+// The name in the header that an archive begins with; empty when the file does not begin with a member of an archive.
+std::string_view first_name(Bytes file) noexcept;
+
+// In the order of the directory. Throws FormatError.
+std::vector<Member> members(Bytes file);
+
+}  // namespace onecopy::zip

@@ -1,0 +1,270 @@
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flatbuffer_builder.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/executorch.hpp"
+
+namespace onecopy {
+namespace {
+
+using flatbuffer_test::file_of;
+using flatbuffer_test::TableOf;
+
+Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
+
+template <class Number>
+void put(std::string& file, std::size_t at, Number value) {
+  std::memcpy(file.data() + at, &value, sizeof(value));
+}
+
+TableOf segment(std::uint64_t offset, std::uint64_t size) { return TableOf().number(0, offset).number(1, size); }
+
+TableOf named(std::string key, std::uint32_t i) { return TableOf().text(0, std::move(key)).number(1, i); }
+
+TableOf constants(std::uint32_t segment, const std::vector<std::uint64_t>& offsets) {
+  return TableOf().number(0, segment).numbers(1, offsets);
+}
+
+TableOf layout(std::int8_t type, const std::vector<std::int32_t>& sizes, const std::vector<std::uint8_t>& order) {
+  return TableOf().number(0, type).numbers(1, sizes).numbers(2, order);
+}
+
+// A program with the extended header, and its segments behind it at a multiple of 16.
+std::string program(const TableOf& root, const std::string& segments, std::uint32_t header_length = 32) {
+  std::string header("eh00", 4);
+  header.resize(header_length);
+  put(header, 4, header_length);
+  auto file = file_of(root, "ET12", header);
+  const std::uint64_t size = file.size();
+  while (file.size() % 16 != 0) file.push_back('\0');
+  put(file, 16, size);
+  put(file, 24, std::uint64_t{file.size()});
+  if (header_length >= 32) put(file, 32, std::uint64_t{segments.size()});
+  return file + segments;
+}
+
+std::string flat_tensor(const TableOf& root, const std::string& segments) {
+  std::string header("FH01\x28\0\0\0", 8);
+  header.resize(48);
+  auto file = file_of(root, "FT01", header);
+  put(file, 16, std::uint64_t{48});
+  put(file, 24, std::uint64_t{file.size() - 48});
+  while (file.size() % 16 != 0) file.push_back('\0');
+  put(file, 32, std::uint64_t{file.size()});
+  put(file, 40, std::uint64_t{segments.size()});
+  return file + segments;
+}
+
+std::string error_of(std::string_view file) {
+  try {
+    (void)executorch::parse(bytes_of(file));
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+bool says(const std::string& error, std::string_view what) { return error.find(what) != std::string::npos; }
+
+std::string_view data_of(std::string_view file, const Entry* entry) {
+  return entry == nullptr ? "no entry" : file.substr(entry->offset, entry->length);
+}
+
+std::vector<std::uint64_t> copy_of(std::span<const std::uint64_t> numbers) { return {numbers.begin(), numbers.end()}; }
+
+// Segments "constants", "named" and "other", of 16, 4 and 5 bytes.
+const std::string three_segments =
+    "0123456789ABCDEF"
+    "NAME"
+    "............"
+    "OTHER";
+
+TableOf three() {
+  return TableOf()
+      .number(0, 3U)
+      .tables(1, {TableOf().text(0, "forward"), TableOf().text(0, "encode")})
+      .tables(4, {segment(0, 16), segment(16, 4), segment(32, 5)})
+      .table(5, constants(0, {0, 0, 4, 16}))
+      .tables(7, {named("weights", 1), named("the same", 1)});
+}
+
+std::string golden(std::string_view name) {
+  std::ifstream stream(std::filesystem::path(ONECOPY_GOLDEN) / "executorch" / name, std::ios::binary);
+  std::string file((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  REQUIRE(!file.empty());
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("a program of ExecuTorch says where its named data, constants and segments lie") {
+  for (const std::uint32_t header_length : {24U, 32U, 40U}) {
+    const auto file = program(three(), three_segments, header_length);
+    CHECK(executorch::is_pte(bytes_of(file)));
+    CHECK(!executorch::is_ptd(bytes_of(file)));
+    const auto index = executorch::parse(bytes_of(file));
+    CHECK(index.container() == "pte");
+    CHECK(index.kind() == Kind::foreign);
+    CHECK(index.metadata().at("schema") == "ET12");
+    CHECK(index.metadata().at("version") == "3");
+    CHECK(index.metadata().at("methods") == "forward, encode");
+    REQUIRE(index.entries().size() == 6);
+    CHECK(data_of(file, index.find("weights")) == "NAME");
+    CHECK(data_of(file, index.find("the same")) == "NAME");
+    CHECK(data_of(file, index.find("constant.1")) == "0123");
+    CHECK(data_of(file, index.find("constant.2")) == "456789ABCDEF");
+    CHECK(index.find("constant.3")->length == 0);
+    CHECK(data_of(file, index.find("segment.2")) == "OTHER");
+    for (const Entry& entry : index.entries()) {
+      CHECK(entry.dtype == DType::u8);
+      CHECK(copy_of(entry.shape) == std::vector<std::uint64_t>{entry.length});
+    }
+    CHECK(index.data_offset() == file.size() - three_segments.size());
+  }
+}
+
+TEST_CASE("a program without segments has its data inside, and no header") {
+  const auto file = file_of(TableOf()
+                                .tables(2, {TableOf(), TableOf().bytes(0, "abcd", 16)})
+                                .tables(3, {TableOf().bytes(0, "compiled", 16)})
+                                .tables(4, {segment(0, 0)})
+                                .table(5, constants(0, {0})),
+                            "ET12");
+  const auto index = executorch::parse(bytes_of(file));
+  REQUIRE(index.entries().size() == 2);
+  CHECK(data_of(file, index.find("constant.1")) == "abcd");
+  CHECK(data_of(file, index.find("delegate.0")) == "compiled");
+  CHECK(error_of(file_of(TableOf(), "ET12")) == "no error");
+  CHECK(says(error_of(file_of(TableOf().tables(4, {segment(0, 1)}), "ET12")),
+             "segment 0 of 1 bytes would begin at byte 0 of the segments, which have 0"));
+}
+
+TEST_CASE("data of ExecuTorch has types and shapes, and strides where its axes are not in order") {
+  const std::string segments(96, 'x');
+  auto whole = named("w", 0).table(2, layout(6, {2, 3}, {0, 1}));
+  auto swapped = named("swapped", 1).table(2, layout(5, {2, 3, 4}, {2, 0, 1}));
+  auto scalar = named("scalar", 2).table(2, layout(4, {}, {}));
+  auto packed = named("packed", 3).table(2, layout(16, {5}, {0}));
+  auto strange = named("strange", 3).table(2, layout(99, {5}, {0}));
+  const auto file = flat_tensor(
+      TableOf()
+          .number(0, 0U)
+          .tables(1, {segment(0, 24), segment(24, 48), segment(72, 8), segment(80, 3), segment(83, 2), segment(90, 1)})
+          .tables(2, {whole, swapped, scalar, packed, strange, named("bytes", 4)}),
+      segments);
+  CHECK(executorch::is_ptd(bytes_of(file)));
+  const auto index = executorch::parse(bytes_of(file));
+  CHECK(index.container() == "ptd");
+  CHECK(index.metadata().at("schema") == "FT01");
+  REQUIRE(index.entries().size() == 7);
+  const auto& w = *index.find("w");
+  CHECK(w.dtype == DType::f32);
+  CHECK(copy_of(w.shape) == std::vector<std::uint64_t>{2, 3});
+  CHECK(w.strides.empty());
+  CHECK(w.offset == index.data_offset());
+  const auto& other = *index.find("swapped");
+  CHECK(other.dtype == DType::f16);
+  CHECK(copy_of(other.shape) == std::vector<std::uint64_t>{2, 3, 4});
+  CHECK(copy_of(other.strides) == std::vector<std::uint64_t>{3, 1, 6});
+  CHECK(index.find("scalar")->shape.empty());
+  CHECK(index.find("scalar")->dtype == DType::i64);
+  CHECK(index.find("packed")->raw_type == "QUINT4X2");
+  CHECK(index.find("strange")->raw_type == "type 99");
+  CHECK(index.find("bytes")->length == 2);
+  CHECK(index.find("segment.5")->length == 1);
+}
+
+TEST_CASE("what is no program and no data of ExecuTorch is refused") {
+  CHECK(says(error_of("ET12"), "does not begin with an offset and the identifier 'ET12' or 'FT01'"));
+  CHECK(!executorch::is_pte(bytes_of("BUDGET12 and more text than that")));
+  CHECK(error_of(file_of(TableOf(), "ET11")) == "ExecuTorch: the schema is 'ET11', and known is 'ET12'");
+  CHECK(error_of(file_of(TableOf(), "FT02")) == "ExecuTorch: the schema is 'FT02', and known is 'FT01'");
+  CHECK(says(error_of(file_of(TableOf(), "FT01")), "no header 'FH01'"));
+}
+
+TEST_CASE("headers of ExecuTorch that do not fit the file are refused") {
+  const auto good = program(three(), three_segments);
+  const auto with = [](std::string file, std::size_t at, auto value) {
+    put(file, at, value);
+    return error_of(file);
+  };
+  CHECK(says(with(good, 12, UINT32_MAX), "the header 'eh00' would have 4294967295 bytes"));
+  CHECK(says(with(good, 12, 4U), "the header 'eh00' would have 4 bytes"));
+  CHECK(says(with(good, 12, 16U), "the header 'eh00' has 1 numbers, which are too few"));
+  CHECK(says(with(good, 16, UINT64_MAX), "the FlatBuffer would be 18446744073709551615 bytes"));
+  CHECK(says(with(good, 24, UINT64_MAX), "would begin at byte 18446744073709551615"));
+  CHECK(says(with(good, 24, std::uint64_t{48}), "inside the FlatBuffer"));
+  CHECK(says(with(good, 32, std::uint64_t{three_segments.size() + 1}), "segments of 38 bytes would begin"));
+  CHECK(says(with(good, 24, std::uint64_t{0}), "of the segments, which have 0"));
+  CHECK(error_of(good.substr(0, good.size() - 1)).starts_with("ExecuTorch: segments of 37 bytes"));
+  const auto data = flat_tensor(TableOf(), "x");
+  CHECK(error_of(data) == "no error");
+  CHECK(says(with(data, 12, 32U), "the header 'FH01' has 3 numbers"));
+  CHECK(says(with(data, 16, UINT64_MAX), "the FlatBuffer would be"));
+  CHECK(says(with(data, 24, UINT64_MAX), "the FlatBuffer would be"));
+}
+
+TEST_CASE("segments, constants and layouts that do not fit are refused, with the reason") {
+  const auto bad = [](const TableOf& root) { return error_of(program(root, std::string(40, 'x'))); };
+  CHECK(says(bad(TableOf().tables(4, {segment(40, 1)})), "segment 0 of 1 bytes would begin at byte 40"));
+  CHECK(says(bad(TableOf().tables(4, {segment(UINT64_MAX, 2)})), "segment 0 of 2 bytes"));
+  CHECK(bad(TableOf().tables(4, {segment(8, 8), segment(0, 9)})) == "ExecuTorch: segment 0 begins inside segment 1");
+  CHECK(bad(TableOf().tables(7, {named("w", 0)})) == "ExecuTorch: 'w' lies in segment 0, but there are 0");
+  const auto one = [] { return TableOf().tables(4, {segment(0, 8)}); };
+  CHECK(says(bad(one().table(5, constants(1, {0, 4}))), "a constant lies in segment 1"));
+  CHECK(says(bad(one().table(5, constants(0, {0, 4, 2}))), "'constant.1' would be bytes [4, 2) of a segment of 8"));
+  CHECK(says(bad(one().table(5, constants(0, {0, 9}))), "'constant.0' would be bytes [0, 9)"));
+  CHECK(says(bad(one().tables(7, {named("w", 0), named("w", 0)})), "'w' stands in the header twice"));
+
+  const auto laid = [](const TableOf& its) {
+    return error_of(flat_tensor(TableOf().tables(1, {segment(0, 8)}).tables(2, {named("w", 0).table(2, its)}),
+                                std::string(8, 'x')));
+  };
+  CHECK(laid(layout(6, {2}, {0})) == "no error");
+  CHECK(laid(layout(6, {3}, {0})) == "ExecuTorch: 'w' has 8 bytes, but its type and shape ask for 12");
+  CHECK(laid(layout(6, {-1}, {0})) == "ExecuTorch: 'w' has a negative extent");
+  CHECK(laid(layout(6, {2}, {})) == "ExecuTorch: 'w' has 1 axes, but their order has 0");
+  CHECK(laid(layout(6, {2, 1}, {0, 0})) == "ExecuTorch: the order of axes of 'w' has 0 twice");
+  CHECK(laid(layout(6, {2, 1}, {0, 2})) == "ExecuTorch: the order of axes of 'w' has 2, but there are 2");
+  CHECK(says(laid(layout(6, {INT32_MAX, INT32_MAX, INT32_MAX}, {0, 1, 2})), "more than 64 bits can say"));
+}
+
+TEST_CASE("files that ExecuTorch wrote open") {
+  const auto program = golden("small.pte");
+  const auto index = executorch::parse(bytes_of(program));
+  CHECK(index.metadata().at("methods") == "forward");
+  CHECK(data_of(program, index.find("weights")) == "named data");
+  CHECK(data_of(program, index.find("the same")) == "named data");
+  CHECK(data_of(program, index.find("other")).size() == 20);
+  CHECK(data_of(program, index.find("constant.1")) == std::string_view("first constant\0\0", 16));
+  CHECK(data_of(program, index.find("constant.2")) == "second");
+  CHECK(data_of(program, index.find("segment.1")) == "changes");
+  CHECK(index.entries().size() == 6);
+
+  const auto data = golden("small.ptd");
+  const auto tensors = executorch::parse(bytes_of(data));
+  REQUIRE(tensors.entries().size() == 3);
+  const auto& plain = *tensors.find("plain");
+  CHECK(plain.dtype == DType::f32);
+  CHECK(copy_of(plain.shape) == std::vector<std::uint64_t>{2, 3});
+  CHECK(plain.strides.empty());
+  const auto& last = *tensors.find("channels_last");
+  CHECK(last.dtype == DType::i16);
+  CHECK(copy_of(last.shape) == std::vector<std::uint64_t>{2, 2, 3, 4});
+  CHECK(copy_of(last.strides) == std::vector<std::uint64_t>{24, 1, 8, 2});
+  // The element at [1, 1, 2, 3] of an arange is the last one.
+  std::int16_t number = 0;
+  std::memcpy(&number, data.data() + last.offset + 2 * (24 + 1 + 2 * 8 + 3 * 2), sizeof(number));
+  CHECK(number == 47);
+  CHECK(data_of(data, tensors.find("blob")) == "a blob");
+}
+
+}  // namespace onecopy

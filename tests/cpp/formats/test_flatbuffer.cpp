@@ -1,0 +1,200 @@
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "flatbuffer_builder.hpp"
+#include "formats/flatbuffer.hpp"
+#include "onecopy/base/error.hpp"
+
+namespace onecopy {
+namespace {
+
+using flatbuffer::Buffer;
+using flatbuffer_test::file_of;
+using flatbuffer_test::TableOf;
+
+Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
+
+template <class Number>
+std::string with(std::string file, std::size_t at, Number value) {
+  std::memcpy(file.data() + at, &value, sizeof(value));
+  return file;
+}
+
+// What reading everything of `example` says of a file that is made like it.
+std::string error_of(std::string_view file) {
+  try {
+    Buffer buffer(bytes_of(file));
+    const auto root = buffer.root();
+    (void)root.number<std::uint64_t>(0);
+    (void)root.text(1);
+    const auto numbers = root.vector(2, 8);
+    for (std::uint32_t i = 0; i < numbers.size(); ++i) (void)numbers.number<std::uint64_t>(i);
+    const auto tables = root.offsets(3);
+    for (std::uint32_t i = 0; i < tables.size(); ++i) (void)tables.table(i).text(0);
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string example() {
+  return file_of(TableOf()
+                     .number(0, std::uint64_t{7})
+                     .text(1, "abc")
+                     .numbers<std::uint64_t>(2, {1, 2})
+                     .tables(3, {TableOf().text(0, "x"), TableOf()}),
+                 "TEST");
+}
+
+std::uint32_t root_of(std::string_view file) {
+  std::uint32_t at = 0;
+  std::memcpy(&at, file.data(), sizeof(at));
+  return at;
+}
+
+std::uint32_t vtable_of(std::string_view file) {
+  std::int32_t back = 0;
+  std::memcpy(&back, file.data() + root_of(file), sizeof(back));
+  return root_of(file) - static_cast<std::uint32_t>(back);
+}
+
+}  // namespace
+
+TEST_CASE("what a table holds is read, and what it has not has its default") {
+  const auto file = file_of(TableOf()
+                                .number(0, std::int8_t{-5})
+                                .number(1, std::int64_t{std::numeric_limits<std::int64_t>::min()})
+                                .number(2, true)
+                                .text(3, "caf\xC3\xA9")
+                                .bytes(4, "raw", 16)
+                                .numbers<std::int32_t>(5, {-1, 2})
+                                .texts(6, {"one", ""})
+                                .table(7, TableOf().number(0, std::uint16_t{65535}))
+                                .tables(8, {TableOf().text(0, "a"), TableOf()})
+                                .number(9, std::uint8_t{3})
+                                .table(10, TableOf()),
+                            "TEST");
+  CHECK(flatbuffer::identifier(bytes_of(file)) == "TEST");
+  Buffer buffer(bytes_of(file));
+  const auto root = buffer.root();
+  CHECK(root.number<std::int8_t>(0) == -5);
+  CHECK(root.number<std::int64_t>(1) == std::numeric_limits<std::int64_t>::min());
+  CHECK(root.number<bool>(2));
+  CHECK(root.text(3) == "caf\xC3\xA9");
+  CHECK(file.substr(root.vector(4, 1).range().offset, root.vector(4, 1).range().length) == "raw");
+  CHECK(root.vector(4, 1).range().offset % 16 == 0);
+  CHECK(root.vector(5, 4).size() == 2);
+  CHECK(root.vector(5, 4).number<std::int32_t>(0) == -1);
+  CHECK(root.offsets(6).text(0) == "one");
+  CHECK(root.offsets(6).text(1).empty());
+  CHECK(root.table(7)->number<std::uint16_t>(0) == 65535);
+  CHECK(root.offsets(8).table(0).text(0) == "a");
+  CHECK(root.variant(9, 3));
+  CHECK(!root.variant(9, 4));
+  for (const unsigned absent : {11U, 40000U}) {
+    CHECK(root.number<std::int32_t>(absent, -1) == -1);
+    CHECK(root.text(absent).empty());
+    CHECK(root.vector(absent, 4).size() == 0);
+    CHECK(!root.table(absent));
+  }
+}
+
+TEST_CASE("a file is known by its letters behind an offset that can be one") {
+  const auto file = example();
+  CHECK(flatbuffer::identifier(bytes_of(file)) == "TEST");
+  CHECK(flatbuffer::identifier(bytes_of(file.substr(0, 7))).empty());
+  CHECK(flatbuffer::identifier(bytes_of("BUDGET12 and more text")).empty());
+  for (const std::uint32_t root : {0U, 4U, 10U, 4000000000U, static_cast<std::uint32_t>(file.size() - 3)})
+    CHECK(flatbuffer::identifier(bytes_of(with(file, 0, root))).empty());
+}
+
+TEST_CASE("offsets that lead astray are refused, with the byte where they stand") {
+  const auto file = example();
+  const auto root = root_of(file);
+  const auto vtable = vtable_of(file);
+  CHECK(error_of(file) == "no error");
+  CHECK(error_of("") == "flatbuffer: a number of 4 bytes is cut off, at byte 0");
+  CHECK(error_of(with(file, 0, std::uint32_t{0})) == "flatbuffer: an offset leads nowhere, at byte 0");
+  CHECK(error_of(with(file, 0, UINT32_MAX)).find("leads out of") != std::string::npos);
+  CHECK(error_of(with(file, 0, root + 1)).find("is not aligned") != std::string::npos);
+  CHECK(error_of(with(file, 0, static_cast<std::uint32_t>(file.size()))).find("cut off") != std::string::npos);
+  CHECK(error_of(with(file, root, std::int32_t{INT32_MAX})).find("before the file") != std::string::npos);
+  CHECK(error_of(with(file, root, std::int32_t{INT32_MIN})).find("cut off") != std::string::npos);
+  CHECK(error_of(with(file, root, static_cast<std::int32_t>(root - vtable + 1))).find("not aligned") !=
+        std::string::npos);
+  for (const auto size : std::initializer_list<std::uint16_t>{2, 5, 65534})
+    CHECK(error_of(with(file, vtable, size)) ==
+          "flatbuffer: a vtable would have " + std::to_string(size) + " bytes, at byte " + std::to_string(vtable));
+  for (const auto size : std::initializer_list<std::uint16_t>{0, 3, 65535})
+    CHECK(error_of(with(file, vtable + 2, size)) ==
+          "flatbuffer: a table would have " + std::to_string(size) + " bytes, at byte " + std::to_string(root));
+  // The field begins on the way to the vtable, ends behind the table, or is not where eight bytes can stand.
+  for (const auto place : std::initializer_list<std::uint16_t>{2, 36, 65535})
+    CHECK(error_of(with(file, vtable + 4, place)).find("lies outside of its table of 40") != std::string::npos);
+  CHECK(error_of(with(file, vtable + 4, std::uint16_t{12})).find("a number of 8 bytes is not aligned") !=
+        std::string::npos);
+}
+
+TEST_CASE("vectors and texts end where the file ends") {
+  const auto file = example();
+  const auto text = file.find("abc") - 4;
+  CHECK(error_of(with(file, text, UINT32_MAX)).find("a vector would have 4294967295 elements of 1 bytes") !=
+        std::string::npos);
+  CHECK(error_of(with(file, text, std::uint32_t{2})).find("no zero behind it") != std::string::npos);
+  CHECK(error_of(with(file, text + 4, '\xFF')).find("a text is not UTF-8") != std::string::npos);
+  const std::string numbers("\x02\0\0\0\x01\0\0\0\0\0\0\0\x02", 13);
+  const auto vector = file.find(numbers);
+  REQUIRE(vector != std::string::npos);
+  CHECK(error_of(with(file, vector, std::uint32_t{0x20000000})).find("536870912 elements of 8 bytes") !=
+        std::string::npos);
+  std::uint32_t way = 0;
+  const auto at = root_of(file) + 24;  // the third field, four bytes further than it should lead
+  std::memcpy(&way, file.data() + at, sizeof(way));
+  CHECK(error_of(with(with(file, vector + 4, std::uint32_t{1}), at, way + 4))
+            .find("elements of 8 bytes are not aligned") != std::string::npos);
+}
+
+TEST_CASE("a file that refers to the same parts again and again is not read to the end") {
+  // A vector of many offsets that all lead to one table, whose text is long.
+  auto file =
+      file_of(TableOf().tables(3, std::vector<TableOf>(200, TableOf())).text(1, std::string(4000, 'x')), "TEST");
+  const auto list = file.find(std::string("\xC8\0\0\0", 4)) + 4;
+  const auto target = file.size() & ~std::size_t{7};
+  {
+    const auto tail = file_of(TableOf().text(0, std::string(4000, 'y')), "TEST");
+    file.resize(target);
+    file += tail;
+    const auto table = static_cast<std::uint32_t>(target + root_of(tail));
+    for (std::size_t i = 0; i < 200; ++i) {
+      const auto at = list + 4 * i;
+      const auto offset = static_cast<std::uint32_t>(table - at);
+      std::memcpy(file.data() + at, &offset, sizeof(offset));
+    }
+  }
+  CHECK(error_of(file).find("the same parts are referred to again and again, beyond 8 times") != std::string::npos);
+}
+
+TEST_CASE("tables inside tables have an end") {
+  const auto depth_of = [](int depth) {
+    TableOf inner;
+    for (int i = 0; i < depth; ++i) inner = TableOf().table(0, std::move(inner));
+    const auto file = file_of(inner, "TEST");
+    Buffer buffer(bytes_of(file));
+    int found = 0;
+    try {
+      for (auto table = std::optional(buffer.root()); table; table = table->table(0)) ++found;
+    } catch (const FormatError& error) {
+      return std::string(error.what());
+    }
+    return std::to_string(found);
+  };
+  CHECK(depth_of(flatbuffer::deepest) == std::to_string(flatbuffer::deepest + 1));
+  CHECK(depth_of(flatbuffer::deepest + 1).find("tables are nested more than 128 deep") != std::string::npos);
+}
+
+}  // namespace onecopy

@@ -1,0 +1,277 @@
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/gguf.hpp"
+
+namespace onecopy {
+namespace {
+
+template <class Number>
+std::string put(Number value) {
+  std::string bytes(sizeof(value), '\0');
+  std::memcpy(bytes.data(), &value, sizeof(value));
+  return bytes;
+}
+
+std::string text(std::string_view value) { return put(std::uint64_t{value.size()}) + std::string(value); }
+
+std::string pair(std::string_view key, std::uint32_t type, const std::string& value) {
+  return text(key) + put(type) + value;
+}
+
+std::string array(std::uint32_t type, std::uint64_t count, const std::string& values) {
+  return put(type) + put(count) + values;
+}
+
+std::string tensor(std::string_view name, const std::vector<std::uint64_t>& fastest_first, std::uint32_t type,
+                   std::uint64_t offset) {
+  std::string info = text(name) + put(static_cast<std::uint32_t>(fastest_first.size()));
+  for (const auto extent : fastest_first) info += put(extent);
+  return info + put(type) + put(offset);
+}
+
+struct File {
+  std::vector<std::string> pairs{};
+  std::vector<std::string> tensors{};
+  std::string data{};
+  std::size_t alignment = 32;
+  std::uint32_t version = 3;
+
+  std::string bytes() const {
+    std::string all = "GGUF" + put(version) + put(std::uint64_t{tensors.size()}) + put(std::uint64_t{pairs.size()});
+    for (const auto& one : pairs) all += one;
+    for (const auto& one : tensors) all += one;
+    while (all.size() % alignment != 0) all.push_back('\0');
+    return all + data;
+  }
+};
+
+Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
+
+std::string error_of(const std::string& file) {
+  try {
+    (void)gguf::parse(bytes_of(file));
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string error_of(const File& file) { return error_of(file.bytes()); }
+
+bool says(const std::string& error, std::string_view what) { return error.find(what) != std::string::npos; }
+
+std::vector<std::uint64_t> shape_of(const Entry& entry) { return {entry.shape.begin(), entry.shape.end()}; }
+
+std::string golden(std::string_view name) {
+  std::ifstream stream(std::filesystem::path(ONECOPY_GOLDEN) / "gguf" / name, std::ios::binary);
+  std::string file((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  REQUIRE(!file.empty());
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("tensors of a GGUF file are found where they lie, with their shapes the way numpy has them") {
+  for (const std::uint32_t version : {2U, 3U}) {
+    const auto file =
+        File{.tensors = {tensor("w", {3, 2}, 0, 0), tensor("blk.0.q", {256, 2}, 12, 32), tensor("half", {4}, 30, 320),
+                         tensor("one", {}, 28, 352), tensor("none", {0}, 8, 0)},
+             .data = std::string(360, 'x'),
+             .version = version}
+            .bytes();
+    CHECK(gguf::is_gguf(bytes_of(file)));
+    const auto index = gguf::parse(bytes_of(file));
+    CHECK(index.container() == "gguf");
+    CHECK(index.kind() == Kind::foreign);
+    CHECK(index.data_offset() == file.size() - 360);
+    CHECK(index.metadata().at("GGUF.version") == std::to_string(version));
+    REQUIRE(index.entries().size() == 5);
+    const auto& w = *index.find("w");
+    CHECK(shape_of(w) == std::vector<std::uint64_t>{2, 3});
+    CHECK(w.dtype == DType::f32);
+    CHECK(w.raw_type.empty());
+    CHECK(w.range() == ByteRange{index.data_offset(), 24});
+    const auto& q = *index.find("blk.0.q");
+    CHECK(q.raw_type == "Q4_K");
+    CHECK(shape_of(q) == std::vector<std::uint64_t>{2, 256});
+    CHECK(q.range() == ByteRange{index.data_offset() + 32, 288});
+    CHECK(index.find("half")->dtype == DType::bf16);
+    CHECK(index.find("one")->shape.empty());
+    CHECK(index.find("one")->length == 8);
+    CHECK(index.find("none")->length == 0);
+  }
+}
+
+TEST_CASE("metadata of a GGUF file is told as text") {
+  std::string numbers;
+  for (std::uint64_t i = 0; i < 33; ++i) numbers += put(i);
+  const auto file =
+      File{.pairs = {pair("u8", 0, put(std::uint8_t{255})), pair("i8", 1, put(std::int8_t{-1})),
+                     pair("u16", 2, put(std::uint16_t{65535})), pair("i16", 3, put(std::int16_t{-2})),
+                     pair("u32", 4, put(UINT32_MAX)), pair("i32", 5, put(std::int32_t{-3})), pair("f32", 6, put(1e-5F)),
+                     pair("bool", 7, put(true)), pair("general.name", 8, text("caf\xC3\xA9")),
+                     pair("u64", 10, put(UINT64_MAX)), pair("i64", 11, put(std::int64_t{INT64_MIN})),
+                     pair("f64", 12, put(0.1)), pair("few", 9, array(10, 32, numbers.substr(0, 256))),
+                     pair("many", 9, array(10, 33, numbers)), pair("words", 9, array(8, 2, text("a") + text("\xFF"))),
+                     pair("flags", 9, array(7, 2, std::string("\x01\x00", 2))), pair("empty", 9, array(4, 0, "")),
+                     pair("nested", 9, array(9, 2, array(4, 1, put(7U)) + array(8, 1, text("b"))))}}
+          .bytes();
+  const auto index = gguf::parse(bytes_of(file));
+  const auto& found = index.metadata();
+  CHECK(found.at("u8") == "255");
+  CHECK(found.at("i8") == "-1");
+  CHECK(found.at("u16") == "65535");
+  CHECK(found.at("i16") == "-2");
+  CHECK(found.at("u32") == "4294967295");
+  CHECK(found.at("i32") == "-3");
+  CHECK(found.at("f32") == "1e-05");
+  CHECK(found.at("bool") == "true");
+  CHECK(found.at("general.name") == "caf\xC3\xA9");
+  CHECK(found.at("u64") == "18446744073709551615");
+  CHECK(found.at("i64") == "-9223372036854775808");
+  CHECK(found.at("f64") == "0.1");
+  CHECK(found.at("few").starts_with("[0, 1, 2, "));
+  CHECK(found.at("few").ends_with(", 31]"));
+  CHECK(found.at("many") == "[33 values of UINT64]");
+  CHECK(found.at("words") == "[2 values of STRING]");
+  CHECK(found.at("flags") == "[true, false]");
+  CHECK(found.at("empty") == "[]");
+  CHECK(found.at("nested") == "[2 values of ARRAY]");
+  CHECK(index.entries().empty());
+}
+
+TEST_CASE("a GGUF file may say its alignment") {
+  const auto with = [](std::uint32_t alignment, std::uint64_t offset) {
+    return File{.pairs = {pair("general.alignment", 4, put(alignment))},
+                .tensors = {tensor("a", {1}, 24, 0), tensor("b", {1}, 24, offset)},
+                .data = std::string(300, 'x'),
+                .alignment = alignment};
+  };
+  CHECK(error_of(with(8, 8)) == "no error");
+  CHECK(error_of(with(256, 256)) == "no error");
+  CHECK(says(error_of(with(64, 32)), "'b' begins at byte 32 of the data, which is no multiple of 64"));
+  CHECK(gguf::parse(bytes_of(with(256, 256).bytes())).data_offset() == 256);
+  for (const std::uint32_t wrong : {4U, 24U, 1U << 21U})
+    CHECK(says(error_of(with(wrong, 0)), "no power of two from 8 to 1048576"));
+  CHECK(says(error_of(File{.pairs = {pair("general.alignment", 4, put(0U))}}), "no power of two"));
+  CHECK(says(error_of(File{.pairs = {pair("general.alignment", 10, put(std::uint64_t{32}))}}), "is no UINT32"));
+  const auto twice = pair("general.alignment", 4, put(32U));
+  CHECK(says(error_of(File{.pairs = {twice, twice}}), "stands there twice"));
+}
+
+TEST_CASE("every type of ggml has its size, and those that it removed are refused") {
+  const auto length_of = [](std::uint32_t type, std::uint64_t row) {
+    const auto file = File{.tensors = {tensor("w", {row, 3}, type, 0)}, .data = std::string(300 * 3, 'x')}.bytes();
+    const auto index = gguf::parse(bytes_of(file));
+    return std::pair(std::string(index.find("w")->raw_type), index.find("w")->length / 3);
+  };
+  using Facts = std::pair<std::string, std::uint64_t>;
+  CHECK(length_of(2, 32) == Facts("Q4_0", 18));
+  CHECK(length_of(8, 32) == Facts("Q8_0", 34));
+  CHECK(length_of(15, 256) == Facts("Q8_K", 292));
+  CHECK(length_of(23, 256) == Facts("IQ4_XS", 136));
+  CHECK(length_of(34, 256) == Facts("TQ1_0", 54));
+  CHECK(length_of(39, 32) == Facts("MXFP4", 17));
+  CHECK(length_of(40, 64) == Facts("NVFP4", 36));
+  CHECK(length_of(42, 64) == Facts("Q2_0", 18));
+  for (const std::uint32_t type : {4U, 5U, 31U, 32U, 33U, 36U, 37U, 38U})
+    CHECK(says(error_of(File{.tensors = {tensor("w", {256}, type, 0)}}), "which ggml has no longer"));
+  CHECK(says(error_of(File{.tensors = {tensor("w", {256}, 43, 0)}}), "'w' has the unknown type 43"));
+}
+
+TEST_CASE("what is no GGUF file of version 2 or 3 is refused") {
+  CHECK(error_of(std::string("GGU")) == "GGUF: the file does not begin with 'GGUF'");
+  CHECK(!gguf::is_gguf(bytes_of("GGML")));
+  CHECK(says(error_of(std::string("GGUF\x03")), "'version' is cut off"));
+  CHECK(error_of(File{.version = 1}) == "GGUF: the file has version 1, and known are 2 and 3");
+  CHECK(error_of(File{.version = 4}) == "GGUF: the file has version 4, and known are 2 and 3");
+  CHECK(error_of(File{.version = 0}) == "GGUF: the file has version 0, and known are 2 and 3");
+  CHECK(says(error_of(File{.version = 3U << 24U}), "big-endian"));
+}
+
+TEST_CASE("what does not fit into a GGUF file is refused, with its name and the reason") {
+  const auto head = [](std::uint64_t tensors, std::uint64_t pairs) {
+    return "GGUF" + put(3U) + put(tensors) + put(pairs);
+  };
+  CHECK(error_of(head(UINT64_MAX, 0)) ==
+        "GGUF: 'tensor_count' says 18446744073709551615 of 24 bytes or more each, but 8 bytes are left, at byte 16");
+  CHECK(says(error_of(head(0, 1)), "'metadata_kv_count' says 1 of 13"));
+  CHECK(says(error_of(File{.pairs = {put(UINT64_MAX) + "abcdefgh"}}), "would have 18446744073709551615 bytes, but"));
+  CHECK(says(error_of(File{.pairs = {text(std::string(65536, 'k')) + put(4U) + put(1U)}}), "but 65535 are allowed"));
+  CHECK(says(error_of(File{.pairs = {pair("k", 13, put(1U))}}), "'k' has the unknown type 13"));
+  CHECK(says(error_of(File{.pairs = {pair("k", 7, put(std::uint8_t{2}))}}), "a BOOL of 'k' is 2"));
+  CHECK(says(error_of(File{.pairs = {pair("k", 8, text("\xFF"))}}), "'k' is not UTF-8"));
+  CHECK(says(error_of(File{.pairs = {pair("k", 9, array(12, 1ULL << 61U, "12345678"))}}),
+             "'k' says 2305843009213693952 of 8"));
+  CHECK(says(error_of(File{.pairs = {pair("k", 9, array(8, 1, put(UINT64_MAX)))}}), "'k' would have"));
+  CHECK(says(error_of(File{.pairs = {pair("k", 4, put(1U)), pair("k", 4, put(1U))}}), "'k' stands there twice"));
+  std::string deep = array(4, 0, "");
+  for (int i = 0; i < gguf::deepest_array; ++i) deep = array(9, 1, deep);
+  CHECK(says(error_of(File{.pairs = {pair("k", 9, deep)}}), "nested more than 8 deep"));
+
+  CHECK(error_of(File{.tensors = {tensor(std::string(64, 'n'), {1}, 0, 0)}, .data = "1234"}) == "no error");
+  CHECK(says(error_of(File{.tensors = {tensor(std::string(65, 'n'), {1}, 0, 0)}}), "65 bytes, but 64 are allowed"));
+  CHECK(says(error_of(File{.tensors = {tensor("w", {1, 1, 1, 1, 1}, 0, 0)}}), "'w' would have 5 axes, but 4"));
+  CHECK(says(error_of(File{.tensors = {tensor("w", {UINT64_MAX}, 0, 0)}}), "'w' has a negative extent"));
+  CHECK(says(error_of(File{.tensors = {tensor("w", {1ULL << 62U, 4}, 0, 0)}}), "more bytes than 64 bits can say"));
+  CHECK(says(error_of(File{.tensors = {tensor("w", {33}, 2, 0)}}),
+             "rows of 'w' have 33 elements, but a block of Q4_0 has 32"));
+  CHECK(says(error_of(File{.tensors = {tensor("w", {}, 2, 0)}}), "rows of 'w' have 1 elements"));
+  CHECK(error_of(File{.tensors = {tensor("w", {2}, 0, 0)}, .data = "1234567"}) ==
+        "GGUF: 'w' of 8 bytes would begin at byte 0 of the data, which has 7");
+  CHECK(says(error_of(File{.tensors = {tensor("w", {1}, 24, 0x8000000000000000)}, .data = "1"}),
+             "would begin at byte 9223372036854775808"));
+  CHECK(
+      says(error_of(File{.tensors = {tensor("a", {16}, 0, 0), tensor("b", {1}, 0, 32)}, .data = std::string(64, 'x')}),
+           "'b' begins at byte "));
+  CHECK(says(error_of(File{.tensors = {tensor("a", {1}, 0, 0), tensor("a", {1}, 0, 32)}, .data = std::string(64, 'x')}),
+             "'a' stands in the header twice"));
+  auto cut = File{.tensors = {tensor("w", {0}, 0, 0)}, .alignment = 1}.bytes();
+  CHECK(says(error_of(cut), "the data would begin after "));
+}
+
+TEST_CASE("files that the gguf package wrote open, with the shapes and offsets that its reader says") {
+  struct Expected {
+    std::string_view name;
+    std::string_view type;
+    std::vector<std::uint64_t> shape;
+    ByteRange small;            // in the file
+    std::uint64_t aligned = 0;  // where it is in the other file
+  };
+  const std::vector<Expected> expected{{"f32", "F32", {2, 3}, {640, 24}, 768},
+                                       {"f16", "F16", {2, 3, 4}, {672, 48}, 896},
+                                       {"i8", "I8", {5}, {736, 5}, 1024},
+                                       {"i64", "I64", {3, 1}, {768, 24}, 1152},
+                                       {"q8_0", "Q8_0", {2, 256}, {800, 544}, 1280},
+                                       {"q4_0", "Q4_0", {2, 256}, {1344, 288}, 1920},
+                                       {"bf16", "BF16", {2, 256}, {1632, 1024}, 2304}};
+  for (const bool is_aligned : {false, true}) {
+    const auto file = golden(is_aligned ? "aligned.gguf" : "small.gguf");
+    const auto index = gguf::parse(bytes_of(file));
+    CHECK(index.metadata().at("general.architecture") == "test");
+    CHECK(index.metadata().at("general.name") == "a golden file");
+    CHECK(index.metadata().at("test.context_length") == "128");
+    CHECK(index.metadata().at("test.rope.freq_base") == "10000");
+    CHECK(index.metadata().at("test.sections") == "[1, -2, 3]");
+    CHECK(index.metadata().at("tokenizer.ggml.tokens") == "[3 values of STRING]");
+    REQUIRE(index.entries().size() == expected.size());
+    for (const auto& [name, type, shape, small, aligned] : expected) {
+      const Entry* entry = index.find(name);
+      REQUIRE(entry != nullptr);
+      CHECK(shape_of(*entry) == shape);
+      CHECK((entry->raw_type.empty() ? to_string(entry->dtype) : entry->raw_type) == type);
+      CHECK(entry->range() == ByteRange{is_aligned ? aligned : small.offset, small.length});
+    }
+  }
+}
+
+}  // namespace onecopy

@@ -1,0 +1,226 @@
+#include <doctest/doctest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/protobuf.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/onnx.hpp"
+
+namespace onecopy {
+namespace {
+
+using protobuf::append_bytes;
+using protobuf::append_number;
+using protobuf::append_varint;
+
+constexpr std::uint64_t f32 = 1;
+constexpr std::uint64_t i64 = 7;
+constexpr std::uint64_t text = 8;
+
+std::string tensor(std::string_view name, std::uint64_t type, const std::vector<std::uint64_t>& shape,
+                   std::string_view rest = {}) {
+  std::string message;
+  for (const auto extent : shape) append_number(message, 1, extent);
+  append_number(message, 2, type);
+  append_bytes(message, 8, name);
+  return message + std::string(rest);
+}
+
+std::string raw(std::string_view bytes) {
+  std::string field;
+  append_bytes(field, 9, bytes);
+  return field;
+}
+
+std::string outside(const std::vector<std::pair<std::string_view, std::string_view>>& entries) {
+  std::string fields;
+  for (const auto& [key, value] : entries) {
+    std::string pair;
+    append_bytes(pair, 1, key);
+    append_bytes(pair, 2, value);
+    append_bytes(fields, 13, pair);
+  }
+  append_number(fields, 14, 1);
+  return fields;
+}
+
+std::string graph(const std::vector<std::string>& initializers, std::string_view rest = {}) {
+  std::string message(rest);
+  for (const auto& one : initializers) append_bytes(message, 5, one);
+  return message;
+}
+
+std::string model(std::string_view graph) {
+  std::string message;
+  append_number(message, 1, 10);
+  append_bytes(message, 2, "a test");
+  append_bytes(message, 7, graph);
+  std::string opset;
+  append_number(opset, 2, 21);
+  append_bytes(message, 8, opset);
+  return message;
+}
+
+Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
+
+std::string error_of(std::string_view file) {
+  try {
+    (void)onnx::parse(bytes_of(file));
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string_view data_of(std::string_view file, const onnx::Tensor& tensor) {
+  return file.substr(tensor.data.offset, tensor.data.length);
+}
+
+// A node whose attribute `name` holds a tensor or a graph.
+std::string node(std::string_view name, std::string_view attribute, std::uint32_t field, std::string_view value) {
+  std::string held;
+  append_bytes(held, 1, attribute);
+  append_bytes(held, field, value);
+  std::string message;
+  append_bytes(message, 3, name);
+  append_bytes(message, 5, held);
+  std::string whole;
+  append_bytes(whole, 1, message);
+  return whole;
+}
+
+}  // namespace
+
+TEST_CASE("tensors are found where they lie") {
+  std::string floats;
+  append_bytes(floats, 4, "12345678");
+  const auto file = model(graph({
+      tensor("w", f32, {2, 1}, raw("abcdefgh")),
+      tensor("packed", f32, {2}, floats),
+      tensor("scalar", i64, {}, raw("ABCDEFGH")),
+      tensor("empty", f32, {0, 3}),
+      tensor("far", f32, {4}, outside({{"location", "data/w.bin"}, {"offset", "4096"}, {"length", "16"}})),
+  }));
+  const auto found = onnx::parse(bytes_of(file));
+  CHECK(found.ir_version == 10);
+  CHECK(found.producer == "a test");
+  CHECK(found.opsets.at("") == 21);
+  REQUIRE(found.tensors.size() == 5);
+  CHECK(data_of(file, found.tensors[0]) == "abcdefgh");
+  CHECK(found.tensors[0].shape == std::vector<std::uint64_t>{2, 1});
+  CHECK(found.tensors[0].dtype == DType::f32);
+  CHECK(found.tensors[0].is_initializer);
+  CHECK(data_of(file, found.tensors[1]) == "12345678");
+  CHECK(data_of(file, found.tensors[2]) == "ABCDEFGH");
+  CHECK(found.tensors[3].data.length == 0);
+  CHECK(found.tensors[3].storage == onnx::Storage::in_place);
+  CHECK(found.tensors[4].storage == onnx::Storage::external);
+  CHECK(found.tensors[4].location == "data/w.bin");
+  CHECK(found.tensors[4].data == ByteRange{4096, 16});
+}
+
+TEST_CASE("what is not laid out as in memory is counted and not given") {
+  std::string varints;
+  append_bytes(varints, 7, "\x01\x02");
+  std::string words;
+  append_bytes(words, 6, "hello");
+  std::string pieces;
+  append_bytes(pieces, 4, "1234");
+  append_bytes(pieces, 4, "5678");
+  const auto file = model(graph({tensor("i", i64, {2}, varints), tensor("t", text, {1}, words),
+                                 tensor("p", f32, {2}, pieces), tensor("u", 99, {1}, raw("x"))}));
+  const auto found = onnx::parse(bytes_of(file));
+  for (const auto& tensor : found.tensors) CHECK(tensor.storage == onnx::Storage::coded);
+  CHECK(onnx::type_name(found.tensors[3].type) == "unknown");
+}
+
+TEST_CASE("subgraphs and constants have the path of their node before their name") {
+  const auto inner = graph({tensor("w", f32, {1}, raw("abcd"))});
+  const auto file =
+      model(graph({tensor("w", f32, {1}, raw("ABCD"))},
+                  node("If_0", "then_branch", 6, inner) + node("c", "value", 5, tensor("", f32, {}, raw("1234")))));
+  const auto found = onnx::parse(bytes_of(file));
+  CHECK(found.nodes == 2);
+  REQUIRE(found.tensors.size() == 3);
+  CHECK(found.tensors[0].name == "If_0.then_branch.w");
+  CHECK(!found.tensors[0].is_initializer);
+  CHECK(found.tensors[1].name == "c.value");
+  CHECK(found.tensors[2].name == "w");
+  CHECK(data_of(file, found.tensors[0]) == "abcd");
+}
+
+TEST_CASE("what does not fit is refused, with its name and the reason") {
+  CHECK(error_of("").find("no graph") != std::string::npos);
+  CHECK(error_of("\x3A").find("cut off at byte 1") != std::string::npos);
+  CHECK(error_of("\x3A\x7F").find("field 7 would have 127 bytes, but 0 are left") != std::string::npos);
+  CHECK(error_of(model("") + "\x3A").find("cut off") != std::string::npos);
+  CHECK(error_of("\x0B").find("wire type 3") != std::string::npos);
+  CHECK(error_of(std::string("\x00", 1)).find("no field 0") != std::string::npos);
+  CHECK(error_of(model(graph({tensor("w", f32, {3}, raw("abcd"))}))) ==
+        "ONNX: 'w' has 4 bytes, but its type and shape ask for 12");
+  CHECK(error_of(model(graph({tensor("w", f32, {3})}))).find("has no data") != std::string::npos);
+  CHECK(error_of(model(graph({tensor("w", f32, {UINT64_MAX}, raw(""))}))).find("negative extent") != std::string::npos);
+  CHECK(error_of(model(graph({tensor("w", f32, {1ULL << 62U, 4}, raw(""))}))).find("64 bits") != std::string::npos);
+  CHECK(error_of(model(graph({tensor("w", f32, {1}, raw("abcd")), tensor("w", f32, {1}, raw("abcd"))}))) ==
+        "ONNX: two initializers have the name 'w'");
+  CHECK(error_of(model(graph({tensor("w", f32, {1}, raw("abcd") + raw("abcd"))}))).find("raw_data twice") !=
+        std::string::npos);
+  CHECK(error_of(model(graph({tensor("\xFF", f32, {1}, raw("abcd"))}))).find("not UTF-8") != std::string::npos);
+}
+
+TEST_CASE("a location leads nowhere but into the model's folder") {
+  using namespace std::string_view_literals;
+  const auto at = [](std::string_view location) {
+    return error_of(model(graph({tensor("w", f32, {1}, outside({{"location", location}}))})));
+  };
+  for (const auto location :
+       {""sv, "/etc/passwd"sv, "../w.bin"sv, "a/../../w.bin"sv, ".."sv, "a/.."sv, "a\\..\\w"sv, "a\0b"sv})
+    CHECK(at(location).find("no path inside the model's folder") != std::string::npos);
+  for (const auto location : {"w.bin"sv, "a/b.bin"sv, "..w"sv, "a..b"sv, "./w"sv}) CHECK(at(location) == "no error");
+  CHECK(error_of(model(graph({tensor("w", f32, {1}, outside({{"location", "w"}, {"offset", "-1"}}))})))
+            .find("is no number") != std::string::npos);
+  CHECK(error_of(model(graph({tensor("w", f32, {1}, outside({{"location", "w"}, {"length", "5"}}))}))) ==
+        "ONNX: 'w' has 5 bytes outside, but its type and shape ask for 4");
+}
+
+TEST_CASE("graphs inside graphs have an end") {
+  const auto nested = [](int depth) {
+    auto inner = graph({});
+    for (int i = 0; i < depth; ++i) inner = graph({}, node("n", "body", 6, inner));
+    return model(inner);
+  };
+  CHECK(error_of(nested(onnx::deepest_graph)) == "no error");
+  CHECK(error_of(nested(onnx::deepest_graph + 1)).find("nested more than 32 deep") != std::string::npos);
+}
+
+TEST_CASE("a skeleton says where the data was, and leaves the rest as it is") {
+  const auto file = model(graph({tensor("big", f32, {2}, raw("abcdefgh")), tensor("small", f32, {1}, raw("abcd"))},
+                                node("n", "value", 5, tensor("", f32, {2}, raw("12345678")))));
+  const auto light = onnx::skeleton(bytes_of(file), "model.onnx", 8);
+  const auto before = onnx::parse(bytes_of(file));
+  const auto after = onnx::parse(bytes_of(light));
+  REQUIRE(after.tensors.size() == before.tensors.size());
+  CHECK(after.ir_version == before.ir_version);
+  CHECK(after.opsets == before.opsets);
+  CHECK(light.find("abcdefgh") == std::string::npos);
+  for (std::size_t i = 0; i < after.tensors.size(); ++i) {
+    CHECK(after.tensors[i].name == before.tensors[i].name);
+    CHECK(after.tensors[i].shape == before.tensors[i].shape);
+    const bool is_big = after.tensors[i].name == "big";
+    CHECK((after.tensors[i].storage == onnx::Storage::external) == is_big);
+    if (is_big) CHECK(after.tensors[i].data == before.tensors[i].data);
+  }
+}
+
+TEST_CASE("numbers have ten bytes at most") {
+  std::string longest;
+  append_varint(longest, UINT64_MAX);
+  CHECK(longest.size() == 10);
+  CHECK(error_of("\x08" + longest).find("no graph") != std::string::npos);
+  longest.back() = '\x02';
+  CHECK(error_of("\x08" + longest).find("larger than 64 bits") != std::string::npos);
+}
+
+}  // namespace onecopy

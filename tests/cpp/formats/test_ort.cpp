@@ -1,0 +1,203 @@
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flatbuffer_builder.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/ort.hpp"
+
+namespace onecopy {
+namespace {
+
+using flatbuffer_test::file_of;
+using flatbuffer_test::TableOf;
+
+constexpr std::int32_t f32 = 1;
+constexpr std::int32_t text = 8;
+constexpr std::int32_t int4 = 22;
+constexpr std::int32_t float4 = 23;
+
+Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
+
+TableOf tensor(std::string_view name, std::int32_t type, const std::vector<std::int64_t>& dims) {
+  return TableOf().text(0, std::string(name)).numbers(2, dims).number(3, type);
+}
+
+TableOf tensor(std::string_view name, std::int32_t type, const std::vector<std::int64_t>& dims, std::string raw) {
+  return tensor(name, type, dims).bytes(4, std::move(raw));
+}
+
+TableOf attribute(std::string name, unsigned field, TableOf value) {
+  return TableOf().text(0, std::move(name)).table(field, std::move(value));
+}
+
+TableOf node(std::string name, std::vector<TableOf> attributes) {
+  return TableOf().text(0, std::move(name)).texts(9, {"out_of_it"}).tables(10, std::move(attributes));
+}
+
+TableOf graph(std::vector<TableOf> initializers, std::vector<TableOf> nodes = {}) {
+  return TableOf().tables(0, std::move(initializers)).tables(2, std::move(nodes));
+}
+
+std::string model(TableOf graph) {
+  return file_of(TableOf().text(0, "6").table(1, TableOf().text(2, "a test").text(3, "1.0").table(7, std::move(graph))),
+                 "ORTM");
+}
+
+std::string error_of(std::string_view file) {
+  try {
+    (void)ort::parse(bytes_of(file));
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+bool says(const std::string& error, std::string_view what) { return error.find(what) != std::string::npos; }
+
+std::string_view data_of(std::string_view file, const Entry* entry) {
+  return entry == nullptr ? "no entry" : file.substr(entry->offset, entry->length);
+}
+
+std::vector<std::uint64_t> shape_of(const Entry& entry) { return {entry.shape.begin(), entry.shape.end()}; }
+
+std::string golden(std::string_view name) {
+  std::ifstream stream(std::filesystem::path(ONECOPY_GOLDEN) / "ort" / name, std::ios::binary);
+  std::string file((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  REQUIRE(!file.empty());
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("constants of an ORT model are found where they lie") {
+  const auto file = model(graph({tensor("w", f32, {2, 1}, "abcdefgh"), tensor("scalar", f32, {}, "ABCD"),
+                                 tensor("empty", f32, {0, 3}), tensor("half bytes", int4, {3}, "xy"),
+                                 tensor("fours", float4, {4}, "uv"), tensor("odd fours", float4, {3}, "UV")}));
+  CHECK(ort::is_ort(bytes_of(file)));
+  const auto index = ort::parse(bytes_of(file));
+  CHECK(index.container() == "ort");
+  CHECK(index.kind() == Kind::foreign);
+  CHECK(index.metadata().at("ort_version") == "6");
+  CHECK(index.metadata().at("producer") == "a test 1.0");
+  CHECK(!index.metadata().contains("left out"));
+  REQUIRE(index.entries().size() == 6);
+  CHECK(data_of(file, index.find("w")) == "abcdefgh");
+  CHECK(shape_of(*index.find("w")) == std::vector<std::uint64_t>{2, 1});
+  CHECK(index.find("w")->dtype == DType::f32);
+  CHECK(data_of(file, index.find("scalar")) == "ABCD");
+  CHECK(index.find("scalar")->shape.empty());
+  CHECK(index.find("empty")->length == 0);
+  CHECK(index.find("half bytes")->raw_type == "INT4");
+  CHECK(index.find("fours")->dtype == DType::f4);
+  CHECK(index.find("odd fours")->raw_type == "FLOAT4E2M1");
+  CHECK(index.data_offset() == file.find("abcdefgh"));
+}
+
+TEST_CASE("subgraphs and attributes of an ORT model have the path of their node before their name") {
+  const auto inner = graph({tensor("w", f32, {1}, "abcd")});
+  const auto file = model(graph(
+      {tensor("w", f32, {1}, "ABCD")},
+      {node("If_0", {attribute("then_branch", 7, inner)}),
+       node("", {attribute("value", 6, tensor("", f32, {}, "1234"))}),
+       node("If_0", {attribute("then_branch", 7, inner)}),
+       node("many", {TableOf().text(0, "all").tables(11, {tensor("a", f32, {}, "aaaa"), tensor("b", f32, {}, "bbbb")}),
+                     TableOf().text(0, "graphs").tables(12, {inner})})}));
+  const auto index = ort::parse(bytes_of(file));
+  CHECK(index.entries().size() == 7);
+  CHECK(data_of(file, index.find("w")) == "ABCD");
+  CHECK(data_of(file, index.find("If_0.then_branch.w")) == "abcd");
+  CHECK(data_of(file, index.find("If_0.then_branch.w~2")) == "abcd");
+  CHECK(index.find("If_0.then_branch.w~2")->offset > index.find("If_0.then_branch.w")->offset);
+  CHECK(data_of(file, index.find("out_of_it.value.")) == "1234");
+  CHECK(data_of(file, index.find("many.all.b")) == "bbbb");
+  CHECK(data_of(file, index.find("many.graphs.w")) == "abcd");
+}
+
+TEST_CASE("constants that are no bytes of the file are counted and not given") {
+  auto main_graph = graph({tensor("t", text, {1}).texts(5, {"hello"}), tensor("u", 99, {1}, "x"),
+                           tensor("o", f32, {1}).number(6, std::int64_t{0}),
+                           tensor("p", f32, {1}).number(6, std::int64_t{64}), tensor("w", f32, {1}, "abcd")});
+  main_graph.tables(7, {TableOf()});
+  const auto file = model(main_graph);
+  const auto index = ort::parse(bytes_of(file));
+  CHECK(index.entries().size() == 1);
+  CHECK(index.metadata().at("left out") == "1 of text, 1 sparse, 2 in another file, 1 of an unknown type");
+}
+
+TEST_CASE("what does not fit into an ORT model is refused, with its name and the reason") {
+  CHECK(says(error_of("ORTM"), "does not begin with an offset and the identifier 'ORTM'"));
+  CHECK(!ort::is_ort(bytes_of(file_of(TableOf(), "ORTN"))));
+  CHECK(error_of(file_of(TableOf(), "ORTM")) == "ORT: the session has no model");
+  CHECK(error_of(file_of(TableOf().table(1, TableOf()), "ORTM")) == "ORT: the model has no graph");
+  CHECK(error_of(model(graph({tensor("w", f32, {3}, "abcd")}))) ==
+        "ORT: 'w' has 4 bytes, but its type and shape ask for 12");
+  CHECK(says(error_of(model(graph({tensor("w", f32, {3})}))), "'w' has 0 bytes"));
+  CHECK(error_of(model(graph({tensor("w", f32, {-1}, "abcd")}))) == "ORT: 'w' has a negative extent");
+  CHECK(says(error_of(model(graph({tensor("w", f32, {1LL << 62, 4}, "")}))), "64 bits"));
+  CHECK(error_of(model(graph({tensor("w", f32, {1}, "abcd"), tensor("w", f32, {1}, "abcd")}))) ==
+        "ORT: two initializers have the name 'w'");
+  CHECK(says(error_of(model(graph({tensor("\xFF", f32, {1}, "abcd")}))), "not UTF-8"));
+  const auto file = model(graph({tensor("v", f32, {2}, "abcdefgh"), tensor("w", f32, {1}, "ABCD")}));
+  CHECK(error_of(file.substr(0, file.find("ABCD") - 4)).starts_with("flatbuffer: "));
+}
+
+TEST_CASE("data of two constants of an ORT model cannot overlap") {
+  // The data of 'w' looks like a vector of four bytes, too, and the way to that of 'v' is made to lead there.
+  auto file = model(graph({tensor("v", f32, {1}, "ABCD"), tensor("w", f32, {2}, std::string("\4\0\0\0abcd", 8))}));
+  REQUIRE(error_of(file) == "no error");
+  const auto leads_to = file.find("ABCD") - 4;
+  const auto wanted = file.find("abcd") - 4;
+  std::size_t changed = 0;
+  for (std::size_t at = 0; at < leads_to; at += 4) {
+    std::uint32_t offset = 0;
+    std::memcpy(&offset, file.data() + at, sizeof(offset));
+    if (at + offset != leads_to) continue;
+    offset = static_cast<std::uint32_t>(wanted - at);
+    std::memcpy(file.data() + at, &offset, sizeof(offset));
+    ++changed;
+  }
+  REQUIRE(changed == 1);
+  CHECK(says(error_of(file), "'v' begins at byte " + std::to_string(wanted + 4) + " of the file, inside 'w'"));
+}
+
+TEST_CASE("graphs inside graphs of an ORT model have an end") {
+  const auto nested = [](int depth) {
+    auto inner = graph({});
+    for (int i = 0; i < depth; ++i) inner = graph({}, {node("n", {attribute("body", 7, std::move(inner))})});
+    return model(std::move(inner));
+  };
+  CHECK(error_of(nested(ort::deepest_graph)) == "no error");
+  CHECK(says(error_of(nested(ort::deepest_graph + 1)), "nested more than 32 deep"));
+}
+
+TEST_CASE("a model that ONNX Runtime wrote opens") {
+  const auto file = golden("small.ort");
+  const auto index = ort::parse(bytes_of(file));
+  CHECK(index.metadata().at("producer") == "golden 1");
+  CHECK(index.metadata().at("left out") == "1 of text");
+  REQUIRE(index.find("weight") != nullptr);
+  CHECK(shape_of(*index.find("weight")) == std::vector<std::uint64_t>{4, 3});
+  std::vector<float> numbers(12);
+  std::memcpy(numbers.data(), data_of(file, index.find("weight")).data(), 48);
+  CHECK(numbers[11] == 11);
+  CHECK(index.find("table")->dtype == DType::f16);
+  CHECK(shape_of(*index.find("table")) == std::vector<std::uint64_t>{5, 3});
+  CHECK(index.find("flag")->dtype == DType::boolean);
+  CHECK(index.find("index")->shape.empty());
+  for (const auto& [path, value] : {std::pair("choice.then_branch.bias", 1.0F), {"choice.else_branch.bias", 2.0F}}) {
+    const Entry* bias = index.find(path);
+    REQUIRE(bias != nullptr);
+    CHECK(shape_of(*bias) == std::vector<std::uint64_t>{2, 3});
+    std::memcpy(numbers.data(), data_of(file, bias).data(), 24);
+    CHECK(numbers[5] == value);
+  }
+}
+
+}  // namespace onecopy

@@ -1,0 +1,180 @@
+#include <doctest/doctest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/pickle_reader.hpp"
+#include "onecopy/base/error.hpp"
+#include "pickle_of.hpp"
+
+namespace onecopy {
+namespace {
+
+using namespace tests::opcodes;
+using pickle::Kind;
+using pickle::Values;
+using tests::little;
+
+std::string error_of(std::string_view bytes) {
+  try {
+    (void)pickle::read(bytes);
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+bool refuses(const std::string& opcodes, std::string_view message) {
+  const auto error = error_of(tests::opcodes::pickle(opcodes));
+  CAPTURE(error);
+  CHECK(error.find(message) != std::string::npos);
+  return true;
+}
+
+// Values as Python writes them; objects as calls.
+std::string shown(const Values& values, pickle::Id id) {
+  std::string all;
+  const auto items = [&](std::string_view separators) {
+    std::size_t i = 0;
+    for (const auto item : values.items(id)) {
+      if (i != 0) all += separators[i % separators.size()];
+      all += shown(values, item);
+      ++i;
+    }
+  };
+  switch (values.kind(id)) {
+    case Kind::none: return "None";
+    case Kind::boolean: return id == Values::yes ? "True" : "False";
+    case Kind::integer: return std::to_string(values.integer(id));
+    case Kind::text: return "'" + std::string(values.text(id)) + "'";
+    case Kind::inert: return "?";
+    case Kind::tuple:
+      all = "(";
+      items(",");
+      return all + ")";
+    case Kind::list:
+      all = "[";
+      items(",");
+      return all + "]";
+    case Kind::dict:
+      all = "{";
+      items(",:");
+      return all + "}";
+    case Kind::global: return std::string(values.global(id).module) + "." + std::string(values.global(id).name);
+    case Kind::persistent: return "<" + shown(values, values.key(id)) + ">";
+    case Kind::object: break;
+  }
+  all = shown(values, values.callable(id)) + shown(values, values.arguments(id));
+  if (values.items(id).empty()) return all;
+  all += "{";
+  items(",:");
+  return all + "}";
+}
+
+std::string read(const std::string& opcodes) {
+  const auto bytes = tests::opcodes::pickle(opcodes);
+  const auto found = pickle::read(bytes);
+  return shown(found.values, found.root);
+}
+
+}  // namespace
+
+TEST_CASE("numbers, texts and what stands for nothing are read from a pickle") {
+  CHECK(read("N") == "None");
+  CHECK(read("(\x88\x89t") == "(True,False)");
+  CHECK(read("K\xFF") == "255");
+  CHECK(read("M\x01\x80") == "32769");
+  CHECK(read("J\xFE\xFF\xFF\xFF") == "-2");
+  CHECK(read("\x8A" + little(0, 1)) == "0");
+  CHECK(read("\x8A\x01\xFF") == "-1");
+  CHECK(read("\x8A\x05" + little(0xFFFFFFFF, 5)) == "4294967295");
+  CHECK(read("\x8A\x08" + little(1ULL << 63U, 8)) == "-9223372036854775808");
+  CHECK(read("\x8A\x09" + little(1, 8) + little(1, 1)) == "?");
+  CHECK(read("\x8B" + little(2, 4) + little(300, 2)) == "300");
+  CHECK(read("G12345678") == "?");
+  CHECK(read(text("h\u00e9")) == "'h\u00e9'");
+  CHECK(read("U\x02py") == "'py'");
+  CHECK(read("T" + little(2, 4) + "py") == "'py'");
+  CHECK(read("\x8C\x01y") == "'y'");
+  CHECK(read("\x8D" + little(1, 8) + "y") == "'y'");
+  for (const auto& blob :
+       {std::string("C\x01y"), "B" + little(1, 4) + "y", "\x8E" + little(1, 8) + "y", "\x96" + little(1, 8) + "y",
+        std::string("\x8F"), std::string("\x8F(K\x01\x90"), std::string("(\x91")})
+    CHECK(read(blob) == "?");
+}
+
+TEST_CASE("what holds others is read from a pickle, and so is what is remembered") {
+  CHECK(read(")") == "()");
+  CHECK(read("K\x01\x85") == "(1)");
+  CHECK(read("K\x01K\x02\x86") == "(1,2)");
+  CHECK(read("K\x01K\x02K\x03\x87") == "(1,2,3)");
+  CHECK(read("](K\x01K\x02"
+             "eK\x03"
+             "a") == "[1,2,3]");
+  CHECK(read("}(K\x01"
+             "Nu"
+             "K\x02"
+             "Ns") == "{1:None,2:None}");
+  CHECK(read("](K\x01q" + little(0, 1) + "h" + little(0, 1) + "2e") == "[1,1,1]");
+  CHECK(read("]\x94r" + little(1, 4) + "(j" + little(1, 4) +
+             "K\x02"
+             "e0K\x07") == "7");
+  CHECK(read("(K\x01(K\x02"
+             "1t") == "(1)");
+  CHECK(read("\x95" + little(2, 8) + "K\x01") == "1");
+  CHECK(read(text("m") + text("n") + "\x93") == "m.n");
+  CHECK(read(call("m", "n", ")")) == "m.n()");
+  CHECK(read(global("m", "C") + ")\x81}b") == "m.C()");
+  CHECK(read(global("m", "C") + ")}\x92") == "m.C()");
+  CHECK(read(global("m", "D") + ")R(K\x01"
+                                "Nu") == "m.D(){1:None}");
+  CHECK(read(global("m", "L") + ")R(K\x01"
+                                "e") == "m.L()");
+  CHECK(read(text("key") + "Q") == "<'key'>");
+}
+
+TEST_CASE("a list that holds itself is read") {
+  const auto bytes = tests::opcodes::pickle("]q" + little(0, 1) + "h" + little(0, 1) + "a");
+  const auto found = pickle::read(bytes);
+  CHECK(found.values.items(found.root)[0] == found.root);
+}
+
+TEST_CASE("every lie in a pickle is told with the byte where it stands") {
+  CHECK(error_of("") == "pickle: byte 0: it does not begin with a protocol");
+  CHECK(error_of("(dp0\n.") == "pickle: byte 0: it does not begin with a protocol");
+  CHECK(error_of("\x80\x01.") == "pickle: byte 0: protocol 1 is not one of 2 to 5");
+  CHECK(error_of("\x80\x06.") == "pickle: byte 0: protocol 6 is not one of 2 to 5");
+  CHECK(error_of("\x80\x02N") == "pickle: byte 3: it is cut off: 1 bytes are asked for, and 0 are left");
+  CHECK(error_of("\x80\x02N..") == "pickle: byte 3: 1 bytes follow the end");
+  CHECK(refuses("", "a value is missing on the stack"));
+  CHECK(refuses("NN", "values are left over at the end"));
+  CHECK(refuses("N(", "a value is missing on the stack"));
+  CHECK(refuses("X" + little(0xFFFFFFFF, 4), "4294967295 bytes are asked for"));
+  CHECK(refuses("\x8D" + little(UINT64_MAX, 8), "18446744073709551615 bytes are asked for"));
+  CHECK(refuses("\x8B" + little(0xFFFFFFFF, 4), "4294967295 bytes are asked for"));
+  CHECK(refuses("Nr" + little(0xFFFFFFFF, 4), "memo 4294967295 comes before 0"));
+  CHECK(refuses("h" + little(0, 1), "there is no memo 0"));
+  CHECK(refuses("t", "a mark is missing"));
+  CHECK(refuses("K\x01\x86", "a value is missing"));
+  CHECK(refuses("N(K\x01\x86", "a value is missing"));
+  CHECK(refuses("N(a", "a value is missing"));
+  CHECK(refuses("NNa", "items are given to what is no list"));
+  CHECK(refuses("NNNs", "items are given to what is no dict"));
+  CHECK(refuses("}(Nu", "a key without a value"));
+  CHECK(refuses("N(N\x90", "items are given to what is no set"));
+  CHECK(refuses("NNb", "a state is given to what is no object"));
+  CHECK(refuses("NNR", "the arguments of a call are no tuple"));
+  CHECK(refuses("NN\x93", "a name is no text"));
+  CHECK(refuses("cno end", "a name that does not end"));
+  CHECK(refuses("c" + std::string(501, 'm') + "\nn\n", "more than 500 bytes"));
+  CHECK(refuses("c\n\n", "a name is empty"));
+  CHECK(refuses("cm\n\xFF\n", "a name is not UTF-8"));
+  CHECK(refuses("\x95" + little(99, 8), "a frame of 99 bytes is cut off"));
+  CHECK(refuses("I1\n", "the opcode INT is not one that torch.save writes"));
+  CHECK(refuses("\x82", "the opcode EXT1"));
+  CHECK(refuses("\r", "a line's end"));
+  CHECK(refuses("\xFF", "there is no opcode 255"));
+}
+
+}  // namespace onecopy

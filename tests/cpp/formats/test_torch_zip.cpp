@@ -1,0 +1,274 @@
+#include <doctest/doctest.h>
+
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/torch_zip.hpp"
+#include "pickle_of.hpp"
+
+namespace onecopy {
+namespace {
+
+using namespace tests::opcodes;
+using tests::little;
+using tests::zip_of;
+using tests::ZipMember;
+using Numbers = std::vector<std::uint64_t>;
+
+constexpr std::string_view sixteen = "0123456789abcdef";
+
+Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
+
+// A checkpoint of this value, with one storage of 16 bytes, "0", and an empty one, "1".
+std::string checkpoint(const std::string& value, std::vector<ZipMember> more = {}) {
+  std::vector<ZipMember> members{{.name = "x/data.pkl", .data = tests::opcodes::pickle(value)},
+                                 {.name = "x/byteorder", .data = "little"},
+                                 {.name = "x/data/0", .data = std::string(sixteen)},
+                                 {.name = "x/data/1", .data = ""}};
+  members.insert(members.end(), more.begin(), more.end());
+  return zip_of(std::move(members));
+}
+
+std::string error_of(std::string_view file) {
+  try {
+    (void)torch_zip::parse(bytes_of(file));
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+bool tells(std::string_view error, std::string_view message) {
+  CAPTURE(error);
+  CHECK(error.find(message) != std::string_view::npos);
+  return true;
+}
+
+std::string names_of(const Index& index) {
+  std::string all;
+  for (const Entry& entry : index.entries()) all += std::string(all.empty() ? "" : " ") + std::string(entry.name);
+  return all;
+}
+
+std::string names_in(const std::string& value) { return names_of(torch_zip::parse(bytes_of(checkpoint(value)))); }
+
+std::string objects_in(const std::string& value) {
+  const auto index = torch_zip::parse(bytes_of(checkpoint(value)));
+  const auto objects = index.metadata().find("objects");
+  return objects == index.metadata().end() ? "" : objects->second;
+}
+
+Numbers numbers(std::span<const std::uint64_t> some) { return {some.begin(), some.end()}; }
+
+std::string floats() { return storage("FloatStorage", "0", 4); }
+std::string some_tensor() { return tensor(floats(), 0, {4}, {1}); }
+
+// A dict of one tensor beside something else.
+std::string beside(const std::string& other) { return dict({text("w"), some_tensor(), text("other"), other}); }
+
+}  // namespace
+
+TEST_CASE("tensors of a checkpoint are found in their storages") {
+  const auto file = checkpoint(dict({text("a.weight"), some_tensor(), text("tail"), tensor(floats(), 2, {2, 1}, {1, 1}),
+                                     text("column"), tensor(floats(), 1, {2}, {2}), text("one"),
+                                     tensor(floats(), 3, {}, {}), text("wide"), tensor(floats(), 3, {2, 3}, {0, 0}),
+                                     text("none"), tensor(storage("HalfStorage", "1", 0), 0, {0, 3}, {3, 1})}));
+  CHECK(torch_zip::is_torch_zip(bytes_of(file)));
+  const auto index = torch_zip::parse(bytes_of(file));
+  CHECK(index.container() == "torch");
+  CHECK(index.metadata().at("format") == "pt");
+  CHECK(!index.metadata().contains("objects"));
+  const auto data = [&](std::string_view name) {
+    const Entry* entry = index.find(name);
+    REQUIRE(entry != nullptr);
+    return file.substr(entry->offset, entry->length);
+  };
+  CHECK(data("a.weight") == sixteen);
+  CHECK(index.find("a.weight")->dtype == DType::f32);
+  CHECK(index.find("a.weight")->strides.empty());
+  CHECK(data("tail") == "89abcdef");
+  CHECK(index.find("tail")->strides.empty());
+  CHECK(data("column") == "456789abcdef");
+  CHECK(numbers(index.find("column")->strides) == Numbers{2});
+  CHECK(data("one") == "cdef");
+  CHECK(index.find("one")->shape.empty());
+  CHECK(data("wide") == "cdef");
+  CHECK(numbers(index.find("wide")->strides) == Numbers{0, 0});
+  CHECK(data("none").empty());
+  CHECK(numbers(index.find("none")->shape) == Numbers{0, 3});
+  CHECK(index.find("none")->dtype == DType::f16);
+}
+
+TEST_CASE("the name of a tensor is the path to it") {
+  const auto w = some_tensor();
+  CHECK(names_in(w) == "array");
+  CHECK(names_in(dict({text("model"), dict({text("0.weight"), w}), integer(3), w})) == "model.0.weight 3");
+  CHECK(names_in("](" + w + dict({text("a"), w}) + tuple({w}) + "e") == "0 1.a 2.0");
+  CHECK(names_in(dict({"N", w, text("list"), "](" + w + "e"})) == "[0] list.0");
+  CHECK(names_in(call("collections", "OrderedDict", ")") + "(" + text("a") + w + "u" + dict({text("_metadata"), "N"}) +
+                 "b") == "a");
+  CHECK(names_in(call("collections", "defaultdict", global("__builtin__", "dict") + "\x85") + "(" + text("a") + w +
+                 "u") == "a");
+  CHECK(names_in(dict({text(""), dict({text("a"), w})})) == ".a");
+  CHECK(tells(error_of(checkpoint(dict({text("a.b"), w, text("a"), dict({text("b"), w})}))),
+              "'a.b' stands in the header twice"));
+}
+
+TEST_CASE("parameters, subclasses and newer types are tensors") {
+  const auto parameter = call("torch._utils", "_rebuild_parameter", tuple({some_tensor(), "\x88", hooks()}));
+  CHECK(names_in(dict({text("p"), parameter})) == "p");
+  const auto stateful =
+      call("torch._utils", "_rebuild_parameter_with_state", tuple({some_tensor(), "\x88", hooks(), "}"}));
+  CHECK(names_in(dict({text("p"), stateful})) == "p");
+  const auto arguments = tuple({floats(), integer(0), counts({4}), counts({1}), "\x89", hooks()});
+  const auto of_type = [&](const std::string& type) {
+    return call("torch._tensor", "_rebuild_from_type_v2",
+                tuple({global("torch._utils", "_rebuild_tensor_v2"), type, arguments, "}"}));
+  };
+  CHECK(names_in(dict({text("p"), of_type(global("torch", "Tensor"))})) == "p");
+  CHECK(objects_in(dict({text("p"), of_type(global("my", "Image"))})) == "my.Image");
+  const auto third = [](std::string_view type) {
+    return call("torch._utils", "_rebuild_tensor_v3",
+                tuple({storage("UntypedStorage", "0", 16, "torch.storage"), integer(1), counts({7}), counts({1}),
+                       "\x89", hooks(), global("torch", type)}));
+  };
+  const auto file =
+      checkpoint(dict({text("u"), third("uint16"), text("c"), third("complex32"), text("new"), third("float3")}));
+  CHECK(tells(error_of(file), "'c' reaches beyond the 16 bytes of its storage, from element 1 on"));
+  const auto good =
+      checkpoint(dict({text("u"), third("uint16"), text("bits"), third("bits8"), text("new"), third("float3")}));
+  const auto index = torch_zip::parse(bytes_of(good));
+  CHECK(names_of(index) == "u bits");
+  CHECK(index.find("u")->dtype == DType::u16);
+  CHECK(index.find("u")->length == 14);
+  CHECK(index.find("bits")->raw_type == "bits8");
+  CHECK(index.metadata().at("objects") == "torch.float3");
+  const auto sized = call("torch", "Size", counts({4}) + "\x85");
+  const auto first = call("torch._utils", "_rebuild_tensor", tuple({floats(), integer(0), sized, counts({1})}));
+  CHECK(names_in(dict({text("w"), first})) == "w");
+}
+
+TEST_CASE("tied tensors share their bytes, and one object can have two names") {
+  const auto file = checkpoint(
+      dict({text("a"), some_tensor() + "q" + little(0, 1), text("b"), "h" + little(0, 1), text("c"), some_tensor()}));
+  const auto index = torch_zip::parse(bytes_of(file));
+  CHECK(names_of(index) == "a b c");
+  for (const Entry& entry : index.entries()) CHECK(entry.range() == index.entries()[0].range());
+}
+
+TEST_CASE("what is no tensor is named, not read") {
+  CHECK(objects_in(beside(call("argparse", "Namespace", ")") + "}b")) == "argparse.Namespace");
+  CHECK(objects_in(beside(call("posix", "system", text("false") + "\x85"))) == "posix.system");
+  CHECK(objects_in(beside(call("torch", "device", text("cpu") + "\x85"))).empty());
+  CHECK(objects_in(beside(call("_codecs", "encode", tuple({text("b"), text("latin1")})))).empty());
+  CHECK(objects_in(beside(floats())) == "torch.FloatStorage");
+  CHECK(objects_in(beside(tensor(storage("QInt8Storage", "0", 16), 0, {16}, {1}))) == "torch.QInt8Storage");
+  CHECK(objects_in(beside(tensor(floats(), 0, {4}, {1}, dict({text("conj"), "\x88"})))) ==
+        "torch._utils._rebuild_tensor_v2 (conjugated or negated)");
+  CHECK(names_in(beside(tensor(floats(), 0, {4}, {1}, "}"))) == "w other");
+  CHECK(objects_in(beside(call("collections", "OrderedDict", "]\x85"))) == "collections.OrderedDict");
+  std::string many = "](";
+  for (int i = 0; i < 30; ++i) many += call("m", "C" + std::to_string(10 + i), ")");
+  const auto objects = objects_in(beside(many + "e"));
+  CHECK(objects.starts_with("m.C10, m.C11, "));
+  CHECK(objects.ends_with(", m.C29"));
+  CHECK(tells(error_of(checkpoint(call("__main__", "Net", ")"))),
+              "there is no tensor in its dicts and lists, only what unpickling would have to make: __main__.Net"));
+  CHECK(names_in(dict({text("epoch"), integer(3)})).empty());
+}
+
+TEST_CASE("what disagrees in a tensor is told with its name") {
+  const auto with = [](const std::string& value) { return error_of(checkpoint(dict({text("w"), value}))); };
+  CHECK(tells(with(tensor(storage("FloatStorage", "7", 4), 0, {4}, {1})),
+              "'w' lies in 'data/7', which is not in the archive"));
+  CHECK(tells(with(tensor(storage("FloatStorage", "0", 5), 0, {4}, {1})),
+              "which has 16 bytes, but should have 5 elements of 4"));
+  CHECK(tells(with(tensor(storage("DoubleStorage", "0", 4), 0, {4}, {1})), "should have 4 elements of 8"));
+  CHECK(tells(with(tensor(floats(), 0, {5}, {1})), "'w' reaches beyond the 16 bytes of its storage"));
+  CHECK(tells(with(tensor(floats(), 4, {1}, {1})), "from element 4 on"));
+  CHECK(tells(with(tensor(floats(), 0, {2, 2}, {3, 1})), "reaches beyond"));
+  CHECK(tells(with(tensor(floats(), 0, {2}, {INT64_MAX})), "reaches beyond"));
+  CHECK(tells(with(tensor(floats(), INT64_MAX, {2}, {INT64_MAX})), "reaches beyond"));
+  CHECK(tells(with(tensor(floats(), 0, {1ULL << 62U, 2}, {0, 0})), "63 bits"));
+  CHECK(tells(with(tensor(floats(), 0, {UINT64_MAX}, {0})), "the sizes of 'w' is no count"));
+  CHECK(tells(with(tensor(floats(), UINT64_MAX, {1}, {0})), "the first element of 'w' is no count"));
+  CHECK(tells(with(tensor(floats(), 0, {4}, {1, 1})), "'w' has 1 sizes and 2 strides"));
+  CHECK(tells(with(tensor(floats(), 0, Numbers(65, 1), Numbers(65, 1))), "more than 64 axes"));
+  CHECK(tells(with(tensor("N", 0, {4}, {1})), "the storage of 'w' is not told"));
+  CHECK(tells(with(tensor("NQ", 0, {4}, {1})), "the storage of 'w' is not told"));
+  CHECK(tells(with(tensor(storage("FloatStorage", "\xFF", 4), 0, {4}, {1})), "is not UTF-8"));
+  CHECK(tells(with(call("torch._utils", "_rebuild_tensor_v2", tuple({floats()}))),
+              "'w' is made of 1 arguments, fewer than the 6"));
+  const auto loose = call("torch._utils", "_rebuild_tensor", tuple({floats(), integer(0), "N", "N"}));
+  CHECK(tells(with(loose), "the sizes of 'w' are no tuple"));
+  CHECK(tells(error_of(checkpoint(dict({text("\xFF"), some_tensor()}))), "a key in '' is not UTF-8"));
+}
+
+TEST_CASE("what holds itself is gone through once, and depth and sharing have an end") {
+  const auto itself = "}q" + little(0, 1) + "(" + text("me") + "h" + little(0, 1) + text("w") + some_tensor() + "u";
+  CHECK(names_in(itself) == "w");
+  std::string deep = some_tensor();
+  for (std::size_t i = 0; i < torch_zip::deepest; ++i) deep = "]" + deep + "a";
+  CHECK(error_of(checkpoint(deep)) == "no error");
+  CHECK(tells(error_of(checkpoint("]" + deep + "a")), "nested deeper than 128"));
+  // Each list holds the one before twice: 2^40 paths in some 400 bytes.
+  std::string doubled = "]";
+  for (int i = 0; i < 40; ++i)
+    doubled = "](" + doubled + "q" + little(static_cast<std::uint64_t>(i), 1) + "h" +
+              little(static_cast<std::uint64_t>(i), 1) + "e";
+  CHECK(tells(error_of(checkpoint(doubled)), "more paths than the pickle has bytes"));
+  // One tensor under many names that begin with the same long key.
+  std::string names = "}q" + little(0, 1) + "(" + text("0") + some_tensor() + "q" + little(1, 1);
+  for (int i = 0; i < 100; ++i) names += integer(static_cast<std::uint64_t>(i) + 1) + "h" + little(1, 1);
+  CHECK(tells(error_of(checkpoint(dict({text(std::string(60'000, 'k')), names + "u"}))),
+              "the names of all tensors are much longer"));
+}
+
+TEST_CASE("what is no checkpoint for us is refused by name") {
+  const auto root = tests::opcodes::pickle(some_tensor());
+  const ZipMember data{.name = "x/data.pkl", .data = root};
+  const ZipMember bytes{.name = "x/data/0", .data = std::string(sixteen)};
+  CHECK(error_of(zip_of({data, bytes})) == "no error");  // byteorder came later
+  const auto old = std::string("\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.\x80\x02");
+  CHECK(torch_zip::is_torch_zip(bytes_of(old)));
+  CHECK(tells(error_of(old), "saved in torch's old format"));
+  CHECK(tells(error_of(old), "_use_new_zipfile_serialization=True"));
+  CHECK(tells(error_of(zip_of({data, bytes, {.name = "x/constants.pkl"}})), "TorchScript"));
+  CHECK(tells(error_of(zip_of({data, bytes, {.name = "x/code/net.py"}})), "TorchScript"));
+  CHECK(tells(error_of(zip_of({data, bytes, {.name = "x/byteorder", .data = "big"}})), "big-endian"));
+  CHECK(tells(error_of(zip_of({data, bytes, {.name = "x/byteorder", .data = "?"}})), "neither little nor big"));
+  CHECK(tells(error_of(zip_of({bytes})), "there is no data.pkl"));
+  CHECK(tells(error_of(zip_of({})), "the archive is empty"));
+  CHECK(tells(error_of(zip_of({data, {.name = "y/data/0"}})),
+              "'y/data/0' does not lie in a folder with the other members"));
+  CHECK(tells(error_of(zip_of({data, {.name = "x/data/0", .data = "packed", .method = 8, .size = 16}})),
+              "is compressed and cannot be looked at"));
+  CHECK(tells(error_of(zip_of({{.name = "x/data.pkl", .data = root, .method = 8}, bytes})), "data.pkl is compressed"));
+  CHECK(torch_zip::is_torch_zip(bytes_of(zip_of({bytes, data}))));
+  CHECK(!torch_zip::is_torch_zip(bytes_of(zip_of({bytes}))));
+  CHECK(!torch_zip::is_torch_zip(bytes_of(zip_of({{.name = "data.pkl"}, {.name = "a/b/data.pkl"}}))));
+  CHECK(!torch_zip::is_torch_zip({}));
+}
+
+TEST_CASE("a checkpoint cut or flipped anywhere is accepted or refused, never worse") {
+  const auto good = checkpoint(dict({text("a"), some_tensor(), text("b"), tensor(floats(), 1, {1, 2}, {3, 2})}));
+  for (std::size_t size = 0; size < good.size(); ++size) CHECK(error_of(good.substr(0, size)) != "no error");
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 20'000; ++round) {
+    auto bad = good;
+    for (std::uint64_t flips = random() % 3 + 1; flips > 0; --flips)
+      bad[random() % bad.size()] ^= static_cast<char>(1U << (random() % 8));
+    try {
+      const auto index = torch_zip::parse(bytes_of(bad));
+      for (const Entry& entry : index.entries()) REQUIRE(in_bounds(bad.size(), entry.offset, entry.length));
+    } catch (const FormatError&) {
+      continue;
+    }
+  }
+}
+
+}  // namespace onecopy
