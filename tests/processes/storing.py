@@ -46,11 +46,12 @@ def is_right(artefact: oc.store.Artefact) -> bool:
 
 
 def descriptors() -> list[str]:
-    """List what this process has open."""
+    """List what this process has open, by the names that files had when they had one."""
     found = []
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the numbers themselves
         with contextlib.suppress(OSError):
-            found.append(os.readlink(f"/proc/self/fd/{name}"))  # noqa: PTH115
+            # What a forked child inherits of a thread that waits may lose its name while the child looks.
+            found.append(os.readlink(f"/proc/self/fd/{name}").removesuffix(" (deleted)"))  # noqa: PTH115
     return sorted(found)
 
 

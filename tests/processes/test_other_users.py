@@ -43,6 +43,17 @@ def facts(told: oc.residency.Residency) -> tuple[str, int | None, int | None, in
     return told.source, told.cached, told.mapped, told.dirty
 
 
+def told_the_truth(in_child, nobody: int, path: Path, cached) -> bool:
+    """Tell whether who asks is told what is cached; looked at again where the kernel took a page in between."""
+    for _ in range(5):
+        path.read_bytes()
+        before = cached(path)
+        source, told, _, _ = in_child(lambda: facts(residency(oc.Mapping(path.name))), uid=nobody)
+        if before == cached(path) == SIZE:
+            return source in {"cachestat", "mincore"} and told == SIZE
+    raise AssertionError("the file does not stay in memory")
+
+
 def test_the_kernel_refuses_cachestat_here(name, nobody, in_child):
     """Without this the other tests would prove nothing."""
 
@@ -82,18 +93,12 @@ def test_residency_is_never_more_than_the_truth_and_says_where_it_is_from(
 
 def test_the_owner_who_is_not_root_is_told_the_truth(name, nobody, in_child, tmp_path, cached):
     os.chown(name, nobody, nobody)
-    (tmp_path / name).read_bytes()
-    source, told, _, _ = in_child(lambda: facts(residency(oc.Mapping(name))), uid=nobody)
-    assert source in {"cachestat", "mincore"}
-    assert told == cached(tmp_path / name) == SIZE
+    assert told_the_truth(in_child, nobody, tmp_path / name, cached)
 
 
 def test_who_may_write_the_file_is_told_the_truth(name, nobody, in_child, tmp_path, cached):
     (tmp_path / name).chmod(0o666)
-    (tmp_path / name).read_bytes()
-    source, told, _, _ = in_child(lambda: facts(residency(oc.Mapping(name))), uid=nobody)
-    assert source in {"cachestat", "mincore"}
-    assert told == cached(tmp_path / name) == SIZE
+    assert told_the_truth(in_child, nobody, tmp_path / name, cached)
 
 
 @pytest.mark.parametrize("mechanism", ["auto", "populate", "read"])
