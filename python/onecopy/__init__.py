@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.files import Mapping, check, guard
+    from onecopy.integrations import onnxruntime, torch
     from onecopy.integrations.torch import share_dataset
     from onecopy.records import Dict, List, NotShareable, Table, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency", "sampling", "store", "workers")
+_INTEGRATIONS = ("onnxruntime", "torch")
+"""Loaded when they are used; `torch` loads its framework even later."""
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -85,6 +88,7 @@ __all__ = [
     "file_key",
     "files",
     "guard",
+    "onnxruntime",
     "open",
     "pin",
     "preload",
@@ -96,6 +100,7 @@ __all__ = [
     "share",
     "share_dataset",
     "store",
+    "torch",
     "unpin",
     "warm",
     "workers",
@@ -107,6 +112,8 @@ if not TYPE_CHECKING:  # to a type checker, this would have every name
     def __getattr__(name: str) -> Any:
         if name in _ROOMS:
             return import_module(f"onecopy.{name}")
+        if name in _INTEGRATIONS:
+            return import_module(f"onecopy.integrations.{name}")
         if name in _HOMES:
             value = getattr(import_module(f"onecopy.{_HOMES[name]}"), name)
             globals()[name] = value  # found at once the next time

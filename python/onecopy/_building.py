@@ -58,6 +58,11 @@ def builder(build: Callable[[Path], object], where: str) -> Callable[[Path], Non
 def give_back_memory() -> None:
     """Collect garbage, and give what the C library holds free back to the machine, where it can."""
     gc.collect()
+    trim_heap()
+
+
+def trim_heap() -> None:
+    """Give what the C library holds free back to the machine, where it can."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
     if trim is not None:
         trim(ctypes.c_size_t(0))

@@ -15,7 +15,7 @@ import pytest
 from pictures import Bag, Part, Pictures, moved, stays
 
 import onecopy as oc
-from onecopy.integrations._estimate import estimated_bytes
+from onecopy.integrations.torch._estimate import estimated_bytes
 
 pytestmark = pytest.mark.processes
 

@@ -10,7 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from onecopy.bench.passes.tables import number
-from onecopy.bench.records.tables import EMPTY, HEAP, above_empty, figures_of
+from onecopy.bench.models import tables as models
+from onecopy.bench.records.columns import EMPTY, above_empty
+from onecopy.bench.records.tables import HEAP, figures_of
 from onecopy.bench.report.picture import FAINT, MAPS, OURS, STYLE
 from onecopy.bench.report.summary import MB
 
@@ -35,7 +37,7 @@ def draw(run: Run, path: str | os.PathLike[str]) -> None:
     figures = importlib.import_module("matplotlib.figure")
     with matplotlib.rc_context(STYLE):
         figure = figures.Figure(layout="constrained")
-        (_draw_share if run.scenario == "share" else _draw_items)(figure, run)
+        {"share": _draw_share, models.NAME: _draw_models}.get(run.scenario, _draw_items)(figure, run)
         figure.savefig(path, dpi=200, metadata={"Date": None} if str(path).endswith(".svg") else None)
 
 
@@ -69,6 +71,18 @@ def _curve(axes: Any, run: Run, name: str, case: tuple[str, ...], colour: str) -
         width = 2.2 if name.startswith("onecopy") else 1.2
         x, y = [point[0] for point in points], [point[1] / MB for point in points]
         axes.plot(x, y, color=colour, linewidth=width, label=name)
+
+
+def _draw_models(figure: Any, run: Run) -> None:
+    """Draw a line of panels per case: what all processes hold above their empty twins, and the time to a session."""
+    cases, names = run.cases(), [entry.name for entry in run.entries if entry.name != EMPTY]
+    figure.set_size_inches(WIDTH, max(len(cases), 1) * (len(names) * PER_ROW + PER_CASE) + 0.4)
+    ours = {entry.name for entry in run.entries if entry.ours}
+    for case, panels in zip(cases, figure.subplots(max(len(cases), 1), 2, squeeze=False), strict=False):
+        for axes, (words, column) in zip(panels, models.DRAWN.items(), strict=True):
+            found = {name: column(run, name, case) for name in names}
+            _bars(axes, {name: max(s.median, 0.0) for name, s in found.items() if s is not None}, ours)
+            axes.set_title(f"{', '.join(case)}: {words}", fontsize=9)
 
 
 def _draw_items(figure: Any, run: Run) -> None:

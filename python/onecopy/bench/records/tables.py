@@ -5,70 +5,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onecopy.bench.machine import quiet
-from onecopy.bench.passes.tables import MISSING, Table, number, with_extremes
+from onecopy.bench.models import tables as models
+from onecopy.bench.passes.tables import Table, number
+from onecopy.bench.records.columns import EMPTY, Column, above_empty, plain, table
 from onecopy.bench.report.sentences import ENOUGH_ROUNDS
-from onecopy.bench.report.summary import MB, Spread
+from onecopy.bench.report.summary import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from onecopy.bench.records.record import Measured, Run
 
-EMPTY = "empty"
 HEAP = "heap"
 OURS = "onecopy"
 
-Case = tuple[str, ...]
-Value = float | None
-Column = tuple[str, "Callable[[Run, str, Case], Spread | None]"]
-
-
-def _plain(name: str, unit: float = 1.0) -> Callable[[Run, str, Case], Spread | None]:
-    def spread(run: Run, row: str, case: Case) -> Spread | None:
-        return Spread.of(s.numbers[name] / unit for s in run.of(row, case) if name in s.numbers)
-
-    return spread
-
-
-def above_empty(name: str, unit: float = MB) -> Callable[[Run, str, Case], Spread | None]:
-    """Return what computes a number less that of the empty row, paired by round."""
-
-    def spread(run: Run, row: str, case: Case) -> Spread | None:
-        base = name.removeprefix("second_")
-        empty = {s.round: s.numbers[base] for s in run.of(EMPTY, case) if base in s.numbers}
-        mine = (s for s in run.of(row, case) if name in s.numbers and s.round in empty)
-        return Spread.of((s.numbers[name] - empty[s.round]) / unit for s in mine)
-
-    return spread
-
-
 SHARE_COLUMNS: tuple[Column, ...] = (
-    ("total PSS\nMB", _plain("pss", MB)),
+    ("total PSS\nMB", plain("pss", MB)),
     ("less empty\nMB", above_empty("pss")),
     ("2nd run,\nless empty", above_empty("second_pss")),
-    ("USS of a\nworker MB", _plain("worker_uss", MB)),
+    ("USS of a\nworker MB", plain("worker_uss", MB)),
     ("less empty\nMB", above_empty("worker_uss")),
-    ("ready\ns", _plain("ready_ns", 1e9)),
-    ("2nd run,\nready s", _plain("second_ready_ns", 1e9)),
-    ("last first\nitem s", _plain("last_first_ns", 1e9)),
-    ("2nd run,\nitem s", _plain("second_last_first_ns", 1e9)),
-    ("rows/s of\na worker", _plain("rows_per_s")),
-    ("payload\nMB", _plain("nbytes", MB)),
+    ("ready\ns", plain("ready_ns", 1e9)),
+    ("2nd run,\nready s", plain("second_ready_ns", 1e9)),
+    ("last first\nitem s", plain("last_first_ns", 1e9)),
+    ("2nd run,\nitem s", plain("second_last_first_ns", 1e9)),
+    ("rows/s of\na worker", plain("rows_per_s")),
+    ("payload\nMB", plain("nbytes", MB)),
 )
 HEAP_COLUMNS: tuple[Column, ...] = (
-    ("left, less\nstart MB", _plain("heap", MB)),
-    ("payload\nMB", _plain("nbytes", MB)),
-    ("peak, less\nstart MB", _plain("build_peak_anonymous", MB)),
-    ("ready\ns", _plain("ready_ns", 1e9)),
+    ("left, less\nstart MB", plain("heap", MB)),
+    ("payload\nMB", plain("nbytes", MB)),
+    ("peak, less\nstart MB", plain("build_peak_anonymous", MB)),
+    ("ready\ns", plain("ready_ns", 1e9)),
 )
 ITEM_COLUMNS: tuple[Column, ...] = (
-    ("best\nns", _plain("best_ns")),
-    ("median\nns", _plain("median_ns")),
-    ("payload\nMB", _plain("nbytes", MB)),
-    ("USS, less\nstart MB", _plain("uss", MB)),
-    ("build\ns", _plain("build_ns", 1e9)),
-    ("build peak,\nanon. MB", _plain("build_peak", MB)),
-    ("open\nms", _plain("open_ns", 1e6)),
+    ("best\nns", plain("best_ns")),
+    ("median\nns", plain("median_ns")),
+    ("payload\nMB", plain("nbytes", MB)),
+    ("USS, less\nstart MB", plain("uss", MB)),
+    ("build\ns", plain("build_ns", 1e9)),
+    ("build peak,\nanon. MB", plain("build_peak", MB)),
+    ("open\nms", plain("open_ns", 1e6)),
 )
 
 
@@ -78,7 +55,7 @@ FIGURES = {"import": ("MB of anonymous memory at the peak, less the start", "bui
 
 def tables_of(run: Run) -> list[Table]:
     """Return a table for each case of a record."""
-    return list(_share_tables(run) if run.scenario == "share" else _item_tables(run))
+    return list({"share": _share_tables, models.NAME: models.tables_of}.get(run.scenario, _item_tables)(run))
 
 
 def _share_tables(run: Run) -> Iterator[Table]:
@@ -87,9 +64,9 @@ def _share_tables(run: Run) -> Iterator[Table]:
     for case in [case for case in cases if case[0] != HEAP]:
         start, ranks = case
         title = f"{start}, {_ranks(int(ranks))} of {run.options['workers']} workers"
-        yield _table(run, title, case, names, SHARE_COLUMNS)
+        yield table(run, title, case, names, SHARE_COLUMNS)
     for case in [case for case in cases if case[0] == HEAP]:
-        yield _table(run, f"The builder's heap, {case[1]}", case, names, HEAP_COLUMNS)
+        yield table(run, f"The builder's heap, {case[1]}", case, names, HEAP_COLUMNS)
 
 
 def _ranks(count: int) -> str:
@@ -100,35 +77,15 @@ def _item_tables(run: Run) -> Iterator[Table]:
     for case in run.cases():
         names = [e.name.partition(": ")[2] for e in run.entries if e.name.partition(": ")[0] == case[0]]
         absent = [a.name.partition(": ")[2] for a in run.absent if a.name.partition(": ")[0] == case[0]]
-        yield _table(run, ", ".join(case), case, [*names, *absent], ITEM_COLUMNS)
-
-
-def _table(run: Run, title: str, case: Case, names: list[str], columns: tuple[Column, ...]) -> Table:
-    rows = []
-    absent = {a.name.removeprefix(f"{case[0]}: "): a.reason for a in run.absent}
-    missing = [a.name for a in run.absent if run.scenario == "share" and ": " not in a.name]
-    for name in dict.fromkeys([*names, *missing]):
-        spreads = [column(run, name, case) for _, column in columns]
-        if any(spreads):
-            rows.append((name, *map(_cell, spreads)))
-        else:
-            rows.append((name, absent.get(name) or _failure(run, name, case), *[""] * (len(columns) - 1)))
-    return Table(title, ("", *(heading for heading, _ in columns)), tuple(rows))
-
-
-def _cell(spread: Spread | None) -> str:
-    """Return a median with its extremes, where there are any."""
-    return number(spread.median) if spread is not None and spread.low == spread.high else with_extremes(spread)
-
-
-def _failure(run: Run, name: str, case: Case) -> str:
-    return next((s.state for s in run.samples if (s.row, s.case) == (name, case) and s.state != "ok"), MISSING)
+        yield table(run, ", ".join(case), case, [*names, *absent], ITEM_COLUMNS)
 
 
 def heading(run: Run) -> str:
     """Return what was measured, in one line."""
     rounds = run.options["rounds"]
     plural = "" if rounds == 1 else "s"
+    if run.scenario == models.NAME:
+        return models.heading(run)
     if run.scenario != "share":
         return f"records: {rounds} round{plural}, {run.options['draws']} random items, {run.options['repeats']} times"
     data, seen = run.data, run.options["loader"]
@@ -140,7 +97,7 @@ def heading(run: Run) -> str:
 
 def sentences_of(run: Run) -> list[str]:
     """Return what the numbers say, and what limits them."""
-    said = list(_shared(run)) if run.scenario == "share" else list(_fastest(run))
+    said = {"share": _shared, models.NAME: models.sentences_of}.get(run.scenario, _fastest)(run)
     return [*said, *_limits(run)]
 
 

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from onecopy import records
 from onecopy._building import give_back_memory
 from onecopy._sizes import parse_size, size
-from onecopy.integrations._estimate import estimated_bytes
-from onecopy.integrations._mapped import array_in, bytes_of, is_mapped, tensor_in
+from onecopy.integrations.torch._estimate import estimated_bytes
+from onecopy.integrations.torch._mapped import array_in, bytes_of, is_mapped, tensor_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,59 @@
+"""`onecopy bench models`: what ONNX Runtime sessions cost, by how the model is opened."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from onecopy.bench.scenarios import models as scenario
+from onecopy.cli import bench_data
+
+DEFAULTS = scenario.Options()
+POSITIVE = click.IntRange(min=1)
+
+
+def _several(flag: str, name: str, default: tuple[int, ...], words: str) -> object:
+    return click.option(
+        flag,
+        name,
+        type=POSITIVE,
+        multiple=True,
+        default=default,
+        show_default=True,
+        callback=bench_data.once,
+        help=f"{words} Repeatable.",
+    )
+
+
+@click.command("models")
+@bench_data.choice("--model", "models", scenario.MODELS, "Which is made up.")
+@click.option("--file", type=click.Path(exists=True, dir_okay=False), help="An .onnx of yours, instead of those.")
+@bench_data.choice("--way", "ways", scenario.NAMES, "How it is opened.")
+@_several("--processes", "processes", DEFAULTS.processes, "That open it at once.")
+@_several("--batch", "batches", DEFAULTS.batches, "Extent of the inputs' first free axis.")
+@click.option("--runs", type=POSITIVE, default=DEFAULTS.runs, show_default=True, help="Of each batch, timed.")
+@click.option("--threads", type=POSITIVE, default=DEFAULTS.threads, show_default=True, help="Of a session.")
+@bench_data.options(DEFAULTS)
+def command(
+    *,
+    file: str | None,
+    folder: str | None,
+    plot: str | None,
+    markdown: str | None,
+    json_path: str | None,
+    resume: bool,
+    **chosen: object,
+) -> None:
+    """Measure ONNX Runtime sessions: time to create, memory of all processes, time of a run, by how they are opened.
+
+    Models are made up (an embedding with matrix products of 768 MB, convolutions of 94 MB, the first one with 8-bit
+    weights), or yours. Each is written as .onnx with its weights inside and outside, as .ort and with packed weights.
+    Needs onnx and onnxruntime, and 6 GB of disk. Outputs are compared with those of ONNX Runtime by itself, bit by bit.
+    """
+    options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
+    bench_data.measured(
+        bench_data.Out(plot, markdown, json_path, resume),
+        folder,
+        lambda place, watch, journal: scenario.run(place, options, watch, journal, file),
+    )

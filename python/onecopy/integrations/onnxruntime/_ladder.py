@@ -1,0 +1,260 @@
+"""Which rung a session is made on, and what that takes."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import onnxruntime
+
+from onecopy import _core
+from onecopy._places import memory_left
+from onecopy._sizes import size
+from onecopy.files import Mapping as FileMapping
+from onecopy.integrations.onnxruntime import _options, _packing
+from onecopy.integrations.onnxruntime._model import SMALLEST, Kind, Model, look_at
+from onecopy.integrations.onnxruntime._report import costs
+from onecopy.store import Store, choose_place
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from onecopy.integrations.onnxruntime._report import Copied, Latency
+    from onecopy.store import Waiting
+
+WORTH_IT = 16 << 20  # bytes of weights below which `auto` leaves a model alone
+_HEAPS = 4  # of the weights: what the child that packs needs at its peak, about
+_ON_DISK = 2.5  # of the weights: what they take with their packed forms, at most
+
+_HOST = {"CPUExecutionProvider", "AzureExecutionProvider"}
+_INSIDE = "model"  # what the file is called in a message that speaks of itself
+
+
+class Unfit(Exception):
+    """A rung that cannot be taken; the message says why."""
+
+
+@dataclass
+class Request:
+    """What the caller of `session` gave."""
+
+    path: str
+    sess_options: onnxruntime.SessionOptions | None
+    providers: Sequence[Any] | None
+    disabled_optimizers: tuple[str, ...]
+    wait: bool
+    store: str | os.PathLike[str] | None
+    on_wait: Callable[[Waiting], None] | None
+    looked_at: Model | None = None
+    """Set once the file was looked into."""
+
+    @property
+    def kind(self) -> Kind:
+        """The format, as ONNX Runtime tells it: by the name, if the options do not say."""
+        told = _options.entry(self.sess_options, "session.load_model_format")
+        return "ort" if (told or self.path[-4:]).lower() in ("ort", ".ort") else "onnx"
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether all nodes run on the processor."""
+        given = self.providers or onnxruntime.get_available_providers()
+        return {one if isinstance(one, str) else one[0] for one in given} <= _HOST
+
+    def recipe(self, model: Model) -> _packing.Recipe:
+        """Return what there is to pack, and how."""
+        options = _options.deciding(self.sess_options)
+        folder = str(Store(self.store).folder)
+        return _packing.Recipe(self.path, model.files, options, self.disabled_optimizers, folder)
+
+
+@dataclass
+class Opening:
+    """How to make a session on a rung."""
+
+    mode: str
+    reason: str
+    model: str | bytes
+    """A path, or the message."""
+    entries: Mapping[str, str] = field(default_factory=dict)
+    """Of the session's options."""
+    buffers: tuple[tuple[str, memoryview], ...] = ()
+    """Files in memory: what the model calls them, and their bytes, which are not copied here."""
+    owned: tuple[FileMapping, ...] = ()
+    """Whose memory that is."""
+    keeps: bool = False
+    """Whether the session goes on using it."""
+    trims: bool = False
+    """Whether heap is to be given back that was needed while the session was made."""
+    files: tuple[str, ...] = ()
+    """What may be found mapped afterwards."""
+    copied: tuple[Copied, ...] = ()
+    latency: tuple[Latency, ...] = ()
+
+    def close(self) -> None:
+        """Give the mappings back."""
+        for _, view in self.buffers:
+            with contextlib.suppress(BufferError):  # ONNX Runtime's options hold it a little longer
+                view.release()
+        self.buffers = ()
+        for mapping in self.owned:
+            mapping.close()
+
+
+def read(request: Request, reason: str) -> Opening:
+    """ONNX Runtime, untouched."""
+    files = request.looked_at.files if request.looked_at else (request.path,)
+    return Opening("read", reason, request.path, files=files)
+
+
+def mapped(request: Request) -> Opening:
+    """Read through a mapping, that is gone afterwards."""
+    reason = "as asked; when the session is there, this has saved nothing: see 'direct' and 'packed'"
+    with looked_at(request) as (model, mapping):
+        if request.kind == "ort":
+            return Opening("map", reason, request.path, _options.ORT_MAPPED, files=model.files)
+        if model.locations:
+            return Opening("map", reason + "; external data is mapped by ONNX Runtime", request.path, files=model.files)
+        message, buffers, owned = in_memory(model, mapping)
+        return Opening("map", reason, message, buffers=buffers, owned=owned, files=model.files)
+
+
+def direct(request: Request, reason: str = "as asked") -> Opening:
+    """Use weights where they lie."""
+    with looked_at(request) as (model, mapping):
+        if request.kind == "ort":
+            return Opening("direct", reason, request.path, _options.ORT_IN_PLACE, files=model.files)
+        if misplaced := [weight for weight in model.copied if weight.reason.startswith("begins")]:
+            packed = prepared(request, model)
+            if isinstance(packed, _packing.Packed):
+                return of_artefact(packed, request, "direct", f"{reason}; from an aligned copy in the store")
+            reason = (
+                f"{reason}; {size(sum(weight.bytes for weight in misplaced))} are not aligned in the file, {packed}"
+            )
+        message, buffers, owned = in_memory(model, mapping)
+        return Opening(
+            "direct",
+            reason,
+            message,
+            _options.IN_PLACE,
+            buffers,
+            owned,
+            keeps=True,
+            trims=True,
+            files=model.files,
+            copied=model.copied,
+        )
+
+
+def packed(request: Request, reason: str = "as asked") -> Opening:
+    """Use weights as they were packed on this host."""
+    with looked_at(request) as (model, _):
+        expect_packable(request)
+        found = prepared(request, model)
+    if isinstance(found, str):
+        return read(request, f"'packed' was asked for; {found}" if reason == "as asked" else found)
+    if found.prepacked == 0:
+        return of_artefact(found, request, "direct", f"{reason}; no kernel of this model packs its weights")
+    return of_artefact(found, request, "packed", reason)
+
+
+def auto(request: Request) -> Opening:
+    """Take the best rung that is not slower than ONNX Runtime's own."""
+    with looked_at(request) as (model, _):
+        if model.weights < WORTH_IT:
+            return read(request, f"auto: {size(model.weights)} of weights are not worth more")
+    try:
+        opening = packed(request, "auto: one copy for all processes, at full speed")
+    except Unfit as unfit:
+        return read(request, f"auto: {unfit}")
+    if opening.mode == "read":
+        opening.reason = f"auto: {opening.reason}"
+    elif opening.mode == "packed" and opening.latency:
+        opening.reason += f"; 'direct' would save the packed weights too, and makes a run {costs(opening.latency)}"
+    return opening
+
+
+def expect_packable(request: Request) -> None:
+    """Refuse what cannot gain from packed weights; raises Unfit."""
+    if not request.is_on_host:
+        raise Unfit("packed weights are those of the CPU provider, and others were asked for")
+    if _options.prepacking_is_off(request.sess_options):
+        raise Unfit("the options switch packing off")
+
+
+def prepared(request: Request, model: Model) -> _packing.Packed | str:
+    """Return what was packed on this host; else have it packed, and say what is being done."""
+    recipe = request.recipe(model)
+    found = recipe.find()
+    if found is None:
+        if obstacle := no_room(model, recipe):
+            raise Unfit(obstacle)
+        if not request.wait:
+            if recipe.is_being_built():
+                return "another process is packing the weights"
+            return f"process {_packing.start_in_background(recipe)} packs the weights in the background"
+        found = _packing.pack(recipe, request.on_wait)
+    if found.failed:
+        raise Unfit(f"ONNX Runtime cannot save packed weights of this model: {found.failed}")
+    return found
+
+
+def no_room(model: Model, recipe: _packing.Recipe) -> str:
+    """Return why weights cannot be packed here; empty if they can."""
+    needed = int(model.weights * _ON_DISK)
+    try:
+        facts = recipe.store.folder
+        if facts == Store().folder:
+            choose_place(needed, "disk")
+    except OSError as error:
+        return error.strerror or str(error)
+    left = memory_left()
+    if left is not None and left[0] < model.weights * _HEAPS:
+        return f"packing needs about {size(model.weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"
+    return ""
+
+
+def of_artefact(found: _packing.Packed, request: Request, mode: str, reason: str) -> Opening:
+    """Make a session of what is in the store, packed or not."""
+    entries = _options.in_folder(str(found.path.parent))
+    if mode == "direct":
+        entries |= _options.not_packed()
+    return Opening(
+        mode,
+        reason,
+        found.model,
+        entries,
+        trims=True,
+        files=(str(found.path), *(request.looked_at.files if request.looked_at else ())),
+        latency=found.latency,
+    )
+
+
+def in_memory(
+    model: Model, mapping: FileMapping
+) -> tuple[bytes, tuple[tuple[str, memoryview], ...], tuple[FileMapping, ...]]:
+    """Return the message without its data, and where the data is: views of mappings, that are the caller's."""
+    message = _core.onnx_skeleton(mapping.core, _INSIDE, SMALLEST)
+    owned = [FileMapping(mapping.path)]
+    names = [_INSIDE]
+    try:
+        for location, path in zip(model.locations, model.files[1:], strict=True):
+            owned.append(FileMapping(path))
+            names.append(location)
+        return message, tuple((n, memoryview(m.view())) for n, m in zip(names, owned, strict=True)), tuple(owned)
+    except BaseException:
+        for one in owned:
+            one.close()
+        raise
+
+
+@contextlib.contextmanager
+def looked_at(request: Request) -> Iterator[tuple[Model, FileMapping]]:
+    """Look into the file, for as long as the block lasts."""
+    model, mapping = look_at(request.path, request.kind)
+    request.looked_at = model
+    try:
+        yield model, mapping
+    finally:
+        mapping.close()

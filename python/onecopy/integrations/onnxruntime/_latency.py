@@ -1,0 +1,82 @@
+"""What a run takes with packed weights and without, on inputs that are made up from what the model says of them."""
+
+from __future__ import annotations
+
+from statistics import median
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import onnxruntime
+    from numpy.typing import NDArray
+
+BATCHES = (1, 8, 64)
+_RUNS = 5
+_AT_MOST = 3.0  # seconds for all batches together
+_OTHER = 16  # extent of axes without a number that are not the batch
+
+_TYPES = {
+    "tensor(bool)": "?",
+    "tensor(double)": "f8",
+    "tensor(float)": "f4",
+    "tensor(float16)": "f2",
+    "tensor(int16)": "i2",
+    "tensor(int32)": "i4",
+    "tensor(int64)": "i8",
+    "tensor(int8)": "i1",
+    "tensor(uint16)": "u2",
+    "tensor(uint32)": "u4",
+    "tensor(uint64)": "u8",
+    "tensor(uint8)": "u1",
+}
+
+
+def measured(
+    packed: onnxruntime.InferenceSession, direct: onnxruntime.InferenceSession
+) -> list[tuple[int, float, float]]:
+    """Return (batch, ms packed, ms not packed), by turns; fewer batches where they take too long.
+
+    A model whose inputs have no axis without a number has one batch size, 1. Raises what a kernel raises.
+    """
+    found: list[tuple[int, float, float]] = []
+    end = monotonic() + _AT_MOST
+    for batch in BATCHES:
+        inputs = made_up(packed, batch)
+        if inputs is None or (found and batch > 1 and not has_batch(packed)):
+            break
+        for session in (packed, direct):
+            session.run(None, inputs)
+        times: tuple[list[float], list[float]] = ([], [])
+        for _ in range(_RUNS):
+            for session, into in zip((packed, direct), times, strict=True):
+                start = perf_counter()
+                session.run(None, inputs)
+                into.append((perf_counter() - start) * 1e3)
+            if monotonic() > end:
+                break
+        found.append((batch, median(times[0]), median(times[1])))
+        if monotonic() > end:
+            break
+    return found
+
+
+def has_batch(session: onnxruntime.InferenceSession) -> bool:
+    """Tell whether some axis has no number."""
+    return any(not isinstance(extent, int) for one in session.get_inputs() for extent in one.shape)
+
+
+def made_up(session: onnxruntime.InferenceSession, batch: int) -> dict[str, NDArray[Any]] | None:
+    """Return inputs for a session: zeros, and of floats small random numbers; None where a type has no array."""
+    random = np.random.default_rng(0)
+    first = next((e for one in session.get_inputs() for e in one.shape if not isinstance(e, int)), None)
+    inputs: dict[str, NDArray[Any]] = {}
+    for one in session.get_inputs():
+        if one.type not in _TYPES:
+            return None
+        shape = [e if isinstance(e, int) else batch if e == first else _OTHER for e in one.shape]
+        dtype = np.dtype(_TYPES[one.type])
+        values = random.standard_normal(shape) * 0.1 if dtype.kind == "f" else np.zeros(shape)
+        inputs[one.name] = values.astype(dtype)
+    return inputs

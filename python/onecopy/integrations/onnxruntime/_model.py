@@ -1,0 +1,108 @@
+"""What is in a model file, as far as its weights are concerned: where they lie, and which can be used in place."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from onecopy import _core
+from onecopy.files import Mapping
+from onecopy.integrations.onnxruntime._report import Copied
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SMALLEST = 1024  # bytes: smaller weights stay in the message, and ONNX Runtime copies them
+
+Kind = Literal["onnx", "ort"]
+
+
+class Tensor(NamedTuple):
+    """A constant of an ONNX model, as `onecopy._core.parse_onnx` tells it."""
+
+    name: str
+    type: str
+    dtype: str | None
+    shape: Sequence[int]
+    storage: str
+    offset: int
+    bytes: int
+    location: str
+    is_initializer: bool
+
+    @property
+    def alignment(self) -> int:
+        """Bytes of one number: what an address must be a multiple of; 1 for numbers smaller than a byte."""
+        return max(self.bytes // max(prod(self.shape), 1), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model file and the files that it speaks of."""
+
+    path: str
+    kind: Kind
+    tensors: tuple[Tensor, ...] = ()
+    """Of ``.onnx``."""
+
+    @property
+    def folder(self) -> str:
+        """Where its external data lies."""
+        return os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120 - no links are resolved
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Files of external data, as the model calls them."""
+        return tuple(dict.fromkeys(tensor.location for tensor in self.tensors if tensor.storage == "external"))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The model, and its external data."""
+        return (self.path, *(os.path.join(self.folder, location) for location in self.locations))  # noqa: PTH118
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all constants; of ``.ort``, of the file."""
+        if self.kind == "ort":
+            return os.stat(self.path).st_size  # noqa: PTH116
+        return sum(tensor.bytes for tensor in self.tensors)
+
+    @property
+    def copied(self) -> tuple[Copied, ...]:
+        """What ONNX Runtime does not use in place when it is given the mapped files, the largest first."""
+        found = [Copied(t.name, t.bytes, reason) for t in self.tensors if (reason := why_copied(t))]
+        return tuple(sorted(found, key=lambda weight: -weight.bytes))
+
+
+def look_at(path: str, kind: Kind) -> tuple[Model, Mapping]:
+    """Map a model and find its weights; who calls closes the mapping.
+
+    Raises
+    ------
+    OSError, FormatError
+        As `onecopy.open`.
+    """
+    mapping = Mapping(path)
+    try:
+        if kind == "ort":
+            return Model(path, kind), mapping
+        told = _core.parse_onnx(mapping.core)
+    except BaseException:
+        mapping.close()
+        raise
+    return Model(path, kind, tuple(Tensor(*row) for row in told["tensors"])), mapping  # type: ignore[attr-defined]
+
+
+def why_copied(tensor: Tensor) -> str:
+    """Return why a constant is not used in place; empty where it is."""
+    if not tensor.is_initializer:
+        return "a constant of a node, or of the body of a control-flow node"
+    if tensor.storage == "coded":
+        return "stored in a form that has to be decoded"
+    if tensor.storage == "in place" and tensor.bytes < SMALLEST:
+        return f"smaller than {SMALLEST} bytes"
+    if tensor.offset % tensor.alignment:
+        return f"begins at byte {tensor.offset} of the file, which is not a multiple of {tensor.alignment}"
+    return ""

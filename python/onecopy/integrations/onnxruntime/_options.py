@@ -1,0 +1,130 @@
+"""Options of a session: a copy of the user's, with those of a rung set in it, and what of them decides how to pack."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import onnxruntime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_IDENTITY = bytes.fromhex(
+    "08093a370a100a016112016222084964656e746974791201675a0f0a0161120a0a08080112040a020801"
+    "620f0a0162120a0a08080112040a02080142040a001011"
+)
+"""An ONNX model that returns its one input: the smallest session that there is."""
+
+_PREPACKING_OFF = "session.disable_prepacking"
+_FOLDER = "session.model_external_initializers_file_folder_path"
+
+IN_PLACE = {_PREPACKING_OFF: "1", "session.use_external_initializer_file_buffers_directly": "1"}
+"""Weights are used where they are given: with a mapping, nothing is copied."""
+ORT_MAPPED = {"session.use_memory_mapped_ort_model": "1"}
+ORT_IN_PLACE = ORT_MAPPED | {"session.use_ort_model_bytes_for_initializers": "1", _PREPACKING_OFF: "1"}
+
+_DECIDING = (
+    # What changes the optimised graph or the packed form; others of a user's entries apply when it is opened.
+    "mlas.disable_kleidiai",
+    "mlas.enable_gemm_fastmath_arm64_bfloat16",
+    "mlas.qnbit.force_fp32",
+    "mlas.use_lut_gemm",
+    "optimization.constant_folding_max_output_size_in_bytes",
+    "optimization.disable_specified_optimizers",
+    "optimization.enable_cast_chain_elimination",
+    "optimization.enable_gelu_approximation",
+    "session.disable_aot_function_inlining",
+    "session.disable_double_qdq_remover",
+    "session.disable_qdq_constant_folding",
+    "session.disable_quant_qdq",
+    "session.enable_dq_matmulnbits_fusion",
+    "session.enable_quant_qdq_cleanup",
+    "session.graph_optimizations_loop_level",
+    "session.qdq_matmulnbits_accuracy_level",
+    "session.qdq_matmulnbits_block_size",
+    "session.qdqisint8allowed",
+    "session.set_denormal_as_zero",
+    "session.x64quantprecision",
+)
+
+
+def copied(options: onnxruntime.SessionOptions | None, entries: Mapping[str, str]) -> onnxruntime.SessionOptions:
+    """Return a copy of options, with entries set in it. A session has a copy: that of a model of one node is taken."""
+    if options is None:
+        copy = onnxruntime.SessionOptions()
+    else:
+        with _without_files(options):
+            tiny = onnxruntime.InferenceSession(_IDENTITY, options, providers=["CPUExecutionProvider"])
+        copy = tiny.get_session_options()
+        copy.enable_profiling = options.enable_profiling
+        copy.optimized_model_filepath = options.optimized_model_filepath
+    for name, value in entries.items():
+        copy.add_session_config_entry(name, value)
+    return copy
+
+
+def in_folder(folder: str) -> dict[str, str]:
+    """Entries for a model that is given as bytes: where the files are that it speaks of."""
+    return {_FOLDER: folder}
+
+
+def not_packed() -> dict[str, str]:
+    """Entries that leave weights as they are."""
+    return {_PREPACKING_OFF: "1"}
+
+
+def entry(options: onnxruntime.SessionOptions | None, name: str) -> str | None:
+    """Return an entry that was set; None: it was not."""
+    if options is None:
+        return None
+    try:
+        value: str = options.get_session_config_entry(name)
+    except RuntimeError:
+        return None
+    return value
+
+
+def prepacking_is_off(options: onnxruntime.SessionOptions | None) -> bool:
+    """Tell whether the user has switched packing off."""
+    return entry(options, _PREPACKING_OFF) == "1"
+
+
+def deciding(options: onnxruntime.SessionOptions | None) -> dict[str, str]:
+    """Return what of the options decides what an optimised model with packed weights looks like."""
+    level = onnxruntime.SessionOptions().graph_optimization_level if options is None else _level(options)
+    found = {"graph_optimization_level": level.name}
+    found.update({name: value for name in _DECIDING if (value := entry(options, name)) is not None})
+    return found
+
+
+def with_deciding(told: Mapping[str, str]) -> onnxruntime.SessionOptions:
+    """Make options of what `deciding` returned, in another process."""
+    options = onnxruntime.SessionOptions()
+    for name, value in told.items():
+        if name == "graph_optimization_level":
+            options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, value)
+        else:
+            options.add_session_config_entry(name, value)
+    return options
+
+
+def digest(told: Mapping[str, str]) -> str:
+    """Return a short name for what `deciding` returned."""
+    return sha256("\n".join(f"{name}={told[name]}" for name in sorted(told)).encode()).hexdigest()[:16]
+
+
+def _level(options: onnxruntime.SessionOptions) -> onnxruntime.GraphOptimizationLevel:
+    return options.graph_optimization_level
+
+
+@contextmanager
+def _without_files(options: onnxruntime.SessionOptions) -> Iterator[None]:
+    """Keep the session of one node from writing a profile, or itself in the place of the user's model."""
+    profiling, path = options.enable_profiling, options.optimized_model_filepath
+    options.enable_profiling, options.optimized_model_filepath = False, ""
+    try:
+        yield
+    finally:
+        options.enable_profiling, options.optimized_model_filepath = profiling, path

@@ -1,0 +1,338 @@
+"""Weights that are packed once per host: a file in the store with everything that a session is made from.
+
+ONNX Runtime can save an optimised model with the weights as its kernels want them, and map them when it opens it again.
+A child process does that, so that the heap it takes goes back whole. What it leaves is one file: the data as ONNX
+Runtime wrote it, behind it the model that speaks of that data, and facts about both.
+
+    data | model (protobuf) | facts (JSON) | length of the model, length of the facts: 8 bytes each | "oc-ort-1"
+
+The key says everything the content depends on: the digest of model and external data, the version of ONNX Runtime, the
+processor, the options. The digest is itself kept in the store, by `onecopy.file_key`, so that a file is read for it
+once. A model that cannot be packed leaves a file that says why, and is not tried again until that is pruned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import secrets
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnxruntime
+
+from onecopy.base import FormatError
+from onecopy.integrations.onnxruntime import _options
+from onecopy.integrations.onnxruntime._report import Latency
+from onecopy.store import Store, file_key, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from onecopy.store import Waiting
+
+__all__ = ["Packed", "PackingFailed", "Recipe", "pack", "start_in_background"]
+
+MAGIC = b"oc-ort-1"
+_TRAILER = 16 + len(MAGIC)
+_LEAST = "1024"  # bytes of a weight that goes into the data
+
+_background: list[subprocess.Popen[bytes]] = []
+"""Children that pack: kept until they have ended, so that none becomes a zombie."""
+
+
+class PackingFailed(RuntimeError):
+    """ONNX Runtime cannot save this model with packed weights; the message is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What is in an artefact."""
+
+    path: Path
+    model: bytes
+    """Empty where packing failed."""
+    prepacked: int
+    """Weights that kernels have packed."""
+    latency: tuple[Latency, ...]
+    failed: str
+    """Why there is nothing else; empty: there is."""
+
+    @classmethod
+    def read(cls, path: Path) -> Packed:
+        """Read the end of an artefact.
+
+        Raises
+        ------
+        FormatError
+            It is not one, or damaged.
+        """
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - _TRAILER, 0))
+            trailer = file.read()
+            lengths = [int.from_bytes(trailer[at : at + 8], "little") for at in (0, 8)]
+            if trailer[16:] != MAGIC or sum(lengths) + _TRAILER > size:
+                raise FormatError(f"{path}: does not end as a file of packed weights")
+            file.seek(size - _TRAILER - sum(lengths))
+            model, facts = file.read(lengths[0]), file.read(lengths[1])
+        try:
+            told = json.loads(facts)
+            latency = tuple(Latency(int(b), float(p), float(d)) for b, p, d in told["latency"])
+            return cls(path, model, int(told["prepacked"]), latency, str(told["failed"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"{path}: the facts at its end cannot be read: {error!r}") from None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to pack, and how; it travels to a child as JSON."""
+
+    path: str
+    files: tuple[str, ...]
+    """The model, and its external data."""
+    options: Mapping[str, str]
+    """Of `_options.deciding`."""
+    disabled_optimizers: tuple[str, ...]
+    folder: str
+    """Of the store."""
+
+    @property
+    def store(self) -> Store:
+        """Where the artefact is."""
+        return Store(self.folder)
+
+    def key(self, digest: str) -> str:
+        """Return the key of what this becomes, of files of that digest."""
+        options = _options.digest(dict(self.options) | {"without": " ".join(self.disabled_optimizers)})
+        words = f"{platform.machine()} {_processor()}, options {options}"
+        return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 1"
+
+    def digest(self) -> str | None:
+        """Return the digest of the files, if they have been read for it before, and have not changed."""
+        found = self.store.find(self._digest_key())
+        return None if found is None else found.path.read_text()
+
+    def digest_now(self, on_wait: Callable[[Waiting], None] | None) -> str:
+        """Return the digest of the files; read them for it if need be."""
+        store = self.store
+        made = store.get_or_build(self._digest_key(), self._write_digest, source=self.path, on_wait=on_wait)
+        return made.path.read_text()
+
+    def find(self) -> Packed | None:
+        """Return what has been packed; None: nothing yet, or not in a state to be read."""
+        digest = self.digest()
+        found = None if digest is None else self.store.find(self.key(digest))
+        if found is None:
+            return None
+        with contextlib.suppress(FormatError, OSError):  # damaged by somebody, or pruned since
+            return Packed.read(found.path)
+        return None
+
+    def is_being_built(self) -> bool:
+        """Tell whether some process is packing this, or reading it for its digest."""
+        digest = self.digest()
+        key = self._digest_key() if digest is None else self.key(digest)
+        return any(artefact.state == "building" and artefact.key == key for artefact in self.store.ls())
+
+    def json(self) -> str:
+        """Return this as text."""
+        return json.dumps(
+            [self.path, self.files, dict(self.options), self.disabled_optimizers, self.folder], ensure_ascii=True
+        )
+
+    @classmethod
+    def of_json(cls, text: str) -> Recipe:
+        """Return what `json` made text of."""
+        path, files, options, optimizers, folder = json.loads(text)
+        return cls(path, tuple(files), options, tuple(optimizers), folder)
+
+    def _digest_key(self) -> str:
+        return "sha256 of " + "; ".join(file_key(file) for file in self.files)
+
+    def _write_digest(self, path: Path) -> None:
+        digest = sha256()
+        for file in self.files:
+            digest.update(f"{os.path.relpath(file, Path(self.path).parent)}\n{Path(file).stat().st_size}\n".encode())
+            with open(file, "rb", buffering=0) as bytes_of:  # noqa: PTH123
+                while piece := bytes_of.read(1 << 22):
+                    digest.update(piece)
+        hidden = path.with_name(_hidden_name(path))
+        hidden.write_text(f"sha256 {digest.hexdigest()}")
+        hidden.replace(path)
+
+
+def pack(recipe: Recipe, on_wait: Callable[[Waiting], None] | None) -> Packed:
+    """Return the packed weights of a recipe; pack them in a child, or wait for another process that does.
+
+    Raises
+    ------
+    OSError
+        The store cannot be used, or has no room.
+    ChildProcessError
+        The child was killed.
+    """
+    key = recipe.key(recipe.digest_now(on_wait))
+    made = recipe.store.get_or_build(key, lambda path: _in_child(recipe, path), source=recipe.path, on_wait=on_wait)
+    return Packed.read(made.path)
+
+
+def start_in_background(recipe: Recipe) -> int:
+    """Let a child pack, and return its process; it lives on when this one ends. OSError: it cannot be started."""
+    _background[:] = [child for child in _background if child.poll() is None]
+    child = subprocess.Popen(
+        [*_command(), "background", recipe.json()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is meant for the program, and the next one wants the weights
+    )
+    _background.append(child)
+    return child.pid
+
+
+def write(recipe: Recipe, path: Path) -> None:
+    """Pack, in this process; put the artefact at `path`, whole or not at all."""
+    hidden = path.with_name(_hidden_name(path))
+    saved = path.with_name(_hidden_name(path))
+    try:
+        # Held: without its lock, `Store.prune` takes a hidden file for one whose writer is gone.
+        with hidden.open("wb") as data, saved.open("wb") as message:
+            for file in (data, message):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            facts: dict[str, Any] = {"prepacked": 0, "latency": [], "failed": ""}
+            model = b""
+            try:
+                model = _save(recipe, hidden, saved)
+                facts["prepacked"] = model.count(b"prepacked_")
+                facts["latency"] = _latency_of(recipe, model, hidden)
+            except Exception as error:  # ONNX Runtime's have no class in common but this
+                if isinstance(error, OSError):
+                    raise
+                facts["failed"] = str(error).strip() or repr(error)
+            if facts["failed"]:
+                data.truncate(0)
+            # Names of one length: the model may be told where its data will be.
+            model = model.replace(hidden.name.encode(), path.name.encode())
+            end = json.dumps(facts).encode()
+            data.seek(0, os.SEEK_END)
+            data.write(model + end + len(model).to_bytes(8, "little") + len(end).to_bytes(8, "little") + MAGIC)
+            data.flush()
+            hidden.replace(path)
+    finally:
+        for left in (hidden, saved):
+            left.unlink(missing_ok=True)
+
+
+def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
+    """Let ONNX Runtime write the optimised model and its data; return the model."""
+    options = _options.with_deciding(recipe.options)
+    options.log_severity_level = 3  # it warns that the model is for this machine, which is the point
+    options.optimized_model_filepath = str(saved)
+    for name, value in (
+        ("session.optimized_model_external_initializers_file_name", data.name),
+        ("session.optimized_model_external_initializers_min_size_in_bytes", _LEAST),
+        ("session.save_external_prepacked_constant_initializers", "1"),
+        ("session.save_model_format", "ONNX"),
+    ):
+        options.add_session_config_entry(name, value)
+    _session(recipe, recipe.path, options)
+    return saved.read_bytes()
+
+
+def _latency_of(recipe: Recipe, model: bytes, data: Path) -> list[tuple[int, float, float]]:
+    """Measure what it costs that weights are not packed; empty where the model's inputs cannot be guessed."""
+    from onecopy.integrations.onnxruntime import _latency
+
+    def opened(**entries: str) -> onnxruntime.InferenceSession:
+        options = _options.with_deciding(recipe.options)
+        options.log_severity_level, options.intra_op_num_threads = 4, 1
+        for name, value in (entries | _options.in_folder(str(data.parent))).items():
+            options.add_session_config_entry(name, value)
+        return _session(recipe, model, options)
+
+    try:
+        return _latency.measured(opened(), opened(**_options.not_packed()))
+    except Exception:  # noqa: BLE001 - of kernels that are given inputs they were not made for
+        return []
+
+
+def _session(recipe: Recipe, model: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    given = {"disabled_optimizers": list(recipe.disabled_optimizers)} if recipe.disabled_optimizers else {}
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0, **given)
+
+
+def _in_child(recipe: Recipe, path: Path) -> None:
+    """Pack in a child that ends with this process; tell those who wait how far it is."""
+    before = {file.name for file in path.parent.glob(".onecopy-*")}
+    with subprocess.Popen(
+        [*_command(), str(os.getpid()), recipe.json(), str(path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as child:
+        try:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    _, text = child.communicate(timeout=0.1)
+                    break
+                progress(_written(path.parent, before))
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode:
+        told = text.decode(errors="replace").strip().splitlines()
+        raise ChildProcessError(f"process {child.pid}, which packed {recipe.path}: {told[-1] if told else 'killed'}")
+
+
+def _written(folder: Path, before: set[str]) -> int:
+    total = 0
+    for file in folder.glob(".onecopy-*"):
+        if file.name not in before:
+            with contextlib.suppress(OSError):
+                total += file.stat().st_size
+    return total
+
+
+def _command() -> list[str]:
+    if not sys.executable:
+        raise OSError("there is no Python interpreter to start: sys.executable is empty")
+    return [sys.executable, "-m", "onecopy.integrations.onnxruntime._pack"]
+
+
+def _hidden_name(path: Path) -> str:
+    """Return a name that the store knows for one of a file being written, as long as the artefact's own."""
+    prefix = ".onecopy-"
+    return prefix + secrets.token_hex(len(path.name))[: len(path.name) - len(prefix)]
+
+
+@lru_cache(maxsize=1)
+def _processor() -> str:
+    """Return a short name for what the processor can do: its kernels pack for that."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return platform.processor()
+    first = text.split("\n\n", 1)[0]
+    telling = ("flags", "Features", "vendor_id", "cpu family", "model\t", "CPU implementer", "CPU part")
+    lines = sorted(line for line in first.splitlines() if line.startswith(telling))
+    return sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def wait_for_background(timeout: float) -> bool:
+    """Wait until no child of this process packs any more; False: one still does."""
+    end = time.monotonic() + timeout
+    while any(child.poll() is None for child in _background):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True

@@ -1,0 +1,132 @@
+"""What was done to make a session, and the kernel's word for it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onecopy import proc
+from onecopy._sizes import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SHOWN = 5  # copied weights in the printed report; all of them are in `copied`
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A file that this process had mapped when its session was there, from ``/proc/self/maps``."""
+
+    path: str
+    bytes: int
+    """Of addresses; how much of that is in memory tells `onecopy.residency`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A weight of the file that is not used in place."""
+
+    name: str
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """What `run` took when the weights were packed on this host, one thread, in ms: medians."""
+
+    batch: int
+    packed: float
+    direct: float
+
+    @property
+    def cost(self) -> float:
+        """How much longer weights take that are not packed: 0.3 is 30 %."""
+        return self.direct / self.packed - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a session was made. Printed, it is a few lines."""
+
+    path: str
+    asked: str
+    """The mode that was asked for."""
+    mode: str
+    """The rung that was taken: "read", "map", "direct" or "packed"."""
+    reason: str
+    """Why that one: a sentence."""
+    seconds: float
+    """Until the session was there."""
+    weights: int | None
+    """Bytes of the file's initialisers; None where the file was not looked into."""
+    private: int | None
+    """Bytes by which this process's anonymous memory grew meanwhile; None where the kernel does not tell."""
+    mapped: tuple[Mapped, ...]
+    """The model's files that are mapped; empty: nothing of it is."""
+    copied: tuple[Copied, ...] = ()
+    """Of "direct": what is not used in place, and why."""
+    latency: tuple[Latency, ...] = ()
+    """By batch size, where weights have been packed on this host."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: {self.mode} ({self.reason})"]
+        private = "?" if self.private is None else size(max(self.private, 0))
+        lines.append(f"  made in {self.seconds * 1e3:.0f} ms; {private} of private memory")
+        lines += [f"  {size(file.bytes)} of {file.path} are mapped" for file in self.mapped]
+        if not self.mapped:
+            lines.append("  nothing of it is mapped")
+        if self.copied:
+            lines.append(f"  {size(sum(weight.bytes for weight in self.copied))} of weights are copied:")
+            lines += [f"    {weight.name}, {size(weight.bytes)}: {weight.reason}" for weight in self.copied[:_SHOWN]]
+            if len(self.copied) > _SHOWN:
+                lines.append(f"    and {len(self.copied) - _SHOWN} more")
+        if self.latency:
+            lines.append(f"  weights that are not packed make a run {costs(self.latency)}")
+        return "\n".join(lines)
+
+
+def costs(latency: Iterable[Latency]) -> str:
+    """Say what not packing costs.
+
+    >>> costs([Latency(1, 2.0, 2.02), Latency(64, 100.0, 131.0)])
+    '+1 % (batch of 1), +31 % (batch of 64) longer, measured on this host'
+    """
+    words = (f"{one.cost * 100:+.0f} % (batch of {one.batch})" for one in latency)
+    return ", ".join(words) + " longer, measured on this host"
+
+
+def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
+    """Return those of some files that this process has mapped now, and how much of them."""
+    files = {(facts.st_dev, facts.st_ino): path for path in paths if (facts := _facts(path)) is not None}
+    found: dict[str, int] = {}
+    for region in proc.maps(os.getpid()):
+        path = files.get((region.dev, region.inode)) or _by_name(region, files.values())
+        if path is not None:
+            found[path] = found.get(path, 0) + region.end - region.start
+    return tuple(Mapped(path, total) for path, total in found.items())
+
+
+def anonymous_memory() -> int | None:
+    """Return how much of this process's memory is in no file; None where the kernel does not tell."""
+    try:
+        return proc.status(os.getpid()).rss_anon
+    except OSError:  # no /proc
+        return None
+
+
+def _facts(path: str) -> os.stat_result | None:
+    try:
+        return Path(path).stat()
+    except OSError:
+        return None
+
+
+def _by_name(region: proc.Region, paths: Iterable[str]) -> str | None:
+    """File systems such as overlayfs tell maps another device than stat."""
+    if not region.inode or region.deleted:
+        return None
+    return next((path for path in paths if os.path.realpath(path) == region.path), None)

@@ -1,0 +1,225 @@
+"""`session`: an `onnxruntime.InferenceSession` on a rung of the ladder, with a report of how it was made."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+
+import onnxruntime
+
+from onecopy import residency
+from onecopy._building import trim_heap
+from onecopy.base import FormatError, path_text
+from onecopy.integrations.onnxruntime import _ladder, _options
+from onecopy.integrations.onnxruntime._report import Report, anonymous_memory, mapped_files
+from onecopy.store import announce
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from onecopy.residency import WarmJob
+    from onecopy.store import Waiting
+
+Mode: TypeAlias = Literal["read", "map", "direct", "packed", "auto"]
+
+_MODES = ("read", "map", "direct", "packed", "auto")
+
+
+class _Closed:
+    """What stands for the engine's session after `Session.close`."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ValueError("the session was closed")
+
+
+class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no types
+    """An `onnxruntime.InferenceSession` that says how it was made, and can be closed. Made by `session`.
+
+    Threads: as ONNX Runtime has it, any may call `run`. `close` is for when none does.
+    """
+
+    onecopy: Report
+    """How it was made."""
+    warming: WarmJob | None = None
+    """What brings its file into memory, where that was asked for."""
+
+    def __init__(self, opening: _ladder.Opening, sess_options: onnxruntime.SessionOptions | None, **given: Any) -> None:
+        self._opening = opening
+        options = sess_options
+        if opening.mode != "read":
+            options = _options.copied(sess_options, opening.entries)
+            if opening.buffers:
+                views = [view for _, view in opening.buffers]
+                names = [name for name, _ in opening.buffers]
+                options.add_external_initializers_from_files_in_memory(names, views, [len(view) for view in views])
+            given.setdefault("enable_fallback", 0)  # it would print, and try what cannot work
+        super().__init__(opening.model, options, **given)
+        if opening.owned and not opening.keeps:
+            # A later `set_providers` makes the session again: of the file, as the mapping is gone by then.
+            self._model_path, self._model_bytes = opening.files[0], None
+            self._sess_options = self._sess_options_initial = sess_options
+            opening.close()
+
+    def close(self) -> None:
+        """End the engine's session and let go of the mapping; closing twice is fine. Whoever calls `run` then is told.
+
+        Outputs stay as they are: they are no views of weights.
+        """
+        self._sess = _Closed()
+        self._sess_options = self._sess_options_initial = self._model_bytes = None
+        self._opening.close()
+
+    def __del__(self) -> None:
+        if "_opening" in self.__dict__:
+            self.close()  # the engine's session first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        report = self.__dict__.get("onecopy")
+        return f"<onecopy.onnxruntime.Session {report.path!r}, {report.mode}>" if report else object.__repr__(self)
+
+
+def session(
+    path: str | os.PathLike[str],
+    mode: Mode = "read",
+    *,
+    sess_options: onnxruntime.SessionOptions | None = None,
+    providers: Sequence[Any] | None = None,
+    provider_options: Sequence[dict[Any, Any]] | None = None,
+    wait: bool = False,
+    warm: bool = False,
+    budget: int | None = None,
+    store: str | os.PathLike[str] | None = None,
+    on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
+    **given: Any,
+) -> Session:
+    """Make an ONNX Runtime session whose weights are one copy for all processes of the machine.
+
+    Parameters
+    ----------
+    path
+        A model: ``.onnx``, with its weights inside or in files of external data, or ``.ort``.
+    mode
+        "read": ONNX Runtime, untouched. "map": read through a mapping that is gone afterwards. "direct": weights are
+        used where they lie, not packed. "packed": with weights that were packed once on this host. "auto": "packed" if
+        they have been; else "read", and a child packs them. What cannot be had becomes "read", and the report says why.
+    sess_options
+        Yours, and used as they are; they are not changed. Custom operators in them cannot be copied: then it is "read".
+    providers, provider_options
+        As of `onnxruntime.InferenceSession`. Packed weights are those of the CPU provider.
+    wait
+        For "packed" and "auto", and for "direct" of files whose weights are not aligned: pack now, in a child, or wait
+        for the process that does. False: this session begins on a lower rung, while a child packs in the background.
+    warm
+        Bring the file into memory meanwhile: `Session.warming` is the `WarmJob`.
+    budget
+        Bytes to bring in at most; None: what memory is available.
+    store
+        The folder of the `Store` for packed weights; None: the usual one.
+    on_wait
+        As of `Store.get_or_build`.
+    **given
+        What else `onnxruntime.InferenceSession` takes.
+
+    Returns
+    -------
+    Session
+        Its attribute ``onecopy`` is a `Report`: the rung and the reason, bytes mapped (of ``/proc/self/maps``), bytes of
+        private memory, what was copied and why, what not packing costs on this host.
+
+    Raises
+    ------
+    onnxruntime's own errors
+        The model is missing, damaged, or not one that it can run; nothing stays mapped.
+    ValueError
+        There is no such mode.
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> with oc.onnxruntime.session("model.onnx", "auto") as session:  # doctest: +SKIP
+    ...     print(session.onecopy)
+    model.onnx: read (auto: 2.33 MB of weights are not worth more)
+      made in 38 ms; 9.1 MB of private memory
+      nothing of it is mapped
+    """
+    if mode not in _MODES:
+        raise ValueError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
+    start, before = monotonic(), anonymous_memory()
+    request = _ladder.Request(
+        path_text(path),
+        sess_options,
+        providers,
+        tuple(given.get("disabled_optimizers") or ()),
+        wait,
+        store,
+        announce() if on_wait == "announce" else on_wait,
+    )
+    given = given | {"providers": providers, "provider_options": provider_options}
+    opening = _planned(request, mode)
+    warming = _warming(opening, budget) if warm else None
+    made = _made(request, opening, given)
+    if made._opening.trims:  # noqa: SLF001 - one room
+        trim_heap()
+    made.warming = warming
+    made.onecopy = _report(request, mode, made._opening, monotonic() - start, before)  # noqa: SLF001
+    return made
+
+
+def _planned(request: _ladder.Request, mode: Mode) -> _ladder.Opening:
+    """Return how the session is to be made: on the rung that was asked for, or, with the reason, as "read"."""
+    rungs = {"map": _ladder.mapped, "direct": _ladder.direct, "packed": _ladder.packed, "auto": _ladder.auto}
+    if mode == "read":
+        return _ladder.read(request, "as asked")
+    try:
+        return rungs[mode](request)
+    except (_ladder.Unfit, OSError, FormatError) as error:
+        return _ladder.read(request, f"{mode!r} cannot be had: {error}")
+
+
+def _made(request: _ladder.Request, opening: _ladder.Opening, given: dict[str, Any]) -> Session:
+    """Make the session; what a rung cannot do, ONNX Runtime does untouched."""
+    try:
+        return Session(opening, request.sess_options, **given)
+    except Exception as error:
+        opening.close()
+        if opening.mode == "read":
+            raise
+        why = str(error).strip().splitlines() or [repr(error)]
+        return Session(_ladder.read(request, f"{opening.mode!r} failed: {why[0]}"), request.sess_options, **given)
+
+
+def _warming(opening: _ladder.Opening, budget: int | None) -> WarmJob | None:
+    """Begin to bring in the file that the session is made from."""
+    try:
+        return residency.warm(opening.owned[-1] if opening.owned else opening.files[0], budget=budget, wait=False)
+    except OSError:  # the session itself will say so
+        return None
+
+
+def _report(
+    request: _ladder.Request, asked: Mode, opening: _ladder.Opening, seconds: float, before: int | None
+) -> Report:
+    after = anonymous_memory()
+    return Report(
+        path=request.path,
+        asked=asked,
+        mode=opening.mode,
+        reason=opening.reason,
+        seconds=seconds,
+        weights=request.looked_at.weights if request.looked_at else None,
+        private=None if before is None or after is None else after - before,
+        mapped=mapped_files(opening.files),
+        copied=opening.copied,
+        latency=opening.latency,
+    )

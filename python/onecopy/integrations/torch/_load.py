@@ -1,0 +1,308 @@
+"""Weights of a file as tensors on its mapping, and a module that is given them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onecopy import arrays
+from onecopy._sizes import size
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+
+    from onecopy.residency import WarmJob
+
+TYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "C64": "complex64",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
+}
+"""What torch calls the types of a file; of others, the bytes are given, as uint8."""
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A weight that is not in place."""
+
+    name: str
+    bytes: int
+    """Of the copy."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What `load_into` did."""
+
+    path: str
+    mapped: int
+    """Bytes of weights that are used where they lie in the file."""
+    copied: tuple[Copied, ...]
+    """What is private memory of this process."""
+    tied: tuple[tuple[str, ...], ...]
+    """Names that are one weight: as the module had them, or as the file has."""
+    missing: tuple[str, ...]
+    """Names of the module that the file lacks; they are as they were."""
+    unexpected: tuple[str, ...]
+    """Names of the file that the module lacks; they were never touched."""
+    on_meta: tuple[str, ...]
+    """What is on the meta device still, and cannot be used: of the missing, and buffers that no file holds."""
+    warming: WarmJob | None
+    """What brings the weights into memory, where that was asked for."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: {size(self.mapped)} mapped, {size(sum(one.bytes for one in self.copied))} copied"]
+        lines += [f"  {one.name}, {size(one.bytes)}: {one.reason}" for one in self.copied[:_SHOWN]]
+        if len(self.copied) > _SHOWN:
+            lines.append(f"  and {len(self.copied) - _SHOWN} more")
+        for words, names in (
+            ("one weight", [" = ".join(group) for group in self.tied]),
+            ("not in the file", self.missing),
+            ("not in the module", self.unexpected),
+            ("on the meta device still", self.on_meta),
+        ):
+            if names:
+                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+                lines.append(f"  {words}: {', '.join(names[:_SHOWN])}{more}")
+        return "\n".join(lines)
+
+
+def load(
+    path: str | os.PathLike[str], *, names: Iterable[str] | None = None, unsafe_shared: bool = False
+) -> dict[str, Any]:
+    """Return the weights of a file as tensors on its mapping, without reading them.
+
+    Parameters
+    ----------
+    path
+        Any file that `onecopy.open` reads.
+    names
+        These only; None: all.
+    unsafe_shared
+        False: copy-on-write pages; a write in place makes a page private. True: read-only pages; a write in place ends
+        the process with SIGSEGV, because torch has no read-only tensors.
+
+    Returns
+    -------
+    dict of str to torch.Tensor
+        CPU tensors, contiguous or strided as the file has them. Names that are one weight in the file share their
+        storage. The memory lives as long as the last tensor. Types that torch lacks are bytes, as uint8.
+
+    Raises
+    ------
+    OSError, FormatError
+        As `onecopy.open`; KeyError for a name that is not there.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+    >>> oc.save(path, {"weight": np.arange(4.0)})
+    >>> oc.torch.load(path)["weight"].add_(1)  # doctest: +SKIP
+    tensor([1., 2., 3., 4.], dtype=torch.float64)
+    """
+    with arrays.ArrayFile(path, private=not unsafe_shared) as file:
+        wanted = list(file) if names is None else list(names)
+        return _tensors(file, wanted, writable=not unsafe_shared)
+
+
+def load_into(
+    module: Any,
+    path: str | os.PathLike[str],
+    *,
+    dtype: Any = None,
+    strict: bool = True,
+    unsafe_shared: bool = False,
+    warm: bool = False,
+    budget: int | None = None,
+) -> LoadReport:
+    """Give a module the weights of a file, in place of its own; nothing is read or copied.
+
+    The module may have been made on the meta device (``with torch.device("meta")``), which takes no memory at all.
+    Parameters are replaced, as by ``load_state_dict(assign=True)``; those that were one stay one (tied embeddings),
+    also where the file has but one of their names. Optimisers that were made before hold the old parameters.
+
+    Parameters
+    ----------
+    module
+        A ``torch.nn.Module``.
+    path
+        Any file that `onecopy.open` reads.
+    dtype
+        Of floating-point weights; what the file has in another is cast, which is a copy, and reported. None: as the file
+        has it, whatever the module had.
+    strict
+        Names that are missing, or that the module does not have, are an error. What is tied to a name that is there
+        is not missing.
+    unsafe_shared
+        As of `load`.
+    warm, budget
+        Bring the weights into memory in the order of the module's parameters, meanwhile: the report's ``warming`` is
+        the `WarmJob`; at most so many bytes.
+
+    Returns
+    -------
+    LoadReport
+        Bytes mapped, what was copied and why, what is missing, unexpected or on the meta device.
+
+    Raises
+    ------
+    OSError, FormatError
+        As `onecopy.open`.
+    RuntimeError
+        Torch's own: a shape that does not fit; with `strict`, names that do not agree. The module is as it was.
+
+    Examples
+    --------
+    >>> with torch.device("meta"):  # doctest: +SKIP
+    ...     model = Model()
+    >>> print(oc.torch.load_into(model, "model.safetensors"))  # doctest: +SKIP
+    model.safetensors: 4.00 GB mapped, 0 B copied
+    """
+    import torch
+
+    groups = _tied(module)
+    with arrays.ArrayFile(path, private=not unsafe_shared) as file:
+        expected = set(module.state_dict(keep_vars=True))
+        unexpected = tuple(name for name in file if name not in expected)
+        present = [name for name in module.state_dict(keep_vars=True) if name in file]
+        job = file.warm(present, wait=False, budget=budget) if warm else None
+        state = _tensors(file, present, writable=not unsafe_shared)
+        given = {name: file.entry(name).nbytes for name in present}
+    copied = []
+    if dtype is not None:
+        for name, tensor in state.items():
+            if tensor.is_floating_point() and tensor.dtype != dtype:
+                state[name] = tensor.to(dtype)
+                why = f"cast from {str(tensor.dtype)[6:]} to {str(dtype)[6:]}"
+                copied.append(Copied(name, state[name].numel() * state[name].element_size(), why))
+    for group in groups:
+        _complete(state, group)
+    missing = tuple(name for name in module.state_dict(keep_vars=True) if name not in state)
+    _check(module, state, missing, unexpected, strict=strict)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*no-op.*", category=UserWarning)  # for what stays on meta
+        module.load_state_dict(state, strict=False, assign=True)
+    _tie(module, groups, torch.nn.Parameter)
+    gone = {one.name for one in copied}
+    return LoadReport(
+        path=str(path),
+        mapped=sum(nbytes for name, nbytes in given.items() if name not in gone),
+        copied=tuple(copied),
+        tied=tuple(tuple(group) for group in groups),
+        missing=missing,
+        unexpected=unexpected,
+        on_meta=tuple(name for name, tensor in _every(module) if tensor.is_meta),
+        warming=job,
+    )
+
+
+def _tensors(file: arrays.ArrayFile, names: Iterable[str], *, writable: bool) -> dict[str, Any]:
+    """Make tensors on a file's views: one storage for each place, so that what is tied stays tied."""
+    import torch
+
+    places: dict[tuple[int, int], Any] = {}
+    found = {}
+    for name in names:
+        entry = file.entry(name)
+        view, kind, shape, strides = _view(file, name)
+        dtype = getattr(torch, TYPES.get(kind, "uint8"), torch.uint8)
+        if entry.nbytes == 0:
+            found[name] = torch.empty(shape, dtype=dtype)
+            continue
+        place = (entry.offset, entry.nbytes)
+        if place not in places:
+            with warnings.catch_warnings():
+                if not writable:
+                    warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
+                places[place] = torch.frombuffer(view, dtype=torch.uint8)
+        base = places[place]
+        if kind not in TYPES:
+            found[name] = base
+        elif strides:
+            found[name] = base.view(dtype).as_strided(shape, strides)
+        else:
+            found[name] = base.view(dtype).view(shape)
+    return found
+
+
+def _view(file: arrays.ArrayFile, name: str) -> tuple[memoryview, str, tuple[int, ...], tuple[int, ...]]:
+    found = file.compiled.view(name)
+    if found is None:
+        raise KeyError(name)
+    return found
+
+
+def _every(module: Any) -> list[tuple[str, Any]]:
+    """List parameters and buffers, each name of what has several."""
+    return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+
+
+def _tied(module: Any) -> list[list[str]]:
+    """Return the names that are one parameter, or one buffer."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in _every(module):
+        names.setdefault(id(tensor), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
+
+
+def _complete(state: dict[str, Any], group: list[str]) -> None:
+    """Let all names of a group have what one of them has."""
+    known = next((state[name] for name in group if name in state), None)
+    if known is not None:
+        state.update(dict.fromkeys(group, known))
+
+
+def _tie(module: Any, groups: list[list[str]], parameter: type) -> None:
+    """Make names one parameter again, which assigning has made several of."""
+    for group in groups:
+        first = _get(module, group[0])
+        for name in group[1:]:
+            owner, _, last = name.rpartition(".")
+            place = module.get_submodule(owner)
+            if isinstance(first, parameter):
+                setattr(place, last, first)
+            else:
+                place._buffers[last] = first  # noqa: SLF001 - torch has no setter for it
+
+
+def _get(module: Any, name: str) -> Any:
+    owner, _, last = name.rpartition(".")
+    return getattr(module.get_submodule(owner), last)
+
+
+def _check(
+    module: Any, state: Mapping[str, Any], missing: tuple[str, ...], unexpected: tuple[str, ...], *, strict: bool
+) -> None:
+    """Raise what torch would, before anything is changed."""
+    kind, lines = type(module).__name__, []
+    if strict and missing:
+        lines.append(f"not in the file: {', '.join(missing)}")
+    if strict and unexpected:
+        lines.append(f"not in the module: {', '.join(unexpected)}")
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if name in state and tuple(state[name].shape) != tuple(tensor.shape):
+            lines.append(f"{name} is {tuple(state[name].shape)} in the file, and {tuple(tensor.shape)} in the module")
+    if lines:
+        raise RuntimeError(f"the file does not fit {kind}: " + "; ".join(lines))

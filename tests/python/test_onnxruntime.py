@@ -1,0 +1,370 @@
+"""The ladder: every rung gives ONNX Runtime's own numbers, says what it is, and the kernel agrees."""
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from tests.onnx_models import IDS, save_external, save_inline, save_ort, words_model
+
+import onecopy as oc
+from onecopy import proc
+from onecopy.base import FormatError
+from onecopy.integrations.onnxruntime import _ladder, _packing
+from onecopy.integrations.onnxruntime._packing import Packed
+
+DATA = Path(os.environ.get("ONECOPY_TEST_DATA", Path(__file__).parents[3] / "shared" / "data")) / "onnx"
+PREPACKING_OFF = "session.disable_prepacking"
+KINDS = ["aligned", "not aligned", "external", "ort"]
+MODES = ["read", "map", "direct", "packed", "auto"]
+
+
+@pytest.fixture(params=KINDS)
+def model(request, tmp_path) -> Path:
+    return make(request.param, tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def worth_it(monkeypatch):
+    """Let `auto` think that these models are large."""
+    monkeypatch.setattr(_ladder, "WORTH_IT", 1)
+
+
+def make(kind: str, folder: Path) -> Path:
+    if kind == "external":
+        return save_external(folder / "model.onnx")
+    if kind == "ort":
+        return save_ort(folder / "model.ort")
+    return save_inline(folder / "model.onnx", aligned=kind == "aligned")
+
+
+def answer(path: Path, **entries: str) -> np.ndarray:
+    """Ask ONNX Runtime alone."""
+    options = onnxruntime.SessionOptions()
+    for name, value in entries.items():
+        options.add_session_config_entry(name, value)
+    return onnxruntime.InferenceSession(path, options).run(None, {"ids": IDS})[0]
+
+
+def is_mapped(path: Path) -> bool:
+    return any(region.path == str(path) for region in proc.maps(os.getpid()))
+
+
+def from_store(store: Path) -> list[Path]:
+    return sorted(path for path in store.iterdir() if path.suffix == ".oc" and path.stat().st_size > 1000)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_rung_gives_the_numbers_of_onnx_runtime(model, mode, store, worth_it):
+    with oc.onnxruntime.session(model, mode, wait=True, store=store) as session:
+        assert session.onecopy.asked == mode
+        assert session.onecopy.mode == {"auto": "packed"}.get(mode, mode)
+        packed = session.onecopy.mode != "direct"
+        assert np.array_equal(
+            session.run(None, {"ids": IDS})[0], answer(model, **({} if packed else {PREPACKING_OFF: "1"}))
+        )
+
+
+def test_the_usual_mode_is_onnx_runtime_untouched(model):
+    session = oc.onnxruntime.session(model)
+    assert isinstance(session, onnxruntime.InferenceSession)
+    assert session.onecopy.mode == "read"
+    assert session.onecopy.reason == "as asked"
+    with pytest.raises(RuntimeError, match="does not have"):
+        session.get_session_options().get_session_config_entry(PREPACKING_OFF)
+
+
+@pytest.mark.parametrize("kind", ["aligned", "not aligned"])
+def test_map_leaves_nothing_mapped(kind, tmp_path):
+    model = make(kind, tmp_path)
+    session = oc.onnxruntime.session(model, "map")
+    assert session.onecopy.mapped == ()
+    assert not is_mapped(model)
+    assert "this has saved nothing" in session.onecopy.reason
+    session.set_providers(["CPUExecutionProvider"])  # makes it again, after the mapping is gone
+    assert np.array_equal(session.run(None, {"ids": IDS})[0], answer(model))
+
+
+@pytest.mark.parametrize("kind", ["aligned", "external", "ort"])
+def test_direct_maps_the_file_until_it_is_closed(kind, tmp_path):
+    model = make(kind, tmp_path)
+    holder = tmp_path / "weights.bin" if kind == "external" else model
+    session = oc.onnxruntime.session(model, "direct")
+    assert str(holder) in [file.path for file in session.onecopy.mapped]
+    assert is_mapped(holder)
+    wanted = session.run(None, {"ids": IDS})[0]
+    session.close()
+    session.close()
+    assert not is_mapped(holder)
+    assert wanted.sum() != 0
+    with pytest.raises(ValueError, match="closed"):
+        session.run(None, {"ids": IDS})
+
+
+def test_a_session_that_is_let_go_maps_nothing(tmp_path):
+    model = make("aligned", tmp_path)
+    session = oc.onnxruntime.session(model, "direct")
+    assert is_mapped(model)
+    del session
+    assert not is_mapped(model)
+
+
+def test_direct_says_what_is_copied(tmp_path):
+    session = oc.onnxruntime.session(make("aligned", tmp_path), "direct")
+    assert [(weight.name, weight.reason) for weight in session.onecopy.copied] == [("bias", "smaller than 1024 bytes")]
+    assert session.onecopy.weights == 4 * (500 * 128 + 3 * 128 * 128 + 128)
+    assert "bias, 512 B: smaller than 1024 bytes" in str(session.onecopy)
+
+
+def test_direct_uses_weights_in_place(tmp_path):
+    """Outputs follow when the file is written to: there is no other copy."""
+    model = make("aligned", tmp_path)
+    with oc.Mapping(model) as mapping:
+        tensors = {row[0]: row for row in oc._core.parse_onnx(mapping.core)["tensors"]}
+    session = oc.onnxruntime.session(model, "direct")
+    before = session.run(None, {"ids": IDS})[0]
+    with model.open("r+b") as file:
+        for name in ("words", "w1"):
+            file.seek(tensors[name][5])
+            file.write(bytes(tensors[name][6]))
+    assert before.std() > 0
+    assert np.array_equal(session.run(None, {"ids": IDS})[0], np.ones((7, 128), np.float32))
+
+
+def test_direct_of_weights_that_are_not_aligned_takes_an_aligned_copy(tmp_path, store):
+    model = make("not aligned", tmp_path)
+    first = oc.onnxruntime.session(model, "direct", store=store)
+    assert first.onecopy.mode == "direct"
+    assert "not aligned in the file, process" in first.onecopy.reason
+    assert "begins at byte" in first.onecopy.copied[0].reason
+    assert _packing.wait_for_background(60)
+    second = oc.onnxruntime.session(model, "direct", store=store)
+    assert "aligned copy" in second.onecopy.reason
+    assert [file.path for file in second.onecopy.mapped] == [str(path) for path in from_store(store)]
+    assert second.onecopy.copied == ()
+
+
+def test_the_first_session_reads_while_a_child_packs_for_the_next(model, store):
+    first = oc.onnxruntime.session(model, "packed", store=store)
+    assert first.onecopy.mode == "read"
+    assert "packs the weights in the background" in first.onecopy.reason
+    second = oc.onnxruntime.session(model, "packed", store=store)
+    assert second.onecopy.mode in ("read", "packed")
+    assert _packing.wait_for_background(60)
+    third = oc.onnxruntime.session(model, "packed", store=store)
+    assert third.onecopy.mode == "packed"
+    assert third.onecopy.reason == "as asked"
+    assert [latency.batch for latency in third.onecopy.latency] == [1, 8, 64]
+    (artefact,) = from_store(store)
+    assert [file.path for file in third.onecopy.mapped] == [str(artefact)]
+    assert np.array_equal(first.run(None, {"ids": IDS})[0], third.run(None, {"ids": IDS})[0])
+
+
+def test_another_path_with_the_same_content_is_packed_already(tmp_path, store):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    oc.onnxruntime.session(save_inline(tmp_path / "one/model.onnx", aligned=True), "packed", wait=True, store=store)
+    built = from_store(store)
+    second = save_inline(tmp_path / "two/model.onnx", aligned=True)
+    assert oc.onnxruntime.session(second, "packed", wait=True, store=store).onecopy.mode == "packed"
+    assert from_store(store) == built
+
+
+def test_a_model_that_changed_and_other_options_are_packed_anew(tmp_path, store):
+    model = make("aligned", tmp_path)
+    oc.onnxruntime.session(model, "packed", wait=True, store=store)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    oc.onnxruntime.session(model, "packed", wait=True, store=store, sess_options=options)
+    assert len(from_store(store)) == 2
+    save_inline(model, aligned=True, rows=400)
+    assert oc.onnxruntime.session(model, "packed", wait=True, store=store).onecopy.mode == "packed"
+    assert len(from_store(store)) == 3
+
+
+def test_auto_leaves_small_models_alone(tmp_path, store):
+    session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
+    assert session.onecopy.mode == "read"
+    assert "not worth more" in session.onecopy.reason
+    assert not store.exists()
+
+
+def test_auto_says_what_direct_would_cost(tmp_path, store, worth_it):
+    session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
+    assert "% (batch of 64) longer, measured on this host" in session.onecopy.reason
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_options_are_used_and_not_changed(model, mode, store, tmp_path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    options.add_free_dimension_override_by_name("batch", 7)
+    session = oc.onnxruntime.session(model, mode, sess_options=options, wait=True, store=store)
+    assert session.onecopy.mode == {"auto": "read"}.get(mode, mode)
+    used = session.get_session_options()
+    assert used.intra_op_num_threads == 1
+    assert used.get_session_config_entry("session.set_denormal_as_zero") == "1"
+    assert session.get_inputs()[0].shape == [7]
+    assert session.end_profiling().startswith(str(tmp_path / "profile"))
+    with pytest.raises(RuntimeError):
+        options.get_session_config_entry(PREPACKING_OFF)
+    assert len(list(tmp_path.glob("profile*"))) == 1
+    assert (
+        np.array_equal(
+            onnxruntime.InferenceSession(model, options).run(None, {"ids": IDS})[0], session.run(None, {"ids": IDS})[0]
+        )
+        or mode == "direct"
+    )
+
+
+@pytest.mark.parametrize("mode", ["direct", "packed"])
+def test_io_binding_works(model, mode, store):
+    session = oc.onnxruntime.session(model, mode, wait=True, store=store)
+    binding = session.io_binding()
+    binding.bind_cpu_input("ids", IDS)
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+    assert np.array_equal(binding.copy_outputs_to_cpu()[0], session.run(None, {"ids": IDS})[0])
+
+
+def test_a_user_who_switched_packing_off_gets_no_packed_weights(tmp_path, store):
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry(PREPACKING_OFF, "1")
+    session = oc.onnxruntime.session(make("aligned", tmp_path), "packed", sess_options=options, wait=True, store=store)
+    assert session.onecopy.mode == "read"
+    assert "switch packing off" in session.onecopy.reason
+
+
+def test_weights_of_other_providers_are_not_packed(tmp_path, store):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that this machine has none
+        session = oc.onnxruntime.session(
+            make("aligned", tmp_path),
+            "packed",
+            providers=["CUDAExecutionProvider", "CPUExecutionProvider"],
+            store=store,
+        )
+    assert session.onecopy.mode == "read"
+    assert "CPU provider" in session.onecopy.reason
+
+
+def test_an_unknown_mode_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="mode must be one of 'read', 'map'"):
+        oc.onnxruntime.session("model.onnx", "fast")
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the real model is not there")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_real_model_answers_alike_on_every_rung(mode, store, worth_it):
+    path = DATA / "silero_vad.onnx"
+    inputs = {
+        "input": np.linspace(-1, 1, 512, dtype=np.float32)[None],
+        "state": np.zeros((2, 1, 128), np.float32),
+        "sr": np.array(16000, np.int64),
+    }
+    wanted = onnxruntime.InferenceSession(path).run(None, inputs)
+    session = oc.onnxruntime.session(path, mode, wait=True, store=store)
+    for ours, theirs in zip(session.run(None, inputs), wanted, strict=True):
+        assert np.allclose(ours, theirs, atol=1e-5)
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_onnx_runtime_refuses_it_refuses_itself_and_nothing_stays_mapped(mode, tmp_path, store):
+    path = tmp_path / "model.onnx"
+    with pytest.raises(Exception, match="model.onnx") as missing:
+        oc.onnxruntime.session(path, mode, wait=True, store=store)
+    assert type(missing.value).__module__.startswith("onnxruntime")
+    model = words_model()
+    model.graph.node[1].op_type = "NoSuchOperator"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(Exception, match="NoSuchOperator"):
+        oc.onnxruntime.session(path, mode, wait=True, store=store)
+    path.write_bytes(b"this is no model" * 100)
+    with pytest.raises(Exception, match="(?i)protobuf|parse"):
+        oc.onnxruntime.session(path, mode, wait=True, store=store)
+    assert not is_mapped(path)
+
+
+@pytest.mark.parametrize("mode", ["map", "direct", "packed"])
+def test_external_data_that_is_cut_is_refused(mode, tmp_path, store):
+    model = make("external", tmp_path)
+    os.truncate(tmp_path / "weights.bin", 1000)
+    with pytest.raises(Exception, match=r"weights.bin|external"):
+        oc.onnxruntime.session(model, mode, wait=True, store=store)
+    assert not is_mapped(tmp_path / "weights.bin")
+
+
+def test_a_model_that_cannot_be_packed_is_not_tried_again(tmp_path, store, monkeypatch):
+    model = make("aligned", tmp_path)
+
+    def refuse(recipe, data, saved):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(_packing, "_save", refuse)
+    monkeypatch.setattr(_packing, "_in_child", _packing.write)
+    for _ in range(2):
+        session = oc.onnxruntime.session(model, "packed", wait=True, store=store)
+        assert session.onecopy.mode == "read"
+        assert session.onecopy.reason == (
+            "'packed' cannot be had: ONNX Runtime cannot save packed weights of this model: no such kernel"
+        )
+        monkeypatch.setattr(_packing, "_in_child", None)
+
+
+def test_what_a_rung_cannot_do_is_read_and_told(tmp_path, store):
+    """Of an artefact whose model is not one: the session is ONNX Runtime's own."""
+    model = make("aligned", tmp_path)
+    oc.onnxruntime.session(model, "packed", wait=True, store=store).close()
+    (artefact,) = from_store(store)
+    facts = artefact.stat()
+    packed = Packed.read(artefact)
+    content = artefact.read_bytes()
+    artefact.write_bytes(content.replace(packed.model, bytes(len(packed.model))))
+    os.utime(artefact, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    session = oc.onnxruntime.session(model, "packed", wait=True, store=store)
+    assert session.onecopy.mode == "read"
+    assert "'packed' failed: " in session.onecopy.reason
+    assert np.array_equal(session.run(None, {"ids": IDS})[0], answer(model))
+
+
+def test_an_artefact_that_was_changed_is_packed_again(tmp_path, store):
+    model = make("aligned", tmp_path)
+    oc.onnxruntime.session(model, "packed", wait=True, store=store).close()
+    (artefact,) = from_store(store)
+    os.truncate(artefact, artefact.stat().st_size - 10)
+    assert oc.onnxruntime.session(model, "packed", wait=True, store=store).onecopy.mode == "packed"
+
+
+def test_no_cut_and_no_flip_of_an_artefacts_end_does_harm(tmp_path, store):
+    oc.onnxruntime.session(make("aligned", tmp_path), "packed", wait=True, store=store).close()
+    whole = from_store(store)[0].read_bytes()
+    path = tmp_path / "artefact"
+    for cut in [*range(1, 200), *range(200, len(whole), 50_000), len(whole)]:
+        path.write_bytes(whole[:-cut])
+        with pytest.raises(FormatError, match="artefact"):
+            Packed.read(path)
+    for at in range(1, 25):
+        path.write_bytes(whole[:-at] + bytes([whole[-at] ^ 0x41]) + whole[len(whole) - at + 1 :])
+        with pytest.raises((FormatError, OverflowError)):
+            Packed.read(path)
+
+
+def test_no_room_on_the_disk_is_a_reason(tmp_path, monkeypatch, worth_it):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("onecopy._places._free_on", lambda folder: 1000)
+    session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True)
+    assert session.onecopy.mode == "read"
+    assert "has 1000 bytes left" in session.onecopy.reason

@@ -1,0 +1,182 @@
+"""Weights as tensors on a mapping: exact, copy-on-write, tied where they were; a module that is given them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+from onecopy import proc
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+WIDTH = 512
+
+
+class Model(torch.nn.Module):
+    """Two layers whose outer weights are one, and a buffer that no file holds."""
+
+    def __init__(self, *, tied: bool = True) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(1000, WIDTH)
+        self.inner = torch.nn.Linear(WIDTH, WIDTH)
+        self.head = torch.nn.Linear(WIDTH, 1000, bias=False)
+        self.register_buffer("scale", torch.full((WIDTH,), 0.5))
+        if tied:
+            self.head.weight = self.words.weight
+
+    def forward(self, ids):
+        return self.head(torch.relu(self.inner(self.words(ids))) * self.scale)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Model()
+
+
+@pytest.fixture
+def file(model, tmp_path) -> Path:
+    """A file of what the model has, without the second name of what is tied, as transformers writes it."""
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {name: tensor.numpy() for name, tensor in model.state_dict().items() if name != "head.weight"})
+    return path
+
+
+def anonymous() -> int:
+    return proc.status(os.getpid()).rss_anon
+
+
+def test_tensors_are_what_was_saved(model, file):
+    state = oc.torch.load(file)
+    assert list(state) == ["words.weight", "inner.weight", "inner.bias", "scale"]
+    for name, tensor in state.items():
+        assert torch.equal(tensor, model.state_dict()[name])
+        assert not tensor.requires_grad
+    assert list(oc.torch.load(file, names=["scale"])) == ["scale"]
+    with pytest.raises(KeyError, match="nothing"):
+        oc.torch.load(file, names=["nothing"])
+
+
+def test_every_type_of_torch_comes_back(tmp_path):
+    tensors = {
+        name: torch.arange(6).reshape(2, 3).to(getattr(torch, name))
+        for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64",
+                     "complex64", "float8_e5m2", "float8_e4m3fn", "uint16", "uint32", "uint64")
+    }  # fmt: skip
+    tensors |= {"empty": torch.empty(0, 3), "scalar": torch.tensor(7.0)}
+    torch.save(tensors, tmp_path / "types.pt")
+    found = oc.torch.load(tmp_path / "types.pt")
+    assert list(found) == list(tensors)
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].shape == tensor.shape
+        assert torch.equal(found[name].flatten().view(torch.uint8), tensor.flatten().view(torch.uint8))
+
+
+def test_writing_in_place_changes_neither_file_nor_other_loads(file):
+    before = file.read_bytes()
+    one, other = oc.torch.load(file), oc.torch.load(file)
+    one["words.weight"].zero_()
+    assert other["words.weight"].abs().sum() > 0
+    assert file.read_bytes() == before
+
+
+def test_strided_and_tied_tensors_of_a_checkpoint_stay_so(tmp_path):
+    base = torch.arange(12.0).reshape(3, 4)
+    torch.save({"base": base, "again": base, "turned": base.T}, tmp_path / "tied.pt")
+    found = oc.torch.load(tmp_path / "tied.pt")
+    assert found["base"].data_ptr() == found["again"].data_ptr()
+    assert found["turned"].stride() == (1, 4)
+    found["base"][0, 1] = 77
+    assert found["again"][0, 1] == 77
+    assert torch.equal(found["turned"], found["base"].T)
+
+
+def test_a_write_to_what_is_shared_unsafely_ends_the_process(file):
+    program = "import sys, onecopy as oc; oc.torch.load(sys.argv[1], unsafe_shared=True)['scale'].zero_()"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program, file], capture_output=True, check=False)
+    assert done.returncode == -11
+
+
+def test_a_module_on_meta_is_given_the_file(model, file):
+    with torch.device("meta"):
+        empty = Model()
+    report = oc.torch.load_into(empty, file)
+    ids = torch.arange(10)
+    assert torch.equal(empty(ids), model(ids))
+    assert empty.head.weight is empty.words.weight
+    assert report.copied == report.missing == report.unexpected == report.on_meta == ()
+    assert report.tied == (("words.weight", "head.weight"),)
+    assert report.mapped == sum(t.numel() * 4 for t in oc.torch.load(file).values())
+    assert "0 B copied" in str(report)
+    assert all(parameter.requires_grad for parameter in empty.parameters())
+    empty.head.weight.data[0, 0] = 5
+    assert empty.words.weight[0, 0] == 5
+
+
+def test_nothing_is_private_after_a_load(tmp_path):
+    torch.manual_seed(0)
+    oc.save(tmp_path / "big.safetensors", {"weight": np.ones((4096, 4096), np.float32)})
+    layer = torch.nn.Linear(4096, 4096, bias=False, device="meta")
+    before = anonymous()
+    oc.torch.load_into(layer, tmp_path / "big.safetensors")
+    assert float(layer.weight.detach().sum()) == 4096**2
+    assert anonymous() - before < 8 << 20  # of 64 MiB
+
+
+def test_training_makes_private_what_it_writes(model, file):
+    oc.torch.load_into(model, file)
+    before = file.read_bytes()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model(torch.arange(4)).sum().backward()
+    optimizer.step()
+    assert file.read_bytes() == before
+    assert not torch.equal(model.words.weight.detach(), oc.torch.load(file)["words.weight"])
+
+
+def test_a_cast_is_reported_as_the_copy_it_is(file):
+    with torch.device("meta"):
+        empty = Model()
+    report = oc.torch.load_into(empty, file, dtype=torch.bfloat16)
+    assert {one.name for one in report.copied} == {"words.weight", "inner.weight", "inner.bias", "scale"}
+    assert report.copied[0].reason == "cast from float32 to bfloat16"
+    assert report.mapped == 0
+    assert empty.head.weight is empty.words.weight
+    assert empty.head.weight.dtype == torch.bfloat16
+
+
+def test_what_does_not_fit_is_told_and_nothing_is_changed(model, file, tmp_path):
+    before = model.inner.weight
+    oc.save(tmp_path / "odd.safetensors", {"inner.weight": np.zeros((2, 2), np.float32), "more": np.zeros(3)})
+    with pytest.raises(
+        RuntimeError, match=r"does not fit Model: not in the file: words.weight.*; not in the module: more"
+    ):
+        oc.torch.load_into(model, tmp_path / "odd.safetensors")
+    with pytest.raises(RuntimeError, match=r"inner.weight is \(2, 2\) in the file, and \(512, 512\) in the module"):
+        oc.torch.load_into(model, tmp_path / "odd.safetensors", strict=False)
+    assert model.inner.weight is before
+
+
+def test_what_stays_on_meta_is_named(file, tmp_path):
+    oc.save(tmp_path / "part.safetensors", {"words.weight": np.zeros((1000, WIDTH), np.float32)})
+    with torch.device("meta"):
+        empty = Model()
+    report = oc.torch.load_into(empty, tmp_path / "part.safetensors", strict=False)
+    assert report.missing == ("inner.weight", "inner.bias", "scale")
+    assert report.on_meta == ("inner.weight", "inner.bias", "scale")
+    assert "on the meta device still: inner.weight, inner.bias, scale" in str(report)
+
+
+def test_warming_goes_on_meanwhile(model, file):
+    report = oc.torch.load_into(model, file, warm=True)
+    assert report.warming.wait().complete
+
+
+def test_a_file_that_is_cut_is_refused(model, file):
+    os.truncate(file, file.stat().st_size - 1)
+    with pytest.raises(oc.FormatError, match=r"model.safetensors"):
+        oc.torch.load_into(model, file)
