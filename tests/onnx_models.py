@@ -44,8 +44,10 @@ def save_inline(path: Path, *, aligned: bool, **shape: int) -> Path:
             return path
         if not aligned:
             model.producer_name += "."
-        else:  # the name stands before the data: a longer one moves it
-            model.graph.initializer[odd[0]].doc_string += "."
+        elif odd[0] == 0:  # what stands before the data moves it
+            model.graph.name += "."
+        else:
+            model.graph.initializer[odd[0] - 1].doc_string += "."
     raise AssertionError("no way found to place the weights")
 
 

@@ -3,6 +3,7 @@
 import os
 import warnings
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import onnxruntime
@@ -144,6 +145,7 @@ def test_direct_of_weights_that_are_not_aligned_takes_an_aligned_copy(tmp_path, 
     assert first.onecopy.mode == "direct"
     assert "not aligned in the file, process" in first.onecopy.reason
     assert "begins at byte" in first.onecopy.copied[0].reason
+    first.close()
     assert _packing.wait_for_background(60)
     second = oc.onnxruntime.session(model, "direct", store=store)
     assert "aligned copy" in second.onecopy.reason
@@ -163,8 +165,12 @@ def test_the_first_session_reads_while_a_child_packs_for_the_next(model, store):
     assert third.onecopy.reason == "as asked"
     assert [latency.batch for latency in third.onecopy.latency] == [1, 8, 64]
     (artefact,) = from_store(store)
+    numbers = first.run(None, {"ids": IDS})[0]
+    first.close()
+    second.close()
+    third = oc.onnxruntime.session(model, "packed", store=store)
     assert [file.path for file in third.onecopy.mapped] == [str(artefact)]
-    assert np.array_equal(first.run(None, {"ids": IDS})[0], third.run(None, {"ids": IDS})[0])
+    assert np.array_equal(numbers, third.run(None, {"ids": IDS})[0])
 
 
 def test_another_path_with_the_same_content_is_packed_already(tmp_path, store):
@@ -214,17 +220,15 @@ def test_options_are_used_and_not_changed(model, mode, store, tmp_path):
     used = session.get_session_options()
     assert used.intra_op_num_threads == 1
     assert used.get_session_config_entry("session.set_denormal_as_zero") == "1"
-    assert session.get_inputs()[0].shape == [7]
+    alone = onnxruntime.InferenceSession(model, options)
+    alone.end_profiling()
+    assert session.get_inputs()[0].shape in ([7], alone.get_inputs()[0].shape)  # it does not override those of .ort
     assert session.end_profiling().startswith(str(tmp_path / "profile"))
     with pytest.raises(RuntimeError):
         options.get_session_config_entry(PREPACKING_OFF)
-    assert len(list(tmp_path.glob("profile*"))) == 1
-    assert (
-        np.array_equal(
-            onnxruntime.InferenceSession(model, options).run(None, {"ids": IDS})[0], session.run(None, {"ids": IDS})[0]
-        )
-        or mode == "direct"
-    )
+    assert len(list(tmp_path.glob("profile*"))) == 2
+    same = np.array_equal(alone.run(None, {"ids": IDS})[0], session.run(None, {"ids": IDS})[0])
+    assert same or mode == "direct"
 
 
 @pytest.mark.parametrize("mode", ["direct", "packed"])
@@ -302,8 +306,10 @@ def test_what_onnx_runtime_refuses_it_refuses_itself_and_nothing_stays_mapped(mo
 def test_external_data_that_is_cut_is_refused(mode, tmp_path, store):
     model = make("external", tmp_path)
     os.truncate(tmp_path / "weights.bin", 1000)
-    with pytest.raises(Exception, match=r"weights.bin|external"):
+    with pytest.raises(Exception, match="out of bounds") as refused:
         oc.onnxruntime.session(model, mode, wait=True, store=store)
+    (note,) = refused.value.__notes__
+    assert "model.onnx: 'words' is 256000 bytes from 0 of weights.bin, which has 1000" in note
     assert not is_mapped(tmp_path / "weights.bin")
 
 
@@ -330,9 +336,12 @@ def test_what_a_rung_cannot_do_is_read_and_told(tmp_path, store):
     oc.onnxruntime.session(model, "packed", wait=True, store=store).close()
     (artefact,) = from_store(store)
     facts = artefact.stat()
-    packed = Packed.read(artefact)
     content = artefact.read_bytes()
-    artefact.write_bytes(content.replace(packed.model, bytes(len(packed.model))))
+    model_size, facts_size = (int.from_bytes(content[at : at + 8], "little") for at in (-32, -24))
+    told = content[-32 - facts_size : -32]
+    odd = bytes(model_size) + told
+    ends = content[-32:-16] + crc32(odd).to_bytes(8, "little") + content[-8:]
+    artefact.write_bytes(content[: -32 - facts_size - model_size] + odd + ends)
     os.utime(artefact, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     session = oc.onnxruntime.session(model, "packed", wait=True, store=store)
     assert session.onecopy.mode == "read"
@@ -356,9 +365,9 @@ def test_no_cut_and_no_flip_of_an_artefacts_end_does_harm(tmp_path, store):
         path.write_bytes(whole[:-cut])
         with pytest.raises(FormatError, match="artefact"):
             Packed.read(path)
-    for at in range(1, 25):
+    for at in range(1, 600):
         path.write_bytes(whole[:-at] + bytes([whole[-at] ^ 0x41]) + whole[len(whole) - at + 1 :])
-        with pytest.raises((FormatError, OverflowError)):
+        with pytest.raises(FormatError, match="artefact"):
             Packed.read(path)
 
 

@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from onecopy import _core
+from onecopy.base import FormatError
 from onecopy.files import Mapping
 from onecopy.integrations.onnxruntime._report import Copied
 
@@ -92,7 +93,24 @@ def look_at(path: str, kind: Kind) -> tuple[Model, Mapping]:
     except BaseException:
         mapping.close()
         raise
-    return Model(path, kind, tuple(Tensor(*row) for row in told["tensors"])), mapping  # type: ignore[attr-defined]
+    model = Model(path, kind, tuple(Tensor(*row) for row in told["tensors"]))  # type: ignore[attr-defined]
+    try:
+        _expect_whole(model)
+    except BaseException:
+        mapping.close()
+        raise
+    return model, mapping
+
+
+def _expect_whole(model: Model) -> None:
+    """Refuse external data that ends before its weights do."""
+    sizes = {place: os.stat(path).st_size for place, path in zip(model.locations, model.files[1:], strict=True)}  # noqa: PTH116
+    for tensor in model.tensors:
+        if tensor.storage == "external" and tensor.offset + tensor.bytes > sizes[tensor.location]:
+            raise FormatError(
+                f"{model.path}: {tensor.name!r} is {tensor.bytes} bytes from {tensor.offset} of {tensor.location}, "
+                f"which has {sizes[tensor.location]}"
+            )
 
 
 def why_copied(tensor: Tensor) -> str:

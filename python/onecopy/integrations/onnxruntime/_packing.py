@@ -4,7 +4,7 @@ ONNX Runtime can save an optimised model with the weights as its kernels want th
 A child process does that, so that the heap it takes goes back whole. What it leaves is one file: the data as ONNX
 Runtime wrote it, behind it the model that speaks of that data, and facts about both.
 
-    data | model (protobuf) | facts (JSON) | length of the model, length of the facts: 8 bytes each | "oc-ort-1"
+    data | model (protobuf) | facts (JSON) | their lengths and their CRC-32: 8 bytes each, little-endian | "oc-ort-1"
 
 The key says everything the content depends on: the digest of model and external data, the version of ONNX Runtime, the
 processor, the options. The digest is itself kept in the store, by `onecopy.file_key`, so that a file is read for it
@@ -27,6 +27,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import onnxruntime
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["Packed", "PackingFailed", "Recipe", "pack", "start_in_background"]
 
 MAGIC = b"oc-ort-1"
-_TRAILER = 16 + len(MAGIC)
+_TRAILER = 24 + len(MAGIC)
 _LEAST = "1024"  # bytes of a weight that goes into the data
 
 _background: list[subprocess.Popen[bytes]] = []
@@ -80,11 +81,13 @@ class Packed:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - _TRAILER, 0))
             trailer = file.read()
-            lengths = [int.from_bytes(trailer[at : at + 8], "little") for at in (0, 8)]
-            if trailer[16:] != MAGIC or sum(lengths) + _TRAILER > size:
+            *lengths, checksum = (int.from_bytes(trailer[at : at + 8], "little") for at in (0, 8, 16))
+            if trailer[24:] != MAGIC or sum(lengths) + _TRAILER > size:
                 raise FormatError(f"{path}: does not end as a file of packed weights")
             file.seek(size - _TRAILER - sum(lengths))
             model, facts = file.read(lengths[0]), file.read(lengths[1])
+        if crc32(facts, crc32(model)) != checksum:
+            raise FormatError(f"{path}: the model at its end is damaged: its checksum does not match")
         try:
             told = json.loads(facts)
             latency = tuple(Latency(int(b), float(p), float(d)) for b, p, d in told["latency"])
@@ -225,7 +228,8 @@ def write(recipe: Recipe, path: Path) -> None:
             model = model.replace(hidden.name.encode(), path.name.encode())
             end = json.dumps(facts).encode()
             data.seek(0, os.SEEK_END)
-            data.write(model + end + len(model).to_bytes(8, "little") + len(end).to_bytes(8, "little") + MAGIC)
+            numbers = (len(model), len(end), crc32(end, crc32(model)))
+            data.write(model + end + b"".join(number.to_bytes(8, "little") for number in numbers) + MAGIC)
             data.flush()
             hidden.replace(path)
     finally:

@@ -28,13 +28,6 @@ Mode: TypeAlias = Literal["read", "map", "direct", "packed", "auto"]
 _MODES = ("read", "map", "direct", "packed", "auto")
 
 
-class _Closed:
-    """What stands for the engine's session after `Session.close`."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise ValueError("the session was closed")
-
-
 class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no types
     """An `onnxruntime.InferenceSession` that says how it was made, and can be closed. Made by `session`.
 
@@ -68,9 +61,15 @@ class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no typ
 
         Outputs stay as they are: they are no views of weights.
         """
-        self._sess = _Closed()
-        self._sess_options = self._sess_options_initial = self._model_bytes = None
+        # What describes inputs and outputs keeps the engine's session alive, and with it what that has mapped.
+        for name in self.__dict__.keys() - {"_opening", "onecopy", "warming"}:
+            del self.__dict__[name]
         self._opening.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if "_opening" in self.__dict__ and "_sess" not in self.__dict__ and name.startswith("_"):
+            raise ValueError("the session was closed")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __del__(self) -> None:
         if "_opening" in self.__dict__:
@@ -160,7 +159,7 @@ def session(
         path_text(path),
         sess_options,
         providers,
-        tuple(given.get("disabled_optimizers") or ()),
+        tuple(sorted(given.get("disabled_optimizers") or ())),
         wait,
         store,
         announce() if on_wait == "announce" else on_wait,
@@ -194,6 +193,8 @@ def _made(request: _ladder.Request, opening: _ladder.Opening, given: dict[str, A
     except Exception as error:
         opening.close()
         if opening.mode == "read":
+            if opening.reason != "as asked":
+                error.add_note(f"onecopy: {opening.reason}")
             raise
         why = str(error).strip().splitlines() or [repr(error)]
         return Session(_ladder.read(request, f"{opening.mode!r} failed: {why[0]}"), request.sess_options, **given)
