@@ -288,7 +288,7 @@ def test_a_real_model_answers_alike_on_every_rung(mode, store, worth_it):
 @pytest.mark.parametrize("mode", MODES)
 def test_what_onnx_runtime_refuses_it_refuses_itself_and_nothing_stays_mapped(mode, tmp_path, store):
     path = tmp_path / "model.onnx"
-    with pytest.raises(Exception, match="model.onnx") as missing:
+    with pytest.raises(Exception, match=r"model\.onnx") as missing:
         oc.onnxruntime.session(path, mode, wait=True, store=store)
     assert type(missing.value).__module__.startswith("onnxruntime")
     model = words_model()
@@ -297,7 +297,7 @@ def test_what_onnx_runtime_refuses_it_refuses_itself_and_nothing_stays_mapped(mo
     with pytest.raises(Exception, match="NoSuchOperator"):
         oc.onnxruntime.session(path, mode, wait=True, store=store)
     path.write_bytes(b"this is no model" * 100)
-    with pytest.raises(Exception, match="(?i)protobuf|parse"):
+    with pytest.raises(Exception, match=r"(?i)protobuf|parse"):
         oc.onnxruntime.session(path, mode, wait=True, store=store)
     assert not is_mapped(path)
 
@@ -373,7 +373,7 @@ def test_no_cut_and_no_flip_of_an_artefacts_end_does_harm(tmp_path, store):
 
 def test_no_room_on_the_disk_is_a_reason(tmp_path, monkeypatch, worth_it):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("onecopy._places._free_on", lambda folder: 1000)
+    monkeypatch.setattr("onecopy._places._free_on", lambda _: 1000)
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True)
     assert session.onecopy.mode == "read"
     assert "has 1000 bytes left" in session.onecopy.reason

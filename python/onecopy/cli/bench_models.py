@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onecopy.bench.scenarios import models as scenario
 from onecopy.cli import bench_data
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 DEFAULTS = scenario.Options()
 POSITIVE = click.IntRange(min=1)
 
 
-def _several(flag: str, name: str, default: tuple[int, ...], words: str) -> object:
+def _several(flag: str, name: str, default: tuple[int, ...], words: str) -> Callable[[Any], Any]:
     return click.option(
         flag,
         name,
@@ -29,6 +33,7 @@ def _several(flag: str, name: str, default: tuple[int, ...], words: str) -> obje
 @click.command("models")
 @bench_data.choice("--model", "models", scenario.MODELS, "Which is made up.")
 @click.option("--file", type=click.Path(exists=True, dir_okay=False), help="An .onnx of yours, instead of those.")
+@click.option("--inputs", type=click.Path(exists=True, dir_okay=False), help="An .npz of inputs, for --file.")
 @bench_data.choice("--way", "ways", scenario.NAMES, "How it is opened.")
 @_several("--processes", "processes", DEFAULTS.processes, "That open it at once.")
 @_several("--batch", "batches", DEFAULTS.batches, "Extent of the inputs' first free axis.")
@@ -51,6 +56,8 @@ def command(
     weights), or yours. Each is written as .onnx with its weights inside and outside, as .ort and with packed weights.
     Needs onnx and onnxruntime, and 6 GB of disk. Outputs are compared with those of ONNX Runtime by itself, bit by bit.
     """
+    if chosen["inputs"] and not file:
+        raise click.UsageError("--inputs are those of a --file")
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     bench_data.measured(
         bench_data.Out(plot, markdown, json_path, resume),

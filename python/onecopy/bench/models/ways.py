@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy.bench.models.generated import EXTERNAL, INLINE, ORT, PACKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 _PACKING_OFF = {"session.disable_prepacking": "1"}
 _MAPPED = {"session.use_memory_mapped_ort_model": "1"}

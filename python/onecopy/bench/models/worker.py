@@ -38,6 +38,8 @@ class Errand:
         How many runs of each batch; the first batch comes first when memory is looked at.
     threads
         Of the session.
+    inputs
+        An .npz of inputs; none: they are made up.
     packs_too
         Whether to prepare what the way needs once per host, and leave.
     """
@@ -47,6 +49,7 @@ class Errand:
     batches: tuple[int, ...] = (1, 64)
     runs: int = 20
     threads: int = 1
+    inputs: str | None = None
     packs_too: bool = False
 
 
@@ -61,9 +64,13 @@ def options_of(way: ways.Way, threads: int) -> Any:
     return options
 
 
-def inputs_of(session: Any, batch: int) -> dict[str, Any]:
-    """Return inputs: random rows of the embedding, random numbers elsewhere."""
+def inputs_of(session: Any, batch: int, given: str | None) -> dict[str, Any]:
+    """Return inputs: those of a file; else random rows of the embedding, random numbers elsewhere."""
     import numpy as np
+
+    if given is not None:
+        with np.load(given) as file:
+            return dict(file)
 
     from onecopy.integrations.onnxruntime._latency import made_up
 
@@ -86,7 +93,7 @@ def opened(errand: Errand) -> tuple[Any, dict[str, Any]]:
     sums = []
     first = 0
     for batch in errand.batches:
-        inputs = inputs_of(session, batch)
+        inputs = inputs_of(session, batch, errand.inputs)
         before = perf_counter_ns()
         outputs = session.run(None, inputs)
         first = first or perf_counter_ns() - before
@@ -96,7 +103,7 @@ def opened(errand: Errand) -> tuple[Any, dict[str, Any]]:
 
 def times_of(session: Any, errand: Errand) -> list[list[int]]:
     """Run every batch again and again, by turns."""
-    inputs = [inputs_of(session, batch) for batch in errand.batches]
+    inputs = [inputs_of(session, batch, errand.inputs) for batch in errand.batches]
     times: list[list[int]] = [[] for _ in inputs]
     for _ in range(errand.runs):
         for given, into in zip(inputs, times, strict=True):

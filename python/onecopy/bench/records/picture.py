@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from onecopy.bench.passes.tables import number
 from onecopy.bench.models import tables as models
+from onecopy.bench.passes.tables import number
 from onecopy.bench.records.columns import EMPTY, above_empty
 from onecopy.bench.records.tables import HEAP, figures_of
 from onecopy.bench.report.picture import FAINT, MAPS, OURS, STYLE

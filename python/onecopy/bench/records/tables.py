@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from onecopy.bench.machine import quiet
 from onecopy.bench.models import tables as models
 from onecopy.bench.passes.tables import Table, number
-from onecopy.bench.records.columns import EMPTY, Column, above_empty, plain, table
+from onecopy.bench.records.columns import EMPTY, Case, Column, above_empty, plain, table
 from onecopy.bench.report.sentences import ENOUGH_ROUNDS
 from onecopy.bench.report.summary import MB
 

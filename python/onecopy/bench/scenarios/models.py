@@ -7,6 +7,7 @@ compares what came out with what ONNX Runtime gives by itself. Then all are meas
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import shutil
@@ -16,7 +17,7 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onecopy.bench import machine, runner
 from onecopy.bench.children import SampleError
@@ -57,6 +58,8 @@ class Options(Settings):
         How often each batch is run where the time is taken; memory is measured after one run of each.
     threads
         Of each session.
+    inputs
+        An .npz of inputs for a model of one's own; none: they are made up.
     """
 
     models: tuple[str, ...] = MODELS
@@ -65,6 +68,12 @@ class Options(Settings):
     batches: tuple[int, ...] = (1, 64)
     runs: int = 20
     threads: int = 1
+    inputs: str | None = None
+
+    @property
+    def measured_batches(self) -> tuple[int, ...]:
+        """The batches, or one where the inputs are given."""
+        return self.batches[:1] if self.inputs else self.batches
 
 
 def run(
@@ -165,7 +174,7 @@ class Sums:
         # An .ort file has been optimised by another session: it is its own measure.
         reference = "external" if way.packs else "external, not packed"
         if reference not in self._known:
-            errand = worker.Errand(reference, str(self._folder), self._options.batches, 0, self._options.threads)
+            errand = errand_of(reference, self._folder, self._options)
             with rounds.crew_of(worker.__name__, errand, 1, self._options.timeout) as crew:
                 crew.release("open")
                 (message,) = crew.gather("opened")
@@ -178,8 +187,7 @@ def sample(way: Way | None, folder: Path, count: int, wanted: Sums, options: Opt
     name = EMPTY if way is None else way.name
 
     def take(_: Path) -> Result:
-        more: Any = {"batches": options.batches, "runs": options.runs, "threads": options.threads}
-        errand = worker.Errand(name, str(folder), **more)
+        errand = errand_of(name, folder, options)
         if way is not None and way.prepare is not None:
             prepared(errand, options)
         if way is not None:
@@ -202,7 +210,7 @@ def sample(way: Way | None, folder: Path, count: int, wanted: Sums, options: Opt
             if count == 1:
                 crew.release("run")
                 (ran,) = crew.gather("ran")
-                for batch, times in zip(options.batches, ran["times"], strict=False):
+                for batch, times in zip(errand.batches, ran["times"], strict=False):
                     numbers[f"run_{batch}_p50_ns"] = statistics.median(times)
                     numbers[f"run_{batch}_p99_ns"] = sorted(times)[max(-(-99 * len(times) // 100) - 1, 0)]
                 crew.dismiss()
@@ -211,10 +219,14 @@ def sample(way: Way | None, folder: Path, count: int, wanted: Sums, options: Opt
     return take
 
 
+def errand_of(name: str, folder: Path, options: Options) -> worker.Errand:
+    """Return what a worker has to do."""
+    inputs = os.path.realpath(options.inputs) if options.inputs else None
+    return worker.Errand(name, str(folder), options.measured_batches, options.runs, options.threads, inputs)
+
+
 def prepared(errand: worker.Errand, options: Options) -> None:
     """Do what a way needs once per host."""
-    import dataclasses
-
     errand = dataclasses.replace(errand, packs_too=True)
     with rounds.crew_of(worker.__name__, errand, 1, options.timeout) as crew:
         crew.release("open")

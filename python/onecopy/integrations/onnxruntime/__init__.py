@@ -19,8 +19,9 @@ packs the weights of matrix products and convolutions into another copy. The run
 Where a rung cannot be had, the session is made on a lower one, and `Report.reason` says why. The options that you give
 are used as they are, and not changed: the rung's own are set on a copy.
 
-**When not to use it.** For small models (``auto`` leaves them alone), and where weights go to a GPU: what is shared here
-is memory of the host. Custom operators that are registered in the options cannot be copied: such a session is ``read``.
+**When not to use it.** For small models (``auto`` leaves them alone), and where weights go to a GPU: what is shared
+here is memory of the host. Custom operators that are registered in the options cannot be copied: such a session is
+``read``.
 
 **Safety.** A mapped file that is truncated ends the process that touches it; `onecopy.guard` turns that into an error
 for what onecopy maps (``direct`` of ``.onnx`` files). ONNX Runtime maps ``.ort`` files and packed weights itself.

@@ -133,8 +133,8 @@ def session(
     Returns
     -------
     Session
-        Its attribute ``onecopy`` is a `Report`: the rung and the reason, bytes mapped (of ``/proc/self/maps``), bytes of
-        private memory, what was copied and why, what not packing costs on this host.
+        Its attribute ``onecopy`` is a `Report`: the rung and the reason, bytes mapped (of ``/proc/self/maps``), bytes
+        of private memory, what was copied and why, what not packing costs on this host.
 
     Raises
     ------
@@ -168,10 +168,10 @@ def session(
     opening = _planned(request, mode)
     warming = _warming(opening, budget) if warm else None
     made = _made(request, opening, given)
-    if made._opening.trims:  # noqa: SLF001 - one room
+    if made._opening.trims:
         trim_heap()
     made.warming = warming
-    made.onecopy = _report(request, mode, made._opening, monotonic() - start, before)  # noqa: SLF001
+    made.onecopy = _report(request, mode, made._opening, monotonic() - start, before)
     return made
 
 

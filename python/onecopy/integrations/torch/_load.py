@@ -150,8 +150,8 @@ def load_into(
     path
         Any file that `onecopy.open` reads.
     dtype
-        Of floating-point weights; what the file has in another is cast, which is a copy, and reported. None: as the file
-        has it, whatever the module had.
+        Of floating-point weights; what the file has in another is cast, which is a copy, and reported. None: as the
+        file has it, whatever the module had.
     strict
         Names that are missing, or that the module does not have, are an error. What is tied to a name that is there
         is not missing.
@@ -284,7 +284,7 @@ def _tie(module: Any, groups: list[list[str]], parameter: type) -> None:
             if isinstance(first, parameter):
                 setattr(place, last, first)
             else:
-                place._buffers[last] = first  # noqa: SLF001 - torch has no setter for it
+                place._buffers[last] = first
 
 
 def _get(module: Any, name: str) -> Any:
