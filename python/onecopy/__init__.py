@@ -14,9 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, files, proc, records, residency, sampling, store, workers
+    from onecopy import arrays, base, cgroup, explaining, files, proc, records, residency, sampling, store, workers
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
+    from onecopy.explaining import explain
     from onecopy.files import Mapping, check, guard
     from onecopy.integrations import onnxruntime, torch
     from onecopy.integrations.torch import share_dataset
@@ -28,7 +29,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_ROOMS = ("arrays", "base", "cgroup", "files", "proc", "records", "residency", "sampling", "store", "workers")
+_ROOMS = (
+    "arrays",
+    "base",
+    "cgroup",
+    "explaining",
+    "files",
+    "proc",
+    "records",
+    "residency",
+    "sampling",
+    "store",
+    "workers",
+)
 _INTEGRATIONS = ("onnxruntime", "torch")
 """Loaded when they are used; `torch` loads its framework even later."""
 _HOMES = {
@@ -52,6 +65,7 @@ _HOMES = {
     "share": "records",
     "WarmJob": "residency",
     "evict": "residency",
+    "explain": "explaining",
     "pin": "residency",
     "unpin": "residency",
     "warm": "residency",
@@ -85,6 +99,8 @@ __all__ = [
     "cgroup",
     "check",
     "evict",
+    "explain",
+    "explaining",
     "file_key",
     "files",
     "guard",

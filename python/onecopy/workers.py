@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import proc
 from onecopy._sizes import parse_size, size
+from onecopy.explaining import files_under
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -303,7 +304,8 @@ def assert_shared(
     Parameters
     ----------
     data
-        Anything with a `path`: `ArrayFile`, `Mapping`, `List`, `Table`, `Dict`; or a dataset after `share_dataset`.
+        Anything with a `path`: `ArrayFile`, `Mapping`, `List`, `Table`, `Dict`; a dataset after `share_dataset`; a
+        session of `onecopy.onnxruntime`, a torch module: the files that they have mapped in this process.
     processes
         Process ids or Process objects, a pool of multiprocessing or concurrent.futures, the iterator of a DataLoader.
     since
@@ -348,6 +350,8 @@ def _files_of(data: Any) -> dict[Identity, str]:
     """Return the files of some data: what tells them from others, and their paths, which nameless ones share."""
     report = getattr(data, "onecopy_report", None)
     files = {}
+    for mapped in _mapped_by(data):
+        files[_identity_of(mapped)] = mapped
     for part in [data] if report is None else report.parts:
         if path := getattr(part, "path", None):
             opened = getattr(part, "file", part)  # of records
@@ -355,6 +359,14 @@ def _files_of(data: Any) -> dict[Identity, str]:
     if not files:
         raise TypeError(f"nothing of this {type(data).__name__} is in a file that processes could share")
     return files
+
+
+def _mapped_by(data: Any) -> list[str]:
+    """Return the files that the weights of a session or module lie in."""
+    session: Any = getattr(data, "onecopy", None)
+    if hasattr(session, "mapped"):
+        return [file.path for file in session.mapped]
+    return files_under(data.parameters()) if hasattr(data, "named_parameters") else []
 
 
 def _identity_of(path: str | os.PathLike[str]) -> Identity:
