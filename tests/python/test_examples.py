@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.onnx_models import save_inline
 
 
 def kernel_has_memfd() -> bool:
@@ -20,9 +21,13 @@ def kernel_has_memfd() -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    "room", ["files", "residency", "arrays", "sampling", "workers", "integrations.torch", "proc", "cgroup"]
-)
+ROOMS = (
+    "arrays", "cgroup", "explaining", "files", "integrations.onnxruntime._report", "integrations.torch._datasets",
+    "integrations.torch._load", "proc", "residency", "sampling", "workers",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("room", ROOMS)
 def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if not kernel_has_memfd():  # to the examples any new file is as good
@@ -43,3 +48,22 @@ def test_four_workers_hold_one_copy(tmp_path):
     )
     held = int(re.fullmatch(r"4 workers hold (\d+) MB of a file of 64 MB\n", done.stdout)[1])
     assert 60 <= held <= 70  # and not 256
+
+
+def test_an_inference_server_holds_one_copy(tmp_path):
+    pytest.importorskip("uvicorn")
+    model = save_inline(tmp_path / "model.onnx", aligned=True, rows=40_000)
+    request = tmp_path / "request.json"
+    request.write_text('{"ids": [1, 2, 3]}')
+    example = Path(__file__).parents[2] / "examples/serve_model.py"
+    done = subprocess.run(
+        [sys.executable, str(example), str(model), str(request), "2"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "ONECOPY_CACHE": str(tmp_path / "cache")},
+    )
+    private = {
+        mode: int(re.search(rf"^{mode} .* (\d+) MB .*ms$", done.stdout, re.MULTILINE)[1]) for mode in ("read", "packed")
+    }
+    assert private["packed"] < private["read"] - 30  # of twice 20

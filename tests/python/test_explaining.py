@@ -62,8 +62,8 @@ def test_a_module_is_looked_at_weight_by_weight(tmp_path):
 def test_another_process_is_explained_by_its_maps(tmp_path):
     np.save(tmp_path / "data.npy", np.zeros(MIB, np.uint8))
     program = (
-        "import numpy as np, sys; a = np.load(sys.argv[1], mmap_mode='c'); a[:8192] = 1; heap = np.ones(50 << 20, 'u1');"
-        "print(flush=True); sys.stdin.read()"
+        "import numpy as np, sys; a = np.load(sys.argv[1], mmap_mode='c'); a[:8192] = 1;"
+        "heap = np.ones(50 << 20, 'u1'); print(flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", program, tmp_path / "data.npy"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
