@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.explaining import explain
     from onecopy.files import Mapping, check, guard
-    from onecopy.integrations import onnxruntime, torch
+    from onecopy.integrations import onnxruntime, torch, transformers
     from onecopy.integrations.torch import share_dataset
     from onecopy.records import Dict, List, NotShareable, Table, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
@@ -42,7 +42,7 @@ _ROOMS = (
     "store",
     "workers",
 )
-_INTEGRATIONS = ("onnxruntime", "torch")
+_INTEGRATIONS = ("onnxruntime", "torch", "transformers")
 """Loaded when they are used; `torch` loads its framework even later."""
 _HOMES = {
     "ArrayFile": "arrays",
@@ -117,6 +117,7 @@ __all__ = [
     "share_dataset",
     "store",
     "torch",
+    "transformers",
     "unpin",
     "warm",
     "workers",

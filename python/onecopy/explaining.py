@@ -29,7 +29,7 @@ __all__ = ["Explanation", "Finding", "explain"]
 
 Kind: TypeAlias = Literal["shared", "written", "private", "heap", "device"]
 
-_ANONYMOUS_LEAST = 1 << 20  # bytes of a region that is worth a line
+_WORTH_IT = 1 << 20  # bytes of what is worth a line, or advice
 _SHOWN = 12
 _PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61  # bits of pagemap; the last one: of a file, or shared memory
 
@@ -181,7 +181,9 @@ def _of_module(module: Any) -> Explanation:
 def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None, pages: _Pages) -> Finding:
     if region is None or not region.inode:
         why = "memory of no file: it was made here, cast to another dtype, or read instead of mapped"
-        advice = "oc.torch.load_into(module, path) maps it, in the dtype of the file"
+        advice = "oc.torch.load_into(module, path) maps it; with dtype= and cast='store' also in another dtype"
+        if nbytes < _WORTH_IT:
+            advice = ""
         return Finding(name, nbytes, nbytes, "heap", "", why, advice)
     written = pages.private_bytes(address, nbytes)
     if not written:
@@ -237,7 +239,7 @@ def _of_process(pid: int) -> Explanation:
             others[name] = others.get(name, 0) + region.memory.anonymous
     findings = [_of_file(path, regions) for path, regions in files.items()]
     for name, nbytes in others.items():
-        if nbytes >= _ANONYMOUS_LEAST or name == "[heap]":
+        if nbytes >= _WORTH_IT or name == "[heap]":
             findings.append(Finding(name, nbytes, nbytes, "heap", "", "memory of no file: objects, buffers, arenas"))
     return Explanation(f"process {pid}", _sorted(findings))
 

@@ -180,3 +180,19 @@ def test_a_file_that_is_cut_is_refused(model, file):
     os.truncate(file, file.stat().st_size - 1)
     with pytest.raises(oc.FormatError, match=r"model.safetensors"):
         oc.torch.load_into(model, file)
+
+
+def test_a_cast_can_be_made_once_for_all_processes(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    for _ in range(2):
+        with torch.device("meta"):
+            empty = Model()
+        report = oc.torch.load_into(empty, file, dtype=torch.bfloat16, cast="store")
+        assert report.copied == ()
+        assert report.path.startswith(str(tmp_path / "cache"))
+        assert torch.equal(empty.inner.weight, oc.torch.load(file)["inner.weight"].to(torch.bfloat16))
+    assert len(oc.Store(tmp_path / "cache").ls()) == 1
+    same = oc.torch.load_into(Model(), file, dtype=torch.float32, cast="store")
+    assert same.path == str(file)
+    with pytest.raises(ValueError, match="cast must be"):
+        oc.torch.load_into(Model(), file, cast="nowhere")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import arrays
 from onecopy._sizes import size
+from onecopy.integrations.torch._cast import cast_once, is_cast
 
 if TYPE_CHECKING:
     import os
@@ -56,6 +57,7 @@ class LoadReport:
     """What `load_into` did."""
 
     path: str
+    """Of the file that is mapped: where casts are kept in the store, the one with them."""
     mapped: int
     """Bytes of weights that are used where they lie in the file."""
     copied: tuple[Copied, ...]
@@ -132,6 +134,7 @@ def load_into(
     path: str | os.PathLike[str],
     *,
     dtype: Any = None,
+    cast: Literal["private", "store"] = "private",
     strict: bool = True,
     unsafe_shared: bool = False,
     warm: bool = False,
@@ -152,6 +155,9 @@ def load_into(
     dtype
         Of floating-point weights; what the file has in another is cast, which is a copy, and reported. None: as the
         file has it, whatever the module had.
+    cast
+        Where such copies are. "private": in the memory of this process, made anew by each. "store": in a file of the
+        usual `Store`, made once per host and mapped by all.
     strict
         Names that are missing, or that the module does not have, are an error. What is tied to a name that is there
         is not missing.
@@ -182,7 +188,11 @@ def load_into(
     """
     import torch
 
+    if cast not in ("private", "store"):
+        raise ValueError(f"cast must be 'private' or 'store', not {cast!r}")
     groups = _tied(module)
+    if dtype is not None and cast == "store" and any(is_cast(tensor, dtype) for tensor in load(path).values()):
+        path = cast_once(path, dtype)
     with arrays.ArrayFile(path, private=not unsafe_shared) as file:
         expected = set(module.state_dict(keep_vars=True))
         unexpected = tuple(name for name in file if name not in expected)
@@ -193,7 +203,7 @@ def load_into(
     copied = []
     if dtype is not None:
         for name, tensor in state.items():
-            if tensor.is_floating_point() and tensor.dtype != dtype:
+            if is_cast(tensor, dtype):
                 state[name] = tensor.to(dtype)
                 why = f"cast from {str(tensor.dtype)[6:]} to {str(dtype)[6:]}"
                 copied.append(Copied(name, state[name].numel() * state[name].element_size(), why))

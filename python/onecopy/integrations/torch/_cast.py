@@ -1,0 +1,72 @@
+"""A file whose floating-point weights are cast to another type, made once per host and mapped by everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from onecopy import arrays
+from onecopy.store import Store, file_key
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from onecopy.store import Waiting
+
+
+class _Cast(Mapping[str, Any]):
+    """The tensors of a file as they are to be saved. `onecopy.save` asks twice, at first for type and shape alone."""
+
+    def __init__(self, path: str, dtype: Any) -> None:
+        from onecopy.integrations.torch._load import load
+
+        self._tensors, self._dtype = load(path, unsafe_shared=True), dtype
+        self._described: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        tensor = self._tensors[name]
+        if not is_cast(tensor, self._dtype):
+            return tensor
+        if name in self._described:
+            return tensor.to(self._dtype).contiguous()
+        self._described.add(name)
+        return tensor.new_empty(tensor.shape, dtype=self._dtype)  # its pages are never touched
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
+def is_cast(tensor: Any, dtype: Any) -> bool:
+    """Tell whether a cast of a file's weights to a type changes a tensor."""
+    return bool(tensor.is_floating_point() and tensor.dtype != dtype)
+
+
+def cast_once(
+    path: str | os.PathLike[str],
+    dtype: Any,
+    *,
+    store: str | os.PathLike[str] | None = None,
+    on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
+) -> Path:
+    """Return a file with the weights of another one in another type; cast them if no process of the host has.
+
+    Raises
+    ------
+    OSError, FormatError
+        As `onecopy.open`; the store cannot be used, or has no room.
+    TypeError
+        The file has what safetensors cannot hold.
+    """
+    with arrays.ArrayFile(path) as file:
+        metadata = file.metadata if file.container == "safetensors" else {}
+        real = file.path
+    key = f"{file_key(path)}, cast to {str(dtype).removeprefix('torch.')}, layout 1"
+    made = Store(store).get_or_build(
+        key, lambda target: arrays.save(target, _Cast(real, dtype), metadata), source=path, on_wait=on_wait
+    )
+    return made.path

@@ -1,0 +1,59 @@
+"""Models of Hugging Face's transformers: mapped as they are, and mapped in another dtype."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import onecopy as oc
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    config = transformers.LlamaConfig(
+        hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4, vocab_size=4000
+    )
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(tmp_path / "model", max_shard_size="2MB")
+    return tmp_path / "model"
+
+
+def weights_of(model) -> list:
+    return [one for one in oc.explain(model).findings if one.bytes > 10_000]
+
+
+def test_weights_stay_mapped_as_they_are_in_the_file(folder, tmp_path):
+    model = oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, folder, store=tmp_path / "store")
+    assert {one.kind for one in weights_of(model)} == {"shared"}
+    assert not (tmp_path / "store").exists()
+    assert model.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, "float16"])
+def test_weights_are_cast_once_and_stay_mapped(folder, tmp_path, dtype):
+    wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    alone = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=wanted)
+    assert "heap" in {one.kind for one in weights_of(alone)}
+    for _ in range(2):
+        model = oc.transformers.from_pretrained(
+            transformers.AutoModelForCausalLM, folder, dtype=dtype, store=tmp_path / "store"
+        )
+        assert {one.kind for one in weights_of(model)} == {"shared"}
+        assert model.dtype == wanted
+        for (name, ours), theirs in zip(model.state_dict().items(), alone.state_dict().values(), strict=True):
+            assert torch.equal(ours, theirs), name
+    assert len(oc.Store(tmp_path / "store").ls()) == len(list(folder.glob("*.safetensors")))
+    assert model.config._name_or_path == str(folder)
+
+
+def test_a_folder_without_weights_and_a_damaged_file_are_refused(folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no \*\.safetensors"):
+        oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, tmp_path)
+    file = min(folder.glob("*.safetensors"))
+    os.truncate(file, 1000)
+    with pytest.raises(oc.FormatError, match=file.name):
+        oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, folder, dtype="float32")
