@@ -241,6 +241,15 @@ def test_io_binding_works(model, mode, store):
     assert np.array_equal(binding.copy_outputs_to_cpu()[0], session.run(None, {"ids": IDS})[0])
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_its_file_is_brought_in_meanwhile(model, mode, store, worth_it):
+    with oc.onnxruntime.session(model, mode, wait=True, store=store, warm=True) as session:
+        report = session.warming.wait()
+        assert report.complete
+        assert report.bytes > 400_000  # the weights, wherever they are
+    assert oc.onnxruntime.session(model, mode, store=store).warming is None
+
+
 def test_a_user_who_switched_packing_off_gets_no_packed_weights(tmp_path, store):
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry(PREPACKING_OFF, "1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
@@ -15,11 +17,11 @@ from onecopy.integrations.onnxruntime._report import Report, anonymous_memory, m
 from onecopy.store import announce
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Self
 
+    from onecopy.files import Mapping as FileMapping
     from onecopy.residency import WarmJob
     from onecopy.store import Waiting
 
@@ -165,6 +167,9 @@ def session(
         announce() if on_wait == "announce" else on_wait,
     )
     given = given | {"providers": providers, "provider_options": provider_options}
+    if warm and mode == "read":
+        with suppress(OSError, FormatError), _ladder.looked_at(request):  # for its external data
+            pass
     opening = _planned(request, mode)
     warming = _warming(opening, budget) if warm else None
     made = _made(request, opening, given)
@@ -201,11 +206,19 @@ def _made(request: _ladder.Request, opening: _ladder.Opening, given: dict[str, A
 
 
 def _warming(opening: _ladder.Opening, budget: int | None) -> WarmJob | None:
-    """Begin to bring in the file that the session is made from."""
+    """Begin to bring in the file that most of the session is made from."""
     try:
-        return residency.warm(opening.owned[-1] if opening.owned else opening.files[0], budget=budget, wait=False)
+        if opening.mode == "packed":
+            return residency.warm(opening.files[0], budget=budget, wait=False)
+        largest = max(opening.owned or opening.files, key=_size_of)
+        return residency.warm(largest, budget=budget, wait=False)
     except OSError:  # the session itself will say so
         return None
+
+
+def _size_of(file: str | FileMapping) -> int:
+    path = file if isinstance(file, str) else file.path
+    return os.stat(path).st_size  # noqa: PTH116
 
 
 def _report(
