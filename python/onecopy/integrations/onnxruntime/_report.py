@@ -84,7 +84,7 @@ class Report:
             lines += [f"    {weight.name}, {size(weight.bytes)}: {weight.reason}" for weight in self.copied[:_SHOWN]]
             if len(self.copied) > _SHOWN:
                 lines.append(f"    and {len(self.copied) - _SHOWN} more")
-        if self.latency:
+        if self.latency and costs(self.latency) not in self.reason:
             lines.append(f"  weights that are not packed make a run {costs(self.latency)}")
         return "\n".join(lines)
 
