@@ -40,6 +40,7 @@ test-cpp: .venv/tools.stamp doctest ## C++ tests with sanitizers, on the Linux a
 .PHONY: test-python
 test-python: .venv/core.stamp ## Python tests, on the optimised build
 	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q tests/frameworks
 
 .PHONY: fallbacks
 fallbacks: .venv/core.stamp ## the whole Python suite with each kernel interface refused: a line per setting

@@ -232,15 +232,6 @@ def test_large_transposed_tensors_come_back(path):
     assert np.array_equal(oc.open(path)["x"], NUMBERS.T)
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float32", "int64", "bool", "float8_e4m3fn", "complex64"])
-def test_tensors_of_torch_come_back(path, kind):
-    torch = pytest.importorskip("torch")
-    value = torch.arange(12).reshape(3, 4).to(getattr(torch, kind))
-    for tensor in (value, value.T, torch.nn.Parameter(value, requires_grad=value.is_floating_point())):
-        oc.save(path, {"x": tensor})
-        assert oc.open(path)["x"].tobytes() == tensor.detach().contiguous().view(torch.uint8).numpy().tobytes()
-
-
 def test_an_open_file_can_be_saved_elsewhere_and_over_itself(path, tmp_path):
     oc.save(path, {"a": NUMBERS[:5], "b": np.array(1.0)}, {"note": "first"})
     for target in (tmp_path / "other", path):

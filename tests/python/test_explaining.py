@@ -39,26 +39,6 @@ def test_a_session_of_its_own_copies_has_nothing_to_share(tmp_path):
         oc.assert_shared(session, [os.getpid()])
 
 
-def test_a_module_is_looked_at_weight_by_weight(tmp_path):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    ones = np.ones((1024, 1024), np.float32)
-    oc.save(tmp_path / "m.safetensors", {"0.weight": ones, "0.bias": ones[0]})
-    module = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.Linear(1024, 1024))
-    oc.torch.load_into(module, tmp_path / "m.safetensors", strict=False)
-    float(module[0].weight.detach().sum())  # in memory
-    told = {one.name: one for one in oc.explain(module).findings}
-    assert (told["0.weight"].kind, told["0.weight"].private) == ("shared", 0)
-    assert told["0.weight"].path == str(tmp_path / "m.safetensors")
-    assert (told["1.weight"].kind, told["1.weight"].private) == ("heap", 4 * MIB)
-    assert "oc.torch.load_into" in told["1.weight"].advice
-    module[0].weight.data[512] += 1
-    written = {one.name: one for one in oc.explain(module).findings}["0.weight"]
-    assert written.kind == "written"
-    assert 4096 <= written.private <= 3 * 4096
-    assert "written to in place" in str(oc.explain(module))
-    assert [str(path) for path in oc.assert_shared(module, [os.getpid()]).paths] == [str(tmp_path / "m.safetensors")]
-
-
 def test_another_process_is_explained_by_its_maps(tmp_path):
     np.save(tmp_path / "data.npy", np.zeros(MIB, np.uint8))
     program = (

@@ -242,10 +242,14 @@ def test_other_threads_run_while_a_file_is_evicted(slow_file):
 
 
 def test_other_threads_run_while_a_running_job_is_dropped(slow_file):
-    jobs = [oc.warm(slow_file, wait=False, **SLOWLY)]
-    while jobs[0].progress[0] == 0:
-        time.sleep(0.001)
-    assert turns_of_another_thread(jobs.clear) > 0
+    for _ in range(5):  # on a busy machine the other thread may not come to its turn in so short a time
+        jobs = [oc.warm(slow_file, wait=False, **SLOWLY)]
+        while jobs[0].progress[0] == 0:
+            time.sleep(0.001)
+        if turns_of_another_thread(jobs.clear) > 0:
+            return
+        oc.evict(slow_file)
+    raise AssertionError("it had no turn in five tries")
 
 
 OPERATIONS: list[Callable[[oc.Mapping, int, int], object]] = [

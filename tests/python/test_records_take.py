@@ -181,16 +181,6 @@ def test_a_column_of_dicts_is_a_table():
     assert table.column("at").take([3], ["y"])["y"].values.tolist() == [3, 3, 3]
 
 
-def test_torch_gets_tensors_on_the_same_memory():
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    table = oc.share([{"n": i, "b": [i / 2] * i, "s": "x"} for i in range(5)])
-    taken = table.take(torch.tensor([4, 1]), out="torch")
-    assert taken["n"].tolist() == [4, 1]
-    assert taken["b"].values.dtype == torch.float64
-    assert taken["b"].offsets.tolist() == [0, 4, 5]
-    assert taken["s"] == ["x", "x"]
-
-
 def test_the_schema_reads_like_the_data():
     table = oc.share(
         [

@@ -303,17 +303,3 @@ def test_a_state_that_does_not_fit_is_refused():
         oc.Shuffle(100).shard(0, 4).load_state_dict({**state, "taken": 26})
     with pytest.raises(ValueError, match="101 taken"):
         oc.Shuffle(100).state_dict(taken=101)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_data_loader_takes_it_as_sampler_and_as_batch_sampler(workers):
-    data = pytest.importorskip("torch", reason="torch is not installed").utils.data
-    rows, order = list(range(100, 200)), oc.Shuffle(100, seed=4)
-    one = data.DataLoader(rows, sampler=order, batch_size=7, num_workers=workers)
-    other = data.DataLoader(rows, batch_sampler=order.batches(7), num_workers=workers)
-    assert len(one) == len(other) == 15
-    for epoch in range(2):
-        order.set_epoch(epoch)
-        expected = [100 + number for number in oc.Shuffle(100, 4, epoch)]
-        for loader in (one, other):
-            assert [number for batch in loader for number in batch.tolist()] == expected

@@ -16,6 +16,7 @@ from onecopy.bench.records.record import Entry, Measured, Run, RunJournal, from_
 from onecopy.bench.scenarios import share
 
 MB = 1_000_000
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 SMALL = share.Options(
     rounds=1, idle_wait=0.0, timeout=60.0, workers=2, ranks=(1,), torch=False, interval_s=0.02, allocators=()
 )
@@ -57,9 +58,9 @@ def test_several_ranks_each_have_workers(source, tmp_path):
     assert two == 2 * one
 
 
+@needs_torch
 @pytest.mark.processes
 def test_one_rank_builds_the_tensor_of_all(source, tmp_path):
-    pytest.importorskip("torch", reason="torch is not installed")
     options = replace(SMALL, peers=("torch handle",), starts=("forkserver",), ranks=(2,), torch=True)
     run = share.run(source(), tmp_path, options)
     assert {(s.row, s.state, s.reason) for s in run.samples} == {("torch handle", "ok", ""), ("empty", "ok", "")}
@@ -113,9 +114,9 @@ def test_the_heap_of_a_builder_is_looked_at(source, tmp_path):
     assert packed[1]["heap"] < packed[0]["heap"]
 
 
+@needs_torch
 @pytest.mark.processes
 def test_a_dataloader_reads_every_row_once(source, tmp_path):
-    pytest.importorskip("torch", reason="torch is not installed")
     options = replace(SMALL, peers=("list",), starts=("fork",), loader="dataloader", torch=True)
     run = share.run(source(1000), tmp_path, options)
     assert [(s.state, s.reason) for s in run.samples] == [("ok", "")] * 2

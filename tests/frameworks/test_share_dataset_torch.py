@@ -7,22 +7,16 @@ import subprocess
 import sys
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from pictures import Bag, Pictures, moved, stays
+from tests.processes.pictures import Bag, Pictures, moved, stays
 
 import onecopy as oc
 
 pytestmark = pytest.mark.processes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture
-def torch() -> Any:
-    return pytest.importorskip("torch", reason="torch is not installed")
 
 
 TENSORS = ["float32", "float64", "bfloat16", "float16", "int64", "uint8", "bool", "complex64"]
