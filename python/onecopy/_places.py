@@ -62,7 +62,7 @@ def _folder(place: Place) -> str:
 def _obstacle(place: Place, nbytes: int) -> str:
     """Return why an artefact does not fit; empty if it does."""
     folder = _folder(place)
-    free = _free_on(Path(folder))
+    free = free_on(Path(folder))
     if free is None:
         return f"{folder} cannot be made here"
     if free < nbytes:
@@ -72,7 +72,7 @@ def _obstacle(place: Place, nbytes: int) -> str:
     return ""
 
 
-def _free_on(folder: Path) -> int | None:
+def free_on(folder: Path) -> int | None:
     """Return the bytes that are free on the file system of a folder, or of the nearest one above it."""
     for at in (folder, *folder.parents):
         if at == Path("/dev"):

@@ -36,6 +36,7 @@ def store(tmp_path) -> Path:
 def worth_it(monkeypatch):
     """Let `auto` think that these models are large."""
     monkeypatch.setattr(_ladder, "WORTH_IT", 1)
+    monkeypatch.setattr(_ladder, "WORTH_ALIGNING", 1)
 
 
 def make(kind: str, folder: Path) -> Path:
@@ -139,7 +140,22 @@ def test_direct_uses_weights_in_place(tmp_path):
     assert np.array_equal(session.run(None, {"ids": IDS})[0], np.ones((7, 128), np.float32))
 
 
-def test_direct_of_weights_that_are_not_aligned_takes_an_aligned_copy(tmp_path, store):
+def test_a_few_weights_that_are_not_aligned_are_copied(tmp_path, store):
+    model = save_inline(tmp_path / "model.onnx", aligned=False, rows=50, width=64)  # 60 kB
+    session = oc.onnxruntime.session(model, "direct", store=store)
+    assert session.onecopy.reason == "as asked"
+    assert not store.exists()
+    assert "begins at byte" in " ".join(weight.reason for weight in session.onecopy.copied)
+
+
+def test_direct_copies_what_is_not_aligned_where_nothing_can_be_kept(tmp_path, store, worth_it, monkeypatch):
+    monkeypatch.setattr(_ladder, "free_on", lambda _: 1000)
+    session = oc.onnxruntime.session(make("not aligned", tmp_path), "direct", store=store)
+    assert session.onecopy.mode == "direct"
+    assert "are not aligned in the file, packing needs" in session.onecopy.reason
+
+
+def test_direct_of_weights_that_are_not_aligned_takes_an_aligned_copy(tmp_path, store, worth_it):
     model = make("not aligned", tmp_path)
     first = oc.onnxruntime.session(model, "direct", store=store)
     assert first.onecopy.mode == "direct"
@@ -382,7 +398,7 @@ def test_no_cut_and_no_flip_of_an_artefacts_end_does_harm(tmp_path, store):
 
 def test_no_room_on_the_disk_is_a_reason(tmp_path, monkeypatch, worth_it):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("onecopy._places._free_on", lambda _: 1000)
+    monkeypatch.setattr(_ladder, "free_on", lambda _: 1000)
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True)
     assert session.onecopy.mode == "read"
-    assert "has 1000 bytes left" in session.onecopy.reason
+    assert "has 1.00 kB left" in session.onecopy.reason

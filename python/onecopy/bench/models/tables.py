@@ -26,7 +26,7 @@ _MEMORY: tuple[Column, ...] = (
     ("its peak,\nless empty", above_empty("peak_anonymous")),
 )
 
-DRAWN = {"MB in all, less empty": above_empty("pss"), "ms until the session is there": plain("create_ns", 1e6)}
+DRAWN = {"MB, less empty": above_empty("pss"), "ms to create": plain("create_ns", 1e6)}
 """What a picture shows of each case."""
 
 OURS, BY_HAND, DEFAULT = "onecopy packed", "saved packed", "inline"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnxruntime
 
 from onecopy import _core
-from onecopy._places import memory_left
+from onecopy._places import free_on, memory_left
 from onecopy._sizes import size
 from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _packing
 from onecopy.integrations.onnxruntime._model import SMALLEST, Kind, Model, look_at
 from onecopy.integrations.onnxruntime._report import costs
-from onecopy.store import Store, choose_place
+from onecopy.store import Store
 
 if TYPE_CHECKING:
     import os
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from onecopy.store import Waiting
 
 WORTH_IT = 16 << 20  # bytes of weights below which `auto` leaves a model alone
+WORTH_ALIGNING = 1 << 18  # bytes that are not aligned, below which `direct` lets them be copied
 _HEAPS = 4  # of the weights: what the child that packs needs at its peak, about
 _ON_DISK = 2.5  # of the weights: what they take with their packed forms, at most
 
@@ -125,13 +127,15 @@ def direct(request: Request, reason: str = "as asked") -> Opening:
     with looked_at(request) as (model, mapping):
         if request.kind == "ort":
             return Opening("direct", reason, request.path, _options.ORT_IN_PLACE, files=model.files)
-        if misplaced := [weight for weight in model.copied if weight.reason.startswith("begins")]:
-            packed = prepared(request, model)
-            if isinstance(packed, _packing.Packed):
-                return of_artefact(packed, request, "direct", f"{reason}; from an aligned copy in the store")
-            reason = (
-                f"{reason}; {size(sum(weight.bytes for weight in misplaced))} are not aligned in the file, {packed}"
-            )
+        misplaced = sum(weight.bytes for weight in model.copied if weight.reason.startswith("begins"))
+        if misplaced >= WORTH_ALIGNING:
+            try:
+                found = prepared(request, model)
+            except Unfit as unfit:
+                found = str(unfit)
+            if isinstance(found, _packing.Packed):
+                return of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
+            reason = f"{reason}; {size(misplaced)} are not aligned in the file, {found}"
         message, buffers, owned = in_memory(model, mapping)
         return Opening(
             "direct",
@@ -202,13 +206,9 @@ def prepared(request: Request, model: Model) -> _packing.Packed | str:
 
 def no_room(model: Model, recipe: _packing.Recipe) -> str:
     """Return why weights cannot be packed here; empty if they can."""
-    needed = int(model.weights * _ON_DISK)
-    try:
-        facts = recipe.store.folder
-        if facts == Store().folder:
-            choose_place(needed, "disk")
-    except OSError as error:
-        return error.strerror or str(error)
+    needed, free = int(model.weights * _ON_DISK), free_on(Path(recipe.folder))
+    if free is not None and free < needed:
+        return f"packing needs {size(needed)} of disk, and the file system of {recipe.folder} has {size(free)} left"
     left = memory_left()
     if left is not None and left[0] < model.weights * _HEAPS:
         return f"packing needs about {size(model.weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"

@@ -102,9 +102,10 @@ def costs(latency: Iterable[Latency]) -> str:
 def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
     """Return those of some files that this process has mapped now, and how much of them."""
     files = {(facts.st_dev, facts.st_ino): path for path in paths if (facts := _facts(path)) is not None}
+    names = {os.path.realpath(path): path for path in files.values()}  # overlayfs tells maps another device than stat
     found: dict[str, int] = {}
     for region in proc.maps(os.getpid()):
-        path = files.get((region.dev, region.inode)) or _by_name(region, files.values())
+        path = files.get((region.dev, region.inode)) or (None if region.deleted else names.get(region.path))
         if path is not None:
             found[path] = found.get(path, 0) + region.end - region.start
     return tuple(Mapped(path, total) for path, total in found.items())
@@ -123,10 +124,3 @@ def _facts(path: str) -> os.stat_result | None:
         return Path(path).stat()
     except OSError:
         return None
-
-
-def _by_name(region: proc.Region, paths: Iterable[str]) -> str | None:
-    """File systems such as overlayfs tell maps another device than stat."""
-    if not region.inode or region.deleted:
-        return None
-    return next((path for path in paths if os.path.realpath(path) == region.path), None)
