@@ -63,7 +63,10 @@ def warm(
 @click.option("--names", "pattern", metavar="GLOB", help="Only arrays whose names match.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; chosen by size and cores if not given.")
 @click.option(
-    "--budget", callback=as_bytes, metavar="SIZE", help="Bytes at most, of all FILEs in their order, such as 2GiB."
+    "--budget",
+    callback=as_bytes,
+    metavar="SIZE",
+    help="Bring in so much at most, or hold it; of all FILEs, in their order.",
 )
 @click.option("--huge/--no-huge", default=None, help="Ask for huge pages, or not; chosen if not given.")
 @click.option("--verify", is_flag=True, help="Compare with the stored checksums in the same pass.")
@@ -110,7 +113,7 @@ def command(
     left = options.pop("budget")
     for file in dict.fromkeys(files):
         report = warmed_with_bar(file, pattern, verify, {**options, "budget": left})
-        left = None if left is None else max(left - report.filled - (report.cached_before or 0), 0)
+        left = None if left is None else max(left - report.filled, 0)
         warmed.append({"file": file, **reports.facts_of(report)})
         if not as_json:
             for sentence in reports.warm_sentences(plain(file), report):
