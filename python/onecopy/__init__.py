@@ -14,11 +14,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, explaining, files, proc, records, residency, sampling, store, workers
+    from onecopy import (
+        arrays,
+        base,
+        cgroup,
+        explaining,
+        files,
+        holding,
+        proc,
+        records,
+        residency,
+        sampling,
+        store,
+        workers,
+    )
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.explaining import explain
     from onecopy.files import Mapping, check, guard
+    from onecopy.holding import Hold
     from onecopy.integrations import onnxruntime, torch, transformers
     from onecopy.integrations.torch import share_dataset
     from onecopy.records import Dict, List, NotShareable, Table, share
@@ -35,6 +49,7 @@ _ROOMS = (
     "cgroup",
     "explaining",
     "files",
+    "holding",
     "proc",
     "records",
     "residency",
@@ -57,6 +72,7 @@ _HOMES = {
     "Mapping": "files",
     "check": "files",
     "guard": "files",
+    "Hold": "holding",
     "share_dataset": "integrations.torch",
     "Dict": "records",
     "List": "records",
@@ -84,6 +100,7 @@ __all__ = [
     "Entry",
     "FileChanged",
     "FormatError",
+    "Hold",
     "List",
     "Mapping",
     "NoChecksum",
@@ -104,6 +121,7 @@ __all__ = [
     "file_key",
     "files",
     "guard",
+    "holding",
     "onnxruntime",
     "open",
     "pin",

@@ -209,12 +209,14 @@ def warm(
     target
         An open file, or a path. A path's pages stay in the page cache, as long as nobody needs the memory.
     ranges
-        (offset, length) in bytes; None: everything.
+        (offset, length) in bytes; None: everything. Small ranges with gaps between them are read alone, without what
+        the device would read ahead, and then in small pages.
     threads
         Threads that read; None: 8, because they wait for the disk and not for processors.
     huge
         Ask for 2 MiB pages before reading. None: yes, unless the file is larger than half of the memory that may be
-        used (a small access would then read 512 times too much, and push out what is needed).
+        used (a small access would then read 512 times too much, and push out what is needed), and not for ranges below
+        16 MiB with gaps beside them. True: for these as well.
     budget
         Bytes to bring in at most; None: what memory is available. The kernel may read a few MiB ahead of it.
     mechanism

@@ -132,7 +132,9 @@ int populate(Bytes memory) noexcept;
 int touch(Bytes memory) noexcept;
 // Moves pages into 2 MiB ones, in the page cache and here; `memory` is whole 2 MiB. ENOSYS where the kernel cannot.
 int collapse(Bytes memory) noexcept;
-int drop_mapped(Bytes memory) noexcept;             // out of this process's page tables
+int drop_mapped(Bytes memory) noexcept;  // out of this process's page tables
+// Begins to read these bytes and no others, and does not wait; the kernel takes a limited amount at a time.
+Outcome will_need(int fd, ByteRange range) noexcept;
 int drop_cached(int fd, ByteRange range) noexcept;  // out of the page cache; length 0: to the end
 
 struct CacheFacts {

@@ -24,7 +24,12 @@ struct Plan {
   Mechanism mechanism = Mechanism::populate;
   bool huge = false;
   unsigned threads = 1;
-  std::uint64_t most = 0;        // bytes to bring in
+  std::uint64_t most = 0;  // bytes to bring in
+  // A range beside which the kernel would read more than 1/part of it in vain is read alone; overshoot is how far the
+  // kernel goes beyond what is touched. 0: no range is.
+  std::uint64_t overshoot = 0;
+  std::uint64_t part = 1;
+  std::uint64_t at_once = 0;     // bytes that the kernel takes of a request to read exactly this
   bool nothing_missing = false;  // what was asked for is in memory as it is
   std::string reason;
 

@@ -51,6 +51,21 @@ std::vector<ByteRange> huge_parts(std::span<const ByteRange> ranges, std::uint64
   return parts;
 }
 
+std::vector<ByteRange> lonely(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t overshoot,
+                              std::uint64_t part) {
+  std::vector<ByteRange> found;
+  std::uint64_t before = 0;  // the end of the range before
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const std::uint64_t end = ranges[i].offset + ranges[i].length;
+    const std::uint64_t next = i + 1 < ranges.size() ? ranges[i + 1].offset : size;
+    const std::uint64_t unwanted =
+        std::min(ranges[i].offset - before, overshoot / 3) + std::min(next - end, overshoot - overshoot / 3);
+    if (unwanted > ranges[i].length / part) found.push_back(ranges[i]);
+    before = end;
+  }
+  return found;
+}
+
 std::uint64_t total_length(std::span<const ByteRange> ranges) noexcept {
   std::uint64_t total = 0;
   for (const auto& range : ranges) total += range.length;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -68,7 +69,10 @@ WarmReport Warmer::run() {
   report_.reason = plan.reason;
   report_.mechanism = plan.mechanism;
   progress_done_.store(options_.inspector ? 0 : report_.bytes - missing, std::memory_order_relaxed);
+  if (plan.fills()) set_apart(pieces, plan);
   if (plan.huge) advise_huge();
+  if (!alone_.empty())
+    report_.reason += "; " + readable(total_length(alone_)) + " read without what lies around, which is not wanted";
   report_.complete = plan.fills() ? cut_to_budget(pieces, plan.most) : plan.nothing_missing;
   if (!plan.fills()) std::ranges::for_each(pieces, [](Piece& piece) { piece.missing = false; });
   if (!options_.inspector) std::erase_if(pieces, [](const Piece& piece) { return !piece.missing; });
@@ -94,8 +98,26 @@ std::vector<Warmer::Piece> Warmer::cut() const {
   return pieces;
 }
 
+void Warmer::set_apart(std::vector<Piece>& pieces, const Plan& plan) {
+  if (plan.overshoot == 0) return;
+  at_once_ = plan.at_once;
+  alone_ = lonely(ranges_, mapping_.bytes().size(), plan.overshoot, plan.part);
+  auto range = alone_.begin();
+  for (auto& piece : pieces) {
+    while (range != alone_.end() && range->offset + range->length <= piece.range.offset) ++range;
+    piece.alone = range != alone_.end() && range->offset <= piece.range.offset;
+  }
+}
+
 void Warmer::advise_huge() {
-  const auto parts = huge_parts(ranges_, mapping_.bytes().size(), mapping_.file_offset());
+  std::vector<ByteRange> together;
+  std::ranges::set_difference(ranges_, alone_, std::back_inserter(together), {}, &ByteRange::offset,
+                              &ByteRange::offset);
+  if (together.empty() && !alone_.empty()) {
+    report_.reason += ", but not for so little";
+    return;
+  }
+  const auto parts = huge_parts(together, mapping_.bytes().size(), mapping_.file_offset());
   if (parts.empty()) {
     report_.reason += ", but less than half of each is wanted";
     return;
@@ -154,6 +176,7 @@ bool Warmer::visit_piece(Piece piece) noexcept {
   const bool look = piece.missing && !options_.inspector && !is_cached(mapping_, piece.range);
   for (std::uint64_t at = piece.range.offset; at < end && !cancelled_.load(std::memory_order_relaxed);) {
     const auto step = part_at(at, piece.range, step_size, mapping_.file_offset());
+    if (piece.missing && piece.alone) begin_to_read(step);
     if (const int error = piece.missing ? fill_step(step, look) : 0; error != 0) {
       int none = 0;
       if (error_.compare_exchange_strong(none, error)) failed_at_.store(at);
@@ -165,6 +188,13 @@ bool Warmer::visit_piece(Piece piece) noexcept {
     at += step.length;
   }
   return !cancelled_.load(std::memory_order_relaxed);
+}
+
+// The pages are then on their way, and a fault waits for its own instead of reading around itself.
+void Warmer::begin_to_read(ByteRange step) const noexcept {
+  const auto pages = file_pages(mapping_, step);
+  for (std::uint64_t done = 0; done < pages.length; done += at_once_)
+    (void)os::will_need(mapping_.descriptor(), {pages.offset + done, std::min(at_once_, pages.length - done)});
 }
 
 int Warmer::fill_step(ByteRange step, bool look) noexcept {

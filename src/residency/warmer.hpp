@@ -27,15 +27,18 @@ class Warmer {
   // One thread's share at a time.
   struct Piece {
     ByteRange range;
-    bool missing;  // to be brought in; else only to be inspected
+    bool missing;        // to be brought in; else only to be inspected
+    bool alone = false;  // without what the kernel would read around it
   };
 
   std::vector<Piece> cut() const;
+  void set_apart(std::vector<Piece>& pieces, const Plan& plan);
   void advise_huge();
   bool cut_to_budget(std::vector<Piece>& pieces, std::uint64_t most);
   void visit(std::span<const Piece> pieces, const Plan& plan);
   bool visit_piece(Piece piece) noexcept;             // false: everybody stops
   int fill_step(ByteRange step, bool look) noexcept;  // errno
+  void begin_to_read(ByteRange step) const noexcept;
   int read_step(ByteRange step) noexcept;
   void finish(const Plan& plan);
   [[noreturn]] void fail() const;
@@ -43,6 +46,8 @@ class Warmer {
   const Mapping& mapping_;
   WarmOptions options_;
   std::vector<ByteRange> ranges_;
+  std::vector<ByteRange> alone_;  // of these, what is read alone
+  std::uint64_t at_once_ = 0;
   WarmReport report_;
   std::atomic<Mechanism> mechanism_{Mechanism::none};
   std::atomic<std::uint64_t> progress_done_{0};

@@ -188,23 +188,13 @@ def home() -> str:
 def refuse_too_much(configuration: Configuration, size: int, processes: int) -> None:
     """Raise SampleError where the private memory of a sample would exhaust the machine."""
     wanted = configuration.private_share * size * processes
-    available = available_memory()
+    available = cgroup.available_memory()
     if available is not None and wanted > MEMORY_SHARE * available:
         raise SampleError(
             "skipped",
             f"{processes} processes need {wanted / 1e6:.0f} MB of private memory,"
             f" {available / 1e6:.0f} MB are available",
         )
-
-
-def available_memory() -> int | None:
-    """Return the bytes that this process may still take: what the machine has, or less in a container."""
-    machine = cgroup.meminfo().mem_available
-    group = cgroup.memory_group(os.getpid())
-    if group is None or group.limit is None:
-        return machine
-    room = max(group.limit - group.stat.anon - (group.stat.kernel or 0), 0)
-    return room if machine is None else min(machine, room)
 
 
 def measure(plan: Plan, configuration: Configuration, sample: Sample, patience: Patience) -> Sample:

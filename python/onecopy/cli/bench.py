@@ -23,6 +23,7 @@ from onecopy.cli import (
     bench_report,
     bench_run,
     bench_share,
+    bench_start,
     bench_structs,
     bench_tables,
     bench_warm,
@@ -68,6 +69,7 @@ command.add_command(bench_run.command)
 command.add_command(bench_structs.command)
 command.add_command(bench_share.command)
 command.add_command(bench_models.command)
+command.add_command(bench_start.command)
 command.add_command(bench_records.command)
 
 

@@ -1,4 +1,4 @@
-"""`onecopy warm FILE`: bring a file, or some of its arrays, into the page cache, and report what happened."""
+"""`onecopy warm FILE...`: bring files, or some arrays of them, into the page cache and report; or hold them there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import click
 from rich.progress import DownloadColumn
 
 import onecopy
-from onecopy.cli import reports, screen
-from onecopy.cli.words import parse_size, plain
+from onecopy.cli import holding, reports, screen
+from onecopy.cli.words import parse_duration, parse_size, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+HOLDS, WARMS = ("interval", "pin"), ("pattern", "verify")
+"""Options that go with --hold, and that do not."""
 
 
 def as_bytes(_: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -23,6 +26,17 @@ def as_bytes(_: click.Context, parameter: click.Parameter, text: str | None) -> 
         return None if text is None else parse_size(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param=parameter) from error
+
+
+def as_seconds(_: click.Context, parameter: click.Parameter, text: str) -> float:
+    """Return a duration option in seconds; a wrong one is a wrong command line."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from error
+    if not 0 < seconds <= holding.LONGEST:
+        raise click.BadParameter(f"{text!r} is not more than 0 s and at most a year", param=parameter)
+    return seconds
 
 
 def names_matching(file: Any, pattern: str) -> list[str]:
@@ -45,31 +59,80 @@ def warm(
 
 
 @click.command("warm")
-@click.argument("file", type=click.Path())
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @click.option("--names", "pattern", metavar="GLOB", help="Only arrays whose names match.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; chosen by size and cores if not given.")
-@click.option("--budget", callback=as_bytes, metavar="SIZE", help="Bytes at most, such as 2GiB or 500MB.")
+@click.option(
+    "--budget",
+    callback=as_bytes,
+    metavar="SIZE",
+    help="Bring in so much at most, or hold it; of all FILEs, in their order.",
+)
 @click.option("--huge/--no-huge", default=None, help="Ask for huge pages, or not; chosen if not given.")
 @click.option("--verify", is_flag=True, help="Compare with the stored checksums in the same pass.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@click.option("--hold", is_flag=True, help="Stay, and keep the FILEs in memory until SIGTERM or Ctrl-C.")
+@click.option(
+    "--interval",
+    default="10s",
+    show_default=True,
+    callback=as_seconds,
+    metavar="TIME",
+    help="With --hold: look for what was dropped or replaced so often.",
+)
+@click.option(
+    "--pin",
+    callback=as_bytes,
+    metavar="SIZE",
+    help="With --hold: lock so much at most.  [default: what RLIMIT_MEMLOCK allows]",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout; with --hold, a line for each change.")
+@click.pass_context
 def command(
+    context: click.Context,
+    /,
     *,
-    file: str,
+    files: tuple[str, ...],
+    hold: bool,
+    interval: float,
+    pin: int | None,
+    as_json: bool,
     pattern: str | None,
     verify: bool,
-    threads: int | None,
-    budget: int | None,
-    huge: bool | None,
-    as_json: bool,
-) -> None:
-    """Bring FILE into memory and report what the kernel did."""
-    options = {"threads": threads, "budget": budget, "huge": huge}
+    **options: Any,
+) -> int:
+    """Bring each FILE into memory and report what the kernel did.
+
+    With --hold, stay: what the kernel drops is brought back, a FILE that was replaced is held anew, and each change is
+    a line. The budget is then half of the memory that may be used, if not given. Nothing is left when it ends, however
+    it ends; the exit status is 0 after SIGTERM.
+    """
+    refuse(context, WARMS if hold else HOLDS, "does not go" if hold else "goes only")
+    if hold:
+        return holding.hold(files, interval, pin=pin, as_json=as_json, **options)
+    warmed = []
+    left = options.pop("budget")
+    for file in dict.fromkeys(files):
+        report = warmed_with_bar(file, pattern, verify, {**options, "budget": left})
+        left = None if left is None else max(left - report.filled, 0)
+        warmed.append({"file": file, **reports.facts_of(report)})
+        if not as_json:
+            for sentence in reports.warm_sentences(plain(file), report):
+                screen.show_line(screen.out(), sentence)
+    if as_json:
+        click.echo(json.dumps(warmed[0] if len(warmed) == 1 else warmed, indent=1))
+    return 0
+
+
+def refuse(context: click.Context, names: tuple[str, ...], words: str) -> None:
+    """Raise a usage error where one of these options was given."""
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if parameter.name in names and given:
+            raise click.UsageError(f"{parameter.opts[0]} {words} with --hold", context)
+
+
+def warmed_with_bar(file: str, pattern: str | None, verify: bool, options: dict[str, Any]) -> Any:
+    """Warm one file with a progress bar and return the report."""
     with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
         task = bar.add_task("warm", total=None)
-        report = warm(file, pattern, verify, options, lambda done, total: bar.update(task, completed=done, total=total))
-    if as_json:
-        click.echo(json.dumps(reports.facts_of(report), indent=1))
-        return
-    console = screen.out()
-    for sentence in reports.warm_sentences(plain(file), report):
-        screen.show_line(console, sentence)
+        return warm(file, pattern, verify, options, lambda done, total: bar.update(task, completed=done, total=total))

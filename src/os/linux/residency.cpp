@@ -147,6 +147,12 @@ int collapse(Bytes memory) noexcept {
 
 int drop_mapped(Bytes memory) noexcept { return advise(memory, MADV_DONTNEED); }
 
+Outcome will_need(int fd, ByteRange range) noexcept {
+  const int error =
+      ::posix_fadvise(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length), POSIX_FADV_WILLNEED);
+  return error == 0 ? Outcome::applied : Outcome::refused;
+}
+
 int drop_cached(int fd, ByteRange range) noexcept {
   return ::posix_fadvise(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length), POSIX_FADV_DONTNEED);
 }

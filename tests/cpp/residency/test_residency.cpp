@@ -305,6 +305,40 @@ TEST_CASE("huge pages are asked for where at least half of one is wanted") {
   CHECK(huge_parts(Ranges{{size - mib, mib}}, size, 0) == Ranges{{6 * mib, mib}});
 }
 
+TEST_CASE("what lies alone is what the kernel would read too much beside") {
+  using Ranges = std::vector<ByteRange>;
+  constexpr std::uint64_t size = 100 * mib;
+  CHECK(lonely(Ranges{{0, size}}, size, 4 * mib, 4).empty());
+  CHECK(lonely(Ranges{}, size, 4 * mib, 4).empty());
+  CHECK(lonely(Ranges{{10 * mib, mib}}, size, 4 * mib, 4) == Ranges{{10 * mib, mib}});
+  CHECK(lonely(Ranges{{10 * mib, 16 * mib}}, size, 4 * mib, 4).empty());
+  CHECK(lonely(Ranges{{10 * mib, 16 * mib - 4096}}, size, 4 * mib, 4).size() == 1);
+  CHECK(lonely(Ranges{{4096, size - 4096}}, size, 4 * mib, 4).empty());  // a header is no gap to speak of
+  CHECK(lonely(Ranges{{0, mib}, {mib + 4096, mib}, {9 * mib, mib}}, size, 4 * mib, 4) ==
+        Ranges{{mib + 4096, mib}, {9 * mib, mib}});
+  CHECK(lonely(Ranges{{size - mib, mib}}, size, 3 * mib, 4).size() == 1);
+  CHECK(lonely(Ranges{{size - 4 * mib, 4 * mib}}, size, 3 * mib, 4).empty());  // nothing is behind the end
+  CHECK(lonely(Ranges{{0, 8 * mib}}, size, 3 * mib, 4).empty());
+  CHECK(lonely(Ranges{{0, 8 * mib - 4096}}, size, 3 * mib, 4).size() == 1);
+  CHECK(lonely(Ranges{{size - 2 * mib, mib}, {size - mib - 4096, mib + 4096}}, size, 4096, 4).empty());
+}
+
+TEST_CASE("parts that lie alone are warmed, whatever the kernel takes of a request at once") {
+  const TestFile file;
+  for (const auto mechanism : {Mechanism::populate, Mechanism::read}) {
+    const auto mapping = Mapping::open(file.path);
+    (void)evict(mapping);
+    const std::vector<ByteRange> parts{{100, 5}, {9 * mib, 64 * 1024}, {20 * mib, mib}, {file_size - 10, 10}};
+    WarmOptions options;
+    options.mechanism = mechanism;
+    const auto report = warm(mapping, parts, options);
+    CHECK(report.complete);
+    CHECK(report.reason.find("without what lies around") != std::string::npos);
+    options.huge = Huge::yes;
+    CHECK(warm(mapping, parts, options).reason.find("without what lies around") == std::string::npos);
+  }
+}
+
 TEST_CASE("the plan follows what was measured, and says why") {
   Conditions conditions;
   conditions.file_size = 4096 * mib;
@@ -313,7 +347,20 @@ TEST_CASE("the plan follows what was measured, and says why") {
   conditions.read_ahead = 128 * 1024;
   CHECK(choose(conditions, {}).mechanism == Mechanism::populate);
   CHECK(choose(conditions, {}).huge);
+  CHECK(choose(conditions, {}).overshoot == 4 * mib);
+  CHECK(choose(conditions, {}).at_once == 128 * 1024);
 
+  SUBCASE("small pages are read ahead as far as the device does, and what is asked for stays as asked") {
+    WarmOptions small;
+    small.huge = Huge::no;
+    conditions.read_ahead = 8 * mib;
+    CHECK(choose(conditions, small).overshoot == 12 * mib);
+    CHECK(choose(conditions, small).at_once == 8 * mib);
+    conditions.read_ahead = std::nullopt;
+    CHECK(choose(conditions, small).at_once == 128 * 1024);
+    small.huge = Huge::yes;
+    CHECK(choose(conditions, small).overshoot == 0);
+  }
   SUBCASE("files larger than half of the memory stay in small pages") {
     conditions.available = 8000 * mib;
     const auto plan = choose(conditions, {});

@@ -1,13 +1,11 @@
 """Rounds: interleaved, seeded, paired, and never more than the machine has."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from onecopy import cgroup
 from onecopy.bench import runner
 from onecopy.bench.ceilings import CEILINGS, CONTROLS
 from onecopy.bench.child import configuration_named
@@ -102,19 +100,10 @@ def test_memory_is_touched_and_freed_before_a_sample_of_a_backed_run(plan_of, st
 
 
 def test_a_sample_that_would_exhaust_the_machine_is_skipped(plan_of, stand_in, monkeypatch):
-    monkeypatch.setattr(runner, "available_memory", lambda: 7_000_000)
+    monkeypatch.setattr(runner.cgroup, "available_memory", lambda: 7_000_000)
     sample = runner.take(plan_of(), stand_in("", private_share=1.0), 0, Patience(0))
     assert sample.state == "skipped"
     assert sample.reason == "2 processes need 6 MB of private memory, 7 MB are available"
-
-
-def test_a_container_has_what_its_limit_leaves(monkeypatch):
-    group = cgroup.memory_group(os.getpid())
-    stat = cgroup.MemoryStat(anon=300, file=900, kernel=100)
-    if group is None:
-        pytest.skip("no memory group here")
-    monkeypatch.setattr(runner.cgroup, "memory_group", lambda _: replace(group, limit=1000, stat=stat))
-    assert runner.available_memory() == 600
 
 
 def test_every_configuration_has_a_name_of_its_own_and_is_found_by_it():

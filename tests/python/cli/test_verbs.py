@@ -131,6 +131,35 @@ def test_warm_reports_in_json(onecopy_process, model):
     assert isinstance(report["mechanism"], str)
 
 
+def test_warm_takes_several_files_and_one_budget_for_all(onecopy_process, tmp_path):
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path in paths:
+        path.write_bytes(os.urandom(1_048_576))
+        cache.evict(path)
+    reports = json.loads(onecopy_process("warm", *paths, "--budget", "1.5MiB", "--json").stdout)
+    assert [report["file"] for report in reports] == [str(path) for path in paths]
+    assert [report["filled"] for report in reports] == [1_048_576, 524_288]
+    done = onecopy_process("warm", *paths)
+    assert done.stdout.replace("\n", " ").count("now 100 %") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--pin", "1MB"), "--pin goes only with --hold"),
+        (("--interval", "5s"), "--interval goes only with --hold"),
+        (("--hold", "--names", "a"), "--names does not go with --hold"),
+        (("--hold", "--verify"), "--verify does not go with --hold"),
+        (("--hold", "--interval", "0"), "'0' is not more than 0 s"),
+        (("--hold", "--pin", "much"), "--pin"),
+    ],
+)
+def test_options_of_warm_that_do_not_go_together_are_told(onecopy_process, model, arguments, message):
+    done = onecopy_process("warm", model, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
 def test_warm_takes_any_file(onecopy_process, tmp_path):
     path = tmp_path / "plain"
     path.write_bytes(os.urandom(300_001))

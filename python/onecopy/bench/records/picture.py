@@ -15,6 +15,7 @@ from onecopy.bench.records.columns import EMPTY, above_empty
 from onecopy.bench.records.tables import HEAP, figures_of
 from onecopy.bench.report.picture import FAINT, MAPS, OURS, STYLE
 from onecopy.bench.report.summary import MB
+from onecopy.bench.starts import tables as starts
 
 if TYPE_CHECKING:
     import os
@@ -37,7 +38,9 @@ def draw(run: Run, path: str | os.PathLike[str]) -> None:
     figures = importlib.import_module("matplotlib.figure")
     with matplotlib.rc_context(STYLE):
         figure = figures.Figure(layout="constrained")
-        {"share": _draw_share, models.NAME: _draw_models}.get(run.scenario, _draw_items)(figure, run)
+        {"share": _draw_share, models.NAME: _draw_ways, starts.NAME: _draw_ways}.get(run.scenario, _draw_items)(
+            figure, run
+        )
         figure.savefig(path, dpi=200, metadata={"Date": None} if str(path).endswith(".svg") else None)
 
 
@@ -73,13 +76,14 @@ def _curve(axes: Any, run: Run, name: str, case: tuple[str, ...], colour: str) -
         axes.plot(x, y, color=colour, linewidth=width, label=name)
 
 
-def _draw_models(figure: Any, run: Run) -> None:
-    """Draw a line of panels per case: what all processes hold above their empty twins, and the time to a session."""
+def _draw_ways(figure: Any, run: Run) -> None:
+    """Draw a line of panels per case, each with the number that its scenario wants drawn."""
+    drawn = {models.NAME: models.DRAWN, starts.NAME: starts.DRAWN}[run.scenario]
     cases, names = run.cases(), [entry.name for entry in run.entries if entry.name != EMPTY]
     figure.set_size_inches(WIDTH, max(len(cases), 1) * (len(names) * PER_ROW + PER_CASE) + 0.4)
     ours = {entry.name for entry in run.entries if entry.ours}
     for case, panels in zip(cases, figure.subplots(max(len(cases), 1), 2, squeeze=False), strict=False):
-        for axes, (words, column) in zip(panels, models.DRAWN.items(), strict=True):
+        for axes, (words, column) in zip(panels, drawn.items(), strict=True):
             found = {name: column(run, name, case) for name in names}
             _bars(axes, {name: max(s.median, 0.0) for name, s in found.items() if s is not None}, ours)
             axes.set_title(f"{', '.join(case)}: {words}", fontsize=9)

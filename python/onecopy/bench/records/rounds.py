@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onecopy import cgroup
 from onecopy.bench import runner
 from onecopy.bench.children import Crew, SampleError
 from onecopy.bench.machine.quiet import Patience
@@ -109,7 +110,7 @@ def take(turn: Turn, number: int, settings: Settings, place: Path, patience: Pat
 
 def refuse_too_much(wanted: float) -> None:
     """Raise SampleError where the private memory of a sample would exhaust the machine."""
-    available = runner.available_memory()
+    available = cgroup.available_memory()
     if available is not None and wanted > runner.MEMORY_SHARE * available:
         raise SampleError(
             "skipped", f"needs {wanted / 1e6:.0f} MB of private memory, {available / 1e6:.0f} MB are available"

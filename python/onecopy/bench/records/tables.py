@@ -1,4 +1,4 @@
-"""From the samples of `bench share` and `bench records` to tables and sentences: pure functions over a record."""
+"""From the samples of `bench share` and its kin to tables and sentences: pure functions over a record."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from onecopy.bench.passes.tables import Table, number
 from onecopy.bench.records.columns import EMPTY, Case, Column, above_empty, plain, table
 from onecopy.bench.report.sentences import ENOUGH_ROUNDS
 from onecopy.bench.report.summary import MB
+from onecopy.bench.starts import tables as starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,11 @@ FIGURES = {"import": ("MB of anonymous memory at the peak, less the start", "bui
 
 def tables_of(run: Run) -> list[Table]:
     """Return a table for each case of a record."""
-    return list({"share": _share_tables, models.NAME: models.tables_of}.get(run.scenario, _item_tables)(run))
+    return list(
+        {"share": _share_tables, models.NAME: models.tables_of, starts.NAME: starts.tables_of}.get(
+            run.scenario, _item_tables
+        )(run)
+    )
 
 
 def _share_tables(run: Run) -> Iterator[Table]:
@@ -86,6 +91,8 @@ def heading(run: Run) -> str:
     plural = "" if rounds == 1 else "s"
     if run.scenario == models.NAME:
         return models.heading(run)
+    if run.scenario == starts.NAME:
+        return starts.heading(run)
     if run.scenario != "share":
         return f"records: {rounds} round{plural}, {run.options['draws']} random items, {run.options['repeats']} times"
     data, seen = run.data, run.options["loader"]
@@ -97,7 +104,9 @@ def heading(run: Run) -> str:
 
 def sentences_of(run: Run) -> list[str]:
     """Return what the numbers say, and what limits them."""
-    said = {"share": _shared, models.NAME: models.sentences_of}.get(run.scenario, _fastest)(run)
+    said = {"share": _shared, models.NAME: models.sentences_of, starts.NAME: starts.sentences_of}.get(
+        run.scenario, _fastest
+    )(run)
     return [*said, *_limits(run)]
 
 

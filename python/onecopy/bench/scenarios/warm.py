@@ -58,7 +58,7 @@ def run(
     source = Path(path).absolute()
     layout_of(source)
     with contextlib.ExitStack() as stack:
-        spots = [_spot(source, ahead, stack) for ahead in read_aheads]
+        spots = [spot_of(source, ahead, stack) for ahead in read_aheads]
         found = []
         for spot in spots:
             for work in cells.works(spot, options.shares, options.orders, options.seed):
@@ -68,7 +68,11 @@ def run(
         return cells.run(NAME, source, found, options, missing={}, watch=watch)
 
 
-def _spot(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -> cells.Spot:
+def spot_of(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -> cells.Spot:
+    """Return the place of a file, or of a copy on a loop device that reads so far ahead; raises Unavailable.
+
+    The device goes with the stack; None is the file where it is.
+    """
     size = source.stat().st_size
     if read_ahead is None:
         return here(source)

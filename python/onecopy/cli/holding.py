@@ -1,0 +1,133 @@
+"""`onecopy warm --hold FILE...`: look, tell, wait, until somebody ends it.
+
+What happens to files goes to stdout, what is wrong with them to stderr, each as one line at once, so that a log of a
+service reads alike. On a terminal, a line below them tells how things are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from rich.live import Live
+from rich.text import Text
+
+from onecopy.cli import screen
+from onecopy.cli.words import plain, share, size
+from onecopy.holding import Hold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from onecopy.holding import Change
+
+LONGEST = 366 * 86_400.0
+"""Seconds between two looks at most."""
+
+
+class Ended(BaseException):
+    """SIGTERM came. No error: nothing but `hold` may catch it."""
+
+
+def hold(files: tuple[str, ...], interval: float, *, as_json: bool, **options: Any) -> int:
+    """Hold files until SIGTERM, and return the exit status; Ctrl-C raises KeyboardInterrupt."""
+    raise_lock_limit()
+    try:
+        with _ending(), Hold(files, **options) as held, _live() as live:
+            if not as_json and options.get("budget") is None:
+                words = f"budget {size(held.budget)}, half of the memory that may be used; --budget changes it"
+                click.echo(f"onecopy: {words}", err=True)
+            while True:
+                for change in held.look():
+                    tell(change, as_json=as_json)
+                if live is not None:
+                    line = f"{summary(held)}; looked at {time.strftime('%H:%M:%S')}"
+                    live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+                time.sleep(interval)
+    except Ended:
+        return 0
+
+
+def raise_lock_limit() -> None:
+    """Lift the soft limit on locked memory to the hard one: this process does nothing but hold."""
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[None]:
+    """Turn SIGTERM into `Ended` inside the block, in the middle of a look as well."""
+
+    def end(*_: object) -> NoReturn:
+        raise Ended
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _live() -> Iterator[Live | None]:
+    """Show a line that changes, where there is a terminal to show it on."""
+    console = screen.err()
+    if not console.is_terminal:
+        yield None
+        return
+    # A stdout that is no terminal gets its lines itself, and not through this console.
+    both = sys.stdout.isatty()
+    with Live(console=console, transient=True, auto_refresh=False, redirect_stdout=both) as live:
+        yield live
+
+
+def tell(change: Change, *, as_json: bool) -> None:
+    """Print one change: as a line of JSON, or as words."""
+    if as_json:
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        click.echo(json.dumps({"time": at, **dataclasses.asdict(change)}))
+    elif change.what == "lost":
+        click.echo(f"onecopy: {sentence(change)}", err=True)
+    else:
+        click.echo(sentence(change))
+
+
+def sentence(change: Change) -> str:
+    """Return a change in one line.
+
+    Examples
+    --------
+    >>> from onecopy.holding import Change
+    >>> sentence(Change("a.bin", "warmed", "brought back", 4_000_000, 4_000_000, 4_000_000, 0, 1_000_000))
+    'a.bin: warmed: 4.00 MB of 4.00 MB in memory, 1.00 MB brought in'
+    >>> sentence(Change("a.bin", "lost", "truncated from 9 to 5 bytes", 0, 0, 0, 0))
+    'a.bin: truncated from 9 to 5 bytes; let go until it is at rest'
+    """
+    if change.what == "lost":
+        return plain(f"{change.path}: {change.reason}; let go until it is at rest")
+    if change.what == "replaced":
+        return plain(f"{change.path}: replaced: {change.reason}")
+    resident = "unknown" if change.resident is None else size(change.resident)
+    words = [f"{resident} of {size(change.size)} in memory"]
+    words += [f"{size(change.filled)} brought in"] if change.filled else []
+    words += [f"{size(change.locked)} locked"] if change.locked else []
+    words += [change.reason] if change.what == "short" else []
+    return plain(f"{change.path}: {change.what}: {', '.join(words)}")
+
+
+def summary(held: Hold) -> str:
+    """Return how things are, in a few words."""
+    files, resident = held.files, held.resident
+    part = "unknown" if resident is None else size(resident)
+    words = f"{files} file{'' if files == 1 else 's'}, {part} of {size(held.wanted)} in memory"
+    return f"{words} ({share(resident, held.wanted)}), {size(held.locked)} locked"

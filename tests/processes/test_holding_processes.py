@@ -1,0 +1,166 @@
+"""`onecopy warm --hold` as a service has it: evicted behind its back, replaced, truncated, ended, killed."""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onecopy import proc
+
+pytestmark = pytest.mark.processes
+
+MIB = 1 << 20
+
+
+class Holder:
+    """A process that holds files; its changes are read one by one."""
+
+    def __init__(self, arguments: list[object]) -> None:
+        command = [sys.executable, "-m", "onecopy", "warm", "--hold", "--interval", "0.05s", "--json"]
+        self.process = subprocess.Popen(
+            [*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def change(self) -> dict:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=60)
+        return self.process.returncode, said
+
+
+@contextlib.contextmanager
+def holder(*arguments: object) -> Iterator[Holder]:
+    held = Holder([*arguments])
+    try:
+        yield held
+    finally:
+        held.process.kill()
+        held.process.communicate()
+
+
+def comes_back(path: Path, cached) -> bool:
+    deadline = time.monotonic() + 60
+    while cached(path) < path.stat().st_size and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return cached(path) == path.stat().st_size
+
+
+def evict_from_elsewhere(*arguments: object) -> dict:
+    command = [sys.executable, "-m", "onecopy", "evict", "--json", *map(str, arguments)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)[0]
+
+
+def page_out(pid: int, path: Path) -> int:
+    """Ask the kernel to reclaim what a process maps of a file, as it does when memory is short; return the bytes."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    pidfd = os.pidfd_open(pid)
+    (region,) = [region for region in proc.maps(pid) if region.path == str(path)]
+    vector = (ctypes.c_uint64 * 2)(region.start, region.end - region.start)
+    done = libc.syscall(440, pidfd, vector, ctypes.c_ulong(1), 21, 0)  # process_madvise, MADV_PAGEOUT
+    error = ctypes.get_errno()
+    os.close(pidfd)
+    if done < 0:
+        pytest.skip(f"process_madvise: {os.strerror(error)}")
+    return done
+
+
+def test_what_another_process_evicts_comes_back(cold_file, cached):
+    path = cold_file(8 * MIB)
+    path.read_bytes()  # so that it is in memory, and not in the page tables of the holder
+    with holder(path, "--pin", "0") as held:
+        assert held.change()["what"] == "held"
+        assert evict_from_elsewhere(path)["cached_after"] in {0, 8 * MIB}  # the next look may come first
+        assert comes_back(path, cached)
+        told = held.change()
+        assert (told["what"], told["path"]) == ("warmed", str(path))
+        assert 0 < told["filled"] <= 8 * MIB
+
+
+def test_what_the_kernel_reclaims_comes_back(cold_file, cached):
+    path = cold_file(8 * MIB)
+    with holder(path, "--pin", "0", "--interval", "1s") as held:
+        assert held.change()["filled"] == 8 * MIB
+        page_out(held.process.pid, path)
+        if cached(path) == 8 * MIB:
+            pytest.skip("this kernel reclaims nothing when asked to")
+        told = held.change()
+        assert told["what"] == "warmed"
+        assert told["resident"] == cached(path) == 8 * MIB
+
+
+def test_what_is_locked_cannot_be_evicted_and_a_kill_lets_go_of_it(cold_file, cached):
+    path = cold_file(8 * MIB)
+    with holder(path, "--pin", "64KiB") as held:
+        if held.change()["locked"] != 65536:
+            pytest.skip("this process may lock nothing")
+        assert proc.status(held.process.pid).vm_lck == 65536
+        assert evict_from_elsewhere(path)["cached_after"] >= 65536
+        held.process.kill()
+        held.process.wait()
+        assert evict_from_elsewhere(path)["cached_after"] == 0  # nobody holds it any more
+
+
+def test_a_replaced_file_is_held_from_then_on(cold_file, cached):
+    path, new = cold_file(4 * MIB, "a.bin"), cold_file(2 * MIB, "new.bin")
+    with holder(path, "--pin", "0") as held:
+        assert held.change()["what"] == "held"
+        new.replace(path)
+        assert [held.change()["what"] for _ in range(2)] == ["replaced", "held"]
+        assert cached(path) == 2 * MIB
+
+
+def test_a_truncated_file_is_told_and_the_others_are_held(cold_file, cached):
+    path, other = cold_file(4 * MIB, "a.bin"), cold_file(2 * MIB, "b.bin")
+    with holder(path, other) as held:
+        assert [held.change()["what"] for _ in range(2)] == ["held", "held"]
+        os.truncate(path, 0)
+        told = held.change()
+        assert (told["path"], told["what"]) == (str(path), "lost")
+        assert told["reason"] == f"truncated from {4 * MIB} to 0 bytes"
+        assert held.change()["reason"] == "map: the file is empty"
+        assert cached(other) == 2 * MIB
+        assert held.process.poll() is None
+
+
+def test_errors_are_lines_on_stderr(cold_file):
+    path = cold_file(MIB)
+    command = [sys.executable, "-m", "onecopy", "warm", str(path), "--hold", "--interval", "0.05s", "--budget", "1GB"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(f"{path}: held: 1.05 MB of 1.05 MB in memory")
+        path.unlink()
+        assert process.stderr.readline() == (
+            f"onecopy: {path}: No such file or directory; let go until it is at rest\n"
+        )
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_it_ends_when_it_is_told_to(cold_file, number, status):
+    path = cold_file(MIB)
+    with holder(path) as held:
+        held.change()
+        ended, said = held.end(number)
+        assert (ended, said.strip()) == (status, "onecopy: interrupted" if status else "")
+
+
+def test_it_ends_in_the_middle_of_its_first_look(slow_file):
+    with holder(slow_file, "--pin", "0", "--threads", "1", "--no-huge", "--budget", "4GiB") as held:
+        deadline = time.monotonic() + 60
+        while not any(region.path == str(slow_file) for region in proc.maps(held.process.pid)):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert held.end(signal.SIGTERM)[0] == 0
