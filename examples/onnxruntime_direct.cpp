@@ -1,8 +1,8 @@
 // An ONNX Runtime session whose weights stay in the mapped file: onnxruntime_direct MODEL.onnx
 //
 // The C++ side of `oc.onnxruntime.session(path, "direct")`. The message without its data says that the weights are in
-// another file, at the places where they lie in this one; that file is the mapping. Built where ONNX Runtime's headers and
-// library are installed (find_package(onnxruntime), or -DONNXRUNTIME_INCLUDE=... -DONNXRUNTIME_LIBRARY=...).
+// another file, at the places where they lie in this one; that file is the mapping. Built where ONNX Runtime's headers
+// and library are installed (find_package(onnxruntime), or -DONNXRUNTIME_INCLUDE=... -DONNXRUNTIME_LIBRARY=...).
 #include <onnxruntime_cxx_api.h>
 
 #include <fstream>
