@@ -14,7 +14,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import arrays, base, cgroup, explaining, files, proc, records, residency, sampling, store, workers
+    from onecopy import (
+        arrays,
+        base,
+        cgroup,
+        explaining,
+        files,
+        proc,
+        records,
+        residency,
+        sampling,
+        sets,
+        store,
+        workers,
+    )
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.explaining import explain
@@ -24,6 +37,7 @@ if TYPE_CHECKING:
     from onecopy.records import Dict, List, NotShareable, Table, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
+    from onecopy.sets import ArraySet
     from onecopy.store import Store, file_key
     from onecopy.workers import assert_shared, preload
 
@@ -39,6 +53,7 @@ _ROOMS = (
     "records",
     "residency",
     "sampling",
+    "sets",
     "store",
     "workers",
 )
@@ -70,6 +85,7 @@ _HOMES = {
     "unpin": "residency",
     "warm": "residency",
     "Shuffle": "sampling",
+    "ArraySet": "sets",
     "assert_shared": "workers",
     "preload": "workers",
     "Store": "store",
@@ -78,6 +94,7 @@ _HOMES = {
 
 __all__ = [
     "ArrayFile",
+    "ArraySet",
     "ChecksumError",
     "DataLost",
     "Dict",
@@ -113,6 +130,7 @@ __all__ = [
     "residency",
     "sampling",
     "save",
+    "sets",
     "share",
     "share_dataset",
     "store",

@@ -67,6 +67,7 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
   plan.huge = choose_huge(conditions, options.huge, plan.reason);
   if (plan.huge) plan.reason = "2 MiB pages asked for before reading";
   plan.most = options.budget.value_or(memory - std::min(memory, 2 * in_flight * plan.threads));
+  plan.most -= std::min(plan.most, conditions.taken);
   if (options.mechanism) {
     plan.mechanism = *options.mechanism;
     plan.reason += "; mechanism as asked";

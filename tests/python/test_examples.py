@@ -22,7 +22,7 @@ def kernel_has_memfd() -> bool:
 
 
 ROOMS = (
-    "arrays", "cgroup", "explaining", "files", "integrations.onnxruntime._report", "integrations.torch._datasets",
+    "_named", "_saving", "arrays", "cgroup", "explaining", "files", "integrations.onnxruntime._report", "integrations.torch._datasets",
     "integrations.torch._load", "proc", "residency", "sampling", "workers",
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ import click
 from rich.progress import DownloadColumn
 
 import onecopy
-from onecopy.cli import reports, screen
+from onecopy.cli import reports, screen, targets
 from onecopy.cli.words import parse_size, plain
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def warm(
 ) -> Any:
     """Open the file, warm all of it or the arrays that match, and return the report."""
     if pattern is None and not verify:
-        return onecopy.warm(path, **options, on_progress=watch)  # any file
+        with targets.opened(path) as target:
+            return onecopy.warm(target, **options, on_progress=watch)
     with onecopy.open(path) as file:
         names = None if pattern is None else names_matching(file, pattern)
         return file.warm(names, verify=verify, **options, on_progress=watch)
@@ -62,7 +63,7 @@ def command(
     huge: bool | None,
     as_json: bool,
 ) -> None:
-    """Bring FILE into memory and report what the kernel did."""
+    """Bring FILE, and the files that it names if it is an index or a model, into memory; report what the kernel did."""
     options = {"threads": threads, "budget": budget, "huge": huge}
     with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
         task = bar.add_task("warm", total=None)
