@@ -81,6 +81,15 @@ class NamedArrays(Mapping[str, "NDArray[Any]"], abc.ABC):
     def path_of(self, name: str) -> str:
         """Return the path of the file that an array lies in; KeyError when there is none of that name."""
 
+    @property
+    @abc.abstractmethod
+    def metadata(self) -> dict[str, str]:
+        """The key-value texts that are stored with the arrays."""
+
+    @abc.abstractmethod
+    def changed(self) -> bool:
+        """Tell whether a path now leads to another file, or a file was written or truncated since."""
+
     @abc.abstractmethod
     def _select(self, names: Iterable[Part] | None) -> Sequence[tuple[Member, list[Range] | None]]:
         """Return the files that hold some arrays, and where in them; of None, the files as a whole."""

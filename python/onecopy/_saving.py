@@ -12,10 +12,12 @@ from onecopy.base import natural, path_text
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from onecopy._named import Entry
 
 CHUNK = 16 << 20  # bytes; what is not contiguous is copied this much at a time
 
@@ -82,6 +84,11 @@ def save(
         for chunk in chunks(names[number], value):
             writer.write(chunk)
     writer.commit()
+
+
+def not_savable(entries: Iterable[Entry]) -> dict[str, str]:
+    """Return the arrays that `save` cannot write, and their types: quantised, packed, text, complex of 16 bytes, ..."""
+    return {entry.name: entry.dtype for entry in entries if not _dtypes.in_safetensors(entry.dtype)}
 
 
 def _check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:

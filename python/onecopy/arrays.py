@@ -163,8 +163,12 @@ class ArrayFile(OpenFile, NamedArrays):
 
     @property
     def mode_reason(self) -> str:
-        """Why it was opened so: a sentence for ``mode="auto"``, else "as asked"."""
+        """Why it was opened so: a sentence for ``mode="auto"``, else "as asked"; what became of ``align``."""
         return self._reason
+
+    def add_reason(self, reason: str) -> None:
+        """Say more in `mode_reason`; for those who open files."""
+        self._reason += f"; {reason}"
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -207,6 +211,7 @@ def open(
     verify: bool = False,
     private: bool = False,
     threads: int | None = None,
+    align: int | None = None,
 ) -> ArrayFile:
     """Open a file of arrays: names to read-only arrays, without reading the data.
 
@@ -235,13 +240,18 @@ def open(
         that is written becomes private memory of this process.
     threads
         Of ``mode="copy"``; None: 8.
+    align
+        Bytes, a power of two up to 2 MiB, at a multiple of which every array is to begin. Where one does not, an
+        aligned copy of the file is opened instead: made in the store (`onecopy.Store`) by the first process of the
+        machine that asks, found there by the others, and made anew when the file changes. `ArrayFile.mode_reason` and
+        `ArrayFile.path` say so. None: views of the file as it is.
 
     Raises
     ------
     OSError
         FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``.
     FormatError
-        Not a valid file of its format; the message names the array or the byte.
+        Not a valid file of its format; the message names the array or the byte. With `align`: what cannot be copied.
     ChecksumError, NoChecksum
         With `verify`: bytes that are not what was written, or no checksums to compare with.
 
@@ -257,7 +267,11 @@ def open(
     >>> weight  # still there: a view keeps the memory
     array([0., 1., 2.])
     """
-    file = open_arrays(path, mode, private=private, threads=threads)
+    file = (
+        open_arrays(path, mode, private=private, threads=threads)
+        if align is None
+        else _open_aligned(path, mode, private, threads, align)
+    )
     try:
         if warm:
             file.warm(verify=verify)
@@ -268,6 +282,30 @@ def open(
     except BaseException:
         file.close()
         raise
+
+
+def _open_aligned(
+    path: str | os.PathLike[str], mode: Mode | Literal["auto"], private: bool, threads: int | None, align: int
+) -> ArrayFile:
+    from onecopy import _aligned  # which knows the store
+
+    _aligned.check(align)
+    with open_arrays(path) as source:
+        names = _aligned.misaligned(source, align)
+        target = path_text(path)
+        reason = f"every array begins at a multiple of {align} bytes"
+        if names:
+            if source.kind not in ("foreign", "arrays"):
+                raise FormatError(f"{target}: it holds a {source.kind} of onecopy, and only arrays can be moved")
+            paths = tuple(dict.fromkeys(map(source.path_of, source)))
+            target = _aligned.make(source, target, paths, align)
+            reason = (
+                f"an aligned copy, because {len(names)} of {len(source)} arrays of {source.path} begin at no multiple "
+                f"of {align} bytes"
+            )
+    file = open_arrays(target, mode, private=private, threads=threads)
+    file.add_reason(reason)
+    return file
 
 
 def open_arrays(

@@ -126,6 +126,10 @@ class ArraySet(NamedArrays):
         """Why they were opened so: a sentence for ``mode="auto"``, else "as asked"."""
         return self._how.reason
 
+    def add_reason(self, reason: str) -> None:
+        """Say more in `mode_reason`; for those who open files."""
+        self._how = self._how._replace(reason=f"{self._how.reason}; {reason}")
+
     @property
     def metadata(self) -> dict[str, str]:
         """The key-value texts of the index or the model; what is no text there is JSON here."""
