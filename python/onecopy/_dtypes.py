@@ -105,6 +105,11 @@ def in_safetensors(name: str) -> bool:
     return not is_raw(name) and of_numpy(to_numpy(name)) is not None
 
 
+def item_size(name: str) -> int:
+    """Return the bytes of one element of a type that safetensors has; packed ones have none."""
+    return _BY_NAME[name].dlpack[1] // 8
+
+
 def of_dlpack(code: int, bits: int) -> str | None:
     """Return the file's name for a DLPack type; None where safetensors has none."""
     return _BY_DLPACK.get((code, bits))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onecopy import _core, residency
 from onecopy._named import Entry, NamedArrays, Part, VerifyReport, array_of, is_text, name_of, range_of
-from onecopy._saving import save
+from onecopy._saving import not_savable, save
 from onecopy.base import FormatError, path_text, thread_count
 from onecopy.files import Identity, Mode, OpenFile, absolute, check_mode
 from onecopy.residency import Portion
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from onecopy.residency import Range
 
-__all__ = ["ArrayFile", "Entry", "Part", "VerifyReport", "open", "open_arrays", "save"]
+__all__ = ["ArrayFile", "Entry", "Part", "VerifyReport", "not_savable", "open", "open_arrays", "save"]
 
 _ROOMS = {"records": "onecopy.records.opening"}
 """What else a path can become, by the kind of the file: rooms above this one, loaded when there is such a file."""
