@@ -7,13 +7,12 @@ in the store, found again by the identity of all files that it was made from.
 
 from __future__ import annotations
 
-import errno
-import hashlib
 from typing import TYPE_CHECKING
 
+from onecopy._named import expect_unchanged, key_of
 from onecopy._saving import not_savable, save
-from onecopy.base import FileChanged, FormatError
-from onecopy.store import Store, file_key
+from onecopy.base import FormatError
+from onecopy.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,19 +45,8 @@ def misaligned(file: NamedArrays, align: int) -> list[str]:
     return [entry.name for entry in file.entries if entry.nbytes and entry.offset % align]
 
 
-def make(file: NamedArrays, path: str, paths: tuple[str, ...], align: int) -> str:
-    """Return the path of a copy of `file` that is aligned; a process of this machine makes it where there is none.
-
-    Parameters
-    ----------
-    file
-        What is open.
-    path
-        Of `file`, as given.
-    paths
-        Of the files that its arrays lie in.
-    align
-        Bytes, a power of two up to 2 MiB.
+def make(file: NamedArrays, align: int) -> str:
+    """Return the path of a copy of an open file that is aligned; made by a process of this machine where there is none.
 
     Raises
     ------
@@ -69,30 +57,14 @@ def make(file: NamedArrays, path: str, paths: tuple[str, ...], align: int) -> st
     """
     if lacking := not_savable(file.entries):
         name, dtype = next(iter(lacking.items()))
-        more = f", nor has it that of {len(lacking) - 1} others" if len(lacking) > 1 else ""
+        more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise FormatError(
-            f"{path}: no aligned copy can be made, because safetensors has no type for {name!r}, which is {dtype}{more}"
+            f"{file.path}: there can be no aligned copy: safetensors has no type for {name!r}, which is {dtype}{more}"
         )
-
-    def expect_unchanged() -> None:
-        if file.changed():
-            raise FileChanged(errno.ESTALE, "the file was changed or replaced while it was opened", path)
 
     def build(target: Path) -> None:
         save(target, file, metadata=file.metadata, align=max(align, LEAST))
-        expect_unchanged()
+        expect_unchanged(file)
 
-    key = _key(path, paths, align)
-    expect_unchanged()  # else the copy of what is open would be found for what came after it
-    return str(Store().get_or_build(key, build, source=path).path)
-
-
-def _key(path: str, paths: tuple[str, ...], align: int) -> str:
-    """Return what says from which files, as they are now, a copy is made."""
-    words = f"aligned to {align}, version {_VERSION}"
-    others = [file_key(one) for one in paths if one != path]
-    if others:  # a hundred shards would make a key that nobody reads
-        words += (
-            f", with {len(others)} files {hashlib.blake2b(chr(10).join(others).encode(), digest_size=16).hexdigest()}"
-        )
-    return file_key(path, version=words)
+    key = key_of(file, f"aligned to {align}, version {_VERSION}")
+    return str(Store().get_or_build(key, build, source=file.path).path)

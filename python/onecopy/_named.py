@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import abc
 import builtins
+import errno
+import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard, overload
 
 from onecopy import _dtypes, residency
-from onecopy.base import FormatError
+from onecopy.base import FileChanged, FormatError
 from onecopy.residency import Selection
 
 if TYPE_CHECKING:
@@ -58,6 +60,16 @@ class VerifyReport(NamedTuple):
     threads: int
 
 
+class Memory(NamedTuple):
+    """The bytes of one array, for those who make something else of them than numpy's arrays."""
+
+    view: memoryview
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] = ()
+    """In elements; none: the last axis runs fastest."""
+
+
 class Member(Protocol):
     """One of the files that arrays lie in."""
 
@@ -80,6 +92,15 @@ class NamedArrays(Mapping[str, "NDArray[Any]"], abc.ABC):
     @abc.abstractmethod
     def path_of(self, name: str) -> str:
         """Return the path of the file that an array lies in; KeyError when there is none of that name."""
+
+    @abc.abstractmethod
+    def memory_of(self, name: str) -> Memory:
+        """Return the bytes of one array, and what they are; KeyError when there is none of that name."""
+
+    @property
+    @abc.abstractmethod
+    def path(self) -> str:
+        """The path as given."""
 
     @property
     @abc.abstractmethod
@@ -311,17 +332,39 @@ def range_of(entry: Entry, part: Part) -> Range:
     return entry.offset + begin, end - begin
 
 
-def array_of(
-    where: str, name: str, memory: memoryview, dtype_name: str, shape: Sequence[int], strides: Sequence[int] = ()
-) -> NDArray[Any]:
-    """Return the array that some bytes of a file are; `strides` in elements, none: the last axis runs fastest."""
+def key_of(file: NamedArrays, version: str) -> str:
+    """Return a key for a `Store` that is another one as soon as any of the files is: `onecopy.file_key` of several.
+
+    FileChanged where one of them is not what was opened any more.
+    """
+    from onecopy.store import file_key
+
+    paths = dict.fromkeys(map(file.path_of, file))
+    others = [file_key(path) for path in paths if path != file.path]
+    if others:  # a hundred shards would make a key that nobody reads
+        digest = hashlib.blake2b("\n".join(others).encode(errors="surrogateescape"), digest_size=16).hexdigest()
+        version += f", with {len(others)} files {digest}"
+    key = file_key(file.path, version)
+    expect_unchanged(file)  # else what is made of it would be found for what came after it
+    return key
+
+
+def expect_unchanged(file: NamedArrays) -> None:
+    """Raise FileChanged where a file was written or replaced since it was opened."""
+    if file.changed():
+        raise FileChanged(errno.ESTALE, "the file was changed or replaced while it was open", file.path)
+
+
+def array_of(where: str, name: str, memory: Memory) -> NDArray[Any]:
+    """Return the array that some bytes of a file are."""
     import numpy as np
 
+    view, dtype_name, shape, strides = memory
     dtype = _dtypes.to_numpy(dtype_name)
     if _dtypes.is_raw(dtype_name):
-        return np.ndarray(len(memory), dtype, memory)
+        return np.ndarray(len(view), dtype, view)
     try:
-        return np.ndarray(shape, dtype, memory, strides=tuple(step * dtype.itemsize for step in strides) or None)
+        return np.ndarray(shape, dtype, view, strides=tuple(step * dtype.itemsize for step in strides) or None)
     except ValueError as error:  # 65 axes, or extents beyond 63 bits beside a zero: valid in the file
         raise FormatError(f"{where}: {name!r}: numpy has no array of its shape: {error}") from None
 

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onecopy import _core, residency
-from onecopy._named import Entry, NamedArrays, Part, VerifyReport, array_of, is_text, name_of, range_of
+from onecopy._named import Entry, Memory, NamedArrays, Part, VerifyReport, array_of, is_text, key_of, name_of, range_of
 from onecopy._saving import not_savable, save
 from onecopy.base import FormatError, path_text, thread_count
 from onecopy.files import Identity, Mode, OpenFile, absolute, check_mode
@@ -33,7 +33,18 @@ if TYPE_CHECKING:
 
     from onecopy.residency import Range
 
-__all__ = ["ArrayFile", "Entry", "Part", "VerifyReport", "not_savable", "open", "open_arrays", "save"]
+__all__ = [
+    "ArrayFile",
+    "Entry",
+    "Memory",
+    "Part",
+    "VerifyReport",
+    "key_of",
+    "not_savable",
+    "open",
+    "open_arrays",
+    "save",
+]
 
 _ROOMS = {"records": "onecopy.records.opening"}
 """What else a path can become, by the kind of the file: rooms above this one, loaded when there is such a file."""
@@ -98,10 +109,14 @@ class ArrayFile(OpenFile, NamedArrays):
     # --- arrays ---------------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> NDArray[Any]:
+        return array_of(self._path, name, self.memory_of(name))
+
+    def memory_of(self, name: str) -> Memory:
+        """Return the bytes of one array, and what they are; KeyError when there is none of that name."""
         found = self._core.view(name) if is_text(name) else None
         if found is None:
             raise KeyError(name)
-        return array_of(self._path, name, *found)
+        return Memory(*found)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all_names())
@@ -297,8 +312,7 @@ def _open_aligned(
         if names:
             if source.kind not in ("foreign", "arrays"):
                 raise FormatError(f"{target}: it holds a {source.kind} of onecopy, and only arrays can be moved")
-            paths = tuple(dict.fromkeys(map(source.path_of, source)))
-            target = _aligned.make(source, target, paths, align)
+            target = _aligned.make(source, align)
             reason = (
                 f"an aligned copy, because {len(names)} of {len(source)} arrays of {source.path} begin at no multiple "
                 f"of {align} bytes"

@@ -18,8 +18,9 @@ template <class Report>
 std::optional<std::uint64_t> sum(std::span<const Report> reports, std::optional<std::uint64_t> Report::* member) {
   std::uint64_t sum = 0;
   for (const Report& report : reports) {
-    if (!(report.*member)) return std::nullopt;
-    sum += *(report.*member);
+    const auto& part = report.*member;
+    if (!part) return std::nullopt;
+    sum += *part;
   }
   return sum;
 }

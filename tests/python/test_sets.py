@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import onecopy as oc
 
@@ -247,6 +249,27 @@ def test_a_name_that_its_shard_has_not_is_told_with_both_paths(index):
 def test_hostile_json_is_a_format_error_with_its_path(index, text):
     index.write_bytes(text.encode("latin-1"))
     with pytest.raises(oc.FormatError, match="index"):
+        oc.open(index)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_an_index_with_a_flipped_byte_opens_or_is_refused(tmp_path, at, flip):
+    index = tmp_path / INDEX
+    if not index.exists():
+        write_set(tmp_path)
+    whole = json.dumps({"weight_map": {name: shard_of(at // 2) for at, name in enumerate(ARRAYS)}}).encode()
+    data = bytearray(whole)
+    data[at % len(data)] ^= flip
+    index.write_bytes(data)
+    told = str(tmp_path)
+    try:
+        with oc.open(index) as model:
+            assert all(model[name].nbytes == model.entry(name).nbytes for name in model)
+    except (oc.FormatError, OSError) as error:
+        told = str(error)
+    assert str(tmp_path) in told
+    index.write_bytes(whole[: at % len(whole)])
+    with pytest.raises((oc.FormatError, OSError)):
         oc.open(index)
 
 

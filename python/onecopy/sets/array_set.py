@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy._named import Entry, NamedArrays, Part, name_of, range_of
+from onecopy._named import Entry, Memory, NamedArrays, Part, is_text, name_of, range_of
 from onecopy.files import OpenFile, absolute
 from onecopy.sets.members import How, Member, close
 
@@ -53,7 +53,7 @@ class ArraySet(NamedArrays):
         return len(self._places)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return is_text(name) and name in self._places
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -64,11 +64,17 @@ class ArraySet(NamedArrays):
         """Return what the headers say of one array; KeyError when there is none of that name."""
         return self._member(name).entry(name)
 
+    def memory_of(self, name: str) -> Memory:
+        """Return the bytes of one array, and what they are; KeyError when there is none of that name."""
+        return self._member(name).memory_of(name)
+
     def path_of(self, name: str) -> str:
         """Return the path of the file that an array lies in; KeyError when there is none of that name."""
         return self._member(name).path
 
     def _member(self, name: str) -> Member:
+        if not is_text(name):
+            raise KeyError(name)
         return self._members[self._places[name]]
 
     def _select(self, names: Iterable[Part] | None) -> list[tuple[Member, list[Range] | None]]:
@@ -76,8 +82,8 @@ class ArraySet(NamedArrays):
             return [(member, None) for member in self._members]
         wanted: dict[int, list[Range]] = {}
         for part in names:
-            at = self._places[name_of(part)]
-            wanted.setdefault(at, []).append(range_of(self._members[at].entry(name_of(part)), part))
+            entry = self.entry(name_of(part))
+            wanted.setdefault(self._places[entry.name], []).append(range_of(entry, part))
         return [(self._members[at], wanted[at]) for at in sorted(wanted)]
 
     # --- the files ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy import _core
-from onecopy._named import Entry, array_of
+from onecopy._named import Entry, Memory, array_of
 from onecopy.base import FileChanged, FormatError, NoChecksum
 from onecopy.files import Mapping, OpenFile, check_mode
 from onecopy.residency import Portion
@@ -58,9 +58,13 @@ class DataFile(Mapping):
             raise NoChecksum(f"{self.path}: there are no checksums to compare with")
         return Portion(self.core, ranges)
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def memory_of(self, name: str) -> Memory:
+        """Return the bytes of one array, and what they are."""
         entry = self._entries[name]
-        return array_of(self.path, name, self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
+        return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return array_of(self.path, name, self.memory_of(name))
 
 
 class How(NamedTuple):

@@ -171,7 +171,7 @@ def test_the_heap_does_not_grow_with_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_a_conversion_that_is_ended_leaves_the_target_as_it_was(tmp_path, end):
+def test_a_conversion_that_is_ended_leaves_the_target_as_it_was(tmp_path, end, unnamed_files):
     source, target = tmp_path / "big.npy", tmp_path / "target"
     np.lib.format.open_memmap(source, "w+", np.float32, (250_000_000,)).flush()  # 1 GB of holes
     target.write_text("mine")
@@ -184,7 +184,8 @@ def test_a_conversion_that_is_ended_leaves_the_target_as_it_was(tmp_path, end):
         process.communicate(timeout=60)
     assert process.returncode != 0
     assert target.read_text() == "mine"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["big.npy", "target"]
+    left = {path.name for path in tmp_path.iterdir()} - {"big.npy", "target"}
+    assert not left or (end == signal.SIGKILL and not unnamed_files)  # one hidden file, which the next save sweeps
 
 
 def is_writing(pid: int, folder: Path) -> bool:
