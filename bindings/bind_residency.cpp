@@ -46,20 +46,22 @@ class JobHandle {
   std::optional<WarmJob> job_;
 };
 
-std::unique_ptr<JobHandle> start_warm(const MappingHandle& mapping, const Ranges& ranges, unsigned threads,
-                                      std::optional<bool> huge, std::optional<std::uint64_t> budget,
-                                      const std::string& mechanism, bool in_order,
-                                      std::shared_ptr<Inspector> inspector) {
+using Parts = std::vector<std::tuple<const MappingHandle*, Ranges, std::shared_ptr<Inspector>>>;
+
+std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std::optional<bool> huge,
+                                      std::optional<std::uint64_t> budget, const std::string& mechanism,
+                                      bool in_order) {
   WarmOptions options;
   options.threads = threads;
   if (huge) options.huge = *huge ? Huge::yes : Huge::no;
   options.budget = budget;
   options.mechanism = parse_mechanism(mechanism);
   options.in_order = in_order;
-  options.inspector = std::move(inspector);
-  auto shared = mapping.get();
+  std::vector<WarmPart> shared;
+  for (const auto& [mapping, ranges, inspector] : parts)
+    shared.push_back({mapping->get(), to_ranges(ranges), inspector});
   const nb::gil_scoped_release release;
-  return std::make_unique<JobHandle>(WarmJob::start(std::move(shared), to_ranges(ranges), options));
+  return std::make_unique<JobHandle>(WarmJob::start(std::move(shared), options));
 }
 
 // The room's functions want a mapping and ranges; the GIL is released around them.
@@ -68,6 +70,12 @@ auto with_ranges(const MappingHandle& handle, const Ranges& ranges) {
   const auto shared = handle.get();
   const nb::gil_scoped_release release;
   return function(*shared, to_ranges(ranges));
+}
+
+// Reports on several files as one.
+template <class Report>
+Report total_of(const std::vector<Report>& reports) {
+  return total(std::span<const Report>(reports));
 }
 
 std::optional<double> cached_share(const Residency& residency) {
@@ -159,16 +167,22 @@ void bind_residency(nb::module_& module) {
         const Progress progress = self.get().progress();
         return std::pair(progress.done, progress.total);
       });
-  module.def("start_warm", &start_warm, nb::arg("mapping"), nb::arg("ranges"), nb::arg("threads"),
-             nb::arg("huge").none(), nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
-             nb::arg("inspector").none());
+  module.def("start_warm", &start_warm, nb::arg("parts"), nb::arg("threads"), nb::arg("huge").none(),
+             nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
+             nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]], Inspector | None]], "
+                     "threads: int, huge: bool | None, budget: int | None, mechanism: str, in_order: bool) -> WarmJob"),
+             "Files one after the other, of each the ranges, or all of it where there are none.");
   module.def(
       "choose_mode",
-      [](const std::filesystem::path& path) {
-        const auto choice = choose_mode(path);
+      [](const std::filesystem::path& path, std::uint64_t whole) {
+        const auto choice = choose_mode(path, whole);
         return std::tuple(choice.mode == Mode::copy, choice.huge, choice.reason);
       },
-      nb::arg("path"), Release(), "(copy?, in 2 MiB pages?, why)");
+      nb::arg("path"), nb::arg("whole") = 0, Release(),
+      "(copy?, in 2 MiB pages?, why); `whole`: bytes of all the files that are opened as one with it.");
+  module.def("total_residency", &total_of<Residency>, nb::arg("reports"));
+  module.def("total_evicted", &total_of<EvictReport>, nb::arg("reports"));
+  module.def("total_pinned", &total_of<PinReport>, nb::arg("reports"));
   module.def("residency", &with_ranges<residency>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges"));

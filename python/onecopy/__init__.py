@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         records,
         residency,
         sampling,
+        sets,
         store,
         workers,
     )
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from onecopy.records import Dict, List, NotShareable, Table, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
+    from onecopy.sets import ArraySet
     from onecopy.store import Store, file_key
     from onecopy.workers import assert_shared, preload
 
@@ -54,6 +56,7 @@ _ROOMS = (
     "records",
     "residency",
     "sampling",
+    "sets",
     "store",
     "workers",
 )
@@ -86,6 +89,7 @@ _HOMES = {
     "unpin": "residency",
     "warm": "residency",
     "Shuffle": "sampling",
+    "ArraySet": "sets",
     "assert_shared": "workers",
     "preload": "workers",
     "Store": "store",
@@ -94,6 +98,7 @@ _HOMES = {
 
 __all__ = [
     "ArrayFile",
+    "ArraySet",
     "ChecksumError",
     "DataLost",
     "Dict",
@@ -131,6 +136,7 @@ __all__ = [
     "residency",
     "sampling",
     "save",
+    "sets",
     "share",
     "share_dataset",
     "store",

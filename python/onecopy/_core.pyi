@@ -260,18 +260,25 @@ class WarmJob:
     def progress(self) -> tuple[int, int]: ...
 
 def start_warm(
-    mapping: Mapping,
-    ranges: Sequence[tuple[int, int]],
+    parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]], Inspector | None]],
     threads: int,
     huge: bool | None,
     budget: int | None,
     mechanism: str,
     in_order: bool,
-    inspector: Inspector | None,
-) -> WarmJob: ...
-def choose_mode(path: str | os.PathLike) -> tuple[bool, bool, str]:
-    """(copy?, in 2 MiB pages?, why)"""
+) -> WarmJob:
+    """
+    Files one after the other, of each the ranges, or all of it where there are none.
+    """
 
+def choose_mode(path: str | os.PathLike, whole: int = 0) -> tuple[bool, bool, str]:
+    """
+    (copy?, in 2 MiB pages?, why); `whole`: bytes of all the files that are opened as one with it.
+    """
+
+def total_residency(reports: Sequence[Residency]) -> Residency: ...
+def total_evicted(reports: Sequence[EvictReport]) -> EvictReport: ...
+def total_pinned(reports: Sequence[PinReport]) -> PinReport: ...
 def residency(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> Residency: ...
 def evict(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> EvictReport: ...
 def pin(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> PinReport: ...

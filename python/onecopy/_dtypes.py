@@ -94,6 +94,22 @@ def of_numpy(dtype: np.dtype[Any]) -> str | None:
     return _BY_NUMPY.get("?" if dtype.kind == "b" else f"{dtype.kind}{dtype.itemsize}")
 
 
+def in_safetensors(name: str) -> bool:
+    """Tell whether `save` can write elements of a type that a file of any format calls so.
+
+    Examples
+    --------
+    >>> [name for name in ("F32", ">f4", "<U5", "Q4_K", "INT4", "COMPLEX128", "F4") if in_safetensors(name)]
+    ['F32', '>f4']
+    """
+    return not is_raw(name) and of_numpy(to_numpy(name)) is not None
+
+
+def item_size(name: str) -> int:
+    """Return the bytes of one element of a type that safetensors has; packed ones have none."""
+    return _BY_NAME[name].dlpack[1] // 8
+
+
 def of_dlpack(code: int, bits: int) -> str | None:
     """Return the file's name for a DLPack type; None where safetensors has none."""
     return _BY_DLPACK.get((code, bits))

@@ -5,6 +5,7 @@ Part of `onecopy.arrays`, which re-exports `save`. numpy is imported where it is
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core, _dtypes
@@ -12,10 +13,12 @@ from onecopy.base import natural, path_text
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from onecopy._named import Entry
 
 CHUNK = 16 << 20  # bytes; what is not contiguous is copied this much at a time
 
@@ -30,6 +33,7 @@ def save(
     align: int | None = None,
     *,
     checksum: bool = True,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> None:
     """Write arrays to a safetensors file that is laid out for mapping.
 
@@ -53,6 +57,9 @@ def save(
         start on 64, the others on their item size.
     checksum
         Store CRC-32C checksums of every 2 MiB and of the header.
+    on_progress
+        Called after every 16 MiB, and after each array, with (bytes done, bytes in total); raising in it stops the
+        work, and the target stays as it was.
 
     Raises
     ------
@@ -74,14 +81,24 @@ def save(
     align = None if align is None else natural("align", align)
     specs = [describe(name, arrays[name]) for name in names]
     writer = _core.make_writer(path_text(path), specs, dict(metadata or {}), align, checksum)
+    done, total = 0, sum(prod(shape) * _dtypes.item_size(dtype) for _, dtype, shape in specs)
     for number in writer.order:
         spec = specs[number]
         value = arrays[names[number]]
         if describe(names[number], value) != spec:
             raise ValueError(f"{names[number]!r} changed its type or shape while it was being saved")
         for chunk in chunks(names[number], value):
-            writer.write(chunk)
+            for piece in [chunk] if on_progress is None else _pieces(chunk):
+                writer.write(piece)
+                done += len(piece)
+                if on_progress is not None:
+                    on_progress(done, total)
     writer.commit()
+
+
+def not_savable(entries: Iterable[Entry]) -> dict[str, str]:
+    """Return the arrays that `save` cannot write, and their types: quantised, packed, text, complex of 16 bytes, ..."""
+    return {entry.name: entry.dtype for entry in entries if not _dtypes.in_safetensors(entry.dtype)}
 
 
 def _check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
@@ -105,6 +122,11 @@ def chunks(name: str, value: Any) -> Iterator[NDArray[np.uint8]]:
     """Yield the value's bytes in C order, little-endian; what is contiguous already is not copied."""
     _, array = _as_array(name, value)
     yield from _chunks(array)
+
+
+def _pieces(chunk: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
+    for start in range(0, len(chunk), CHUNK):
+        yield chunk[start : start + CHUNK]
 
 
 def _chunks(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:

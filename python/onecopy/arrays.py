@@ -13,57 +13,48 @@ F6) always as uint8 bytes, likewise marked.
 from __future__ import annotations
 
 import builtins
+import re
 import warnings
-from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from onecopy import _core, _dtypes, residency
-from onecopy._saving import save
+from onecopy import _core, residency
+from onecopy._named import Entry, Memory, NamedArrays, Part, VerifyReport, array_of, is_text, key_of, name_of, range_of
+from onecopy._saving import not_savable, save
 from onecopy.base import FormatError, path_text, thread_count
 from onecopy.files import Identity, Mode, OpenFile, absolute, check_mode
+from onecopy.residency import Portion
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from onecopy.residency import EvictReport, Mechanism, PinReport, Range, Residency, WarmJob, WarmReport
+    from onecopy.residency import Range
 
-__all__ = ["ArrayFile", "Entry", "Part", "VerifyReport", "open", "save"]
+__all__ = [
+    "ArrayFile",
+    "Entry",
+    "Memory",
+    "Part",
+    "VerifyReport",
+    "key_of",
+    "not_savable",
+    "open",
+    "open_arrays",
+    "save",
+]
 
 _ROOMS = {"records": "onecopy.records.opening"}
 """What else a path can become, by the kind of the file: rooms above this one, loaded when there is such a file."""
-
-Part: TypeAlias = "str | tuple[str, slice]"
-"""An array by name, or rows of it: ("wte", slice(0, 1000))."""
-
-
-class Entry(NamedTuple):
-    """One array of a file."""
-
-    name: str
-    dtype: str
-    """As safetensors calls it: "F32", "BF16", ...; of other formats also what they call a type of their own."""
-    shape: tuple[int, ...]
-    offset: int
-    """Bytes from the start of the file."""
-    nbytes: int
+_SHARDS, _MODELS = "onecopy.sets.shards", "onecopy.sets.models"
+"""Several files as one; likewise."""
+_JSON = re.compile(rb"\s*\{\s*[\"}][^\0]*")
+"""How an index of shards begins, and no safetensors file, whose header is too short for eight bytes without a zero."""
 
 
-class VerifyReport(NamedTuple):
-    """What a `verify` did; it raises where anything is wrong."""
-
-    bytes: int
-    """Compared, in whole blocks."""
-    seconds: float
-    gib_per_s: float
-    """2**30 bytes a second."""
-    threads: int
-
-
-class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
+class ArrayFile(OpenFile, NamedArrays):
     """A read-only mapping from names to arrays, all of them views of one mapped file.
 
     Made by `onecopy.open`. Looking up a name costs about a microsecond and touches no data. It pickles as path and
@@ -105,7 +96,7 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
             warnings.warn(
                 f"{path}: the header's checksum does not match: the file is damaged, or was re-saved by another tool "
                 "that kept onecopy's metadata. It is opened as a file of another tool, without checksums.",
-                stacklevel=4,
+                stacklevel=5,  # of `open`
             )
 
     @classmethod
@@ -118,19 +109,14 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
     # --- arrays ---------------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        import numpy as np
+        return array_of(self._path, name, self.memory_of(name))
 
-        found = self._core.view(name) if _is_text(name) else None
+    def memory_of(self, name: str) -> Memory:
+        """Return the bytes of one array, and what they are; KeyError when there is none of that name."""
+        found = self._core.view(name) if is_text(name) else None
         if found is None:
             raise KeyError(name)
-        memory, name_of_type, shape, strides = found
-        dtype = _dtypes.to_numpy(name_of_type)
-        if _dtypes.is_raw(name_of_type):
-            return np.ndarray(len(memory), dtype, memory)
-        try:
-            return np.ndarray(shape, dtype, memory, strides=tuple(step * dtype.itemsize for step in strides) or None)
-        except ValueError as error:  # 65 axes, or extents beyond 63 bits beside a zero: valid in the file
-            raise FormatError(f"{self._path}: {name!r}: numpy has no array of its shape: {error}") from None
+        return Memory(*found)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all_names())
@@ -139,7 +125,7 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
         return len(self._all_names())
 
     def __contains__(self, name: object) -> bool:
-        return _is_text(name) and self._core.entry(name) is not None
+        return is_text(name) and self._core.entry(name) is not None
 
     def _all_names(self) -> list[str]:
         if self._names is None:
@@ -153,215 +139,25 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
 
     def entry(self, name: str) -> Entry:
         """Return what the header says of one array; KeyError when there is none of that name."""
-        row = self._core.entry(name) if _is_text(name) else None
+        row = self._core.entry(name) if is_text(name) else None
         if row is None:
             raise KeyError(name)
         return Entry(*row)
 
-    def slice(self, name: str, *index: builtins.slice | int) -> NDArray[Any]:
-        """Return part of an array: a view, no copy; only the pages that are touched are ever read.
+    def path_of(self, name: str) -> str:
+        """Return the path of the file that an array lies in, this one; KeyError when there is none of that name."""
+        self.entry(name)
+        return self._path
 
-        Examples
-        --------
-        >>> import numpy as np, onecopy as oc, tempfile, pathlib
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
-        >>> oc.save(path, {"w": np.arange(8).reshape(4, 2)})
-        >>> oc.open(path).slice("w", slice(1, 3), 0)
-        array([2, 4])
-        """
-        part: NDArray[Any] = self[name][(*index, ...)]  # the ellipsis makes views of single elements too
-        return part
+    def _select(self, names: Iterable[Part] | None) -> list[tuple[ArrayFile, list[Range] | None]]:
+        return [(self, None if names is None else [range_of(self.entry(name_of(part)), part) for part in names])]
 
-    def shard(self, name: str, rank: int, ranks: int, *, axis: int = 0) -> NDArray[Any]:
-        """Return the part of an array that belongs to one rank of a tensor-parallel group: a view, no copy.
-
-        Parameters
-        ----------
-        name
-            The array. Its extent along `axis` must be divisible by `ranks`.
-        rank, ranks
-            Which part of how many: 0 <= rank < ranks.
-        axis
-            The axis that is split. Along axis 0 the part is contiguous, and only its pages are ever read.
-
-        Examples
-        --------
-        >>> import numpy as np, onecopy as oc, tempfile, pathlib
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
-        >>> oc.save(path, {"w": np.arange(8).reshape(4, 2)})
-        >>> oc.open(path).shard("w", 1, 2)
-        array([[4, 5],
-               [6, 7]])
-        """
-        array = self[name]
-        if _dtypes.is_raw(self.entry(name).dtype):
-            raise ValueError(f"{name!r}: packed arrays are given as raw bytes and cannot be split along an axis")
-        if not 0 <= rank < ranks:
-            raise ValueError(f"rank must be from 0 to {ranks - 1}, not {rank}")
-        extent = array.shape[axis]
-        if extent % ranks:
-            raise ValueError(f"{name!r}: {extent} along axis {axis} cannot be split into {ranks} equal parts")
-        part = builtins.slice(rank * (extent // ranks), (rank + 1) * (extent // ranks))
-        index = [builtins.slice(None)] * array.ndim
-        index[axis] = part
-        return array[tuple(index)]
-
-    # --- residency ------------------------------------------------------------------------------------------------
-
-    @overload
-    def warm(
-        self,
-        names: Iterable[Part] | None = None,
-        *,
-        threads: int | None = None,
-        huge: bool | None = None,
-        budget: int | None = None,
-        mechanism: Mechanism = "auto",
-        in_order: bool = False,
-        verify: bool = False,
-        wait: Literal[True] = True,
-        on_progress: Callable[[int, int], object] | None = None,
-    ) -> WarmReport: ...
-
-    @overload
-    def warm(
-        self,
-        names: Iterable[Part] | None = None,
-        *,
-        threads: int | None = None,
-        huge: bool | None = None,
-        budget: int | None = None,
-        mechanism: Mechanism = "auto",
-        in_order: bool = False,
-        verify: bool = False,
-        wait: Literal[False],
-        on_progress: None = None,
-    ) -> WarmJob: ...
-
-    def warm(
-        self, names: Iterable[Part] | None = None, *, verify: bool = False, **options: Any
-    ) -> WarmReport | WarmJob:
-        """Bring arrays into memory at the device's speed; see `onecopy.warm` for the other options.
-
-        Parameters
-        ----------
-        names
-            Names, or (name, slice of rows); None: everything.
-        verify
-            Compare the bytes with their checksums in the same pass, also those that were in memory before; whole blocks
-            of 2 MiB. The report's ``verified`` tells how many bytes agreed.
-
-        Raises
-        ------
-        DataLost
-            The file was truncated, or the device failed.
-        ChecksumError, NoChecksum
-            With `verify`: see `verify`.
-
-        Examples
-        --------
-        >>> import numpy as np, onecopy as oc, tempfile, pathlib
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
-        >>> oc.save(path, {"a": np.zeros(1000), "b": np.ones(1000)})
-        >>> with oc.open(path) as model:
-        ...     model.warm(["b"]).complete
-        True
-        """
-        ranges = self._ranges(names)
-        if verify:
-            ranges = self._core.ranges_to_verify([(0, 0)] if ranges == [] else ranges or [])
-            options["inspector"] = self._core.verifier()
-        report: WarmReport | WarmJob = residency.warm(self, ranges, **options)
-        return report
-
-    def verify(
-        self,
-        names: Iterable[Part] | None = None,
-        *,
-        threads: int | None = None,
-        on_progress: Callable[[int, int], object] | None = None,
-    ) -> VerifyReport:
-        """Compare the bytes with the checksums that `save` stored: CRC-32C of every 2 MiB, and of the header.
-
-        A mapped file is read with pread, so that a file that is truncated meanwhile raises instead of killing the
-        process; with ``mode="copy"`` the copy itself is checked. Checksums find accidents (disks, memory, transfers,
-        programs that edit in place), not attackers: whoever can write the file can write them too.
-
-        Parameters
-        ----------
-        names
-            Names, or (name, slice of rows); None: everything. Blocks are compared whole, with what else is in them.
-        threads
-            None: 8.
-        on_progress
-            Called about 20 times a second with (bytes done, bytes in total); raising in it stops the work.
-
-        Raises
-        ------
-        ChecksumError
-            Bytes do not agree; the message names block, place and arrays, ``blocks`` has all damaged blocks.
-        NoChecksum
-            The file has no checksums to compare with.
-        DataLost
-            The file was truncated, or the device failed.
-
-        Examples
-        --------
-        >>> import numpy as np, onecopy as oc, tempfile, pathlib
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
-        >>> oc.save(path, {"a": np.zeros(1000)})
-        >>> oc.open(path).verify().bytes
-        8000
-        >>> with path.open("r+b") as file:
-        ...     _ = file.seek(-1, 2), file.write(b"x")
-        >>> oc.open(path).verify()
-        Traceback (most recent call last):
-            ...
-        onecopy.base.ChecksumError: ...: 1 of 1 blocks is damaged; block 0, bytes [4096, 12096) of the file, in 'a': ...
-        """
-        done = self.warm(names, verify=True, mechanism="none", threads=threads, on_progress=on_progress)
-        verified = done.verified or 0
-        return VerifyReport(verified, done.seconds, verified / 2**30 / done.seconds, done.threads)
-
-    def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
-        """Take arrays out of memory; see `onecopy.evict`."""
-        return residency.evict(self, self._ranges(names))
-
-    def residency(self, names: Iterable[Part] | None = None) -> Residency:
-        """Tell what is in memory; see `onecopy.residency.residency`."""
-        return residency.residency(self, self._ranges(names))
-
-    def pin(self, names: Iterable[Part] | None = None) -> PinReport:
-        """Lock arrays into memory; see `onecopy.pin`."""
-        return residency.pin(self, self._ranges(names))
-
-    def unpin(self, names: Iterable[Part] | None = None) -> None:
-        """Let go of what `pin` locked."""
-        residency.unpin(self, self._ranges(names))
-
-    def _ranges(self, names: Iterable[Part] | None) -> list[Range] | None:
-        if names is None:
-            return None
-        if isinstance(names, str):
-            raise TypeError(f"names must be a list of names: [{names!r}]")
-        return [self._range(part) for part in names]
-
-    def _range(self, part: Part) -> Range:
-        name, rows = (part, builtins.slice(None)) if isinstance(part, str) else part
-        entry = self.entry(name)
-        if not entry.shape or entry.nbytes == 0:
-            return entry.offset, entry.nbytes
-        if not isinstance(rows, builtins.slice):
-            raise TypeError(f"{name!r}: rows must be a slice, not {rows!r}")
-        start, stop, step = rows.indices(entry.shape[0])
-        if step != 1:
-            raise ValueError(f"{name!r}: rows must be a slice of step 1, not {step}")
-        if stop <= start:
-            return entry.offset, 0
-        # Rows of packed elements need not begin on a byte: the bytes that hold them.
-        begin = start * entry.nbytes // entry.shape[0]
-        end = -(-stop * entry.nbytes // entry.shape[0])
-        return entry.offset + begin, end - begin
+    def portion(self, ranges: list[Range] | None, *, verify: bool) -> Portion:
+        """Return what `onecopy.residency` needs to know of some ranges, or of all of the file."""
+        if not verify:
+            return Portion(self._mapping, ranges)
+        wide = self._core.ranges_to_verify([(0, 0)] if ranges == [] else ranges or [])
+        return Portion(self._mapping, wide, self._core.verifier())
 
     # --- the file -------------------------------------------------------------------------------------------------
 
@@ -382,13 +178,12 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
 
     @property
     def mode_reason(self) -> str:
-        """Why it was opened so: a sentence for ``mode="auto"``, else "as asked"."""
+        """Why it was opened so: a sentence for ``mode="auto"``, else "as asked"; what became of ``align``."""
         return self._reason
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(row[4] for row in self._core.entries())
+    def add_reason(self, reason: str) -> None:
+        """Say more in `mode_reason`; for those who open files."""
+        self._reason += f"; {reason}"
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -417,22 +212,6 @@ class ArrayFile(OpenFile, Mapping[str, "NDArray[Any]"]):
             return f"<onecopy.ArrayFile {self._path!r} closed>"
         return f"<onecopy.ArrayFile {self._path!r} {len(self)} arrays, {self.nbytes / 1e6:.1f} MB, {self._mode}>"
 
-    __hash__ = object.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return self is other  # comparing all arrays would read all of both files
-
-
-def _is_text(name: object) -> TypeGuard[str]:
-    """Tell whether a file could have an array of this name: text, and not half a surrogate pair."""
-    if not isinstance(name, str):
-        return False
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
 
 def _reattach(path: str, mode: Mode, private: bool, threads: int, identity: Identity) -> ArrayFile:
     """Open again what was pickled in another process."""
@@ -447,12 +226,15 @@ def open(
     verify: bool = False,
     private: bool = False,
     threads: int | None = None,
+    align: int | None = None,
 ) -> ArrayFile:
     """Open a file of arrays: names to read-only arrays, without reading the data.
 
     safetensors, and what other formats hold as it lies in memory (docs/formats/other.md); which format it is, the
-    content says, not the name. A file of records (`onecopy.records.save`) becomes a `List`, a `Table` or a `Dict`
-    instead; `onecopy.records.open` is the same for a type checker.
+    content says, not the name. The index of a model in shards (``model.safetensors.index.json``), and an ONNX model
+    whose data lies in other files, become an `onecopy.sets.ArraySet`, which has the same methods. A file of records
+    (`onecopy.records.save`) becomes a `List`, a `Table` or a `Dict` instead; `onecopy.records.open` is the same for a
+    type checker.
 
     Parameters
     ----------
@@ -473,13 +255,18 @@ def open(
         that is written becomes private memory of this process.
     threads
         Of ``mode="copy"``; None: 8.
+    align
+        Bytes, a power of two up to 2 MiB, at a multiple of which every array is to begin. Where one does not, an
+        aligned copy of the file is opened instead: made in the store (`onecopy.Store`) by the first process of the
+        machine that asks, found there by the others, and made anew when the file changes. `ArrayFile.mode_reason` and
+        `ArrayFile.path` say so. None: views of the file as it is.
 
     Raises
     ------
     OSError
         FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``.
     FormatError
-        Not a valid file of its format; the message names the array or the byte.
+        Not a valid file of its format; the message names the array or the byte. With `align`: what cannot be copied.
     ChecksumError, NoChecksum
         With `verify`: bytes that are not what was written, or no checksums to compare with.
 
@@ -495,7 +282,11 @@ def open(
     >>> weight  # still there: a view keeps the memory
     array([0., 1., 2.])
     """
-    file = ArrayFile(path, mode=mode, private=private, threads=threads)
+    file = (
+        open_arrays(path, mode, private=private, threads=threads)
+        if align is None
+        else _open_aligned(path, mode, private, threads, align)
+    )
     try:
         if warm:
             file.warm(verify=verify)
@@ -506,3 +297,59 @@ def open(
     except BaseException:
         file.close()
         raise
+
+
+def _open_aligned(
+    path: str | os.PathLike[str], mode: Mode | Literal["auto"], private: bool, threads: int | None, align: int
+) -> ArrayFile:
+    from onecopy import _aligned  # which knows the store
+
+    _aligned.check(align)
+    with open_arrays(path) as source:
+        names = _aligned.misaligned(source, align)
+        target = path_text(path)
+        reason = f"every array begins at a multiple of {align} bytes"
+        if names:
+            if source.kind not in ("foreign", "arrays"):
+                raise FormatError(f"{target}: it holds a {source.kind} of onecopy, and only arrays can be moved")
+            target = _aligned.make(source, align)
+            reason = (
+                f"an aligned copy, because {len(names)} of {len(source)} arrays of {source.path} begin at no multiple "
+                f"of {align} bytes"
+            )
+    file = open_arrays(target, mode, private=private, threads=threads)
+    file.add_reason(reason)
+    return file
+
+
+def open_arrays(
+    path: str | os.PathLike[str],
+    mode: Mode | Literal["auto"] = "map",
+    *,
+    private: bool = False,
+    threads: int | None = None,
+) -> ArrayFile:
+    """Open a file, or several as one, as arrays: like `open`, but records stay the arrays that they consist of.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "names.oc")
+    >>> oc.records.save(path, ["Ada", "Grace"])
+    >>> type(oc.arrays.open_arrays(path)).__name__
+    'ArrayFile'
+    """
+    try:
+        file = ArrayFile(path, mode=mode, private=private, threads=threads)
+    except FormatError:
+        if not _begins_as_json(path):
+            raise
+        return cast("ArrayFile", import_module(_SHARDS).of_index(path, mode, private=private, threads=threads))
+    if file.container != "onnx" or "elsewhere" not in file.metadata:
+        return file
+    return cast("ArrayFile", import_module(_MODELS).of_model(file, private=private, threads=threads, mode=mode))
+
+
+def _begins_as_json(path: str | os.PathLike[str]) -> bool:
+    with builtins.open(path, "rb") as file:  # noqa: PTH123 - any PathLike
+        return _JSON.fullmatch(file.read(64)) is not None

@@ -1,6 +1,7 @@
 """What of a file is in memory, and asking for more or less of it.
 
-The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return what the kernel did. A
+The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`), several as one (`onecopy.sets.ArraySet`) or
+a path, and return what the kernel did. A
 hint that is declined is told in the report, never raised; a number the kernel does not tell is None, never zero. A
 file that was truncated meanwhile raises `onecopy.DataLost`.
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import os
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, overload
 
 from onecopy import _core
 from onecopy._core import EvictReport, PinReport, Residency, WarmReport
@@ -25,8 +26,10 @@ __all__ = [
     "EvictReport",
     "Mechanism",
     "PinReport",
+    "Portion",
     "Range",
     "Residency",
+    "Selection",
     "WarmJob",
     "WarmReport",
     "evict",
@@ -40,6 +43,8 @@ Mechanism: TypeAlias = Literal["auto", "populate", "read", "advise", "none"]
 Range: TypeAlias = tuple[int, int]
 """(offset, length) in bytes of the mapping; rounded outwards to whole pages."""
 
+_Portions: TypeAlias = "list[tuple[_core.Mapping, list[Range], _core.Inspector | None]]"
+
 
 class Mapped(Protocol):
     """Whatever has a mapping: `onecopy.Mapping`, `onecopy.ArrayFile`."""
@@ -48,20 +53,49 @@ class Mapped(Protocol):
     def core(self) -> _core.Mapping: ...
 
 
-Target: TypeAlias = "Mapped | str | os.PathLike[str]"
+class Portion(NamedTuple):
+    """A file, or what is meant of it."""
+
+    core: _core.Mapping
+    ranges: Sequence[Range] | None = None
+    """None: all of it."""
+    inspector: _core.Inspector | None = None
 
 
-def _mapping(target: Target) -> _core.Mapping:
+class Selection(NamedTuple):
+    """What is meant of several files."""
+
+    portions: tuple[Portion, ...]
+
+
+class Several(Protocol):
+    """Whatever lies in several files: `onecopy.sets.ArraySet`, a `Selection`."""
+
+    @property
+    def portions(self) -> tuple[Portion, ...]: ...
+
+
+Opened: TypeAlias = "Mapped | Several"
+Target: TypeAlias = "Opened | str | os.PathLike[str]"
+
+
+def _portions(target: Target, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> _Portions:
+    """Return the mappings that are meant, and of each the ranges as the core wants them."""
     if isinstance(target, str | bytes | os.PathLike):
-        return _core.open_mapping(path_text(target), 0, None, False, False, 0, None)
-    return _open_file(target).core
+        core = _core.open_mapping(path_text(target), 0, None, False, False, 0, None)
+        return [(core, _ranges(ranges), inspector)]
+    return _opened(target, ranges, inspector)
 
 
-def _open_file(target: object) -> Mapped:
-    if not hasattr(target, "core"):
-        raise TypeError(f"expected an open onecopy file, not {target!r}")
-    file: Mapped = target
-    return file
+def _opened(target: object, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> _Portions:
+    portions = getattr(target, "portions", None)
+    if portions is None:
+        if not hasattr(target, "core"):
+            raise TypeError(f"expected an open onecopy file, not {target!r}")
+        return [(target.core, _ranges(ranges), inspector)]
+    if ranges is not None:
+        raise TypeError("ranges are bytes of one file, and these are several: name arrays instead, file.warm([...])")
+    return [(core, _ranges(part), looks) for core, part, looks in portions]
 
 
 def _ranges(ranges: Sequence[Range] | None) -> list[Range]:
@@ -256,8 +290,8 @@ def warm(
         raise ValueError("on_progress is called while waiting: give it to the job's wait()")
     threads = thread_count(threads)
     budget = None if budget is None else natural("budget", budget)
-    mapping, parts = _mapping(target), _ranges(ranges)
-    job = WarmJob(_core.start_warm(mapping, parts, threads, huge, budget, mechanism, in_order, inspector))
+    portions = _portions(target, ranges, inspector)
+    job = WarmJob(_core.start_warm(portions, threads, huge, budget, mechanism, in_order))
     return job.wait(on_progress=on_progress) if wait else job
 
 
@@ -275,7 +309,7 @@ def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
     >>> oc.evict(path).bytes
     1048576
     """
-    return _core.evict(_mapping(target), _ranges(ranges))
+    return _core.total_evicted([_core.evict(core, part) for core, part, _ in _portions(target, ranges)])
 
 
 def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residency:
@@ -292,10 +326,10 @@ def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residenc
     >>> residency(path).bytes
     1048576
     """
-    return _core.residency(_mapping(target), _ranges(ranges))
+    return _core.total_residency([_core.residency(core, part) for core, part, _ in _portions(target, ranges)])
 
 
-def pin(target: Mapped, ranges: Sequence[Range] | None = None) -> PinReport:
+def pin(target: Opened, ranges: Sequence[Range] | None = None) -> PinReport:
     """Lock an open file's pages into memory until `unpin`, or until the mapping is gone.
 
     Bounded by RLIMIT_MEMLOCK (often 8 MiB): the report says how much was locked. Reads what is not in memory.
@@ -309,9 +343,11 @@ def pin(target: Mapped, ranges: Sequence[Range] | None = None) -> PinReport:
     ...     oc.pin(mapping).bytes
     65536
     """
-    return _core.pin(_open_file(target).core, _ranges(ranges))  # of a path, nothing would hold the lock
+    portions = _opened(target, ranges)  # of a path, nothing would hold the lock
+    return _core.total_pinned([_core.pin(core, part) for core, part, _ in portions])
 
 
-def unpin(target: Mapped, ranges: Sequence[Range] | None = None) -> None:
+def unpin(target: Opened, ranges: Sequence[Range] | None = None) -> None:
     """Let go of what `pin` locked."""
-    _core.unpin(_open_file(target).core, _ranges(ranges))
+    for core, part, _ in _opened(target, ranges):
+        _core.unpin(core, part)

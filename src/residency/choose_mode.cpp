@@ -1,5 +1,7 @@
 #include "onecopy/residency/choose_mode.hpp"
 
+#include <algorithm>
+
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
 #include "residency/plan.hpp"
@@ -34,12 +36,12 @@ ModeChoice choose_mode(const FileConditions& conditions) {
                 memory + "; warm it early, so that errors are exceptions");
 }
 
-ModeChoice choose_mode(const std::filesystem::path& path) {
+ModeChoice choose_mode(const std::filesystem::path& path, std::uint64_t whole) {
   const auto fd = os::open_read(path.string());
   if (!fd) throw OsError("open", path.string(), fd.error);
   FileConditions conditions;
   if (const auto facts = os::facts_of(fd.value.get())) {
-    conditions.file_size = facts.value.size;
+    conditions.file_size = std::max(facts.value.size, whole);
     if (const auto ahead = os::read_ahead(facts.value.device)) conditions.read_ahead = ahead.value;
   }
   if (const auto storage = os::file_system_of(fd.value.get())) conditions.file_system = storage.value;

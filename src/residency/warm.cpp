@@ -37,9 +37,9 @@ bool is_cached(const Mapping& mapping, ByteRange piece) {
   return facts && facts.value.cached >= pages.length;
 }
 
-Conditions observe(const Mapping& mapping, std::uint64_t missing) {
+Conditions observe(const Mapping& mapping, std::uint64_t whole, std::uint64_t missing) {
   Conditions conditions;
-  conditions.file_size = mapping.identity().size;
+  conditions.file_size = std::max(mapping.identity().size, whole);
   conditions.missing = missing;
   conditions.private_copy = mapping.mode() == Mode::copy;
   if (missing == 0) return conditions;  // nothing to decide: leave the machine's files unread
@@ -50,14 +50,15 @@ Conditions observe(const Mapping& mapping, std::uint64_t missing) {
 
 }  // namespace
 
-Warmer::Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, WarmOptions options)
+Warmer::Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, WarmOptions options, std::uint64_t whole)
     : mapping_(mapping),
       options_(std::move(options)),
-      ranges_(whole_pages(ranges, mapping.bytes().size(), mapping.file_offset())) {
+      ranges_(whole_pages(ranges, mapping.bytes().size(), mapping.file_offset())),
+      whole_(whole) {
   progress_total_.store(total_length(ranges_), std::memory_order_relaxed);
 }
 
-WarmReport Warmer::run() {
+WarmReport Warmer::run(std::uint64_t taken) {
   const auto start = std::chrono::steady_clock::now();
   report_.bytes = total_length(ranges_);
   expect_bytes(mapping_, ranges_, "warm");
@@ -65,7 +66,9 @@ WarmReport Warmer::run() {
   auto pieces = cut();
   std::uint64_t missing = 0;
   for (const auto& piece : pieces) missing += piece.missing ? piece.range.length : 0;
-  const auto plan = choose(observe(mapping_, missing), options_);
+  auto conditions = observe(mapping_, whole_, missing);
+  conditions.taken = taken;
+  const auto plan = choose(conditions, options_);
   report_.reason = plan.reason;
   report_.mechanism = plan.mechanism;
   progress_done_.store(options_.inspector ? 0 : report_.bytes - missing, std::memory_order_relaxed);

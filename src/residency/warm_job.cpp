@@ -1,9 +1,11 @@
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/residency/warm.hpp"
@@ -13,8 +15,14 @@
 namespace onecopy {
 
 struct WarmJob::State {
-  State(std::shared_ptr<const Mapping> owner, std::span<const ByteRange> ranges, const WarmOptions& options)
-      : mapping(std::move(owner)), warmer(*mapping, ranges, options) {
+  State(std::vector<WarmPart> of, const WarmOptions& options) : parts(std::move(of)) {
+    std::uint64_t whole = 0;
+    for (const auto& part : parts) whole += part.mapping->identity().size;
+    for (const auto& part : parts) {
+      auto own = options;
+      own.inspector = part.inspector;
+      warmers.emplace_back(*part.mapping, part.ranges, std::move(own), whole);
+    }
     try {
       thread = std::thread([this] { run(); });
     } catch (const std::system_error&) {
@@ -24,7 +32,13 @@ struct WarmJob::State {
 
   void run() noexcept {
     try {
-      report = warmer.run();
+      std::vector<WarmReport> reports;
+      std::uint64_t taken = 0;
+      for (Warmer& warmer : warmers) {
+        reports.push_back(warmer.run(taken));
+        taken += reports.back().filled;
+      }
+      report = total(reports);
     } catch (...) {
       error = std::current_exception();
     }
@@ -36,8 +50,8 @@ struct WarmJob::State {
   // After a fork the child has this memory but not the thread, and the mutex as it happened to be: hands off.
   bool forked() const noexcept { return os::process_id() != process; }
 
-  std::shared_ptr<const Mapping> mapping;
-  Warmer warmer;
+  std::vector<WarmPart> parts;
+  std::deque<Warmer> warmers;  // one for each part; they stay where they are
   WarmReport report;
   std::exception_ptr error;
   std::uint64_t process = os::process_id();
@@ -68,19 +82,35 @@ WarmJob::~WarmJob() {
 
 WarmJob WarmJob::start(std::shared_ptr<const Mapping> mapping, std::vector<ByteRange> ranges,
                        const WarmOptions& options) {
-  return WarmJob(std::make_unique<State>(std::move(mapping), ranges, options));
+  std::vector<WarmPart> parts;
+  parts.push_back({std::move(mapping), std::move(ranges), options.inspector});
+  return start(std::move(parts), options);
+}
+
+WarmJob WarmJob::start(std::vector<WarmPart> parts, const WarmOptions& options) {
+  return WarmJob(std::make_unique<State>(std::move(parts), options));
 }
 
 bool WarmJob::done() const { return wait_for(std::chrono::milliseconds(0)); }
 
-Progress WarmJob::progress() const noexcept { return state_->warmer.progress(); }
+Progress WarmJob::progress() const noexcept {
+  Progress sum;
+  for (const Warmer& warmer : state_->warmers) {
+    const auto [done, total] = warmer.progress();
+    sum.done += done;
+    sum.total += total;
+  }
+  return sum;
+}
 
-void WarmJob::cancel() noexcept { state_->warmer.cancel(); }
+void WarmJob::cancel() noexcept {
+  for (Warmer& warmer : state_->warmers) warmer.cancel();
+}
 
 bool WarmJob::wait_for(std::chrono::milliseconds time) const {
   if (state_->forked())
-    throw OsError("wait for the warming of", state_->mapping->path(), ECHILD,
-                  "this process was forked while it ran; the job belongs to the parent");
+    throw OsError("wait for the warming of", state_->parts.empty() ? "no files" : state_->parts[0].mapping->path(),
+                  ECHILD, "this process was forked while it ran; the job belongs to the parent");
   std::unique_lock lock(state_->mutex);
   return state_->changed.wait_for(lock, time, [&] { return state_->finished; });
 }

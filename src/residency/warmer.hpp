@@ -1,4 +1,4 @@
-// One warming, with the counters that other threads may look at while it runs.
+// The warming of one file, with the counters that other threads may look at while it runs.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,11 @@ namespace onecopy {
 
 class Warmer {
  public:
-  Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, WarmOptions options);
+  // `whole`: bytes of all the files of which this is one; 0: it is the only one.
+  Warmer(const Mapping& mapping, std::span<const ByteRange> ranges, WarmOptions options, std::uint64_t whole = 0);
 
-  WarmReport run();  // once; throws DataLost, OsError
+  // Once; throws DataLost, OsError. `taken`: bytes that the same warming has brought in from other files.
+  WarmReport run(std::uint64_t taken = 0);
 
   // From any thread, while run() works in another.
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
@@ -48,6 +50,7 @@ class Warmer {
   std::vector<ByteRange> ranges_;
   std::vector<ByteRange> alone_;  // of these, what is read alone
   std::uint64_t at_once_ = 0;
+  std::uint64_t whole_;
   WarmReport report_;
   std::atomic<Mechanism> mechanism_{Mechanism::none};
   std::atomic<std::uint64_t> progress_done_{0};

@@ -1,5 +1,6 @@
 """Weights as tensors on a mapping: exact, copy-on-write, tied where they were; a module that is given them."""
 
+import json
 import os
 import subprocess
 import sys
@@ -196,3 +197,34 @@ def test_a_cast_can_be_made_once_for_all_processes(file, tmp_path, monkeypatch):
     assert same.path == str(file)
     with pytest.raises(ValueError, match="cast must be"):
         oc.torch.load_into(Model(), file, cast="nowhere")
+
+
+def test_a_model_in_shards_is_mapped_from_all_of_them(tmp_path):
+    index = shards_of(tmp_path)
+    tensors = oc.torch.load(index)
+    assert tensors["weight"].tolist() == [[0.0, 1.0], [2.0, 3.0]]
+    assert tensors["bias"].tolist() == [5.0, 5.0]
+    with torch.device("meta"):
+        module = torch.nn.Linear(2, 2)
+    report = oc.torch.load_into(module, index, warm=True)
+    assert (report.mapped, report.copied, report.missing) == (24, (), ())
+    assert report.warming.wait().complete
+    assert module(torch.ones(1, 2)).tolist() == [[6.0, 10.0]]
+
+
+def test_a_cast_is_made_anew_when_a_shard_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    index = shards_of(tmp_path)
+    for bias in (5, 6):
+        oc.save(tmp_path / "b.safetensors", {"bias": np.full(2, bias, np.float32)})
+        module = torch.nn.Linear(2, 2)
+        oc.torch.load_into(module, index, dtype=torch.bfloat16, cast="store")
+        assert module.bias.tolist() == [bias, bias]
+
+
+def shards_of(folder: Path) -> Path:
+    oc.save(folder / "a.safetensors", {"weight": np.arange(4, dtype=np.float32).reshape(2, 2)})
+    oc.save(folder / "b.safetensors", {"bias": np.full(2, 5, np.float32)})
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"weight": "a.safetensors", "bias": "b.safetensors"}}))
+    return index

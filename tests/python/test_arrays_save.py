@@ -280,3 +280,24 @@ def test_a_buffer_of_pointers_is_a_type_error_that_names_it(path):
 def test_a_tensor_with_negative_strides_comes_back(path):
     value = np.arange(6)[::-1]
     assert same(there_and_back(path, Tensor(value)), value.copy())
+
+
+def test_progress_ends_at_the_whole_and_can_stop_the_work(tmp_path):
+    path = tmp_path / "model.safetensors"
+    arrays = {"a": np.arange(10_000_000, dtype=np.float32), "b": np.ones(3)[::2], "empty": np.zeros(0)}
+    seen = []
+    oc.save(path, arrays, on_progress=lambda done, total: seen.append((done, total)))
+    assert [total for _, total in seen] == [40_000_016] * len(seen)
+    steps = [done for done, _ in seen]
+    assert steps == sorted(steps)
+    assert steps[-1] == 40_000_016
+    assert len(steps) == 4  # three pieces of 16 MiB at most, and the other array
+    assert np.array_equal(oc.open(path, verify=True)["a"], arrays["a"])
+
+    def stop(done: int, total: int) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        oc.save(path, {"a": np.zeros(3)}, on_progress=stop)
+    assert len(oc.open(path)) == 3
+    assert [one.name for one in tmp_path.iterdir()] == ["model.safetensors"]

@@ -22,8 +22,8 @@ def kernel_has_memfd() -> bool:
 
 
 ROOMS = (
-    "arrays", "cgroup", "explaining", "files", "integrations.onnxruntime._report", "integrations.torch._datasets",
-    "integrations.torch._load", "proc", "residency", "sampling", "workers",
+    "_aligned", "_named", "_saving", "arrays", "cgroup", "explaining", "files", "integrations.onnxruntime._report",
+    "integrations.torch._datasets", "integrations.torch._load", "proc", "residency", "sampling", "workers",
 )  # fmt: skip
 
 

@@ -51,12 +51,6 @@ def test_views_are_read_only_and_outlive_the_file():
         weights[0, 0] = 1
 
 
-def test_tensors_that_lie_elsewhere_are_told():
-    model = oc.open(GOLDEN / "external.onnx")
-    assert list(model) == ["w"]
-    assert model.metadata["elsewhere"] == "external.bin"
-
-
 def test_residency_and_warming_work_by_name():
     with oc.open(GOLDEN / "small.onnx") as model:
         assert model.warm(["w"]).complete

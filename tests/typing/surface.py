@@ -25,6 +25,10 @@ reveal_type(mapping.view())  # revealed: memoryview[int]
 reveal_type(mapping.identity)  # revealed: tuple[int, int, int, int]
 reveal_type(mapping.address)  # revealed: int
 reveal_type(oc.Mapping.from_descriptor(3))  # revealed: onecopy.files.Mapping
+reveal_type(file.path_of("w"))  # revealed: str
+reveal_type(file.memory_of("w").strides)  # revealed: tuple[int, ...]
+reveal_type(oc.open("x", align=64))  # revealed: onecopy.arrays.ArrayFile
+reveal_type(oc.arrays.open_arrays("x"))  # revealed: onecopy.arrays.ArrayFile
 with file as entered:
     reveal_type(entered)  # revealed: onecopy.arrays.ArrayFile
 
@@ -65,7 +69,10 @@ reveal_type(oc.assert_shared(file, [1, 2]).pss)  # revealed: int
 oc.save("x", {"a": np.zeros(3), "b": b"abc"}, {"step": "1"}, align=64, checksum=False)
 oc.save(Path("x"), file)
 
+oc.save("x", {}, on_progress=lambda done, total: print(done / total))
+
 # What a checker must refuse.
+oc.open("x", align="64")  # refused: arg-type
 oc.open("x", mode="mapped")  # refused: arg-type
 oc.open("x", "map", True)  # refused: call-arg
 oc.Mapping("x", mode="x")  # refused: arg-type

@@ -6,6 +6,7 @@
 // It never copies for speed, because a copy costs the whole file in every process (docs/explanation/when-to-copy.md).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -19,7 +20,7 @@ struct ModeChoice {
   std::string reason;  // a sentence
 };
 
-// Throws OsError where the file cannot be opened.
-ModeChoice choose_mode(const std::filesystem::path& path);
+// Throws OsError where the file cannot be opened. `whole`: bytes of all the files that are opened as one with it.
+ModeChoice choose_mode(const std::filesystem::path& path, std::uint64_t whole = 0);
 
 }  // namespace onecopy

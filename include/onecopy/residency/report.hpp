@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -91,5 +92,12 @@ struct PinReport {
   Outcome outcome = Outcome::unsupported;
   std::string reason;
 };
+
+// Reports on several files as one: sums, empty where one of them is empty; the worst outcome, every reason once. Shares
+// are weighted by bytes, and the share of those that tell none is left out.
+Residency total(std::span<const Residency> reports);
+WarmReport total(std::span<const WarmReport> reports);
+EvictReport total(std::span<const EvictReport> reports);
+PinReport total(std::span<const PinReport> reports);
 
 }  // namespace onecopy

@@ -54,12 +54,22 @@ struct Progress {
 // Returns when everything is in memory, or with the reason why not. Throws DataLost where a touch would be SIGBUS.
 WarmReport warm(const Mapping& mapping, std::span<const ByteRange> ranges = {}, const WarmOptions& options = {});
 
+// What is warmed of one of several files.
+struct WarmPart {
+  std::shared_ptr<const Mapping> mapping;
+  std::vector<ByteRange> ranges;  // none: all of it
+  std::shared_ptr<Inspector> inspector;
+};
+
 // The same beside the caller's other work. The job owns a share of the mapping, so the caller may drop its own.
 // A forked child cannot wait for its parent's job: wait() throws there, and the destructor does nothing.
 class WarmJob {
  public:
   static WarmJob start(std::shared_ptr<const Mapping> mapping, std::vector<ByteRange> ranges = {},
                        const WarmOptions& options = {});
+  // Several files as one: one after the other, in this order, with one budget and one report; the first that fails ends
+  // it. `options.inspector` is not used, because an inspector knows one file.
+  static WarmJob start(std::vector<WarmPart> parts, const WarmOptions& options = {});
 
   WarmJob(WarmJob&&) noexcept;
   WarmJob& operator=(WarmJob&&) noexcept;

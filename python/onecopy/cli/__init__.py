@@ -1,6 +1,7 @@
 """The command line `onecopy`: one file per verb, over the library.
 
     onecopy ls FILE            what a file holds, and how much of it is in memory
+    onecopy convert FILE TO    write its arrays, or those of several files, as a safetensors file laid out for mapping
     onecopy import FILE TO     write the rows of a JSON, CSV or Parquet file as records
     onecopy warm FILE          bring it into memory, with a progress bar and a report
     onecopy evict FILE...      drop it from the page cache again

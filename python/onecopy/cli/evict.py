@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 import onecopy
-from onecopy.cli import reports, screen
+from onecopy.cli import reports, screen, targets
+
+if TYPE_CHECKING:
+    from onecopy.residency import EvictReport
+
+
+def evict(path: str) -> EvictReport:
+    """Drop a file, and the files that it names."""
+    with targets.opened(path) as target:
+        return onecopy.evict(target)
 
 
 @click.command("evict")
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout: a list with one report per file.")
 def command(*, files: tuple[str, ...], as_json: bool) -> None:
-    """Drop each FILE from the page cache; pages that a process maps stay, and the report says so."""
-    evicted = ((file, onecopy.evict(file)) for file in files)  # one by one: what was done has been told
+    """Drop each FILE, and the files that it names, from the page cache.
+
+    Pages that a process maps stay, and the report says so.
+    """
+    evicted = ((file, evict(file)) for file in files)  # one by one: what was done has been told
     if as_json:
         click.echo(json.dumps([{"file": file, **reports.facts_of(report)} for file, report in evicted], indent=1))
         return

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onecopy.arrays import ArrayFile
+from onecopy.arrays import open_arrays
 from onecopy.cli import record_tree, screen
 from onecopy.cli.words import plain, share, size
+from onecopy.sets import ArraySet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from onecopy.arrays import ArrayFile
 
 MAX_ALIGNMENT = 2 << 20
 """Alignment is told up to a huge page: beyond that it is chance."""
@@ -25,11 +28,12 @@ MAX_ALIGNMENT = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is told about one array; sizes and places in bytes, `cached` None where unknown."""
+    """What is told about one array; sizes and places (in its file) in bytes, `cached` None where unknown."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    file: str
     offset: int
     nbytes: int
     alignment: int
@@ -37,9 +41,9 @@ class Line:
 
 
 ORDERS = {
-    "offset": lambda line: (line.offset, line.name),
+    "offset": lambda line: (line.file, line.offset, line.name),
     "name": lambda line: line.name,
-    "size": lambda line: (-line.nbytes, line.offset),
+    "size": lambda line: (-line.nbytes, line.file, line.offset),
 }
 
 
@@ -67,6 +71,7 @@ def lines_of(file: Any, pattern: str) -> list[Line]:
             name=entry.name,
             dtype=str(entry.dtype),
             shape=tuple(entry.shape),
+            file=file.path_of(entry.name),
             offset=entry.offset,
             nbytes=entry.nbytes,
             alignment=alignment_of(entry.offset),
@@ -96,6 +101,16 @@ def grid_of(lines: Sequence[Line]) -> screen.Grid:
         cells = (line.name, line.dtype, shape, size(line.nbytes), str(line.alignment), resident)
         grid.rows.append(tuple(plain(cell) for cell in cells))
     return grid
+
+
+def heading_of(file: Any) -> str:
+    """Return the first line: the path, what kind of file it is, and of a set how many there are."""
+    words = [f"{file.path}: {file.container}"]
+    if file.kind != "foreign":
+        words.append(f"{file.kind} of onecopy")
+    if isinstance(file, ArraySet):
+        words.append(f"{len(file.files)} files")
+    return ", ".join(words)
 
 
 def summary_of(file: Any, lines: Sequence[Line]) -> str:
@@ -129,6 +144,7 @@ def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None
         click.echo(json.dumps(facts, indent=1))
         return
     console = screen.out()
+    screen.show_heading(console, heading_of(file))
     grid_of(lines).show(console)
     screen.show_line(console, summary_of(file, lines))
 
@@ -140,6 +156,7 @@ def show_records(file: ArrayFile, as_json: bool) -> None:
         click.echo(json.dumps(tree.facts(), indent=1))
         return
     console = screen.out()
+    screen.show_heading(console, heading_of(file))
     record_tree.grid_of(tree).show(console)
     screen.show_line(console, record_tree.summary_of(tree))
 
@@ -151,8 +168,11 @@ def show_records(file: ArrayFile, as_json: bool) -> None:
 @click.option("--arrays", "as_arrays", is_flag=True, help="Of a file of records, too, the arrays it consists of.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool, as_json: bool) -> None:
-    """List what FILE holds, its size and its resident share: arrays, or the types of its records."""
-    with ArrayFile(file) as arrays:
+    """List what FILE holds, its size and its resident share: arrays, or the types of its records.
+
+    Of a model in several files, give the index (model.safetensors.index.json) or the ONNX model.
+    """
+    with open_arrays(file) as arrays:
         if arrays.kind != "records" or as_arrays:
             show_arrays(arrays, sort or "offset", pattern or "*", as_json)
         elif sort or pattern:

@@ -116,6 +116,11 @@ def show_line(console: Console, text: str, style: str = "") -> None:
     console.print(Text(plain(text), style=style))
 
 
+def show_heading(console: Console, text: str) -> None:
+    """Print the line above a table; a path in it is never folded."""
+    console.print(Text(plain(text), style="bold"), soft_wrap=True)
+
+
 class RateColumn(ProgressColumn):
     """The rate so far, in GiB/s like all rates."""
 

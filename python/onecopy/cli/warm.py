@@ -10,7 +10,7 @@ import click
 from rich.progress import DownloadColumn
 
 import onecopy
-from onecopy.cli import holding, reports, screen
+from onecopy.cli import holding, reports, screen, targets
 from onecopy.cli.words import parse_duration, parse_size, plain
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def warm(
 ) -> Any:
     """Open the file, warm all of it or the arrays that match, and return the report."""
     if pattern is None and not verify:
-        return onecopy.warm(path, **options, on_progress=watch)  # any file
+        with targets.opened(path) as target:
+            return onecopy.warm(target, **options, on_progress=watch)
     with onecopy.open(path) as file:
         names = None if pattern is None else names_matching(file, pattern)
         return file.warm(names, verify=verify, **options, on_progress=watch)
@@ -100,7 +101,7 @@ def command(
     verify: bool,
     **options: Any,
 ) -> int:
-    """Bring each FILE into memory and report what the kernel did.
+    """Bring each FILE, and the files that it names if it is an index or a model, into memory; report what was done.
 
     With --hold, stay: what the kernel drops is brought back, a FILE that was replaced is held anew, and each change is
     a line. The budget is then half of the memory that may be used, if not given. Nothing is left when it ends, however

@@ -69,6 +69,7 @@ def test_ls_shows_rows_as_a_tree(onecopy_process, tmp_path):
     done = onecopy_process("ls", path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
+    assert lines.pop(0) == f"{path}: safetensors, records of onecopy"
     assert lines[0].split() == ["rows", "type", "size", "resident"]
     assert [line.split()[:2] for line in lines[1:5]] == [
         ["id", "int16"],
@@ -90,16 +91,16 @@ def test_ls_of_a_dict_and_of_rows_that_are_no_dicts(onecopy_process, tmp_path):
     path = tmp_path / "rows.oc"
     oc.records.save(path, {"a": [1], "b": [2]})
     words = [line.split()[:2] for line in onecopy_process("ls", path).stdout.splitlines()]
-    assert words[1:3] == [["key", "text"], ["value", "list[int8]"]]
+    assert words[2:4] == [["key", "text"], ["value", "list[int8]"]]
     oc.records.save(path, ["a", None])
-    assert onecopy_process("ls", path).stdout.splitlines()[1].split()[:4] == ["row", "text", "|", "None"]
+    assert onecopy_process("ls", path).stdout.splitlines()[2].split()[:4] == ["row", "text", "|", "None"]
 
 
 def test_ls_shows_the_arrays_of_records_when_asked(onecopy_process, tmp_path):
     path = tmp_path / "rows.oc"
     oc.records.save(path, ROWS)
     shown = onecopy_process("ls", path, "--arrays", "--match", "records.0.id.*").stdout
-    assert shown.splitlines()[1].split()[:3] == ["records.0.id.data", "I16", "2"]
+    assert shown.splitlines()[2].split()[:3] == ["records.0.id.data", "I16", "2"]
     done = onecopy_process("ls", path, "--sort", "size")
     assert done.returncode == 2
     assert "--sort and --match are for arrays: add --arrays" in done.stderr

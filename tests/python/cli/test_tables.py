@@ -106,7 +106,14 @@ def test_ceilings_stand_by_their_threads(record):
 
 
 def line_of(name: str, **more) -> ls.Line:
-    settings = {"dtype": "F32", "shape": (1024, 768), "offset": 4096, "nbytes": 3_145_728, "alignment": 4096}
+    settings = {
+        "dtype": "F32",
+        "shape": (1024, 768),
+        "file": "a",
+        "offset": 4096,
+        "nbytes": 3_145_728,
+        "alignment": 4096,
+    }
     return ls.Line(name=name, **(settings | {"cached": 3_145_728} | more))
 
 

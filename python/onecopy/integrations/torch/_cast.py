@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import arrays
-from onecopy.store import Store, file_key
+from onecopy.store import Store
 
 if TYPE_CHECKING:
     import os
@@ -62,10 +62,10 @@ def cast_once(
     TypeError
         The file has what safetensors cannot hold.
     """
-    with arrays.ArrayFile(path) as file:
+    with arrays.open_arrays(path) as file:
         metadata = file.metadata if file.container == "safetensors" else {}
         real = file.path
-    key = f"{file_key(path)}, cast to {str(dtype).removeprefix('torch.')}, layout 1"
+        key = arrays.key_of(file, f"cast to {str(dtype).removeprefix('torch.')}, layout 1")
     made = Store(store).get_or_build(
         key, lambda target: arrays.save(target, _Cast(real, dtype), metadata), source=path, on_wait=on_wait
     )

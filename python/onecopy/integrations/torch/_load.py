@@ -124,7 +124,7 @@ def load(
     >>> oc.torch.load(path)["weight"].add_(1)  # doctest: +SKIP
     tensor([1., 2., 3., 4.], dtype=torch.float64)
     """
-    with arrays.ArrayFile(path, private=not unsafe_shared) as file:
+    with arrays.open_arrays(path, private=not unsafe_shared) as file:
         wanted = list(file) if names is None else list(names)
         return _tensors(file, wanted, writable=not unsafe_shared)
 
@@ -193,7 +193,7 @@ def load_into(
     groups = _tied(module)
     if dtype is not None and cast == "store" and any(is_cast(tensor, dtype) for tensor in load(path).values()):
         path = cast_once(path, dtype)
-    with arrays.ArrayFile(path, private=not unsafe_shared) as file:
+    with arrays.open_arrays(path, private=not unsafe_shared) as file:
         expected = set(module.state_dict(keep_vars=True))
         unexpected = tuple(name for name in file if name not in expected)
         present = [name for name in module.state_dict(keep_vars=True) if name in file]
@@ -232,16 +232,16 @@ def _tensors(file: arrays.ArrayFile, names: Iterable[str], *, writable: bool) ->
     """Make tensors on a file's views: one storage for each place, so that what is tied stays tied."""
     import torch
 
-    places: dict[tuple[int, int], Any] = {}
+    places: dict[tuple[str, int, int], Any] = {}
     found = {}
     for name in names:
         entry = file.entry(name)
-        view, kind, shape, strides = _view(file, name)
+        view, kind, shape, strides = file.memory_of(name)
         dtype = getattr(torch, TYPES.get(kind, "uint8"), torch.uint8)
         if entry.nbytes == 0:
             found[name] = torch.empty(shape, dtype=dtype)
             continue
-        place = (entry.offset, entry.nbytes)
+        place = (file.path_of(name), entry.offset, entry.nbytes)
         if place not in places:
             with warnings.catch_warnings():
                 if not writable:
@@ -254,13 +254,6 @@ def _tensors(file: arrays.ArrayFile, names: Iterable[str], *, writable: bool) ->
             found[name] = base.view(dtype).as_strided(shape, strides)
         else:
             found[name] = base.view(dtype).view(shape)
-    return found
-
-
-def _view(file: arrays.ArrayFile, name: str) -> tuple[memoryview, str, tuple[int, ...], tuple[int, ...]]:
-    found = file.compiled.view(name)
-    if found is None:
-        raise KeyError(name)
     return found
 
 

@@ -1,0 +1,380 @@
+"""Arrays by their names: what one file of them and several files as one have in common.
+
+Part of `onecopy.arrays`, which re-exports what is public. Here is everything that follows from a name and its entry:
+parts of arrays, and what of them is in memory. Where the bytes lie is for the classes below this one to say.
+"""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import errno
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard, overload
+
+from onecopy import _dtypes, residency
+from onecopy.base import FileChanged, FormatError
+from onecopy.residency import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from onecopy.residency import (
+        EvictReport,
+        Mechanism,
+        PinReport,
+        Portion,
+        Range,
+        Residency,
+        WarmJob,
+        WarmReport,
+    )
+
+Part: TypeAlias = "str | tuple[str, slice]"
+"""An array by name, or rows of it: ("wte", slice(0, 1000))."""
+
+
+class Entry(NamedTuple):
+    """One array of a file."""
+
+    name: str
+    dtype: str
+    """As safetensors calls it: "F32", "BF16", ...; of other formats also what they call a type of their own."""
+    shape: tuple[int, ...]
+    offset: int
+    """Bytes from the start of the file."""
+    nbytes: int
+
+
+class VerifyReport(NamedTuple):
+    """What a `verify` did; it raises where anything is wrong."""
+
+    bytes: int
+    """Compared, in whole blocks."""
+    seconds: float
+    gib_per_s: float
+    """2**30 bytes a second."""
+    threads: int
+
+
+class Memory(NamedTuple):
+    """The bytes of one array, for those who make something else of them than numpy's arrays."""
+
+    view: memoryview
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] = ()
+    """In elements; none: the last axis runs fastest."""
+
+
+class Member(Protocol):
+    """One of the files that arrays lie in."""
+
+    def portion(self, ranges: list[Range] | None, *, verify: bool) -> Portion:
+        """Return what residency needs to know of some ranges; None: the whole file."""
+
+
+class NamedArrays(Mapping[str, "NDArray[Any]"], abc.ABC):
+    """A read-only mapping from names to arrays, in one file or in several."""
+
+    @property
+    @abc.abstractmethod
+    def entries(self) -> tuple[Entry, ...]:
+        """Name, dtype, shape, offset and bytes of each array, in the order of the header; reads no data."""
+
+    @abc.abstractmethod
+    def entry(self, name: str) -> Entry:
+        """Return what the header says of one array; KeyError when there is none of that name."""
+
+    @abc.abstractmethod
+    def path_of(self, name: str) -> str:
+        """Return the path of the file that an array lies in; KeyError when there is none of that name."""
+
+    @abc.abstractmethod
+    def memory_of(self, name: str) -> Memory:
+        """Return the bytes of one array, and what they are; KeyError when there is none of that name."""
+
+    @property
+    @abc.abstractmethod
+    def path(self) -> str:
+        """The path as given."""
+
+    @property
+    @abc.abstractmethod
+    def metadata(self) -> dict[str, str]:
+        """The key-value texts that are stored with the arrays."""
+
+    @abc.abstractmethod
+    def changed(self) -> bool:
+        """Tell whether a path now leads to another file, or a file was written or truncated since."""
+
+    @abc.abstractmethod
+    def _select(self, names: Iterable[Part] | None) -> Sequence[tuple[Member, list[Range] | None]]:
+        """Return the files that hold some arrays, and where in them; of None, the files as a whole."""
+
+    def slice(self, name: str, *index: builtins.slice | int) -> NDArray[Any]:
+        """Return part of an array: a view, no copy; only the pages that are touched are ever read.
+
+        Examples
+        --------
+        >>> import numpy as np, onecopy as oc, tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+        >>> oc.save(path, {"w": np.arange(8).reshape(4, 2)})
+        >>> oc.open(path).slice("w", slice(1, 3), 0)
+        array([2, 4])
+        """
+        part: NDArray[Any] = self[name][(*index, ...)]  # the ellipsis makes views of single elements too
+        return part
+
+    def shard(self, name: str, rank: int, ranks: int, *, axis: int = 0) -> NDArray[Any]:
+        """Return the part of an array that belongs to one rank of a tensor-parallel group: a view, no copy.
+
+        Parameters
+        ----------
+        name
+            The array. Its extent along `axis` must be divisible by `ranks`.
+        rank, ranks
+            Which part of how many: 0 <= rank < ranks.
+        axis
+            The axis that is split. Along axis 0 the part is contiguous, and only its pages are ever read.
+
+        Examples
+        --------
+        >>> import numpy as np, onecopy as oc, tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+        >>> oc.save(path, {"w": np.arange(8).reshape(4, 2)})
+        >>> oc.open(path).shard("w", 1, 2)
+        array([[4, 5],
+               [6, 7]])
+        """
+        array = self[name]
+        if _dtypes.is_raw(self.entry(name).dtype):
+            raise ValueError(f"{name!r}: packed arrays are given as raw bytes and cannot be split along an axis")
+        if not 0 <= rank < ranks:
+            raise ValueError(f"rank must be from 0 to {ranks - 1}, not {rank}")
+        extent = array.shape[axis]
+        if extent % ranks:
+            raise ValueError(f"{name!r}: {extent} along axis {axis} cannot be split into {ranks} equal parts")
+        part = builtins.slice(rank * (extent // ranks), (rank + 1) * (extent // ranks))
+        index = [builtins.slice(None)] * array.ndim
+        index[axis] = part
+        return array[tuple(index)]
+
+    # --- residency ------------------------------------------------------------------------------------------------
+
+    @overload
+    def warm(
+        self,
+        names: Iterable[Part] | None = None,
+        *,
+        threads: int | None = None,
+        huge: bool | None = None,
+        budget: int | None = None,
+        mechanism: Mechanism = "auto",
+        in_order: bool = False,
+        verify: bool = False,
+        wait: Literal[True] = True,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> WarmReport: ...
+
+    @overload
+    def warm(
+        self,
+        names: Iterable[Part] | None = None,
+        *,
+        threads: int | None = None,
+        huge: bool | None = None,
+        budget: int | None = None,
+        mechanism: Mechanism = "auto",
+        in_order: bool = False,
+        verify: bool = False,
+        wait: Literal[False],
+        on_progress: None = None,
+    ) -> WarmJob: ...
+
+    def warm(
+        self, names: Iterable[Part] | None = None, *, verify: bool = False, **options: Any
+    ) -> WarmReport | WarmJob:
+        """Bring arrays into memory at the device's speed; see `onecopy.warm` for the other options.
+
+        Parameters
+        ----------
+        names
+            Names, or (name, slice of rows); None: everything.
+        verify
+            Compare the bytes with their checksums in the same pass, also those that were in memory before; whole blocks
+            of 2 MiB. The report's ``verified`` tells how many bytes agreed.
+
+        Raises
+        ------
+        DataLost
+            The file was truncated, or the device failed.
+        ChecksumError, NoChecksum
+            With `verify`: see `verify`.
+
+        Examples
+        --------
+        >>> import numpy as np, onecopy as oc, tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+        >>> oc.save(path, {"a": np.zeros(1000), "b": np.ones(1000)})
+        >>> with oc.open(path) as model:
+        ...     model.warm(["b"]).complete
+        True
+        """
+        report: WarmReport | WarmJob = residency.warm(self._selection(names, verify=verify), **options)
+        return report
+
+    def verify(
+        self,
+        names: Iterable[Part] | None = None,
+        *,
+        threads: int | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> VerifyReport:
+        """Compare the bytes with the checksums that `save` stored: CRC-32C of every 2 MiB, and of the header.
+
+        A mapped file is read with pread, so that a file that is truncated meanwhile raises instead of killing the
+        process; with ``mode="copy"`` the copy itself is checked. Checksums find accidents (disks, memory, transfers,
+        programs that edit in place), not attackers: whoever can write the file can write them too.
+
+        Parameters
+        ----------
+        names
+            Names, or (name, slice of rows); None: everything. Blocks are compared whole, with what else is in them.
+        threads
+            None: 8.
+        on_progress
+            Called about 20 times a second with (bytes done, bytes in total); raising in it stops the work.
+
+        Raises
+        ------
+        ChecksumError
+            Bytes do not agree; the message names block, place and arrays, ``blocks`` has all damaged blocks.
+        NoChecksum
+            The file has no checksums to compare with.
+        DataLost
+            The file was truncated, or the device failed.
+
+        Examples
+        --------
+        >>> import numpy as np, onecopy as oc, tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+        >>> oc.save(path, {"a": np.zeros(1000)})
+        >>> oc.open(path).verify().bytes
+        8000
+        >>> with path.open("r+b") as file:
+        ...     _ = file.seek(-1, 2), file.write(b"x")
+        >>> oc.open(path).verify()
+        Traceback (most recent call last):
+            ...
+        onecopy.base.ChecksumError: ...: 1 of 1 blocks is damaged; block 0, bytes [4096, 12096) of the file, in 'a': ...
+        """
+        done = self.warm(names, verify=True, mechanism="none", threads=threads, on_progress=on_progress)
+        verified = done.verified or 0
+        speed = verified / 2**30 / done.seconds if done.seconds else 0.0  # of no arrays
+        return VerifyReport(verified, done.seconds, speed, done.threads)
+
+    def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
+        """Take arrays out of memory; see `onecopy.evict`."""
+        return residency.evict(self._selection(names))
+
+    def residency(self, names: Iterable[Part] | None = None) -> Residency:
+        """Tell what is in memory; see `onecopy.residency.residency`."""
+        return residency.residency(self._selection(names))
+
+    def pin(self, names: Iterable[Part] | None = None) -> PinReport:
+        """Lock arrays into memory; see `onecopy.pin`."""
+        return residency.pin(self._selection(names))
+
+    def unpin(self, names: Iterable[Part] | None = None) -> None:
+        """Let go of what `pin` locked."""
+        residency.unpin(self._selection(names))
+
+    def _selection(self, names: Iterable[Part] | None, *, verify: bool = False) -> Selection:
+        if isinstance(names, str):
+            raise TypeError(f"names must be a list of names: [{names!r}]")
+        return Selection(tuple(file.portion(at, verify=verify) for file, at in self._select(names)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(entry.nbytes for entry in self.entries)
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other  # comparing all arrays would read all of both files
+
+
+def name_of(part: Part) -> str:
+    """Return the name in what stands for an array or for rows of it."""
+    return part if isinstance(part, str) else part[0]
+
+
+def range_of(entry: Entry, part: Part) -> Range:
+    """Return where an array lies in its file, or rows of it."""
+    name, rows = (part, builtins.slice(None)) if isinstance(part, str) else part
+    if not entry.shape or entry.nbytes == 0:
+        return entry.offset, entry.nbytes
+    if not isinstance(rows, builtins.slice):
+        raise TypeError(f"{name!r}: rows must be a slice, not {rows!r}")
+    start, stop, step = rows.indices(entry.shape[0])
+    if step != 1:
+        raise ValueError(f"{name!r}: rows must be a slice of step 1, not {step}")
+    if stop <= start:
+        return entry.offset, 0
+    # Rows of packed elements need not begin on a byte: the bytes that hold them.
+    begin = start * entry.nbytes // entry.shape[0]
+    end = -(-stop * entry.nbytes // entry.shape[0])
+    return entry.offset + begin, end - begin
+
+
+def key_of(file: NamedArrays, version: str) -> str:
+    """Return a key for a `Store` that is another one as soon as any of the files is: `onecopy.file_key` of several.
+
+    FileChanged where one of them is not what was opened any more.
+    """
+    from onecopy.store import file_key
+
+    paths = dict.fromkeys(map(file.path_of, file))
+    others = [file_key(path) for path in paths if path != file.path]
+    if others:  # a hundred shards would make a key that nobody reads
+        digest = hashlib.blake2b("\n".join(others).encode(errors="surrogateescape"), digest_size=16).hexdigest()
+        version += f", with {len(others)} files {digest}"
+    key = file_key(file.path, version)
+    expect_unchanged(file)  # else what is made of it would be found for what came after it
+    return key
+
+
+def expect_unchanged(file: NamedArrays) -> None:
+    """Raise FileChanged where a file was written or replaced since it was opened."""
+    if file.changed():
+        raise FileChanged(errno.ESTALE, "the file was changed or replaced while it was open", file.path)
+
+
+def array_of(where: str, name: str, memory: Memory) -> NDArray[Any]:
+    """Return the array that some bytes of a file are."""
+    import numpy as np
+
+    view, dtype_name, shape, strides = memory
+    dtype = _dtypes.to_numpy(dtype_name)
+    if _dtypes.is_raw(dtype_name):
+        return np.ndarray(len(view), dtype, view)
+    try:
+        return np.ndarray(shape, dtype, view, strides=tuple(step * dtype.itemsize for step in strides) or None)
+    except ValueError as error:  # 65 axes, or extents beyond 63 bits beside a zero: valid in the file
+        raise FormatError(f"{where}: {name!r}: numpy has no array of its shape: {error}") from None
+
+
+def is_text(name: object) -> TypeGuard[str]:
+    """Tell whether a file could have an array of this name: text, and not half a surrogate pair."""
+    if not isinstance(name, str):
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,152 @@
+"""`onecopy convert SOURCE TARGET`: the arrays of a file, or of several as one, as safetensors laid out for mapping.
+
+One stream: what is mapped is written, at most 16 MiB are held. The target appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import json
+import os
+from collections.abc import Iterator, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import DownloadColumn
+
+import onecopy
+from onecopy.arrays import not_savable, open_arrays
+from onecopy.cli import screen
+from onecopy.cli.warm import as_bytes
+from onecopy.cli.words import significant, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from onecopy.arrays import ArrayFile
+
+SHOWN = 10
+"""Arrays that are left out and told one by one; all of them are in the JSON."""
+
+
+class Chosen(Mapping[str, "NDArray[Any]"]):
+    """Some arrays of an open file, looked up when they are asked for: all at once would be many views."""
+
+    def __init__(self, file: ArrayFile, names: Sequence[str]) -> None:
+        self._file, self._names = file, dict.fromkeys(names)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._file[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def choose(file: ArrayFile, pattern: str, skip: bool) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the arrays to write, and the types of those that are left out.
+
+    Raises
+    ------
+    ValueError
+        None matches, or none is left; or there are types that safetensors has not, and they are not to be skipped.
+    """
+    if file.kind not in ("foreign", "arrays"):
+        raise ValueError(f"{file.path} holds a {file.kind} of onecopy, which arrays alone would not be")
+    entries = [entry for entry in file.entries if fnmatch.fnmatchcase(entry.name, pattern)]
+    if not entries:
+        raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
+    lacking = not_savable(entries)
+    if lacking and not skip:
+        name, dtype = next(iter(lacking.items()))
+        more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise ValueError(
+            f"{file.path}: safetensors has no type for {name!r}, which is {dtype}{more}: --skip-unknown leaves them out"
+        )
+    names = [entry.name for entry in entries if entry.name not in lacking]
+    if not names:
+        raise ValueError(f"{file.path}: safetensors has a type for none of the {len(entries)} arrays")
+    return names, lacking
+
+
+def convert(source: str, target: str, pattern: str, skip: bool, align: int | None) -> dict[str, Any]:
+    """Write the file, and return what was done."""
+    onecopy.guard()  # a source that is truncated meanwhile is an error, and no file of zeros
+    start = monotonic()
+    with (
+        open_arrays(source) as file,
+        screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar,
+    ):
+        names, lacking = choose(file, pattern, skip)
+        task = bar.add_task("convert", total=None)
+
+        def watch(done: int, total: int) -> None:
+            onecopy.check()
+            bar.update(task, completed=done, total=total)
+
+        onecopy.save(target, Chosen(file, names), file.metadata, align, on_progress=watch)
+        nbytes = sum(file.entry(name).nbytes for name in names)
+        container = file.container
+    return {
+        "source": source,
+        "container": container,
+        "target": target,
+        "arrays": len(names),
+        "nbytes": nbytes,
+        "seconds": monotonic() - start,
+        "left_out": lacking,
+    }
+
+
+def show(facts: dict[str, Any]) -> None:
+    """Print what was done, and on stderr what was left out."""
+    left_out = facts["left_out"]
+    for name, dtype in list(left_out.items())[:SHOWN]:
+        screen.show_line(screen.err(), f"onecopy: left out: {name} ({dtype})")
+    if len(left_out) > SHOWN:
+        screen.show_line(screen.err(), f"onecopy: left out: {len(left_out) - SHOWN} more; --json has them all")
+    speed = significant(facts["nbytes"] / 2**30 / facts["seconds"])
+    screen.show_line(
+        screen.out(),
+        f"{facts['target']}: {facts['arrays']} arrays, {size(facts['nbytes'])}, from {facts['container']}"
+        f" in {significant(facts['seconds'])} s ({speed} GiB/s)",
+    )
+
+
+@click.command("convert")
+@click.argument("source", type=click.Path())
+@click.argument("target", type=click.Path())
+@click.option("--names", "pattern", metavar="GLOB", default="*", help="Only arrays whose names match.")
+@click.option(
+    "--align",
+    callback=as_bytes,
+    metavar="SIZE",
+    help="Every array at a multiple of SIZE, from 64 to 2MiB, by fillers named #0, #1, ... that other readers show. "
+    "If not given: no fillers; most arrays at a multiple of 64, all at one of their item size.",
+)
+@click.option("--skip-unknown", "skip", is_flag=True, help="Leave out, and name, what safetensors has no type for.")
+@click.option("--force", is_flag=True, help="Replace TARGET if it is there.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def command(
+    *, source: str, target: str, pattern: str, align: int | None, skip: bool, force: bool, as_json: bool
+) -> None:
+    """Write the arrays of SOURCE to TARGET, a safetensors file laid out for mapping, with checksums.
+
+    SOURCE is any file that `onecopy.open` reads: safetensors, ONNX, GGUF, .npy, .npz, torch checkpoints, ... or the
+    index of a model in shards. TARGET appears whole or not at all; readers of an older one keep it.
+    """
+    if not force and os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, "there is a file already: --force replaces it", target)
+    facts = convert(source, target, pattern, skip, align)
+    if as_json:
+        click.echo(json.dumps(facts, indent=1))
+    else:
+        show(facts)

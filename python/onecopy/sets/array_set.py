@@ -1,0 +1,182 @@
+"""`ArraySet`: what several files hold, as one mapping from names to arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from onecopy._named import Entry, Memory, NamedArrays, Part, is_text, name_of, range_of
+from onecopy.files import OpenFile, absolute
+from onecopy.sets.members import How, Member, close
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from onecopy.files import Identity, Mode
+    from onecopy.residency import Portion, Range
+
+
+class ArraySet(NamedArrays):
+    """A read-only mapping from names to arrays, which are views of several mapped files.
+
+    Made by `onecopy.open`. It has the methods of `ArrayFile`; what speaks of one file speaks of all of them. It pickles
+    as path and identities, so that another process maps the same pages; if any of the files is another one by then,
+    `FileChanged` is raised there.
+    """
+
+    def __init__(
+        self,
+        owner: OpenFile,
+        members: Sequence[Member],
+        places: dict[str, int],
+        container: str,
+        metadata: dict[str, str],
+        how: How,
+    ) -> None:
+        self._owner, self._members, self._places = owner, tuple(members), places
+        self._container, self._metadata, self._how = container, metadata, how
+        self._absolute = absolute(owner.path)
+        self._closed = False
+
+    # --- arrays ---------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._member(name)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        return is_text(name) and name in self._places
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Name, dtype, shape, offset (in the file of `path_of`) and bytes of each array; reads no data."""
+        return tuple(self._members[at].entry(name) for name, at in self._places.items())
+
+    def entry(self, name: str) -> Entry:
+        """Return what the headers say of one array; KeyError when there is none of that name."""
+        return self._member(name).entry(name)
+
+    def memory_of(self, name: str) -> Memory:
+        """Return the bytes of one array, and what they are; KeyError when there is none of that name."""
+        return self._member(name).memory_of(name)
+
+    def path_of(self, name: str) -> str:
+        """Return the path of the file that an array lies in; KeyError when there is none of that name."""
+        return self._member(name).path
+
+    def _member(self, name: str) -> Member:
+        if not is_text(name):
+            raise KeyError(name)
+        return self._members[self._places[name]]
+
+    def _select(self, names: Iterable[Part] | None) -> list[tuple[Member, list[Range] | None]]:
+        if names is None:
+            return [(member, None) for member in self._members]
+        wanted: dict[int, list[Range]] = {}
+        for part in names:
+            entry = self.entry(name_of(part))
+            wanted.setdefault(self._places[entry.name], []).append(range_of(entry, part))
+        return [(self._members[at], wanted[at]) for at in sorted(wanted)]
+
+    # --- the files ------------------------------------------------------------------------------------------------
+
+    @property
+    def portions(self) -> tuple[Portion, ...]:
+        """All of all files, for `onecopy.residency`."""
+        return self._selection(None).portions
+
+    @property
+    def files(self) -> tuple[Member, ...]:
+        """The open files that arrays lie in."""
+        return self._members
+
+    @property
+    def path(self) -> str:
+        """The path as given: of the index, or of the model."""
+        return self._owner.path
+
+    @property
+    def identity(self) -> Identity:
+        """Which index or model this is: (device, inode, size, mtime in ns)."""
+        return self._owner.identity
+
+    def changed(self) -> bool:
+        """Tell whether a path now leads to another file, or a file was written or truncated since."""
+        return self._owner.changed() or any(member.changed() for member in self._members)
+
+    @property
+    def views(self) -> int:
+        """How many views (arrays, memoryviews) are alive; they keep the memory after `close`."""
+        return sum(member.views for member in self._members)
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._closed
+
+    @property
+    def mode(self) -> Mode:
+        """How the files were opened: "map" or "copy"."""
+        return self._how.mode
+
+    @property
+    def mode_reason(self) -> str:
+        """Why they were opened so: a sentence for ``mode="auto"``, else "as asked"."""
+        return self._how.reason
+
+    def add_reason(self, reason: str) -> None:
+        """Say more in `mode_reason`; for those who open files."""
+        self._how = self._how._replace(reason=f"{self._how.reason}; {reason}")
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The key-value texts of the index or the model; what is no text there is JSON here."""
+        return dict(self._metadata)
+
+    @property
+    def container(self) -> str:
+        """The format: that of the shards and " set" ("safetensors set"), or "onnx"."""
+        return self._container
+
+    @property
+    def kind(self) -> str:
+        """Always "foreign": onecopy writes one file."""
+        return "foreign"
+
+    def close(self) -> None:
+        """Give the mappings back; memory goes with the last array. Closing twice is fine."""
+        self._closed = True
+        close(self._owner, *self._members)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        identities = (self.identity, *(member.identity for member in self._members))
+        return _reattach, (self._absolute, self._container, self._how._replace(expected=identities))
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<onecopy.ArraySet {self.path!r} closed>"
+        facts = f"{len(self)} arrays in {len(self._members)} files, {self.nbytes / 1e6:.1f} MB, {self.mode}"
+        return f"<onecopy.ArraySet {self.path!r} {facts}>"
+
+
+def _reattach(path: str, container: str, how: How) -> ArraySet:
+    """Open again what was pickled in another process."""
+    from onecopy.sets import models, shards
+
+    return shards.reopened(path, how) if container.endswith(" set") else models.reopened(path, how)

@@ -1,0 +1,214 @@
+"""`onecopy convert` over real files, as a user runs it: in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("with_core")]
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+@pytest.fixture
+def index(tmp_path):
+    for number in range(3):
+        oc.save(tmp_path / f"{number}.safetensors", {f"layer.{number}": np.full((50, 7), number, np.float32)})
+    path = tmp_path / "model.safetensors.index.json"
+    names = {f"layer.{number}": f"{number}.safetensors" for number in range(3)}
+    path.write_text(json.dumps({"metadata": {"by": "them"}, "weight_map": names}))
+    return path
+
+
+def same(one, other) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "numpy/c_order.npy",
+        "numpy/fortran.npy",
+        "torch/state_dict.pt",
+        "torch/slices.pt",
+        "onnx/external.onnx",
+        "ort/small.ort",
+    ],
+)
+def test_any_file_becomes_an_aligned_safetensors_file(onecopy_process, tmp_path, source):
+    target = tmp_path / "out.safetensors"
+    done = onecopy_process("convert", GOLDEN / source, target, "--skip-unknown")
+    assert done.returncode == 0, done.stderr
+    with oc.open(GOLDEN / source) as before, oc.open(target, verify=True) as after:
+        assert after.container == "safetensors"
+        assert set(after) <= set(before)
+        for name in after:
+            assert same(after[name], before[name])
+            assert after.entry(name).offset % after[name].itemsize == 0
+        told = {line.split(": ")[2].split(" (")[0] for line in done.stderr.splitlines()}
+        assert told == set(before) - set(after)
+        assert before.metadata.items() <= after.metadata.items()
+
+
+def test_a_set_becomes_one_file(onecopy_process, tmp_path, index):
+    target = tmp_path / "one.safetensors"
+    done = onecopy_process("convert", index, target, "--align", "4KiB")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ": 3 arrays, 4.20 kB, from safetensors set in " in " ".join(done.stdout.split())
+    with oc.open(target, verify=True) as file:
+        assert list(file) == ["layer.0", "layer.1", "layer.2"]
+        assert all((file[f"layer.{number}"] == number).all() for number in range(3))
+        assert all(entry.offset % 4096 == 0 for entry in file.entries)
+        assert file.metadata["by"] == "them"
+
+
+def test_other_readers_read_it(onecopy_process, tmp_path, index):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    onecopy_process("convert", index, tmp_path / "one.safetensors")
+    theirs = safetensors.load_file(tmp_path / "one.safetensors")
+    assert sorted(theirs) == ["layer.0", "layer.1", "layer.2"]
+
+
+def test_names_choose(onecopy_process, tmp_path, index):
+    target = tmp_path / "some.safetensors"
+    facts = json.loads(onecopy_process("convert", index, target, "--names", "*.[12]", "--json").stdout)
+    assert facts["arrays"] == 2
+    assert facts["nbytes"] == 2 * 50 * 7 * 4
+    assert facts["left_out"] == {}
+    assert list(oc.open(target)) == ["layer.1", "layer.2"]
+    done = onecopy_process("convert", index, target, "--force", "--names", "nothing")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "none of the 3 arrays of " in done.stderr
+    assert list(oc.open(target)) == ["layer.1", "layer.2"]
+
+
+def test_a_target_that_is_there_is_replaced_only_when_told(onecopy_process, tmp_path, index):
+    target = tmp_path / "mine"
+    target.write_text("mine")
+    done = onecopy_process("convert", index, target)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"onecopy: {target}: there is a file already: --force replaces it\n"
+    assert target.read_text() == "mine"
+    assert onecopy_process("convert", index, target, "--force").returncode == 0
+    assert len(oc.open(target)) == 3
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(tmp_path / "nowhere")
+    assert onecopy_process("convert", index, dangling).returncode == 1
+
+
+def test_a_file_can_replace_itself(onecopy_process, tmp_path):
+    path = tmp_path / "w.safetensors"
+    oc.save(path, {"w": np.arange(1000)})
+    assert onecopy_process("convert", path, path, "--align", "2MiB", "--force").returncode == 0
+    with oc.open(path) as file:
+        assert file.entry("w").offset == 2 << 20
+        assert file["w"].tolist() == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "dtype"),
+    [("gguf/small.gguf", "q8_0", "Q8_0"), ("onnx/small.onnx", "i4", "INT4"), ("numpy/complex128.npy", "array", "<c16")],
+)
+def test_types_that_safetensors_has_not_are_refused_by_name_or_left_out(onecopy_process, tmp_path, source, name, dtype):
+    target = tmp_path / "out"
+    done = onecopy_process("convert", GOLDEN / source, target)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{GOLDEN / source}: safetensors has no type for '{name}', which is {dtype}" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not target.exists()
+    facts = onecopy_process("convert", GOLDEN / source, target, "--skip-unknown", "--json")
+    if len(oc.open(GOLDEN / source)) == 1:
+        assert facts.returncode == 1
+        assert "a type for none of the 1 arrays" in facts.stderr
+        assert not target.exists()
+    else:
+        assert json.loads(facts.stdout)["left_out"][name] == dtype
+        assert name not in oc.open(target)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["missing", "out"], 1, "missing: "),
+        (["text", "out"], 1, "text"),
+        (["rows.oc", "out"], 1, "records of onecopy"),
+        (["w.npy", "no/folder/out"], 1, "no/folder"),
+        (["w.npy", "out", "--align", "100"], 1, "align"),
+        (["w.npy", "out", "--align", "many"], 2, "--align"),
+        (["w.npy"], 2, "TARGET"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(onecopy_process, tmp_path, arguments, status, words):
+    (tmp_path / "text").write_text("once upon a time there was a file")
+    oc.records.save(tmp_path / "rows.oc", ["a"])
+    np.save(tmp_path / "w.npy", np.ones(3))
+    done = onecopy_process("convert", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.oc", "text", "w.npy"]
+
+
+def test_the_heap_does_not_grow_with_the_file(tmp_path):
+    path = tmp_path / "big.npy"
+    np.lib.format.open_memmap(path, "w+", np.float32, (75_000_000,)).flush()  # 300 MB of holes
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_DATA, (200 << 20,) * 2);"
+        "from onecopy.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "convert", str(path), str(tmp_path / "big.safetensors")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "big.safetensors").stat().st_size > 300_000_000
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_a_conversion_that_is_ended_leaves_the_target_as_it_was(tmp_path, end, unnamed_files):
+    source, target = tmp_path / "big.npy", tmp_path / "target"
+    np.lib.format.open_memmap(source, "w+", np.float32, (250_000_000,)).flush()  # 1 GB of holes
+    target.write_text("mine")
+    command = [sys.executable, "-m", "onecopy", "convert", str(source), str(target), "--force"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline and not is_writing(process.pid, tmp_path):
+            time.sleep(0.001)
+        process.send_signal(end)
+        process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert target.read_text() == "mine"
+    left = {path.name for path in tmp_path.iterdir()} - {"big.npy", "target"}
+    assert not left or (end == signal.SIGKILL and not unnamed_files)  # one hidden file, which the next save sweeps
+
+
+def is_writing(pid: int, folder: Path) -> bool:
+    """Tell whether a process has a file without a name open in a folder, or one that is hidden."""
+    names = []
+    for link in Path(f"/proc/{pid}/fd").glob("*"):
+        try:
+            names.append(str(link.readlink()))
+        except OSError:
+            continue
+    return any(name.startswith(str(folder)) and (name.endswith("(deleted)") or "/." in name) for name in names)
+
+
+def test_a_source_that_is_truncated_meanwhile_is_an_error_and_no_file_of_zeros(tmp_path):
+    source, target = tmp_path / "big.npy", tmp_path / "target"
+    np.save(source, np.ones(100_000_000, np.float32))
+    command = [sys.executable, "-m", "onecopy", "convert", str(source), str(target)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline and not is_writing(process.pid, tmp_path):
+            time.sleep(0.001)
+        os.truncate(source, 4096)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "big.npy" in told
+    assert not target.exists()
