@@ -102,8 +102,8 @@ std::vector<std::size_t> read_order(const Table& table, const std::string& name,
 std::vector<std::uint64_t> strides_of(const std::vector<std::size_t>& order, const std::vector<std::uint64_t>& shape) {
   std::vector<std::uint64_t> strides(shape.size());
   std::uint64_t stride = 1;
-  for (auto axis = order.rbegin(); axis != order.rend();
-       ++axis) {  // NOLINT(modernize-loop-convert): clang 14, libstdc++ 12
+  // NOLINTNEXTLINE(modernize-loop-convert): clang 14 does not take libstdc++ 12's reversed views
+  for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
     strides[*axis] = stride;
     if (__builtin_mul_overflow(stride, std::max<std::uint64_t>(shape[*axis], 1), &stride)) stride = 0;
   }
