@@ -128,7 +128,8 @@ def test_a_build_may_ask_for_others(store):
     assert store.get_or_build("outer", outer, where="child").path.read_text() == "xx"
 
 
-def test_auto_builds_here_where_there_are_threads(store):
+def test_auto_builds_here_where_there_are_threads(store, monkeypatch):
+    monkeypatch.setattr("onecopy._building._KEEP_THREADS", ())  # another test may have imported one of them
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()
