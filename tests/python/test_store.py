@@ -128,16 +128,21 @@ def test_a_build_may_ask_for_others(store):
     assert store.get_or_build("outer", outer, where="child").path.read_text() == "xx"
 
 
-def test_auto_builds_here_where_there_are_threads(store, monkeypatch):
+def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
     monkeypatch.setattr("onecopy._building._KEEP_THREADS", ())  # another test may have imported one of them
-    release = threading.Event()
-    thread = threading.Thread(target=release.wait)
-    thread.start()
-    pid = store.get_or_build("k", lambda path: path.write_text(str(os.getpid())), where="auto").path.read_text()
-    release.set()
-    thread.join()
-    other = store.get_or_build("l", lambda path: path.write_text(str(os.getpid())), where="auto").path.read_text()
-    assert int(pid) == os.getpid() != int(other)
+
+    def builders() -> tuple[int, int, int]:
+        release = threading.Event()
+        thread = threading.Thread(target=release.wait)
+        thread.start()
+        one = store.get_or_build("k", lambda path: path.write_text(str(os.getpid())), where="auto")
+        release.set()
+        thread.join()
+        other = store.get_or_build("l", lambda path: path.write_text(str(os.getpid())), where="auto")
+        return os.getpid(), int(one.path.read_text()), int(other.path.read_text())
+
+    own, with_thread, without = in_child(builders)  # a process whose threads are its own: others leave some behind
+    assert with_thread == own != without
 
 
 @pytest.mark.parametrize("wrong", [{"where": "there"}, {"timeout": -1}, {"timeout": float("nan")}])
