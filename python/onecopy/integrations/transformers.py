@@ -16,8 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy import arrays
-from onecopy.integrations.torch._cast import cast_once
+from onecopy.integrations.torch._cast import cast_once, needs_cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +74,7 @@ def from_pretrained(
     if not files:
         raise FileNotFoundError(f"{place}: no *.safetensors files")
     wanted = _type_of(dtype)
-    changed = [file for file in files if wanted is not None and _has_other_floats(file, wanted)]
+    changed = [file for file in files if wanted is not None and needs_cast(file, wanted)]
     if not changed:
         return model_class.from_pretrained(place, dtype=dtype, **given)
     with tempfile.TemporaryDirectory() as seen:
@@ -93,12 +92,3 @@ def _type_of(dtype: Any) -> Any:
     if dtype is None or dtype == "auto":
         return None
     return getattr(torch, dtype) if isinstance(dtype, str) else dtype
-
-
-def _has_other_floats(path: Path, dtype: Any) -> bool:
-    from onecopy.integrations.torch import _load
-
-    with arrays.ArrayFile(path) as file:
-        kinds = {entry.dtype for entry in file.entries}
-    floats = {kind for kind in kinds if kind.startswith(("F", "BF")) and kind in _load.TYPES}
-    return any(f"torch.{_load.TYPES[kind]}" != str(dtype) for kind in floats)

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ class Recipe:
     folder: str
     """Of the store."""
 
-    @property
+    @cached_property
     def store(self) -> Store:
         """Where the artefact is."""
         return Store(self.folder)
@@ -218,9 +218,9 @@ def write(recipe: Recipe, path: Path) -> None:
                 model = _save(recipe, hidden, saved)
                 facts["prepacked"] = model.count(b"prepacked_")
                 facts["latency"] = _latency_of(recipe, model, hidden)
+            except OSError:  # of this moment, and not of the model
+                raise
             except Exception as error:  # ONNX Runtime's have no class in common but this
-                if isinstance(error, OSError):
-                    raise
                 facts["failed"] = str(error).strip() or repr(error)
             if facts["failed"]:
                 data.truncate(0)

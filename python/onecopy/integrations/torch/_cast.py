@@ -46,6 +46,13 @@ def is_cast(tensor: Any, dtype: Any) -> bool:
     return bool(tensor.is_floating_point() and tensor.dtype != dtype)
 
 
+def needs_cast(path: str | os.PathLike[str], dtype: Any) -> bool:
+    """Tell whether a file has weights that a cast to a type changes; reads no data."""
+    from onecopy.integrations.torch._load import load
+
+    return any(is_cast(tensor, dtype) for tensor in load(path, unsafe_shared=True).values())
+
+
 def cast_once(
     path: str | os.PathLike[str],
     dtype: Any,

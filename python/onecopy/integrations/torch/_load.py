@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import arrays
 from onecopy._sizes import size
-from onecopy.integrations.torch._cast import cast_once, is_cast
+from onecopy.integrations.torch._cast import cast_once, is_cast, needs_cast
 
 if TYPE_CHECKING:
     import os
@@ -191,7 +191,7 @@ def load_into(
     if cast not in ("private", "store"):
         raise ValueError(f"cast must be 'private' or 'store', not {cast!r}")
     groups = _tied(module)
-    if dtype is not None and cast == "store" and any(is_cast(tensor, dtype) for tensor in load(path).values()):
+    if dtype is not None and cast == "store" and needs_cast(path, dtype):
         path = cast_once(path, dtype)
     with arrays.open_arrays(path, private=not unsafe_shared) as file:
         expected = set(module.state_dict(keep_vars=True))
