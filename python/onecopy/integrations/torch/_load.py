@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onecopy import arrays
 from onecopy._sizes import size
 from onecopy.integrations.torch._cast import cast_once, is_cast, needs_cast
+from onecopy.integrations.torch._upload import Upload, Uploading
 
 if TYPE_CHECKING:
     import os
@@ -59,7 +60,7 @@ class LoadReport:
     path: str
     """Of the file that is mapped: where casts are kept in the store, the one with them."""
     mapped: int
-    """Bytes of weights that are used where they lie in the file."""
+    """Bytes of weights that are used where they lie in the file; 0 where all went to a device."""
     copied: tuple[Copied, ...]
     """What is private memory of this process."""
     tied: tuple[tuple[str, ...], ...]
@@ -71,10 +72,13 @@ class LoadReport:
     on_meta: tuple[str, ...]
     """What is on the meta device still, and cannot be used: of the missing, and buffers that no file holds."""
     warming: WarmJob | None
-    """What brings the weights into memory, where that was asked for."""
+    """What brings the weights into memory, where that was asked for or they go to a device."""
+    uploaded: Upload | None = None
+    """How they went to a device, where that was asked for."""
 
     def __str__(self) -> str:
-        lines = [f"{self.path}: {size(self.mapped)} mapped, {size(sum(one.bytes for one in self.copied))} copied"]
+        first = f"{size(self.mapped)} mapped" if self.uploaded is None else str(self.uploaded)
+        lines = [f"{self.path}: {first}, {size(sum(one.bytes for one in self.copied))} copied"]
         lines += [f"  {one.name}, {size(one.bytes)}: {one.reason}" for one in self.copied[:_SHOWN]]
         if len(self.copied) > _SHOWN:
             lines.append(f"  and {len(self.copied) - _SHOWN} more")
@@ -91,9 +95,13 @@ class LoadReport:
 
 
 def load(
-    path: str | os.PathLike[str], *, names: Iterable[str] | None = None, unsafe_shared: bool = False
+    path: str | os.PathLike[str],
+    *,
+    names: Iterable[str] | None = None,
+    unsafe_shared: bool = False,
+    device: Any = None,
 ) -> dict[str, Any]:
-    """Return the weights of a file as tensors on its mapping, without reading them.
+    """Return the weights of a file as tensors on its mapping, without reading them; or on a device.
 
     Parameters
     ----------
@@ -104,17 +112,24 @@ def load(
     unsafe_shared
         False: copy-on-write pages; a write in place makes a page private. True: read-only pages; a write in place ends
         the process with SIGSEGV, because torch has no read-only tensors.
+    device
+        None or "cpu": on the mapping. Another ``torch.device`` or its name: read, and copied there. To "cuda" through
+        two pinned buffers of 32 MiB, one filled from the mapping while the other is on its way, and while the file is
+        read ahead of both; to others by torch.
 
     Returns
     -------
     dict of str to torch.Tensor
         CPU tensors, contiguous or strided as the file has them. Names that are one weight in the file share their
         storage. The memory lives as long as the last tensor. Types that torch lacks are bytes, as uint8.
+        On a device the same, in its memory; all has arrived.
 
     Raises
     ------
     OSError, FormatError
         As `onecopy.open`; KeyError for a name that is not there.
+    DataLost
+        The file lost bytes while they were read for a device.
 
     Examples
     --------
@@ -124,9 +139,10 @@ def load(
     >>> oc.torch.load(path)["weight"].add_(1)  # doctest: +SKIP
     tensor([1., 2., 3., 4.], dtype=torch.float64)
     """
-    with arrays.open_arrays(path, private=not unsafe_shared) as file:
+    private = is_host(device) and not unsafe_shared
+    with arrays.open_arrays(path, private=private) as file:
         wanted = list(file) if names is None else list(names)
-        return _tensors(file, wanted, writable=not unsafe_shared)
+        return _tensors(file, wanted, writable=private) if is_host(device) else _on_device(file, wanted, device)[0]
 
 
 def load_into(
@@ -139,6 +155,7 @@ def load_into(
     unsafe_shared: bool = False,
     warm: bool = False,
     budget: int | None = None,
+    device: Any = None,
 ) -> LoadReport:
     """Give a module the weights of a file, in place of its own; nothing is read or copied.
 
@@ -166,6 +183,8 @@ def load_into(
     warm, budget
         Bring the weights into memory in the order of the module's parameters, meanwhile: the report's ``warming`` is
         the `WarmJob`; at most so many bytes.
+    device
+        Where the weights go, as of `load`; what the file does not have stays where it is.
 
     Returns
     -------
@@ -193,12 +212,17 @@ def load_into(
     groups = _tied(module)
     if dtype is not None and cast == "store" and needs_cast(path, dtype):
         path = cast_once(path, dtype)
-    with arrays.open_arrays(path, private=not unsafe_shared) as file:
+    private = is_host(device) and not unsafe_shared
+    with arrays.open_arrays(path, private=private) as file:
         expected = set(module.state_dict(keep_vars=True))
         unexpected = tuple(name for name in file if name not in expected)
         present = [name for name in module.state_dict(keep_vars=True) if name in file]
-        job = file.warm(present, wait=False, budget=budget) if warm else None
-        state = _tensors(file, present, writable=not unsafe_shared)
+        job = uploaded = None
+        if is_host(device):
+            job = file.warm(present, wait=False, budget=budget) if warm else None
+            state = _tensors(file, present, writable=private)
+        else:
+            state, uploaded, job = _on_device(file, present, device, budget)
         given = {name: file.entry(name).nbytes for name in present}
     copied = []
     if dtype is not None:
@@ -218,36 +242,60 @@ def load_into(
     gone = {one.name for one in copied}
     return LoadReport(
         path=str(path),
-        mapped=sum(nbytes for name, nbytes in given.items() if name not in gone),
+        mapped=0 if uploaded else sum(nbytes for name, nbytes in given.items() if name not in gone),
         copied=tuple(copied),
         tied=tuple(tuple(group) for group in groups),
         missing=missing,
         unexpected=unexpected,
         on_meta=tuple(name for name, tensor in _every(module) if tensor.is_meta),
         warming=job,
+        uploaded=uploaded,
     )
 
 
-def _tensors(file: arrays.ArrayFile, names: Iterable[str], *, writable: bool) -> dict[str, Any]:
-    """Make tensors on a file's views: one storage for each place, so that what is tied stays tied."""
+def is_host(device: Any) -> bool:
+    """Tell whether tensors of a device are memory that this process can map."""
+    return device is None or str(device).partition(":")[0] == "cpu"
+
+
+def _on_device(
+    file: arrays.ArrayFile, names: list[str], device: Any, budget: int | None = None
+) -> tuple[dict[str, Any], Upload, WarmJob]:
+    """Make tensors in the memory of a device."""
+    uploading = Uploading(device)
+    in_order = sorted(names, key=lambda name: (file.path_of(name), file.entry(name).offset))
+    job = file.warm(in_order, wait=False, budget=budget)
+    state = _tensors(file, in_order, writable=False, uploading=uploading)
+    done = uploading.run()
+    for name in names:
+        file.memory_of(name)  # raises where what was just read was lost
+    return {name: state[name] for name in names}, done, job
+
+
+def _tensors(
+    file: arrays.ArrayFile, names: Iterable[str], *, writable: bool, uploading: Uploading | None = None
+) -> dict[str, Any]:
+    """Make tensors on a file's views, or where they are uploaded to: one storage for each part of the file."""
     import torch
 
-    places: dict[tuple[str, int, int], Any] = {}
+    bases: dict[tuple[str, int, int], Any] = {}
+    device = None if uploading is None else uploading.device
     found = {}
     for name in names:
         entry = file.entry(name)
         view, kind, shape, strides = file.memory_of(name)
         dtype = getattr(torch, TYPES.get(kind, "uint8"), torch.uint8)
         if entry.nbytes == 0:
-            found[name] = torch.empty(shape, dtype=dtype)
+            found[name] = torch.empty(shape, dtype=dtype, device=device)
             continue
-        place = (file.path_of(name), entry.offset, entry.nbytes)
-        if place not in places:
+        part = (file.path_of(name), entry.offset, entry.nbytes)
+        if part not in bases:
             with warnings.catch_warnings():
                 if not writable:
                     warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
-                places[place] = torch.frombuffer(view, dtype=torch.uint8)
-        base = places[place]
+                here = torch.frombuffer(view, dtype=torch.uint8)
+            bases[part] = here if uploading is None else uploading.place(here)
+        base = bases[part]
         if kind not in TYPES:
             found[name] = base
         elif strides:
