@@ -50,6 +50,38 @@ def test_weights_are_cast_once_and_stay_mapped(folder, tmp_path, dtype):
     assert model.config._name_or_path == str(folder)
 
 
+@pytest.mark.parametrize("dtype", ["auto", "float32"])
+def test_files_are_brought_into_memory_meanwhile(folder, tmp_path, dtype):
+    jobs = []
+    for file in folder.glob("*.safetensors"):
+        oc.evict(file)
+    oc.transformers.from_pretrained(
+        transformers.AutoModelForCausalLM, folder, dtype=dtype, store=tmp_path / "store", warming=jobs.append
+    )
+    (job,) = jobs
+    report = job.wait()
+    there = (
+        [artefact.path for artefact in oc.Store(tmp_path / "store").ls()]
+        if dtype == "float32"
+        else folder.glob("*.safetensors")
+    )
+    sizes = [file.stat().st_size for file in there]
+    assert len(sizes) > 1
+    assert report.complete
+    assert sum(sizes) <= report.bytes < sum(sizes) + len(sizes) * 4096
+    assert report.cached_after == report.bytes
+
+
+def test_a_budget_of_warming_is_for_all_files(folder, tmp_path):
+    jobs = []
+    for file in folder.glob("*.safetensors"):
+        oc.evict(file)
+    oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, folder, warming=jobs.append, budget=1 << 20)
+    report = jobs[0].wait()
+    assert not report.complete
+    assert 0 < report.filled <= 1 << 20
+
+
 def test_a_folder_without_weights_and_a_damaged_file_are_refused(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no \*\.safetensors"):
         oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, tmp_path)

@@ -16,11 +16,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from onecopy import residency
+from onecopy.files import Mapping
 from onecopy.integrations.torch._cast import cast_once, needs_cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from onecopy.residency import WarmJob
     from onecopy.store import Waiting
 
 __all__ = ["from_pretrained"]
@@ -33,6 +36,8 @@ def from_pretrained(
     dtype: Any = "auto",
     store: str | os.PathLike[str] | None = None,
     on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
+    warming: Callable[[WarmJob], object] | None = None,
+    budget: int | None = None,
     **given: Any,
 ) -> Any:
     """Make a model from a folder of safetensors files, its weights mapped.
@@ -47,6 +52,9 @@ def from_pretrained(
         Of floating-point weights; "auto": as they are in the file.
     store, on_wait
         Of the `Store` that keeps casts; as of `Store.get_or_build`.
+    warming, budget
+        Bring the files into memory, at most so many bytes, while transformers builds the model: called with the
+        `WarmJob` before that begins.
     **given
         What else ``from_pretrained`` takes.
 
@@ -68,6 +76,10 @@ def from_pretrained(
     --------
     >>> from transformers import AutoModelForCausalLM  # doctest: +SKIP
     >>> model = oc.transformers.from_pretrained(AutoModelForCausalLM, "llama", dtype=torch.float16)  # doctest: +SKIP
+
+    >>> jobs = []  # doctest: +SKIP
+    >>> model = oc.transformers.from_pretrained(AutoModel, "llama", warming=jobs.append)  # doctest: +SKIP
+    >>> jobs[0].wait()  # doctest: +SKIP
     """
     place = Path(folder)
     files = sorted(place.glob("*.safetensors"))
@@ -75,15 +87,25 @@ def from_pretrained(
         raise FileNotFoundError(f"{place}: no *.safetensors files")
     wanted = _type_of(dtype)
     changed = [file for file in files if wanted is not None and needs_cast(file, wanted)]
+    sources = {
+        file: cast_once(file, wanted, store=store, on_wait=on_wait) if file in changed else file for file in files
+    }
+    if warming is not None:
+        warming(_warm(sources.values(), budget))
     if not changed:
         return model_class.from_pretrained(place, dtype=dtype, **given)
     with tempfile.TemporaryDirectory() as seen:
         for file in place.iterdir():
-            source = cast_once(file, wanted, store=store, on_wait=on_wait) if file in changed else file
-            Path(seen, file.name).symlink_to(source.resolve())
+            Path(seen, file.name).symlink_to(sources.get(file, file).resolve())
         model = model_class.from_pretrained(seen, dtype=wanted, **given)
     model.name_or_path = model.config._name_or_path = os.fspath(folder)
     return model
+
+
+def _warm(files: Iterable[Path], budget: int | None) -> WarmJob:
+    """Begin to bring files into memory, one after the other, as transformers takes them."""
+    portions = tuple(residency.Portion(Mapping(file).core) for file in files)
+    return residency.warm(residency.Selection(portions), budget=budget, wait=False)
 
 
 def _type_of(dtype: Any) -> Any:
