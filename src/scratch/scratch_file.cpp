@@ -14,6 +14,7 @@
 #include "onecopy/base/error.hpp"
 #include "onecopy/residency/warm.hpp"
 #include "os/os.hpp"
+#include "residency/ranges.hpp"
 #include "scratch/place.hpp"
 #include "scratch/written_pages.hpp"
 
@@ -59,6 +60,33 @@ struct ScratchFile::State {
       fail(operation, EINVAL,
            "bytes [" + std::to_string(range.offset) + ", +" + std::to_string(range.length) + ") of " +
                std::to_string(size));
+  }
+
+  // Whole pages, sorted and merged; no ranges are all of it.
+  std::vector<ByteRange> pages_of(const char* operation, std::span<const ByteRange> ranges) const {
+    for (const auto& range : ranges) check_range(operation, range);
+    auto found = whole_pages(ranges, size, options.head);
+    std::erase_if(found, [](const ByteRange& range) { return range.length == 0; });
+    return found;
+  }
+
+  std::optional<std::uint64_t> resident(std::span<const ByteRange> ranges) const {
+    std::uint64_t sum = 0;
+    for (const auto& range : ranges) {
+      const auto told = pages.cached({options.head + range.offset, range.length});
+      if (!told.bytes) return std::nullopt;
+      sum += *told.bytes;
+    }
+    return sum;
+  }
+
+  std::string reason_of_release(int error, std::optional<std::uint64_t> stayed) const {
+    if (error != 0)
+      return "it could not be written to the disk, and stays: " + OsError("write out", {}, error).reason();
+    if (file.in_memory) return "out of this process; its file system has no disk to put it on";
+    if (!stayed) return "on the disk; the kernel does not tell what stayed in memory";
+    if (*stayed == 0) return "on the disk, and out of memory";
+    return "on the disk; what stays is written by others meanwhile, mapped elsewhere, or shares a large page";
   }
 
   void expect_writable(const char* operation) const {
@@ -137,6 +165,9 @@ void ScratchFile::copy_in(std::uint64_t offset, std::uint64_t stride, std::uint6
   if (count == 0) return;
   const std::uint64_t each = from.size() / count;
   if (from.size() % count != 0) state_->fail("write", EINVAL, "the bytes do not divide into rows");
+  state_->check_range("write", {offset, each});
+  if (stride != 0 && count - 1 > (state_->size - offset) / stride)
+    state_->fail("write", EINVAL, "the last rows lie behind the end");
   for (std::uint64_t i = 0; i < count; ++i) copy_in(offset + i * stride, from.subspan(i * each, each));
 }
 
@@ -157,40 +188,41 @@ void ScratchFile::wrote(ByteRange range) {
   state_->in_pieces("count", {state_->options.head + range.offset, range.length}, [](ByteRange) {});
 }
 
-ReleaseReport ScratchFile::release(ByteRange range) {
+void ScratchFile::read(std::uint64_t offset, std::span<std::byte> into) const {
+  state_->check_range("read", {offset, into.size()});
+  const auto got = os::read_at(descriptor(), into, head() + offset);
+  if (!got || got.value < into.size()) state_->fail("read", got ? EIO : got.error);
+}
+
+ReleaseReport ScratchFile::release(std::span<const ByteRange> ranges) {
   const auto start = std::chrono::steady_clock::now();
-  state_->check_range("release", range);
-  const PageSpan span = page_span({state_->options.head + range.offset, range.length}, os::page_size());
-  const ByteRange data{state_->options.head + range.offset, range.length};
-  ReleaseReport report{span.length, state_->pages.cached(data).bytes, {}, 0, {}};
-  const int error = range.length == 0 ? 0 : state_->pages.drop(data);
+  const auto pages = state_->pages_of("release", ranges);
+  ReleaseReport report;
+  report.bytes = total_length(pages);
+  report.resident_before = state_->resident(pages);
+  int error = 0;
+  for (const auto& range : pages)
+    if (error == 0) error = state_->pages.drop({head() + range.offset, range.length});
   state_->remember(error);
-  report.resident_after = state_->pages.cached(data).bytes;
-  if (error != 0)
-    report.reason = "it could not be written to the disk, and stays: " + OsError("write out", {}, error).reason();
-  else if (state_->file.in_memory)
-    report.reason = "out of this process; its file system has no disk to put it on";
-  else if (!report.resident_after)
-    report.reason = "on the disk; the kernel does not tell what stayed in memory";
-  else if (*report.resident_after == 0)
-    report.reason = "on the disk, and out of memory";
-  else
-    report.reason = "on the disk; what stays is written by others meanwhile, mapped elsewhere, or shares a large page";
+  report.resident_after = state_->resident(pages);
+  report.reason = state_->reason_of_release(error, report.resident_after);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }
 
-WarmReport ScratchFile::prefetch(ByteRange range) const {
-  state_->check_range("prefetch", range);
-  WarmReport nothing;
-  nothing.complete = true;
-  nothing.reason = "nothing was asked for";
-  if (range.length == 0) return nothing;
+WarmReport ScratchFile::prefetch(std::span<const ByteRange> ranges) const {
+  const auto pages = state_->pages_of("prefetch", ranges);
+  if (pages.empty()) {
+    WarmReport report;
+    report.complete = true;
+    report.reason = "nothing was asked for";
+    return report;
+  }
   WarmOptions options;
   options.budget = state_->options.max_resident;
   options.mechanism = Mechanism::read;  // into the page cache, which our own mapping shows
   const auto mapping = Mapping::from_descriptor(descriptor(), name(), {.offset = head(), .length = state_->size});
-  return warm(mapping, std::array{range}, options);
+  return warm(mapping, pages, options);
 }
 
 void ScratchFile::flush() {

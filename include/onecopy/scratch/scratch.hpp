@@ -6,6 +6,7 @@
 //     const Mapping image = canvas.seal();
 #pragma once
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -49,8 +50,12 @@ class Scratch {
   void write_rows(std::size_t y, std::span<const T> from) { file_.copy_in(y * row_bytes(), std::as_bytes(from)); }
 
   // Rows [first, last). Bounds: first <= last <= rows().
-  ReleaseReport release_rows(std::size_t first, std::size_t last) { return file_.release(range(first, last)); }
-  WarmReport prefetch_rows(std::size_t first, std::size_t last) const { return file_.prefetch(range(first, last)); }
+  ReleaseReport release_rows(std::size_t first, std::size_t last) {
+    return file_.release(std::array{range(first, last)});
+  }
+  WarmReport prefetch_rows(std::size_t first, std::size_t last) const {
+    return file_.prefetch(std::array{range(first, last)});
+  }
 
   void flush() { file_.flush(); }
   ScratchMemory memory() const { return file_.memory(); }

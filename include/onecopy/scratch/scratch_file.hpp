@@ -70,12 +70,17 @@ class ScratchFile {
   void fill(ByteRange range, std::byte value);
   void wrote(ByteRange range);  // through bytes(), or by others: it counts for the cap from now on
 
-  // Writes these bytes to the disk, then takes them out of this process and of the page cache. Never throws for what
-  // the system refuses: the report says what stayed, and flush() tells of bytes that are lost.
-  ReleaseReport release(ByteRange range);
+  // Past the page tables, without leaving more than the kernel reads ahead behind; for going through all of it in
+  // order.
+  void read(std::uint64_t offset, std::span<std::byte> into) const;
+
+  // Writes these bytes, or all, to the disk, then takes them out of this process and of the page cache. Ranges are
+  // rounded outwards to whole pages. Never throws for what the system refuses: the report says what stayed, and flush()
+  // tells of bytes that are lost. EINVAL for ranges outside.
+  ReleaseReport release(std::span<const ByteRange> ranges = {});
 
   // Brings them into memory, as `warm` does, at most `max_resident` of them.
-  WarmReport prefetch(ByteRange range) const;
+  WarmReport prefetch(std::span<const ByteRange> ranges = {}) const;
 
   // Everything to the disk. Throws OsError: EIO, ENOSPC, also when writing failed before; the bytes are then lost.
   void flush();

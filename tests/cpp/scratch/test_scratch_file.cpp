@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -109,7 +110,7 @@ TEST_CASE("places that are no disk of this machine are refused unless asked for"
   auto asked = memory;
   asked.anywhere = true;
   auto file = ScratchFile::create(4096, asked);
-  CHECK(file.release({0, 4096}).reason.find("no disk") != std::string::npos);
+  CHECK(file.release().reason.find("no disk") != std::string::npos);
 #endif
   CHECK(error_of([] { (void)ScratchFile::create(1, {.folder = "/no/such/folder"}); }) == ENOENT);
 }
@@ -146,8 +147,8 @@ TEST_CASE("sizes and ranges that cannot be are errors") {
   CHECK(error_of([&] { scratch.copy_in(0, UINT64_MAX / 2, 11, some); }) == EINVAL);
   CHECK(error_of([&] { scratch.fill({1, 1000}, {}); }) == EINVAL);
   CHECK(error_of([&] { scratch.wrote({1, UINT64_MAX}); }) == EINVAL);
-  CHECK(error_of([&] { (void)scratch.release({1001, 0}); }) == EINVAL);
-  CHECK(error_of([&] { (void)scratch.prefetch({0, 1001}); }) == EINVAL);
+  CHECK(error_of([&] { (void)scratch.release(std::array{ByteRange{1001, 0}}); }) == EINVAL);
+  CHECK(error_of([&] { (void)scratch.prefetch(std::array{ByteRange{0, 1001}}); }) == EINVAL);
 }
 
 TEST_CASE("nothing at all can be a scratch file, but not be sealed") {
@@ -155,8 +156,8 @@ TEST_CASE("nothing at all can be a scratch file, but not be sealed") {
   auto scratch = scratch_in(folder, 0);
   CHECK(scratch.bytes().empty());
   scratch.copy_in(0, {});
-  CHECK(scratch.release({0, 0}).bytes == 0);
-  CHECK(scratch.prefetch({0, 0}).complete);
+  CHECK(scratch.release(std::array{ByteRange{0, 0}}).bytes == 0);
+  CHECK(scratch.prefetch(std::array{ByteRange{0, 0}}).complete);
   scratch.flush();
   CHECK(error_of([&] { (void)scratch.seal(); }) == EINVAL);
 }
@@ -169,6 +170,10 @@ TEST_CASE("rows of a block are put at their places") {
   for (std::size_t i = 0; i < 3; ++i)
     CHECK(std::ranges::equal(scratch.bytes().subspan(5 + i * 100, 10), std::span(some).subspan(i * 10, 10)));
   CHECK(scratch.bytes()[15] == std::byte{0});
+  std::vector<std::byte> back(10);
+  scratch.read(105, back);
+  CHECK(std::ranges::equal(back, std::span(some).subspan(10, 10)));
+  CHECK(error_of([&] { scratch.read(991, back); }) == EINVAL);
 }
 
 #ifdef ONECOPY_OS_linux
@@ -179,14 +184,14 @@ TEST_CASE("what is released is on the disk and out of memory, and comes back as 
   std::ranges::copy(content, scratch.bytes().begin());
   if (!scratch.memory().resident) return;  // nobody tells here
   CHECK(*scratch.memory().resident >= 32 * mib);
-  const auto part = scratch.release({8 * mib, 8 * mib});
+  const auto part = scratch.release(std::array{ByteRange{8 * mib, 8 * mib}});
   CHECK(*part.resident_before >= 8 * mib);
   CHECK(*part.resident_after <= 4 * mib);  // large pages that reach over the ends stay
-  const auto all = scratch.release({0, 32 * mib});
+  const auto all = scratch.release(std::array{ByteRange{0, 32 * mib}});
   CHECK(*all.resident_after == 0);
   CHECK(all.reason == "on the disk, and out of memory");
   CHECK(*scratch.memory().mapped == 0);
-  CHECK(scratch.prefetch({0, 32 * mib}).complete);
+  CHECK(scratch.prefetch(std::array{ByteRange{0, 32 * mib}}).complete);
   CHECK(*scratch.memory().resident >= 32 * mib);
   CHECK(std::ranges::equal(scratch.bytes(), content));
 }
