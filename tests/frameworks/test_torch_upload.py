@@ -41,9 +41,7 @@ class LateMark:
         for pair in self.waiting:
             if any(pair is one for one in self.lane.under_way):
                 pair[0].copy_(pair[1])
-        self.lane.under_way = [
-            pair for pair in self.lane.under_way if not any(pair is one for one in self.waiting)
-        ]
+        self.lane.under_way = [pair for pair in self.lane.under_way if not any(pair is one for one in self.waiting)]
 
 
 @pytest.mark.parametrize("sizes", [[], [1], [64], [63, 1], [1000], [1, 2, 300, 5, 64, 64, 7], [10] * 50])
