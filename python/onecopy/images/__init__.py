@@ -8,8 +8,8 @@
     found = oc.images.register(tiles, grid=(5, 5), overlap=0.1)
     whole = oc.images.mosaic(tiles, found.positions, out="whole.oc", max_resident="512 MiB")
 
-* `open` gives an `Image`: the pixels in an artefact of the store, or in the image file itself where they lie there as in
-  memory (an uncompressed TIFF).
+* `open` gives an `Image`: the pixels in an artefact of the store, or in the image file itself where they lie there as
+  in memory (an uncompressed TIFF).
 * `decode` puts the pixels into a nameless file of this process, which may be written; `codecs.decode` into any array.
 * `register` finds where tiles lie to each other, `mosaic` pastes them, `thumbnail` makes a small picture.
 

@@ -6,7 +6,6 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy.arrays import ArrayFile
 from onecopy.base import FormatError
 from onecopy.files import Mapping
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from onecopy.arrays import ArrayFile
     from onecopy.images.codecs import Facts
     from onecopy.store import Artefact
 

@@ -162,7 +162,7 @@ def output_for(
             Nameless(canvas, ours=True) if target is None else File(canvas, target, tile or _CHUNK, overwrite=overwrite)
         )
     fits = len(out.shape) == len(shape) and all(has >= need for has, need in zip(out.shape, shape, strict=True))
-    if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "same_kind"):
+    if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "safe"):
         raise ValueError(f"out has shape {tuple(out.shape)} and type {out.dtype}: no room for {shape} of {dtype}")
     if isinstance(out, Scratch):
         return Nameless(out, ours=False)
@@ -208,7 +208,7 @@ def _write_tiff(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -
 
 
 def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
-    """Yield the tiles of a canvas in their order, those at the edges filled up with zeros; behind them, it is let go."""
+    """Yield the tiles of a canvas in their order, at the edges with zeros; what lies behind them leaves memory."""
     shape = canvas.shape
     for top in range(0, shape[0], tile[0]):
         for left in range(0, shape[1], tile[1]):
