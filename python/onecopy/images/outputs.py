@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import io
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -207,7 +208,7 @@ def _rows_at_a_time(canvas: Scratch, shares: list[Share]) -> LettingGo | None:
     rows = canvas.memory_cap * canvas.shape[0] // canvas.nbytes
     if span_of(shares) > rows * 3 // 4:
         return None
-    return LettingGo(canvas, shares[0].place.top, rows * 15 // 16)
+    return LettingGo(canvas, shares[0].place.top, rows * 7 // 8)
 
 
 def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -> None:
@@ -229,7 +230,7 @@ def _write_tiff(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -
     import tifffile
 
     shape, dtype = canvas.shape, canvas.dtype
-    with path.open("wb") as file:
+    with path.open("wb", buffering=0) as raw, _Plain(raw) as file:
         tifffile.imwrite(
             file,
             _blocks(canvas, tile),
@@ -243,7 +244,14 @@ def _write_tiff(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -
             bigtiff=canvas.nbytes > 2**32 - 2**25,
         )
         file.flush()
-        os.fsync(file.fileno())
+        os.fsync(raw.fileno())
+
+
+class _Plain(io.BufferedWriter):
+    """A file that numpy does not write to by itself: its errors say neither why nor where."""
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation
 
 
 def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:

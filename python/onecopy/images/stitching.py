@@ -159,7 +159,9 @@ def mosaic(
     plan = _plan(Tiles(tiles), positions, order, shape)
     if part is not None:
         plan = plan.only(part, out)
-    with output_for(out, plan.shape, plan.dtype, tile, folder, max_resident, plan.shares, overwrite=overwrite) as output:
+    with output_for(
+        out, plan.shape, plan.dtype, tile, folder, max_resident, plan.shares, overwrite=overwrite
+    ) as output:
         _paste(plan, output, thread_count(threads) or min(4, len(os.sched_getaffinity(0))), progress)
         made = output.finish()
     shown = {share.tile for share in plan.shares}
