@@ -262,6 +262,7 @@ def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
             block = canvas.array[top : top + tile[0], left : left + tile[1]]
             whole = np.zeros((*tile, *shape[2:]), canvas.dtype)
             whole[: block.shape[0], : block.shape[1]] = block
+            del block  # in the frames of an error it would keep the space of the canvas
             yield whole
         canvas.release(slice(top, min(top + tile[0], shape[0])))
 
