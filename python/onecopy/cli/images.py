@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
 from pathlib import Path
 from time import monotonic
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 @click.group("images")
 def command() -> None:
     """Decode images once for this machine, look at small pictures of them, and put tiles together."""
+    for library in ("tifffile", "pyvips"):  # what they log is in the error too, if it is one
+        logging.getLogger(library).addHandler(logging.NullHandler())
 
 
 command.add_command(stitch)
@@ -98,7 +102,7 @@ def view(*, path: str, target: str | None, longest: int, level: int | None, no_s
     """
     target = target or f"{path.rstrip('/')}.png"
     if not force and os.path.lexists(target):
-        raise FileExistsError(17, "there is a file already: --force replaces it", target)
+        raise FileExistsError(errno.EEXIST, "there is a file already: --force replaces it", target)
     try:
         from PIL import Image as Pictures
     except ImportError:
