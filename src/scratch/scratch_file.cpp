@@ -286,6 +286,8 @@ void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::u
   (void)os::lock(descriptor());  // until the file has its name: what is not locked is swept
   if (const auto put = os::write_at(descriptor(), first, 0); !put) target.fail("write", put.error);
   if (const int error = os::set_size(descriptor(), size); error != 0) target.fail("save", error);
+  // The data is as old as it was: those who were given its identity find it unchanged.
+  if (here) (void)os::set_written(descriptor(), here.value.mtime_ns);
   flush();
   std::string hidden;
   if (const int error = target.take_place(descriptor(), hidden); error != 0) {

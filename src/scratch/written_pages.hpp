@@ -44,8 +44,8 @@ class WrittenPages {
 
  private:
   int write_and_drop(ByteRange range) const noexcept;
-  int sweep();
-  int sweep_stretch(ByteRange range, std::uint64_t& cached);
+  int look();
+  int sweep(ByteRange range);
   std::uint64_t cached_in(ByteRange range) const noexcept;  // 0 where the kernel does not tell
   ByteRange whole() const noexcept { return {data_.head, data_.memory.size()}; }
 

@@ -132,6 +132,15 @@ int remove_file(const std::string& path) noexcept { return ::unlink(path.c_str()
 
 int create_folder(const std::string& path) noexcept { return ::mkdir(path.c_str(), 0700) == 0 ? 0 : errno; }
 
+int set_written(int fd, std::int64_t mtime_ns) noexcept {
+  constexpr std::int64_t second = 1'000'000'000;
+  const std::int64_t part = (mtime_ns % second + second) % second;
+  struct timespec times[2] = {{0, UTIME_OMIT}, {}};  // NOLINT(cppcoreguidelines-avoid-c-arrays): the call's interface
+  times[1].tv_sec = static_cast<time_t>((mtime_ns - part) / second);
+  times[1].tv_nsec = static_cast<long>(part);
+  return ::futimens(fd, times) == 0 ? 0 : errno;
+}
+
 int set_times_now(const std::string& path) noexcept {
   return ::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
 }
