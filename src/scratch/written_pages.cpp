@@ -9,7 +9,9 @@ namespace {
 
 constexpr std::uint64_t uncapped_piece = std::uint64_t{16} << 20U;
 constexpr std::uint64_t stretch = std::uint64_t{4} << 20U;  // no large page reaches over its ends, and would stay
-constexpr std::uint64_t stretches_at_once = 256;            // looked at together, before each is
+constexpr std::uint64_t largest_by_mincore = std::uint64_t{8}
+                                             << 30U;  // without cachestat a look at more takes too long
+constexpr std::uint64_t stretches_at_once = 256;      // looked at together, before each is
 
 ByteRange whole_pages_of(ByteRange range) noexcept {
   const PageSpan span = page_span(range, os::page_size());
@@ -71,8 +73,14 @@ int WrittenPages::sweep(ByteRange range) {
 }
 
 std::uint64_t WrittenPages::cached_in(ByteRange range) const noexcept {
-  const auto told = os::cached_in_file(data_.fd, range);
-  return told ? told.value.cached : 0;
+  const std::uint64_t begin = std::max(range.offset, data_.head);
+  const std::uint64_t end = std::min(range.offset + range.length, data_.head + data_.memory.size());
+  if (begin >= end) return 0;
+  if (data_.memory.size() > largest_by_mincore) {
+    const auto told = os::cached_in_file(data_.fd, {begin, end - begin});
+    return told ? told.value.cached : 0;
+  }
+  return cached({begin, end - begin}).bytes.value_or(0);
 }
 
 int WrittenPages::drop(ByteRange range) {
