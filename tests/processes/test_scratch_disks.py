@@ -115,7 +115,7 @@ def test_a_sparse_array_on_a_disk_that_is_full_ends_the_process_where_memory_is_
     def write() -> None:
         oc.scratch((20, MIB), "u1", disk(), anywhere=True, reserve=False).array[:] = 7
 
-    with pytest.raises(Exception, match="^SIGBUS$"):
+    with pytest.raises(Exception, match=r"^SIGBUS$"):
         in_child(write)
 
 

@@ -107,7 +107,7 @@ def test_a_view_that_was_kept_cannot_change_what_is_sealed(tmp_path, in_child):
     def write() -> None:
         kept[:] = 5
 
-    with pytest.raises(Exception, match="^SIGSEGV$"):
+    with pytest.raises(Exception, match=r"^SIGSEGV$"):
         in_child(write)
     assert not sealed.array.any()
     assert not kept.any()  # reading goes on
