@@ -256,7 +256,7 @@ ScratchMemory ScratchFile::memory() const {
 Mapping ScratchFile::seal() {
   const std::unique_lock lock(state_->writing);
   state_->expect_nothing_lost("seal");
-  auto reader = os::reopen_read(descriptor());  // what cannot be opened anew is handed on as it is
+  const auto reader = os::reopen_read(descriptor());  // what cannot be opened anew is handed on as it is
   if (!state_->sealed && !state_->mapped.empty()) {
     if (const int error = os::make_read_only(state_->mapped); error != 0) state_->fail("seal", error);
     // Readers look through the new mapping: page tables for both would be paid for nothing.

@@ -21,7 +21,7 @@ ByteRange whole_pages_of(ByteRange range) noexcept {
 }  // namespace
 
 WrittenPages::WrittenPages(MappedData data, std::optional<std::uint64_t> cap) : data_(data) {
-  if (cap && !data.in_memory) queue_.emplace(*cap);
+  if (cap && !data.in_memory) queue_ = std::make_unique<WriteQueue>(*cap);
 }
 
 std::uint64_t WrittenPages::piece_size() const noexcept { return queue_ ? queue_->part_size() : uncapped_piece; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -50,9 +51,9 @@ class WrittenPages {
   ByteRange whole() const noexcept { return {data_.head, data_.memory.size()}; }
 
   MappedData data_;
-  std::mutex mutex_;  // of what follows
-  std::optional<WriteQueue> queue_;
-  std::uint64_t until_look_ = 0;  // bytes to be written before the page cache is asked again
+  std::mutex mutex_;                   // of what follows
+  std::unique_ptr<WriteQueue> queue_;  // none without a cap
+  std::uint64_t until_look_ = 0;       // bytes to be written before the page cache is asked again
 };
 
 }  // namespace onecopy

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 
 #include "os/os.hpp"
 
@@ -135,10 +136,11 @@ int create_folder(const std::string& path) noexcept { return ::mkdir(path.c_str(
 int set_written(int fd, std::int64_t mtime_ns) noexcept {
   constexpr std::int64_t second = 1'000'000'000;
   const std::int64_t part = (mtime_ns % second + second) % second;
-  struct timespec times[2] = {{0, UTIME_OMIT}, {}};  // NOLINT(cppcoreguidelines-avoid-c-arrays): the call's interface
+  std::array<struct timespec, 2> times{};  // of the last access, which stays, and of the last write
+  times[0].tv_nsec = UTIME_OMIT;
   times[1].tv_sec = static_cast<time_t>((mtime_ns - part) / second);
   times[1].tv_nsec = static_cast<long>(part);
-  return ::futimens(fd, times) == 0 ? 0 : errno;
+  return ::futimens(fd, times.data()) == 0 ? 0 : errno;
 }
 
 int set_times_now(const std::string& path) noexcept {
