@@ -25,7 +25,7 @@ constexpr std::uint64_t largest_file = UINT64_MAX / 2;
 
 std::uint64_t checked_size(std::uint64_t size, const ScratchOptions& options) {
   const auto refuse = [&](int error, std::string detail) {
-    throw OsError("make a scratch file for", options.name, error, std::move(detail));
+    throw OsError("make a scratch file", options.name, error, std::move(detail));
   };
   if (options.head % os::page_size() != 0) refuse(EINVAL, "the head must be a multiple of the page size");
   if (!in_bounds(largest_file, options.head, size)) refuse(EFBIG, "larger than a file can be");

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])
-def disk(request, tmp_path, in_child) -> Callable[[], Path]:
+def disk(request, reserving, tmp_path, in_child) -> Callable[[], Path]:
     """Give a function that mounts a small disk, for use in a child; or skip where none can be mounted."""
     try:
         in_child(mount, request.param, tmp_path / "try")
@@ -30,16 +30,6 @@ def disk(request, tmp_path, in_child) -> Callable[[], Path]:
         return tmp_path / "disk"
 
     return make
-
-
-@pytest.fixture
-def reserving(tmp_path) -> Path:
-    """Give a folder whose file system reserves space; or skip."""
-    try:
-        oc.scratch(1, "u1", tmp_path).close()
-    except OSError as error:
-        pytest.skip(f"no space can be reserved here: {error}")
-    return tmp_path
 
 
 def names_of(folder: Path) -> set[str]:
@@ -119,7 +109,7 @@ def test_a_sparse_array_on_a_disk_that_is_full_ends_the_process_where_memory_is_
         in_child(write)
 
 
-def test_memory_is_no_disk_and_is_refused_by_name():
+def test_memory_is_no_disk_and_is_refused_by_name(reserving):
     with pytest.raises(OSError, match=r"it is on tmpfs, which is memory and no disk: choose .* anywhere=true") as told:
         oc.scratch(3, "u1", "/dev/shm")
     assert told.value.errno == errno.EOPNOTSUPP

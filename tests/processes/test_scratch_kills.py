@@ -66,7 +66,7 @@ def free_of(folder: Path, wanted: int) -> int:
 
 
 @pytest.fixture
-def disk(tmp_path, in_child) -> Path:
+def disk(reserving, tmp_path, in_child) -> Path:
     try:
         in_child(mount, "ext4", tmp_path / "try")
     except (OSError, subprocess.CalledProcessError) as error:

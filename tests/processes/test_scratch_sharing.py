@@ -12,18 +12,10 @@ import pytest
 import onecopy as oc
 from onecopy import proc
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("reserving")]
 
 MIB = 1 << 20
 SIZE = 64 * MIB
-
-
-@pytest.fixture(autouse=True)
-def _reserving(tmp_path):
-    try:
-        oc.scratch(1, "u1", tmp_path).close()
-    except OSError as error:
-        pytest.skip(f"no space can be reserved here: {error}")
 
 
 def look(connection: Connection) -> None:
