@@ -56,7 +56,7 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
     """Decode IMAGE into the store of this machine, if no process has yet, and say where it is.
 
     What is there already is not decoded again; an uncompressed TIFF is looked at where it lies. `onecopy store ls`
-    lists what was decoded, `onecopy store prune --max-age 60d` removes what was not used for 60 days.
+    lists what was decoded, `onecopy store prune --max-age` removes what was not used for 60 days.
     """
     start = monotonic()
     with opened(path, level, folder=folder, max_bytes=max_bytes) as image:

@@ -20,16 +20,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from functools import cache
-from importlib import import_module, util
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from onecopy._building import trim_heap
 from onecopy._dtypes import of_numpy
 from onecopy._sizes import parse_size, size
 from onecopy.base import FileChanged, FormatError, natural, path_text
+from onecopy.images._libraries import LIBRARIES, TIFF, Codec, installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,51 +90,6 @@ class Facts(NamedTuple):
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-class _Reader(Protocol):
-    """What the module of a library has to offer."""
-
-    def facts(self, path: str, level: int, codec: str) -> Facts: ...
-
-    def fill(self, path: str, level: int, into: NDArray[Any], say: Callable[[int], None], threads: int) -> None: ...
-
-
-class Codec(NamedTuple):
-    """A library that is installed, and its versions."""
-
-    name: str
-    version: str
-    """For keys and reports: another one may decode other pixels."""
-    module: str
-    in_child: bool
-    """It holds a whole image in the heap: better in a process that ends."""
-
-    def reader(self) -> _Reader:
-        """Import the library."""
-        return cast("_Reader", import_module(self.module))
-
-
-class _Library(NamedTuple):
-    """A library that may be installed."""
-
-    name: str
-    package: str
-    """What is imported."""
-    also: tuple[tuple[str, str], ...]
-    """(name, package) of what it decodes with."""
-    module: str
-    only_tiff: bool
-    in_child: bool
-
-
-_LIBRARIES = (
-    _Library("tifffile", "tifffile", (("imagecodecs", "imagecodecs"),), "onecopy.images._tiff", True, False),
-    _Library("pillow", "PIL", (), "onecopy.images._pillow", False, True),
-    _Library("pyvips", "pyvips", (("pyvips_binary", "_libvips"),), "onecopy.images._vips", False, False),
-)
-_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-"""How TIFF files begin, BigTIFF the second pair."""
-
-
 def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
     """List the installed libraries that may read a file, the one to ask first at first; reads a few bytes.
 
@@ -151,9 +105,9 @@ def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
         head = file.read(16)
     if not head:
         raise CodecError(f"{text}: the file is empty")
-    is_tiff = head.startswith(_TIFF)
-    libraries = [library for library in _LIBRARIES if is_tiff or not library.only_tiff]
-    found = [codec for library in libraries if (codec := _installed(library)) is not None]
+    is_tiff = head.startswith(TIFF)
+    libraries = [library for library in LIBRARIES if is_tiff or not library.only_tiff]
+    found = [codec for library in libraries if (codec := installed(library)) is not None]
     if not found:
         names = " nor ".join(library.name for library in libraries)
         raise CodecError(f"{text}: neither {names} is installed to read it: {_INSTALL}")
@@ -367,42 +321,3 @@ def no_level(path: str, level: int, levels: int) -> ValueError:
     """Return the error for a level that an image does not have."""
     have = "one level, 0" if levels == 1 else f"the levels 0 to {levels - 1}"
     return _Refused(f"{path}: there is no level {level}: it has {have}")
-
-
-def _installed(library: _Library) -> Codec | None:
-    own = _version_of(library.name, library.package)
-    if own is None:
-        return None
-    words = [f"{library.name} {own}"]
-    for name, package in library.also:
-        if (version := _version_of(name, package)) is not None:
-            words.append(f"{name} {version}")
-    return Codec(library.name, ", ".join(words), library.module, library.in_child)
-
-
-def _version_of(name: str, package: str) -> str | None:
-    """Return the version of an installed package, without importing it; "?" where nothing tells; None: not there.
-
-    What is beside the package says it, in a tenth of the time that `importlib.metadata` takes to be imported.
-    """
-    try:
-        spec = util.find_spec(package)
-    except ValueError:  # set to None in sys.modules: made missing
-        return None
-    if spec is None:
-        return None
-    return _told_beside(name, spec.origin, spec.submodule_search_locations is not None)
-
-
-@cache
-def _told_beside(name: str, origin: str | None, is_folder: bool) -> str:
-    folder = None if origin is None else Path(origin).parents[int(is_folder)]
-    for entry in [] if folder is None else os.listdir(folder):  # noqa: PTH208 - names are enough
-        stem, _, rest = entry.partition("-")
-        if stem.lower() == name and rest.endswith(".dist-info"):
-            return rest.removesuffix(".dist-info")
-    from importlib import metadata
-
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(name)
-    return "?"

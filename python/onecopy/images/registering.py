@@ -114,7 +114,7 @@ def register(
     Examples
     --------
     >>> import numpy as np, onecopy as oc
-    >>> scene = np.random.default_rng(1).random((100, 180))
+    >>> scene = np.random.default_rng(1).random((100, 191))
     >>> found = oc.images.register([scene[2:, :100], scene[:98, 91:]], grid=(1, 2), overlap=0.1)
     >>> found.positions.tolist(), found.guessed
     ([[2, 0], [0, 91]], ())
