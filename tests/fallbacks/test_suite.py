@@ -14,6 +14,7 @@ ROOMS = ["python/test_residency.py", "python/test_arrays_residency.py", "python/
 SAVING = ["python/test_saving_files.py", "processes/test_save_streams.py"]
 STORE = ["python/test_store.py", "processes/test_store_races.py"]
 SCRATCH = ["python/test_scratching.py", "processes/test_scratch_disks.py", "processes/test_scratch_sharing.py"]
+IMAGES = ["python/test_image_opening.py", "processes/test_image_processes.py"]
 PROCESSES = [f"processes/test_{name}.py" for name in ("other_users", "sharing", "truncation", "writer_faults")]
 # Where each of them matters; what is left out is what could not notice.
 MATTERS = {
@@ -27,7 +28,7 @@ MATTERS = {
     "no MADV_HUGEPAGE": ["processes/test_sharing.py"],
     "no O_DIRECT": ["python/test_files.py"],
     "no F_OFD_SETLK": STORE,
-    "no fallocate": [*SAVING, *SCRATCH],
+    "no fallocate": [*SAVING, *SCRATCH, *IMAGES],
 }
 
 

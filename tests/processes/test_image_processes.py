@@ -40,6 +40,13 @@ def noise(shape: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.fixture
+def nameless(unnamed_files) -> None:
+    """Skip where files have names while they are written: what is left of them then, the tests of the writer tell."""
+    if not unnamed_files:
+        pytest.skip("there are no unnamed files here")
+
+
+@pytest.fixture
 def picture(tmp_path) -> Path:
     """Give a compressed image of 12 MB in many strips."""
     path = tmp_path / "picture.tif"
@@ -71,7 +78,7 @@ def test_of_a_hundred_processes_that_ask_at_once_exactly_one_decodes(picture, tm
 
 @pytest.mark.slow
 @pytest.mark.timeout(60 + ROUNDS)
-def test_whoever_is_killed_while_decoding_leaves_no_image_and_no_file(picture, tmp_path):
+def test_whoever_is_killed_while_decoding_leaves_no_image_and_no_file(nameless, picture, tmp_path):
     rng, expected = random.Random(1), noise((3000, 2000))
     oc.images.open(picture, folder=tmp_path / "other").close()  # imports what is needed
     store = oc.Store(tmp_path / "store")
@@ -94,7 +101,7 @@ def test_whoever_is_killed_while_decoding_leaves_no_image_and_no_file(picture, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.oc", "a.ome.tif", "a.zarr"])
-def test_whoever_is_killed_while_stitching_leaves_nothing_that_the_next_does_not_remove(tmp_path, name):
+def test_whoever_is_killed_while_stitching_leaves_nothing_that_the_next_does_not_remove(nameless, tmp_path, name):
     pytest.importorskip("zarr")
     rng, tiles, folder = random.Random(2), [noise((1500, 1000))] * 4, tmp_path / "out"
     folder.mkdir()
@@ -122,7 +129,7 @@ def test_whoever_is_killed_while_stitching_leaves_nothing_that_the_next_does_not
     assert left() == [name]
 
 
-def test_processes_fill_parts_of_one_scratch(tmp_path):
+def test_processes_fill_parts_of_one_scratch(reserving, tmp_path):
     tiles, positions = [noise((300, 200)) + number for number in range(6)], [(0, 150 * x) for x in range(6)]
     expected = np.zeros((300, 950), np.uint16)
     for tile, (y, x) in zip(tiles, positions, strict=True):
@@ -163,7 +170,7 @@ def blocks_used(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
-def test_a_disk_without_room_for_an_image_is_told_before_it_is_decoded(picture, small_disk, in_child, kind):
+def test_a_disk_without_room_for_an_image_is_told_before_it_is_decoded(reserving, picture, small_disk, in_child, kind):
     def ask() -> tuple[OSError, list[str], int, list[int]]:
         store, done = oc.Store(small_disk(kind) / "store"), []
         used = blocks_used(store.folder)
@@ -181,7 +188,9 @@ def test_a_disk_without_room_for_an_image_is_told_before_it_is_decoded(picture, 
 # A canvas of 900 rows takes 3.6 MB: one such file fits, and not two.
 @pytest.mark.parametrize("rows", [900, 4000])
 @pytest.mark.parametrize("name", [None, "a.oc", "a.tif", "a.zarr"])
-def test_a_disk_without_room_for_a_mosaic_is_told_and_nothing_is_left(small_disk, in_child, tmp_path, rows, name):
+def test_a_disk_without_room_for_a_mosaic_is_told_and_nothing_is_left(
+    nameless, reserving, small_disk, in_child, rows, name
+):
     pytest.importorskip("zarr")
 
     def ask() -> tuple[OSError | None, int]:
@@ -230,14 +239,14 @@ HELD = """
 
 @pytest.mark.skipif(not SLIDE.is_file(), reason=f"the slide is not in {DATA}; ONECOPY_TEST_DATA says where it is")
 @pytest.mark.parametrize("how", ["open", "decode"])
-def test_eight_slides_that_are_held_take_no_heap(python, tmp_path, how):
+def test_eight_slides_that_are_held_take_no_heap(nameless, reserving, python, tmp_path, how):
     if not os.access("/proc/self/status", os.R_OK):
         pytest.skip("there is no /proc/self/status")
     mib = float(python(HELD, SLIDE, tmp_path, how))
     assert mib < 25  # the libraries themselves among it; the pixels are 442
 
 
-def test_a_mosaic_stays_within_its_cap(python, tmp_path, tells_dirty):
+def test_a_mosaic_stays_within_its_cap(reserving, python, tmp_path, tells_dirty):
     if not tells_dirty:
         pytest.skip("the kernel does not tell of the page cache")
     code = """

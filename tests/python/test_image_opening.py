@@ -252,7 +252,7 @@ def test_the_folder_of_the_store_may_be_another_one(tmp_path, cache):
     assert not cache.exists()
 
 
-def test_a_decoded_image_may_be_written(tmp_path):
+def test_a_decoded_image_may_be_written(reserving, tmp_path):
     pixels = noise((300, 200))
     path = write(tmp_path / "a.tif", pixels)
     seen = []

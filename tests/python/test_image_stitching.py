@@ -119,7 +119,7 @@ def test_what_is_not_covered_is_zero_or_stays():
     assert int(canvas.sum()) == 16 * 7 + 4 * 9
 
 
-def test_a_scratch_of_the_caller_is_filled_and_stays_open(tmp_path):
+def test_a_scratch_of_the_caller_is_filled_and_stays_open(reserving, tmp_path):
     tiles, positions = some_tiles(5)
     expected = pasted(tiles, positions)
     with oc.scratch(expected.shape, "u2", tmp_path, anywhere=True) as canvas:
