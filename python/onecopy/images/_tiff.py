@@ -61,7 +61,7 @@ def fill(path: str, level: int, into: NDArray[Any], say: Callable[[int], None], 
             _by_itself(series, into, say, threads)
             return
         for page, plane in zip(pages, planes, strict=True):
-            _check_within(path, page, file.filehandle.size)
+            _check_within(path, page, page.parent.filehandle.size)
             _fill_page(page, plane, say, threads)
 
 
