@@ -12,7 +12,6 @@ from onecopy.base import FileChanged, natural, path_text
 from onecopy.files import Mapping
 from onecopy.images import codecs
 from onecopy.images.image import NAME, About, Image
-from onecopy.scratching import alloc, scratch
 from onecopy.store import Store, file_key
 from onecopy.store import progress as tell_who_waits
 
@@ -163,6 +162,8 @@ def decode(
     ...     int(pixels.array.sum())
     418800
     """
+    from onecopy.scratching import scratch
+
     text, level = path_text(path), natural("level", level)
 
     def one(codec: Codec) -> Scratch:
@@ -209,6 +210,8 @@ def _build(
 
 def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:
     """Return memory to decode into: of the file to be, or of the heap where that cannot be reserved."""
+    from onecopy.scratching import alloc, scratch  # who attaches needs neither
+
     try:
         return scratch(facts.shape, facts.dtype, dir=target.parent, anywhere=True)
     except OSError as error:
