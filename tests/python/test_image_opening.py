@@ -137,6 +137,14 @@ def test_pictures_are_decoded_by_pillow(tmp_path, suffix):
     assert image.axes == "YXS"
 
 
+def test_pillow_tells_its_progress_here_too(tmp_path):
+    pictures.fromarray(noise((3000, 900, 3), "u1")).save(tmp_path / "a.png")
+    seen = []
+    image = oc.images.open(tmp_path / "a.png", progress=lambda *done: seen.append(done))
+    assert seen[-1] == (image.nbytes, image.nbytes)
+    assert len(seen) > 1
+
+
 def test_an_image_is_an_array_to_numpy(tmp_path):
     pixels = noise((30, 20))
     image = oc.images.open(write(tmp_path / "a.tif", pixels))

@@ -107,7 +107,7 @@ def open(
             return _in_place(text, facts, before)
         codecs.check_size(text, facts, max_bytes)
         key = _key(text, level, codec)
-        where: Literal["auto", "here"] = "auto" if codec.in_child else "here"
+        where: Literal["auto", "here"] = "auto" if codec.in_child and progress is None else "here"
 
         def build(target: Path) -> None:
             _build(target, text, codec, facts, key, threads, progress)
