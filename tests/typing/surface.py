@@ -55,6 +55,14 @@ reveal_type(oc.share(lambda: [{"id": 1}], key="k")[0])  # revealed: dict[str, in
 reveal_type(oc.share({"a": 1.5}))  # revealed: onecopy.records.dicts.Dict[str, float]
 reveal_type(oc.share(lambda: {"a": 1}, key="k")["a"])  # revealed: int
 
+# Images.
+reveal_type(oc.images.open("slide.ndpi", level=1).array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
+reveal_type(oc.images.open("slide.ndpi").artefact)  # revealed: onecopy.store.Artefact | None
+reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.scratching.writable.Scratch
+reveal_type(oc.images.codecs.look("slide.ndpi").levels)  # revealed: tuple[tuple[int, ...], ...]
+reveal_type(oc.images.register(["a.tif", np.zeros((3, 3))], (1, 2)).guessed)  # revealed: tuple[int, ...]
+reveal_type(oc.images.mosaic([lambda: np.zeros((3, 3))], [(0, 0)], "a.oc"))  # revealed: onecopy.images.stitching.Mosaic
+
 # Sampling.
 reveal_type(oc.Shuffle(10)[3])  # revealed: int
 reveal_type(oc.Shuffle(10)[::2])  # revealed: onecopy.sampling.Shuffle
@@ -73,6 +81,8 @@ oc.save("x", {}, on_progress=lambda done, total: print(done / total))
 
 # What a checker must refuse.
 oc.open("x", align="64")  # refused: arg-type
+oc.images.open("x", "1")  # refused: arg-type
+oc.images.mosaic([5], [(0, 0)])  # refused: list-item
 oc.open("x", mode="mapped")  # refused: arg-type
 oc.open("x", "map", True)  # refused: call-arg
 oc.Mapping("x", mode="x")  # refused: arg-type

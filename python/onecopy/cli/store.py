@@ -113,7 +113,14 @@ def ls(*, folder: str | None, place: Place | None, as_json: bool) -> None:
 
 @command.command("prune")
 @which
-@click.option("--max-age", callback=as_seconds, metavar="AGE", help="What was not used for so long: 30d, 12h, 2w.")
+@click.option(
+    "--max-age",
+    callback=as_seconds,
+    is_flag=False,
+    flag_value="60d",
+    metavar="AGE",
+    help="What was not used for so long: 30d, 12h, 2w; without AGE 60 days.",
+)
 @click.option("--max-size", callback=as_bytes, metavar="SIZE", help="Per folder, such as 20GiB; the oldest go first.")
 @click.option("--missing-source", is_flag=True, help="What was built from a file that is gone or has changed.")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="This one; may be given again.")

@@ -80,6 +80,15 @@ def test_prune_removes_what_it_is_asked_to(store, capsys, options, left):
     assert f"removed {3 - len(left)} artefact" in capsys.readouterr().out
 
 
+def test_without_an_age_prune_means_60_days(store):
+    assert run("prune", "--max-age", "--yes") == 0
+    assert len(keys(store)) == 3
+    then = time.time() - 61 * 86_400
+    os.utime(store.path("old").with_suffix(".about"), (then, then))
+    assert run("prune", "--yes", "--max-age") == 0
+    assert keys(store) == ["new", "hour\x1b[31m"]
+
+
 def test_prune_removes_what_has_lost_its_source(store, tmp_path):
     (tmp_path / "source").unlink()
     assert run("prune", "--yes", "--missing-source") == 0

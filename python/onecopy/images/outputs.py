@@ -1,0 +1,342 @@
+"""What a canvas is written into: memory of the caller, a nameless file, or a file of one of four formats.
+
+Whatever the format, tiles are pasted into memory that is mapped from a reserved file, so that a full disk is an error
+before the first tile is decoded. That file becomes a ``.oc`` without a copy; TIFF and Zarr are written from it in
+the end, tile by tile, beside the target, and put in its place when they are whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import io
+import os
+import shutil
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
+
+import numpy as np
+
+from onecopy.base import path_text
+from onecopy.images._letting_go import LettingGo, span_of
+from onecopy.images.image import NAME, About
+from onecopy.scratching import Scratch, scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from onecopy.images._regions import Rectangle, Share
+
+_CHUNK = (512, 512)
+_SPARSE: WeakSet[Scratch] = WeakSet()
+"""Canvases made here of which nothing is reserved: a full disk must be told by a call, or it is SIGBUS."""
+_OURS, _TIFF, _ZARR = (".oc", ".safetensors"), (".tif", ".tiff"), (".zarr",)
+
+
+class Made(NamedTuple):
+    """Where the pixels are now."""
+
+    array: NDArray[Any] | None
+    path: str | None
+    scratch: Scratch | None
+    close: Callable[[], None]
+
+
+class Output(ABC):
+    """A canvas to be filled, once, by any number of threads; left by an error, nothing of it stays."""
+
+    @abstractmethod
+    def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
+        """Write pixels into a rectangle."""
+
+    def expect(self, bottom: int) -> None:  # noqa: B027 - memory of the caller has no bound
+        """Say that rows up to this one are written next; waits for room."""
+
+    def finished(self, row: int) -> None:  # noqa: B027
+        """Say that nothing more is written above this row."""
+
+    @abstractmethod
+    def finish(self) -> Made:
+        """Say that all is there."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.give_up()
+
+    def give_up(self) -> None:  # noqa: B027 - there need not be anything
+        """Give back what `finish` has not handed on."""
+
+
+class Given(Output):
+    """An array of the caller."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+
+    def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
+        """Write pixels into a rectangle."""
+        self._array[place.top : place.bottom, place.left : place.right] = pixels
+
+    def finish(self) -> Made:
+        """Say that all is there."""
+        return Made(self._array, None, None, lambda: None)
+
+
+class Nameless(Output):
+    """A scratch: of the caller, or made here."""
+
+    def __init__(self, canvas: Scratch, shares: list[Share], *, ours: bool) -> None:
+        self._canvas, self._ours = canvas, ours
+        self._rows = _rows_at_a_time(canvas, shares)
+        capped = canvas.memory_cap is not None and self._rows is None
+        self._through_memory = not capped and canvas not in _SPARSE
+
+    def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
+        """Write pixels into a rectangle: through memory, or by calls, which keep to a cap and tell of full disks."""
+        if self._through_memory:
+            self._canvas.array[place.top : place.bottom, place.left : place.right] = pixels
+        else:
+            self._canvas.write((slice(place.top, place.bottom), slice(place.left, place.right)), pixels)
+
+    def expect(self, bottom: int) -> None:
+        """Say that rows up to this one are written next; waits for room."""
+        if self._rows is not None:
+            self._rows.expect(bottom)
+
+    def finished(self, row: int) -> None:
+        """Say that nothing more is written above this row."""
+        if self._rows is not None:
+            self._rows.finished(row)
+
+    def finish(self) -> Made:
+        """Say that all is there."""
+        if self._rows is not None:
+            self._rows.close()
+        ours, self._ours = self._ours, False
+        return Made(self._canvas.array, None, self._canvas, self._canvas.close if ours else lambda: None)
+
+    def give_up(self) -> None:
+        """Give back what `finish` has not handed on."""
+        if self._rows is not None:
+            self._rows.close()
+        if self._ours:
+            self._canvas.close()
+
+
+class File(Nameless):
+    """A scratch that becomes a file, or that a file is written from."""
+
+    def __init__(
+        self, canvas: Scratch, shares: list[Share], target: Path, tile: tuple[int, int], *, overwrite: bool
+    ) -> None:
+        super().__init__(canvas, shares, ours=True)
+        self._target, self._tile, self._overwrite = target, tile, overwrite
+
+    def finish(self) -> Made:
+        """Write the file, and give the scratch back."""
+        if self._rows is not None:
+            self._rows.close()
+        path, suffix = str(self._target), self._target.suffix
+        if suffix in _OURS:
+            return self._save(path)
+        with _replacing(self._target, folder=suffix in _ZARR, overwrite=self._overwrite) as beside:
+            (_write_zarr if suffix in _ZARR else _write_tiff)(self._canvas, beside, self._target.name, self._tile)
+        return Made(None, path, None, lambda: None)
+
+    def _save(self, path: str) -> Made:
+        from onecopy.images.opening import open as open_image
+
+        shape = self._canvas.shape
+        about = About(0, (shape,), "YXS"[: len(shape)], "")
+        self._canvas.save(path, NAME, about.metadata(""))
+        image = open_image(path)
+        return Made(image.array, path, None, image.close)
+
+
+def output_for(
+    out: Any,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    tile: tuple[int, int] | None,
+    folder: str | os.PathLike[str] | None,
+    max_resident: int | str | None,
+    shares: list[Share],
+    *,
+    overwrite: bool,
+) -> Output:
+    """Return what a canvas of some shape is written into; raises before any work what can be known before.
+
+    Raises
+    ------
+    ValueError
+        An array that is smaller, of another type or read-only; a path that ends like no format that is known.
+    FileExistsError
+        There is something at the path.
+    OSError
+        There is no room for the canvas.
+    ImportError
+        The library of the format is not installed.
+    """
+    if out is None or isinstance(out, str | os.PathLike):
+        if out is None:
+            return Nameless(_canvas(shape, dtype, folder, max_resident, anywhere=False), shares, ours=True)
+        target = Path(path_text(out))
+        _check_target(target, tile, overwrite)
+        beside = target.absolute().parent
+        canvas = _canvas(shape, dtype, folder or beside, max_resident, anywhere=folder is None)
+        return File(canvas, shares, target, tile or _CHUNK, overwrite=overwrite)
+    fits = len(out.shape) == len(shape) and all(has >= need for has, need in zip(out.shape, shape, strict=True))
+    if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "safe"):
+        raise ValueError(f"out has shape {tuple(out.shape)} and type {out.dtype}: no room for {shape} of {dtype}")
+    if isinstance(out, Scratch):
+        return Nameless(out, shares, ours=False)
+    if not out.flags.writeable:
+        raise ValueError("out is a read-only array")
+    return Given(out)
+
+
+def _canvas(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    folder: str | os.PathLike[str] | None,
+    max_resident: int | str | None,
+    *,
+    anywhere: bool,
+) -> Scratch:
+    """Return a scratch; a sparse one where the place is right and nothing can be reserved."""
+    try:
+        return scratch(shape, dtype, folder, max_resident=max_resident, anywhere=anywhere)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        sparse = scratch(shape, dtype, folder, False, max_resident, anywhere=anywhere)
+        _SPARSE.add(sparse)
+        return sparse
+
+
+def _rows_at_a_time(canvas: Scratch, shares: list[Share]) -> LettingGo | None:
+    """Return what keeps to the cap of a canvas row by row; None: there is none, or too much is begun at a time."""
+    if canvas.memory_cap is None or not shares or canvas.nbytes == 0:
+        return None
+    rows = canvas.memory_cap * canvas.shape[0] // canvas.nbytes
+    if span_of(shares) > rows * 3 // 4:
+        return None
+    return LettingGo(canvas, shares[0].place.top, rows * 7 // 8)
+
+
+def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -> None:
+    suffix = target.suffix
+    if suffix not in _OURS + _TIFF + _ZARR:
+        known = ", ".join(_OURS + _TIFF + _ZARR)
+        raise ValueError(f"{target}: the end of its name must say the format: {known}")
+    if not overwrite and os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, "there is something already, and overwrite=True was not given", str(target))
+    if tile is not None and any(extent <= 0 or (suffix in _TIFF and extent % 16) for extent in tile):
+        raise ValueError(f"{target}: tiles must have pixels, and in a TIFF file multiples of 16 of them, not {tile}")
+    if suffix in _TIFF:
+        import tifffile  # noqa: F401 - what is missing is told now
+    elif suffix in _ZARR:
+        import zarr  # noqa: F401
+
+
+def _write_tiff(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -> None:
+    import tifffile
+
+    shape, dtype = canvas.shape, canvas.dtype
+    with path.open("wb", buffering=0) as raw, _Plain(raw) as file:
+        tifffile.imwrite(
+            file,
+            _blocks(canvas, tile),
+            shape=shape,
+            dtype=dtype,
+            tile=tile,
+            ome=name.endswith((".ome.tif", ".ome.tiff")),
+            photometric="rgb" if shape[2:] in ((3,), (4,)) else "minisblack",
+            planarconfig="contig" if len(shape) == 3 else None,
+            metadata={"axes": "YXS"[: len(shape)]},
+            bigtiff=canvas.nbytes > 2**32 - 2**25,
+        )
+        file.flush()
+        os.fsync(raw.fileno())
+
+
+class _Plain(io.BufferedWriter):
+    """A file that numpy does not write to by itself: its errors say neither why nor where."""
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation
+
+
+def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
+    """Yield the tiles of a canvas in their order, at the edges with zeros; what lies behind them leaves memory."""
+    shape = canvas.shape
+    for top in range(0, shape[0], tile[0]):
+        for left in range(0, shape[1], tile[1]):
+            block = canvas.array[top : top + tile[0], left : left + tile[1]]
+            whole = np.zeros((*tile, *shape[2:]), canvas.dtype)
+            whole[: block.shape[0], : block.shape[1]] = block
+            del block  # in the frames of an error it would keep the space of the canvas
+            yield whole
+        canvas.release(slice(top, min(top + tile[0], shape[0])))
+
+
+def _write_zarr(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -> None:  # noqa: ARG001
+    import zarr
+
+    shape = canvas.shape
+    chunks = (*(min(one, extent) for one, extent in zip(tile, shape[:2], strict=True)), *shape[2:])
+    array = zarr.create_array(store=str(path), shape=shape, dtype=canvas.dtype, chunks=chunks)
+    for top in range(0, shape[0], chunks[0]):
+        rows = slice(top, min(top + chunks[0], shape[0]))
+        for left in range(0, shape[1], chunks[1]):
+            columns = slice(left, min(left + chunks[1], shape[1]))
+            array[rows, columns] = canvas.array[rows, columns]
+        canvas.release(rows)
+
+
+@contextlib.contextmanager
+def _replacing(target: Path, *, folder: bool, overwrite: bool) -> Iterator[Path]:
+    """Give a path beside a target; what is there in the end takes the target's place, and nothing does after an error.
+
+    What a process that was killed left beside this target goes too.
+    """
+    for left in target.parent.glob(f".{glob.escape(target.name)}.onecopy-*"):
+        if not _lives(left.name.rpartition("-")[2]):
+            _remove(left)
+    beside = target.with_name(f".{target.name}.onecopy-{os.getpid()}")
+    try:
+        yield beside
+        if not overwrite and os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, "there is something by now", str(target))
+        if folder and target.is_dir():
+            old = target.with_name(f".{target.name}.onecopy-old-{os.getpid()}")
+            target.rename(old)
+            beside.rename(target)
+            _remove(old)
+        else:
+            beside.replace(target)
+    except BaseException:
+        _remove(beside)
+        raise
+
+
+def _lives(pid: str) -> bool:
+    return pid.isdigit() and Path(f"/proc/{pid}").exists() and int(pid) != os.getpid()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
