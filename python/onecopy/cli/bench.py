@@ -17,6 +17,7 @@ from onecopy.bench.scenarios import keys as keys_scenario
 from onecopy.bench.scenarios import open as open_scenario
 from onecopy.cli import (
     bench_crossover,
+    bench_images,
     bench_models,
     bench_passes,
     bench_records,
@@ -70,6 +71,7 @@ command.add_command(bench_structs.command)
 command.add_command(bench_share.command)
 command.add_command(bench_models.command)
 command.add_command(bench_start.command)
+command.add_command(bench_images.command)
 command.add_command(bench_records.command)
 
 
