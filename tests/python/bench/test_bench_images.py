@@ -75,7 +75,7 @@ def test_what_cannot_be_read_is_an_error(tmp_path):
     path.write_bytes(b"II*\0")
     place = tmp_path / "place"
     place.mkdir()
-    with pytest.raises(OSError, match="."):
+    with pytest.raises(OSError, match=r"."):
         images.run(place, SMALL, file=str(path))
     tifffile.imwrite(path, np.zeros((4, 4), np.uint16))
     place = tmp_path / "place2"

@@ -45,7 +45,8 @@ def heading(run: Run) -> str:
     shape = " x ".join(map(str, data["shape"]))
     return (
         f"images: {run.options['count']} of {shape} bytes, {data['decoded'] / MB:.1f} MB decoded "
-        f"({data['compressed'] / MB:.1f} MB compressed), and a canvas of as much; {rounds} round{'' if rounds == 1 else 's'}"
+        f"({data['compressed'] / MB:.1f} MB compressed), and a canvas of as much; "
+        f"{rounds} round{'' if rounds == 1 else 's'}"
     )
 
 
