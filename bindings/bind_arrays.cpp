@@ -12,6 +12,7 @@
 
 #include "array_file_handle.hpp"
 #include "bindings.hpp"
+#include "buffer.hpp"
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/arrays/verify.hpp"
@@ -114,24 +115,6 @@ std::vector<std::size_t> write_order(const ArrayWriter& writer) {
     if (placement.array) order.push_back(*placement.array);
   return order;
 }
-
-// A contiguous buffer that stays put while the GIL is away.
-class Buffer {
- public:
-  explicit Buffer(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_C_CONTIGUOUS) != 0) throw nb::python_error();
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { PyBuffer_Release(&buffer_); }
-
-  Bytes bytes() const noexcept {
-    return {static_cast<const std::byte*>(buffer_.buf), static_cast<std::size_t>(buffer_.len)};
-  }
-
- private:
-  Py_buffer buffer_{};
-};
 
 void write(ArrayWriter& writer, nb::handle object) {
   const Buffer buffer(object);

@@ -83,17 +83,6 @@ std::optional<double> cached_share(const Residency& residency) {
   return static_cast<double>(*residency.cached) / static_cast<double>(residency.bytes);
 }
 
-// "WarmReport(bytes=1048576, filled=0, ...)": what a report knows, in the order of its fields.
-nb::str repr_of(nb::handle self) {
-  nb::list parts;
-  const nb::handle type = self.type();
-  for (const nb::handle name : type.attr("__dict__")) {
-    if (nb::cast<std::string>(nb::str(name)).starts_with("_")) continue;
-    parts.append(nb::str("{}={!r}").format(name, self.attr(name)));
-  }
-  return nb::str("{}({})").format(type.attr("__name__"), nb::str(", ").attr("join")(parts));
-}
-
 void bind_reports(nb::module_& module) {
   nb::class_<Residency>(module, "Residency",
                         "What of a mapping is in memory, in bytes; None: the kernel does not tell.")
@@ -149,6 +138,16 @@ void bind_reports(nb::module_& module) {
 }
 
 }  // namespace
+
+nb::str repr_of(nb::handle report) {
+  nb::list parts;
+  const nb::handle type = report.type();
+  for (const nb::handle name : type.attr("__dict__")) {
+    if (nb::cast<std::string>(nb::str(name)).starts_with("_")) continue;
+    parts.append(nb::str("{}={!r}").format(name, report.attr(name)));
+  }
+  return nb::str("{}({})").format(type.attr("__name__"), nb::str(", ").attr("join")(parts));
+}
 
 void bind_residency(nb::module_& module) {
   bind_reports(module);

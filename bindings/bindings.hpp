@@ -24,11 +24,15 @@ void bind_store(nb::module_& module);
 void bind_residency(nb::module_& module);
 void bind_formats(nb::module_& module);
 void bind_arrays(nb::module_& module);
+void bind_scratch(nb::module_& module);
 void bind_records(nb::module_& module);
 void bind_record_builder(nb::module_& module);
 
 nb::object error_class(const char* name);   // of onecopy/base.py
 nb::object text_of(std::string_view text);  // as Python has paths: bytes that are not UTF-8 become surrogates
+
+// "WarmReport(bytes=1048576, filled=0, ...)": what a report knows, in the order of its fields.
+nb::str repr_of(nb::handle report);
 
 // Sets Python's error from the exception that is being handled: for type slots, where nanobind does not translate.
 void set_error() noexcept;

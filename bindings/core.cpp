@@ -11,6 +11,7 @@ NB_MODULE(_core, module) {
   bind_residency(module);
   bind_formats(module);
   bind_arrays(module);
+  bind_scratch(module);
   bind_records(module);
   bind_record_builder(module);
 }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         records,
         residency,
         sampling,
+        scratching,
         sets,
         store,
         workers,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from onecopy.records import Dict, List, NotShareable, Table, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
+    from onecopy.scratching import Scratch, SealedArray, alloc, scratch
     from onecopy.sets import ArraySet
     from onecopy.store import Store, file_key
     from onecopy.workers import assert_shared, preload
@@ -56,6 +58,7 @@ _ROOMS = (
     "records",
     "residency",
     "sampling",
+    "scratching",
     "sets",
     "store",
     "workers",
@@ -89,6 +92,10 @@ _HOMES = {
     "unpin": "residency",
     "warm": "residency",
     "Shuffle": "sampling",
+    "Scratch": "scratching",
+    "SealedArray": "scratching",
+    "alloc": "scratching",
+    "scratch": "scratching",
     "ArraySet": "sets",
     "assert_shared": "workers",
     "preload": "workers",
@@ -110,11 +117,14 @@ __all__ = [
     "Mapping",
     "NoChecksum",
     "NotShareable",
+    "Scratch",
+    "SealedArray",
     "Shuffle",
     "Store",
     "Table",
     "WarmJob",
     "__version__",
+    "alloc",
     "arrays",
     "assert_shared",
     "base",
@@ -136,6 +146,8 @@ __all__ = [
     "residency",
     "sampling",
     "save",
+    "scratch",
+    "scratching",
     "sets",
     "share",
     "share_dataset",

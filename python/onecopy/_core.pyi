@@ -350,6 +350,104 @@ class TensorMemory:
 
 def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int], list[int]]: ...
 
+class ScratchMemory:
+    """
+    What a scratch file holds of memory, in bytes; None: the kernel does not tell.
+    """
+
+    def __repr__(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def resident(self) -> int | None: ...
+    @property
+    def dirty(self) -> int | None: ...
+    @property
+    def clean(self) -> int | None: ...
+    @property
+    def mapped(self) -> int | None: ...
+    @property
+    def shared(self) -> int | None: ...
+    @property
+    def cap(self) -> int | None: ...
+    @property
+    def over(self) -> int | None: ...
+    @property
+    def source(self) -> str: ...
+
+class ReleaseReport:
+    """What became of a release; None: the kernel does not tell."""
+
+    def __init__(self, reason: str) -> None:
+        """Of nothing."""
+
+    def __repr__(self) -> str: ...
+    @property
+    def bytes(self) -> int:
+        """Asked for, in whole pages."""
+
+    @property
+    def resident_before(self) -> int | None:
+        """Of these in memory before."""
+
+    @property
+    def resident_after(self) -> int | None:
+        """Of these, what stayed."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def reason(self) -> str:
+        """A sentence: where the bytes are, and why some stayed."""
+
+class ScratchView:
+    """Bytes of a scratch file, for the buffer protocol; keeps the file."""
+
+class ScratchFile:
+    """Writable memory in a nameless file."""
+
+    def view(self) -> memoryview:
+        """All bytes; writable until it is sealed."""
+
+    def write(self, offset: int, buffer: object) -> None: ...
+    def write_rows(self, offset: int, stride: int, count: int, buffer: object) -> None: ...
+    def wrote(self, offset: int, length: int) -> None:
+        """Counts for the cap, as if written here."""
+
+    def release(self, ranges: Sequence[tuple[int, int]]) -> ReleaseReport: ...
+    def prefetch(self, ranges: Sequence[tuple[int, int]]) -> WarmReport: ...
+    def flush(self) -> None: ...
+    def memory(self) -> ScratchMemory: ...
+    def seal(self) -> Mapping: ...
+    def publish(
+        self,
+        path: str | os.PathLike,
+        name: str,
+        dtype: str,
+        shape: Sequence[int],
+        metadata: _Mapping[str, str],
+        checksum: bool,
+    ) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def sealed(self) -> bool: ...
+    @property
+    def max_resident(self) -> int | None: ...
+    @property
+    def head(self) -> int: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+
+def create_scratch(
+    size: int, folder: str | os.PathLike, name: str, reserve: bool, anywhere: bool, head: int, max_resident: int | None
+) -> ScratchFile: ...
+def scratch_head(dtype: str, shape: Sequence[int]) -> int:
+    """Bytes before the data, so that it can become a file of one array."""
+
 class Lazy:
     """A place in the data, decoded only where it is touched."""
 

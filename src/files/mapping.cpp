@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "files/addresses.hpp"
 #include "files/copy_in.hpp"
 #include "files/guard.hpp"
 #include "files/page_span.hpp"
@@ -12,18 +13,6 @@
 
 namespace onecopy {
 namespace {
-
-// Reserved addresses; everything mapped into them goes with them.
-struct Addresses {
-  std::byte* at = nullptr;
-  std::size_t size = 0;
-
-  Addresses() = default;
-  Addresses(std::byte* first, std::size_t count) noexcept : at(first), size(count) {}
-  Addresses(const Addresses&) = delete;
-  Addresses& operator=(const Addresses&) = delete;
-  ~Addresses() { os::unmap(at, size); }
-};
 
 FileIdentity identity_of(const os::FileFacts& facts) noexcept {
   return {facts.device, facts.inode, facts.size, facts.mtime_ns};
@@ -73,18 +62,12 @@ struct Mapping::State {
       copy_file(options.threads);
   }
 
-  // Addresses for the pages and the tail, with room to move to the file offset's place within 2 MiB; the rest is
-  // given back at once. What nothing is mapped over reads as zeros: that is the tail.
+  // For the pages and the tail. What nothing is mapped over reads as zeros: that is the tail.
   Addresses reserve() {
-    const std::uint64_t size = span.length + tail;
-    const auto reserved = os::reserve_addresses(size + os::huge_page);
+    auto reserved = Addresses::reserve(span.length + tail, span.offset);
     check(reserved.error, "reserve addresses for");
-    const auto start = reinterpret_cast<std::uintptr_t>(reserved.value);
-    const std::uint64_t lead = congruent_after(start, span.offset, os::huge_page) - start;
-    os::unmap(reserved.value, lead);
-    os::unmap(reserved.value + lead + size, os::huge_page - lead);
-    first_page = reserved.value + lead;
-    return {first_page, size};
+    first_page = reserved.value.at();
+    return std::move(reserved.value);
   }
 
   void map_file() {

@@ -76,12 +76,14 @@ Result<FileFacts> facts_of(const std::string& path) noexcept;
 Result<FileFacts> facts_of_entry(const std::string& path) noexcept;                     // of a symbolic link itself
 Result<std::size_t> read_at(int fd, MutableBytes into, std::uint64_t offset) noexcept;  // short only at the end
 Result<std::size_t> write_at(int fd, Bytes from, std::uint64_t offset) noexcept;        // all, or an error
+int set_size(int fd, std::uint64_t size) noexcept;  // what is new reads as zeros and has no space yet
 int sync_file(int fd) noexcept;
 int sync_folder(const std::string& folder) noexcept;
 int rename_file(const std::string& from, const std::string& to) noexcept;
 int remove_file(const std::string& path) noexcept;
 int create_folder(const std::string& path) noexcept;  // mode 0700
 int set_times_now(const std::string& path) noexcept;  // of last access and last write
+Result<std::uint64_t> free_space(int fd) noexcept;    // bytes of its file system that this user may still fill
 bool try_lock(int fd) noexcept;                       // exclusive, whole file, released by the owner's death
 bool lock(int fd) noexcept;  // the same, waiting for its owner; false: this file system has no locks
 
@@ -102,8 +104,9 @@ int seal(int fd) noexcept;  // for good: nobody writes, grows or shortens it any
 bool is_sealed(int fd) noexcept;
 int reserve_space(int fd, ByteRange range) noexcept;  // EOPNOTSUPP: this file system cannot promise space
 Outcome start_writeback(int fd, ByteRange range) noexcept;
-Result<Fd> reopen_direct(int fd);  // past the page cache; buffers, offsets, lengths on direct_alignment
-Result<Fd> reopen_read(int fd);    // the same file, through a descriptor that cannot write
+int write_out(int fd, ByteRange range) noexcept;  // waits; EIO, ENOSPC: what is told here is not told again
+Result<Fd> reopen_direct(int fd);                 // past the page cache; buffers, offsets, lengths on direct_alignment
+Result<Fd> reopen_read(int fd);                   // the same file, through a descriptor that cannot write
 inline constexpr std::size_t direct_alignment = 4096;
 
 // --- memory.cpp: address space --------------------------------------------------------------------------------
@@ -116,8 +119,10 @@ void pretend_page_size(std::size_t size) noexcept;
 
 Result<std::byte*> reserve_addresses(std::size_t size) noexcept;  // reads as zeros; nothing is allocated
 int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, bool private_copy) noexcept;
-int map_heap_at(std::byte* at, std::size_t size, bool writable) noexcept;  // zeros
+int map_shared_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset) noexcept;  // writable
+int map_heap_at(std::byte* at, std::size_t size, bool writable) noexcept;                   // zeros
 int make_read_only(MutableBytes memory) noexcept;
+int sync_memory(Bytes memory) noexcept;  // of a shared mapping, to its file; waits
 void unmap(std::byte* at, std::size_t size) noexcept;
 int lock_memory(Bytes memory) noexcept;
 int unlock_memory(Bytes memory) noexcept;
@@ -149,6 +154,8 @@ struct MappedFacts {
   std::uint64_t huge = 0;    // of these, in 2 MiB entries
 };
 Result<MappedFacts> mapped_here(Bytes memory) noexcept;
+// Bytes of whole mappings in our page tables that are in others as well. ENODATA where `memory` ends inside a mapping.
+Result<std::uint64_t> shared_here(Bytes memory) noexcept;
 
 // --- signals.cpp: faults in mapped memory, and forks -----------------------------------------------------------
 

@@ -27,6 +27,7 @@ struct LayoutOptions {
   std::string schema;                                        // JSON; empty: none
   std::optional<std::uint64_t> align;  // bytes, a power of two from 64 to 2 MiB; every array starts on it
   bool checksum = true;
+  std::uint64_t least_data_offset = 0;  // where the data lies already, or would: the header is padded up to it
 };
 
 class Layout {

@@ -80,14 +80,19 @@ struct CloseFile {
   void operator()(std::FILE* file) const noexcept { std::fclose(file); }
 };
 
-// Kernels before 6.7: the same numbers from smaps, which tells of whole regions only. ENODATA where `memory` ends
-// inside one: how much of it lies on which side is not told.
-Result<MappedFacts> mapped_by_smaps(Bytes memory) noexcept {
+struct SmapsFacts {
+  MappedFacts mapped;
+  std::uint64_t shared = 0;
+};
+
+// What smaps says of the mappings inside `memory`. ENODATA where it ends inside one: how much of that lies on which
+// side is not told.
+Result<SmapsFacts> facts_of_smaps(Bytes memory) noexcept {
   const std::unique_ptr<std::FILE, CloseFile> smaps(std::fopen("/proc/self/smaps", "re"));
   if (!smaps) return {{}, errno};
   const auto first = reinterpret_cast<std::uintptr_t>(memory.data());
   const auto last = first + whole_pages(memory.size());
-  MappedFacts facts;
+  SmapsFacts facts;
   bool inside = false;
   std::array<char, 4352> line{};  // a region's path is at most PATH_MAX long
   while (std::fgets(line.data(), static_cast<int>(line.size()), smaps.get()) != nullptr) {
@@ -98,11 +103,14 @@ Result<MappedFacts> mapped_by_smaps(Bytes memory) noexcept {
       inside = start >= first && end <= last;
       if (!inside && start < last && end > first) return {{}, ENODATA};
     } else if (inside && std::sscanf(line.data(), "Rss: %" SCNu64 " kB", &kib) == 1)
-      facts.mapped += kib * 1024;
+      facts.mapped.mapped += kib * 1024;
     else if (inside && (std::sscanf(line.data(), "FilePmdMapped: %" SCNu64 " kB", &kib) == 1 ||
                         std::sscanf(line.data(), "ShmemPmdMapped: %" SCNu64 " kB", &kib) == 1 ||
                         std::sscanf(line.data(), "AnonHugePages: %" SCNu64 " kB", &kib) == 1))
-      facts.huge += kib * 1024;
+      facts.mapped.huge += kib * 1024;
+    else if (inside && (std::sscanf(line.data(), "Shared_Clean: %" SCNu64 " kB", &kib) == 1 ||
+                        std::sscanf(line.data(), "Shared_Dirty: %" SCNu64 " kB", &kib) == 1))
+      facts.shared += kib * 1024;
   }
   return {facts, 0};
 }
@@ -182,7 +190,14 @@ Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept {
 
 Result<MappedFacts> mapped_here(Bytes memory) noexcept {
   const auto scanned = mapped_by_scan(memory);
-  return scanned ? scanned : mapped_by_smaps(memory);
+  if (scanned) return scanned;
+  const auto told = facts_of_smaps(memory);  // kernels before 6.7
+  return {told.value.mapped, told.error};
+}
+
+Result<std::uint64_t> shared_here(Bytes memory) noexcept {
+  const auto told = facts_of_smaps(memory);
+  return {told.value.shared, told.error};
 }
 
 }  // namespace onecopy::os

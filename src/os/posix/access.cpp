@@ -27,6 +27,8 @@ int reserve_space(int fd, ByteRange range) noexcept {
 
 Outcome start_writeback(int /*fd*/, ByteRange /*range*/) noexcept { return Outcome::unsupported; }
 
+int write_out(int fd, ByteRange /*range*/) noexcept { return sync_file(fd); }
+
 Result<Fd> reopen_direct(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 
 Result<Fd> reopen_read(int /*fd*/) { return {{}, EOPNOTSUPP}; }

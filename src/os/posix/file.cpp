@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -108,6 +109,13 @@ Result<std::size_t> write_at(int fd, Bytes from, std::uint64_t offset) noexcept 
   return {done, 0};
 }
 
+int set_size(int fd, std::uint64_t size) noexcept {
+  int result = 0;
+  do result = ::ftruncate(fd, static_cast<off_t>(size));
+  while (result != 0 && errno == EINTR);
+  return result == 0 ? 0 : errno;
+}
+
 int sync_file(int fd) noexcept { return ::fsync(fd) == 0 ? 0 : errno; }
 
 int sync_folder(const std::string& folder) noexcept {
@@ -126,6 +134,12 @@ int create_folder(const std::string& path) noexcept { return ::mkdir(path.c_str(
 
 int set_times_now(const std::string& path) noexcept {
   return ::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
+}
+
+Result<std::uint64_t> free_space(int fd) noexcept {
+  struct statvfs facts{};
+  if (::fstatvfs(fd, &facts) != 0) return {0, errno};
+  return {static_cast<std::uint64_t>(facts.f_bavail) * static_cast<std::uint64_t>(facts.f_frsize), 0};
 }
 
 bool try_lock(int fd) noexcept { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }

@@ -33,6 +33,11 @@ int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, b
   return got == MAP_FAILED ? errno : 0;
 }
 
+int map_shared_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset) noexcept {
+  const void* got = ::mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(offset));
+  return got == MAP_FAILED ? errno : 0;
+}
+
 int map_heap_at(std::byte* at, std::size_t size, bool writable) noexcept {
   const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   const void* got = ::mmap(at, size, protection, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0);
@@ -41,6 +46,11 @@ int map_heap_at(std::byte* at, std::size_t size, bool writable) noexcept {
 
 int make_read_only(MutableBytes memory) noexcept {
   return ::mprotect(memory.data(), memory.size(), PROT_READ) == 0 ? 0 : errno;
+}
+
+int sync_memory(Bytes memory) noexcept {
+  auto* at = const_cast<std::byte*>(memory.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast): contents stay
+  return ::msync(at, memory.size(), MS_SYNC) == 0 ? 0 : errno;
 }
 
 void unmap(std::byte* at, std::size_t size) noexcept {

@@ -1,0 +1,204 @@
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+
+#include "bindings.hpp"
+#include "buffer.hpp"
+#include "onecopy/arrays/publish.hpp"
+#include "onecopy/residency/warm.hpp"
+#include "onecopy/scratch/scratch_file.hpp"
+
+namespace onecopy::bindings {
+namespace {
+
+using Ranges = std::vector<ByteRange>;
+
+// A scratch file that can be closed while views of it live on.
+class ScratchHandle {
+ public:
+  explicit ScratchHandle(std::shared_ptr<ScratchFile> file) : file_(std::move(file)) {}
+
+  ScratchFile& get() const {
+    if (!file_) throw nb::value_error("the scratch file is closed");
+    return *file_;
+  }
+  const std::shared_ptr<ScratchFile>& share() const {
+    (void)get();
+    return file_;
+  }
+  // Giving gigabytes back takes its time: not while others want the GIL.
+  void close() noexcept {
+    auto last = std::move(file_);
+    const nb::gil_scoped_release release;
+    last.reset();
+  }
+  bool closed() const noexcept { return file_ == nullptr; }
+
+ private:
+  std::shared_ptr<ScratchFile> file_;
+};
+
+// Its bytes through the buffer protocol, writable until the file is sealed; keeps the file.
+struct ScratchView {
+  std::shared_ptr<ScratchFile> file;
+};
+
+std::byte nothing{};  // an empty span may have no address, and Python's buffers must have one
+
+int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
+  ScratchFile& file = *nb::inst_ptr<ScratchView>(self)->file;
+  const auto bytes = file.bytes();
+  return PyBuffer_FillInfo(buffer, self, bytes.empty() ? &nothing : bytes.data(), static_cast<Py_ssize_t>(bytes.size()),
+                           file.sealed() ? 1 : 0, flags);
+}
+
+PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};  // NOLINT
+
+nb::object view(const ScratchHandle& self) {
+  const nb::object object = nb::cast(ScratchView{self.share()});
+  return nb::steal(PyMemoryView_FromObject(object.ptr()));
+}
+
+std::unique_ptr<ScratchHandle> create_scratch(std::uint64_t size, const std::filesystem::path& folder, std::string name,
+                                              bool reserve, bool anywhere, std::uint64_t head,
+                                              std::optional<std::uint64_t> max_resident) {
+  const nb::gil_scoped_release release;
+  const ScratchOptions options{folder, std::move(name), reserve, anywhere, head, max_resident};
+  return std::make_unique<ScratchHandle>(std::make_shared<ScratchFile>(ScratchFile::create(size, options)));
+}
+
+void write(const ScratchHandle& self, std::uint64_t offset, nb::handle object) {
+  const Buffer buffer(object);
+  const auto file = self.share();
+  const nb::gil_scoped_release release;
+  file->copy_in(offset, buffer.bytes());
+}
+
+void write_rows(const ScratchHandle& self, std::uint64_t offset, std::uint64_t stride, std::uint64_t count,
+                nb::handle object) {
+  const Buffer buffer(object);
+  const auto file = self.share();
+  const nb::gil_scoped_release release;
+  file->copy_in(offset, stride, count, buffer.bytes());
+}
+
+void wrote(const ScratchHandle& self, std::uint64_t offset, std::uint64_t length) {
+  const auto file = self.share();
+  const nb::gil_scoped_release release;
+  file->wrote({offset, length});
+}
+
+// Without the GIL, and with a share of the file: another thread may close it meanwhile.
+template <auto function>
+auto alone(const ScratchHandle& self) {
+  const auto file = self.share();
+  const nb::gil_scoped_release release;
+  return function(*file);
+}
+
+template <auto function>
+auto with_ranges(const ScratchHandle& self, const std::vector<RangeTuple>& tuples) {
+  const auto file = self.share();
+  const nb::gil_scoped_release release;
+  return function(*file, to_ranges(tuples));
+}
+
+ArraySpec spec_of(const std::string& name, const std::string& dtype, const std::vector<std::uint64_t>& shape) {
+  const auto parsed = parse_dtype(dtype);
+  if (!parsed) throw nb::value_error(("unknown dtype '" + dtype + "'").c_str());
+  return {name, *parsed, shape};
+}
+
+void publish_scratch(const ScratchHandle& self, const std::filesystem::path& path, const std::string& name,
+                     const std::string& dtype, const std::vector<std::uint64_t>& shape,
+                     const std::map<std::string, std::string>& metadata, bool checksum) {
+  const auto file = self.share();
+  LayoutOptions options;
+  options.metadata.insert(metadata.begin(), metadata.end());
+  options.checksum = checksum;
+  const ArraySpec spec = spec_of(name, dtype, shape);
+  const nb::gil_scoped_release release;
+  publish(*file, path, spec, std::move(options));
+}
+
+void bind_scratch_reports(nb::module_& module) {
+  nb::class_<ScratchMemory>(module, "ScratchMemory",
+                            "What a scratch file holds of memory, in bytes; None: the kernel does not tell.")
+      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
+      .def_ro("bytes", &ScratchMemory::bytes)
+      .def_ro("resident", &ScratchMemory::resident)
+      .def_ro("dirty", &ScratchMemory::dirty)
+      .def_ro("clean", &ScratchMemory::clean)
+      .def_ro("mapped", &ScratchMemory::mapped)
+      .def_ro("shared", &ScratchMemory::shared)
+      .def_ro("cap", &ScratchMemory::cap)
+      .def_ro("over", &ScratchMemory::over)
+      .def_prop_ro("source", [](const ScratchMemory& self) { return to_string(self.source); });
+  nb::class_<ReleaseReport>(module, "ReleaseReport", "What became of a release; None: the kernel does not tell.")
+      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
+      .def(
+          "__init__",
+          [](ReleaseReport* self, std::string reason) {
+            new (self) ReleaseReport();
+            self->reason = std::move(reason);
+          },
+          nb::arg("reason"), "Of nothing.")
+      .def_ro("bytes", &ReleaseReport::bytes, "Asked for, in whole pages.")
+      .def_ro("resident_before", &ReleaseReport::resident_before, "Of these in memory before.")
+      .def_ro("resident_after", &ReleaseReport::resident_after, "Of these, what stayed.")
+      .def_ro("seconds", &ReleaseReport::seconds)
+      .def_ro("reason", &ReleaseReport::reason, "A sentence: where the bytes are, and why some stayed.");
+}
+
+}  // namespace
+
+void bind_scratch(nb::module_& module) {
+  bind_scratch_reports(module);
+  nb::class_<ScratchView>(module, "ScratchView", nb::type_slots(view_slots),
+                          "Bytes of a scratch file, for the buffer protocol; keeps the file.");
+  nb::class_<ScratchHandle>(module, "ScratchFile", "Writable memory in a nameless file.")
+      .def("view", &view, nb::sig("def view(self) -> memoryview"), "All bytes; writable until it is sealed.")
+      .def("write", &write, nb::arg("offset"), nb::arg("buffer"),
+           nb::sig("def write(self, offset: int, buffer: object) -> None"))
+      .def("write_rows", &write_rows, nb::arg("offset"), nb::arg("stride"), nb::arg("count"), nb::arg("buffer"),
+           nb::sig("def write_rows(self, offset: int, stride: int, count: int, buffer: object) -> None"))
+      .def("wrote", &wrote, nb::arg("offset"), nb::arg("length"), "Counts for the cap, as if written here.")
+      .def("release", &with_ranges<[](ScratchFile& file, const Ranges& ranges) { return file.release(ranges); }>,
+           nb::arg("ranges"))
+      .def("prefetch", &with_ranges<[](ScratchFile& file, const Ranges& ranges) { return file.prefetch(ranges); }>,
+           nb::arg("ranges"))
+      .def("flush", &alone<[](ScratchFile& file) { file.flush(); }>)
+      .def("memory", &alone<[](ScratchFile& file) { return file.memory(); }>)
+      .def("seal",
+           &alone<[](ScratchFile& file) { return MappingHandle(std::make_shared<const Mapping>(file.seal())); }>)
+      .def("publish", &publish_scratch, nb::arg("path"), nb::arg("name"), nb::arg("dtype"), nb::arg("shape"),
+           nb::arg("metadata"), nb::arg("checksum"))
+      .def("close", &ScratchHandle::close)
+      .def_prop_ro("closed", &ScratchHandle::closed)
+      .def_prop_ro("sealed", [](const ScratchHandle& self) { return self.get().sealed(); })
+      .def_prop_ro("max_resident", [](const ScratchHandle& self) { return self.get().max_resident(); })
+      .def_prop_ro("head", [](const ScratchHandle& self) { return self.get().head(); })
+      .def_prop_ro(
+          "folder", [](const ScratchHandle& self) { return text_of(self.get().folder()); },
+          nb::sig("def folder(self) -> str"))
+      .def_prop_ro(
+          "reason", [](const ScratchHandle& self) { return text_of(self.get().reason()); },
+          nb::sig("def reason(self) -> str"));
+  module.def("create_scratch", &create_scratch, nb::arg("size"), nb::arg("folder"), nb::arg("name"), nb::arg("reserve"),
+             nb::arg("anywhere"), nb::arg("head"), nb::arg("max_resident").none());
+  module.def(
+      "scratch_head",
+      [](const std::string& dtype, const std::vector<std::uint64_t>& shape) {
+        return head_for(spec_of("data", dtype, shape));
+      },
+      nb::arg("dtype"), nb::arg("shape"), "Bytes before the data, so that it can become a file of one array.");
+}
+
+}  // namespace onecopy::bindings

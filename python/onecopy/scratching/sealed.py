@@ -1,0 +1,100 @@
+"""Sealed arrays: read-only, and the same pages for every process that is given one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Any
+
+from onecopy import _core
+from onecopy.scratching.faces import ArrayFace, Kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["SealedArray"]
+
+
+class SealedArray(ArrayFace):
+    """A scratch array that is finished: nobody writes it any more.
+
+    Made by `Scratch.seal`. It pickles as a handle of some hundred bytes, and another process of the same user that is
+    given it maps the same pages, without a copy, for as long as some process has it open. Where none has, unpickling
+    raises FileNotFoundError. `onecopy.warm`, `onecopy.evict` and `onecopy.residency.residency` take it.
+
+    Examples
+    --------
+    >>> import onecopy as oc, pickle
+    >>> with oc.scratch((2, 3), "u2") as canvas:
+    ...     canvas.array[:] = 7
+    ...     sealed = canvas.seal()
+    >>> pickle.loads(pickle.dumps(sealed)).array.sum()
+    np.uint64(42)
+    >>> sealed.array[0, 0] = 1
+    Traceback (most recent call last):
+        ...
+    ValueError: assignment destination is read-only
+    """
+
+    def __init__(self, core: _core.Mapping, kind: Kind, head: int) -> None:
+        self._core = core
+        self._kind = kind
+        self._head = head
+        self._array: NDArray[Any] | None = None
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The array, read-only. It keeps the memory, also after `close`. ValueError when closed."""
+        if self._core.closed:
+            raise ValueError("the array is closed")
+        if self._array is None:
+            self._array = self._kind.over(self._core.view(0, self._kind.nbytes))
+        return self._array
+
+    @property
+    def core(self) -> _core.Mapping:
+        """The compiled half's mapping, for `onecopy.residency`."""
+        return self._core
+
+    @property
+    def path(self) -> str:
+        """A path that leads to the file for as long as this process has it open: it has no other name."""
+        return f"/proc/{os.getpid()}/fd/{self._core.fileno()}"
+
+    def close(self) -> None:
+        """Let go of the memory; it goes with the last array. Closing twice is fine."""
+        self._array = None
+        self._core.close()
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._core.closed
+
+    def __reduce__(self) -> tuple[object, ...]:
+        kind = self._kind
+        return _attach, (self.path, self._core.identity[:2], self._head, kind.name, kind.shape)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "sealed"
+        return f"<onecopy.SealedArray {self.shape} {self.dtype} {state}>"
+
+
+def _attach(path: str, file: tuple[int, int], head: int, name: str, shape: tuple[int, ...]) -> SealedArray:
+    """Map in this process what another one sealed."""
+    kind = Kind(shape, name)
+    try:
+        core = _core.open_mapping(path, head, max(kind.nbytes, 1), False, False, 0, None)
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise _gone(path) from error
+    if core.identity[:2] != file:
+        raise _gone(path)
+    return SealedArray(core, kind, head)
+
+
+def _gone(path: str) -> FileNotFoundError:
+    process = path.split("/")[2]
+    reason = f"process {process}, which sealed this array or was given it, has ended or has closed it"
+    return FileNotFoundError(errno.ENOENT, reason, path)

@@ -1,0 +1,110 @@
+#include "scratch/place.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "files/nameless.hpp"
+#include "onecopy/base/error.hpp"
+
+namespace onecopy {
+namespace {
+
+constexpr const char* making = "make a scratch file in";
+
+// A reservation in memory starts anew when a signal interrupts it: short ones come to an end under a profiler's timer.
+constexpr std::uint64_t reserved_at_once = std::uint64_t{1} << 30U;
+
+// The file system of a folder; empty where nobody tells.
+std::optional<os::FileSystem> system_of(const std::string& folder) {
+  const auto fd = os::open_read(folder);
+  if (!fd) return std::nullopt;
+  const auto system = os::file_system_of(fd.value.get());
+  return system ? std::optional(system.value) : std::nullopt;
+}
+
+std::string shortage(std::uint64_t size, const os::Result<std::uint64_t>& free) {
+  std::string text = "no space: it needs " + std::to_string(size) + " bytes";
+  if (free) text += ", and " + std::to_string(free.value) + " are free";
+  return text;
+}
+
+int reserve(int fd, std::uint64_t size) noexcept {
+  int error = 0;
+  for (std::uint64_t at = 0; at < size && error == 0; at += reserved_at_once)
+    error = os::reserve_space(fd, {at, std::min(reserved_at_once, size - at)});
+  return error;
+}
+
+void reserve_in(const PlacedFile& file, std::uint64_t size) {
+  const auto& folder = file.place.folder;
+  // What is taken from memory the kernel does not refuse, it ends processes: so it is asked before.
+  const auto available = file.in_memory ? os::available_memory() : os::Result<std::uint64_t>{0, ENOSYS};
+  if (available && available.value < size)
+    throw OsError(making, folder, ENOMEM,
+                  "it needs " + std::to_string(size) + " bytes of memory, and " + std::to_string(available.value) +
+                      " may be used");
+  const auto free = os::free_space(file.fd.get());
+  const int error = reserve(file.fd.get(), size);
+  if (error == 0) return;
+  if (error == EOPNOTSUPP)
+    throw OsError(making, folder, error,
+                  "its file system cannot reserve space: choose another folder, or make it with reserve=false, where a "
+                  "disk that is full later ends the process (SIGBUS)");
+  throw OsError(making, folder, error, error == ENOSPC || error == EDQUOT ? shortage(size, free) : std::string());
+}
+
+void refuse_obstacles(const std::string& folder, const std::optional<os::FileSystem>& system, bool anywhere) {
+  const std::string obstacle = system && !anywhere ? obstacle_of(*system) : std::string();
+  if (obstacle.empty()) return;
+  throw OsError(making, folder, EOPNOTSUPP,
+                obstacle +
+                    ": choose a folder on a disk of this machine (the option, or $ONECOPY_SCRATCH), or ask for "
+                    "this one with anywhere=true");
+}
+
+}  // namespace
+
+std::string obstacle_of(const os::FileSystem& system) {
+  const std::string name = system.name;
+  switch (system.storage) {
+    case os::Storage::memory: return "it is on " + name + ", which is memory and no disk";
+    case os::Storage::remote: return "it is on " + name + ", where a server or another program answers every page";
+    case os::Storage::local: break;
+  }
+  return {};
+}
+
+Place default_place() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): read only; who changes the environment beside threads has lost already
+  if (const char* asked = std::getenv("ONECOPY_SCRATCH"); asked != nullptr && *asked != '\0')
+    return {asked, "the folder of $ONECOPY_SCRATCH"};
+  std::error_code error;
+  const auto temporary = std::filesystem::temp_directory_path(error).string();
+  if (error) return {"/var/tmp", "/var/tmp, because there is no folder for temporary files"};
+  const auto system = system_of(temporary);
+  const std::string obstacle = system ? obstacle_of(*system) : std::string();
+  if (obstacle.empty()) return {temporary, "the folder for temporary files"};
+  return {"/var/tmp", "/var/tmp, because of " + temporary + ": " + obstacle};
+}
+
+PlacedFile create_placed(std::uint64_t size, const ScratchOptions& options) {
+  PlacedFile file;
+  file.place = options.folder.empty() ? default_place() : Place{options.folder.string(), "the folder asked for"};
+  const auto& folder = file.place.folder;
+  const auto system = system_of(folder);
+  refuse_obstacles(folder, system, options.anywhere);
+  file.in_memory = system && system->storage == os::Storage::memory;
+  auto made = os::create_unnamed(folder);
+  file.linkable = made.error == 0;
+  if (made.error == EOPNOTSUPP) made = create_nameless(folder);
+  if (!made) throw OsError(making, folder, made.error);
+  file.fd = std::move(made.value);
+  if (options.reserve) reserve_in(file, size);
+  if (const int error = os::set_size(file.fd.get(), size); error != 0) throw OsError(making, folder, error);
+  return file;
+}
+
+}  // namespace onecopy

@@ -1,0 +1,33 @@
+// Where a scratch file may be, and its birth there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "onecopy/scratch/scratch_file.hpp"
+#include "os/os.hpp"
+
+namespace onecopy {
+
+struct Place {
+  std::string folder;
+  std::string reason;  // a sentence
+};
+
+// As ScratchOptions::folder says of an empty one.
+Place default_place();
+
+// Why what is to be larger than memory should not be there; empty: it may.
+std::string obstacle_of(const os::FileSystem& system);
+
+struct PlacedFile {
+  os::Fd fd;
+  Place place;
+  bool in_memory = false;  // a file system without a disk: nothing can be written out
+  bool linkable = false;   // may get a name later
+};
+
+// A nameless file of `size` bytes, reserved if asked for. Throws OsError, as ScratchFile::create says.
+PlacedFile create_placed(std::uint64_t size, const ScratchOptions& options);
+
+}  // namespace onecopy

@@ -1,0 +1,306 @@
+#include "onecopy/scratch/scratch_file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <shared_mutex>
+#include <utility>
+#include <vector>
+
+#include "files/addresses.hpp"
+#include "files/page_span.hpp"
+#include "files/target.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/residency/warm.hpp"
+#include "os/os.hpp"
+#include "residency/ranges.hpp"
+#include "scratch/place.hpp"
+#include "scratch/written_pages.hpp"
+
+namespace onecopy {
+namespace {
+
+constexpr std::uint64_t largest_file = UINT64_MAX / 2;
+
+std::uint64_t checked_size(std::uint64_t size, const ScratchOptions& options) {
+  const auto refuse = [&](int error, std::string detail) {
+    throw OsError("make a scratch file for", options.name, error, std::move(detail));
+  };
+  if (options.head % os::page_size() != 0) refuse(EINVAL, "the head must be a multiple of the page size");
+  if (!in_bounds(largest_file, options.head, size)) refuse(EFBIG, "larger than a file can be");
+  if (options.max_resident && *options.max_resident < ScratchFile::least_resident)
+    refuse(EINVAL, "max_resident must be at least " + std::to_string(ScratchFile::least_resident) + " bytes");
+  return size;
+}
+
+}  // namespace
+
+struct ScratchFile::State {
+  State(std::uint64_t bytes, const ScratchOptions& asked)
+      : options(asked),
+        size(checked_size(bytes, asked)),
+        file(create_placed(asked.head + std::max<std::uint64_t>(size, 1), asked)),
+        mapped(map()),
+        pages({file.fd.get(), mapped, options.head, file.in_memory}, options.max_resident) {}
+
+  // Of no bytes, one page: an address that is nobody else's.
+  os::MutableBytes map() {
+    const PageSpan span = page_span({options.head, std::max<std::uint64_t>(size, 1)}, os::page_size());
+    auto reserved = Addresses::reserve(span.length, span.offset);
+    if (reserved.error != 0) fail("reserve addresses for", reserved.error);
+    addresses = std::move(reserved.value);
+    const int error = os::map_shared_at(addresses.at(), span.length, file.fd.get(), span.offset);
+    if (error != 0) fail("map", error);
+    return {addresses.at(), static_cast<std::size_t>(size)};
+  }
+
+  void check_range(const char* operation, ByteRange range) const {
+    if (!in_bounds(size, range.offset, range.length))
+      fail(operation, EINVAL,
+           "bytes [" + std::to_string(range.offset) + ", +" + std::to_string(range.length) + ") of " +
+               std::to_string(size));
+  }
+
+  // Whole pages, sorted and merged; no ranges are all of it.
+  std::vector<ByteRange> pages_of(const char* operation, std::span<const ByteRange> ranges) const {
+    for (const auto& range : ranges) check_range(operation, range);
+    auto found = whole_pages(ranges, size, options.head);
+    std::erase_if(found, [](const ByteRange& range) { return range.length == 0; });
+    return found;
+  }
+
+  std::optional<std::uint64_t> resident(std::span<const ByteRange> ranges) const {
+    std::uint64_t sum = 0;
+    for (const auto& range : ranges) {
+      const auto told = pages.cached({options.head + range.offset, range.length});
+      if (!told.bytes) return std::nullopt;
+      sum += *told.bytes;
+    }
+    return sum;
+  }
+
+  std::string reason_of_release(int error, std::optional<std::uint64_t> stayed) const {
+    if (error != 0)
+      return "it could not be written to the disk, and stays: " + OsError("write out", {}, error).reason();
+    if (file.in_memory) return "out of this process; its file system has no disk to put it on";
+    if (!stayed) return "on the disk; the kernel does not tell what stayed in memory";
+    if (*stayed == 0) return "on the disk, and out of memory";
+    return "on the disk; what stays is written by others meanwhile, mapped elsewhere, or shares a large page";
+  }
+
+  void expect_writable(const char* operation) const {
+    if (sealed) fail(operation, EPERM, "it is sealed");
+    expect_nothing_lost(operation);
+  }
+
+  void expect_nothing_lost(const char* operation) const {
+    if (const int error = lost; error != 0) fail(operation, error, "bytes could not be written to the disk before");
+  }
+
+  // The kernel tells of a failed write-out once; here it is remembered.
+  void remember(int error) noexcept {
+    int none = 0;
+    if (error != 0) lost.compare_exchange_strong(none, error);
+  }
+
+  // Calls put(piece) for the pieces of a range of the file, each when there is room for it.
+  template <class Put>
+  void in_pieces(const char* operation, ByteRange range, const Put& put) {
+    const std::shared_lock lock(writing);
+    expect_writable(operation);
+    const std::uint64_t size_of_piece = pages.piece_size();
+    for (std::uint64_t at = range.offset, end = range.offset + range.length; at < end;) {
+      const ByteRange piece{at, std::min(size_of_piece - at % size_of_piece, end - at)};
+      if (const int error = pages.make_room(piece); error != 0) {
+        remember(error);
+        fail("write out", error);
+      }
+      put(piece);
+      at += piece.length;
+    }
+  }
+
+  void write(Bytes bytes, std::uint64_t at) {
+    if (const auto put = os::write_at(file.fd.get(), bytes, at); !put) fail("write", put.error);
+  }
+
+  [[noreturn]] void fail(const char* operation, int error, std::string detail = {}) const {
+    throw OsError(operation, options.name + " in " + file.place.folder, error, std::move(detail));
+  }
+
+  ScratchOptions options;
+  std::uint64_t size;
+  PlacedFile file;
+  Addresses addresses;
+  os::MutableBytes mapped;
+  WrittenPages pages;
+  std::shared_mutex writing;  // shared by those who write through the kernel; exclusive for the end of that
+  std::atomic<int> lost{0};   // errno of the first bytes that did not reach the disk
+  std::atomic<bool> sealed{false};
+  bool published = false;
+};
+
+ScratchFile::ScratchFile(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+ScratchFile::ScratchFile(ScratchFile&&) noexcept = default;
+ScratchFile& ScratchFile::operator=(ScratchFile&&) noexcept = default;
+ScratchFile::~ScratchFile() = default;
+
+ScratchFile ScratchFile::create(std::uint64_t size, const ScratchOptions& options) {
+  return ScratchFile(std::make_unique<State>(size, options));
+}
+
+std::span<std::byte> ScratchFile::bytes() & noexcept { return state_->mapped; }
+Bytes ScratchFile::bytes() const& noexcept { return state_->mapped; }
+
+void ScratchFile::copy_in(std::uint64_t offset, Bytes from) {
+  state_->check_range("write", {offset, from.size()});
+  const std::uint64_t begin = state_->options.head + offset;
+  state_->in_pieces("write", {begin, from.size()}, [&](ByteRange piece) {
+    state_->write(from.subspan(piece.offset - begin, piece.length), piece.offset);
+  });
+}
+
+void ScratchFile::copy_in(std::uint64_t offset, std::uint64_t stride, std::uint64_t count, Bytes from) {
+  if (count == 0) return;
+  const std::uint64_t each = from.size() / count;
+  if (from.size() % count != 0) state_->fail("write", EINVAL, "the bytes do not divide into rows");
+  state_->check_range("write", {offset, each});
+  if (stride != 0 && count - 1 > (state_->size - offset) / stride)
+    state_->fail("write", EINVAL, "the last rows lie behind the end");
+  for (std::uint64_t i = 0; i < count; ++i) copy_in(offset + i * stride, from.subspan(i * each, each));
+}
+
+void ScratchFile::fill(ByteRange range, std::byte value) {
+  state_->check_range("fill", range);
+  const std::vector<std::byte> values(std::min<std::uint64_t>(range.length, std::uint64_t{1} << 20U), value);
+  state_->in_pieces("fill", {state_->options.head + range.offset, range.length}, [&](ByteRange piece) {
+    for (std::uint64_t done = 0; done < piece.length;) {
+      const auto part = Bytes(values).first(std::min<std::uint64_t>(values.size(), piece.length - done));
+      state_->write(part, piece.offset + done);
+      done += part.size();
+    }
+  });
+}
+
+void ScratchFile::wrote(ByteRange range) {
+  state_->check_range("count", range);
+  state_->in_pieces("count", {state_->options.head + range.offset, range.length}, [](ByteRange) {});
+}
+
+void ScratchFile::read(std::uint64_t offset, std::span<std::byte> into) const {
+  state_->check_range("read", {offset, into.size()});
+  const auto got = os::read_at(descriptor(), into, head() + offset);
+  if (!got || got.value < into.size()) state_->fail("read", got ? EIO : got.error);
+}
+
+ReleaseReport ScratchFile::release(std::span<const ByteRange> ranges) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto pages = state_->pages_of("release", ranges);
+  ReleaseReport report;
+  report.bytes = total_length(pages);
+  report.resident_before = state_->resident(pages);
+  int error = 0;
+  for (const auto& range : pages)
+    if (error == 0) error = state_->pages.drop({head() + range.offset, range.length});
+  state_->remember(error);
+  report.resident_after = state_->resident(pages);
+  report.reason = state_->reason_of_release(error, report.resident_after);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+WarmReport ScratchFile::prefetch(std::span<const ByteRange> ranges) const {
+  const auto pages = state_->pages_of("prefetch", ranges);
+  if (pages.empty()) {
+    WarmReport report;
+    report.complete = true;
+    report.reason = "nothing was asked for";
+    return report;
+  }
+  WarmOptions options;
+  options.budget = state_->options.max_resident;
+  options.mechanism = Mechanism::read;  // into the page cache, which our own mapping shows
+  const auto mapping = Mapping::from_descriptor(descriptor(), name(), {.offset = head(), .length = state_->size});
+  return warm(mapping, pages, options);
+}
+
+void ScratchFile::flush() {
+  state_->expect_nothing_lost("flush");
+  const bool mapped = !state_->mapped.empty() && !state_->sealed;
+  int error = mapped ? os::sync_memory(state_->mapped) : 0;
+  if (error == 0) error = os::sync_file(descriptor());
+  state_->remember(error);
+  if (error != 0) state_->fail("flush", error);
+}
+
+ScratchMemory ScratchFile::memory() const {
+  const Bytes all = bytes();
+  ScratchMemory memory;
+  memory.bytes = all.size();
+  memory.cap = state_->options.max_resident;
+  const auto cached = state_->pages.cached({head(), all.size()});
+  memory.resident = cached.bytes;
+  memory.dirty = cached.dirty;
+  memory.source = cached.source;
+  if (cached.bytes && cached.dirty) memory.clean = *cached.bytes - std::min(*cached.bytes, *cached.dirty);
+  if (const auto mapped = os::mapped_here(all)) memory.mapped = mapped.value.mapped;
+  if (const auto shared = os::shared_here(all)) memory.shared = shared.value;
+  if (!memory.cap)
+    memory.over = 0;
+  else if (memory.resident)
+    memory.over = *memory.resident - std::min(*memory.resident, *memory.cap);
+  return memory;
+}
+
+Mapping ScratchFile::seal() {
+  const std::unique_lock lock(state_->writing);
+  state_->expect_nothing_lost("seal");
+  auto reader = os::reopen_read(descriptor());  // what cannot be opened anew is handed on as it is
+  if (!state_->sealed && !state_->mapped.empty()) {
+    if (const int error = os::make_read_only(state_->mapped); error != 0) state_->fail("seal", error);
+    // Readers look through the new mapping: page tables for both would be paid for nothing.
+    (void)os::drop_mapped(state_->mapped);
+  }
+  state_->sealed = true;
+  return Mapping::from_descriptor(reader ? reader.value.get() : descriptor(), name(),
+                                  {.offset = head(), .length = state_->size});
+}
+
+bool ScratchFile::sealed() const noexcept { return state_->sealed; }
+
+void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::uint64_t size) {
+  const Target target(path);
+  if (!state_->sealed) target.fail("save", EBUSY, "the scratch file is not sealed");
+  if (state_->published) target.fail("save", EEXIST, "the scratch file has a name already");
+  if (first.size() != head() || !in_bounds(size, head(), state_->size))
+    target.fail("save", EINVAL, "the bytes before the data, or the size, do not fit the scratch file");
+  const auto here = os::facts_of(descriptor());
+  const auto there = os::facts_of(target.folder());
+  if (!there) target.fail("save", there.error);
+  if (here && here.value.device != there.value.device)
+    target.fail("save", EXDEV, "the scratch file is in " + folder() + ", on another file system");
+  if (!state_->file.linkable)
+    target.fail("save", EOPNOTSUPP, "the file system of " + folder() + " cannot give a name to a nameless file");
+  target.sweep();
+  (void)os::lock(descriptor());  // until the file has its name: what is not locked is swept
+  if (const auto put = os::write_at(descriptor(), first, 0); !put) target.fail("write", put.error);
+  if (const int error = os::set_size(descriptor(), size); error != 0) target.fail("save", error);
+  flush();
+  std::string hidden;
+  if (const int error = target.take_place(descriptor(), hidden); error != 0) {
+    if (!hidden.empty()) (void)os::remove_file(hidden);
+    target.fail("save", error);
+  }
+  state_->published = true;
+  target.flush_folder();
+}
+
+std::uint64_t ScratchFile::head() const noexcept { return state_->options.head; }
+std::optional<std::uint64_t> ScratchFile::max_resident() const noexcept { return state_->options.max_resident; }
+int ScratchFile::descriptor() const noexcept { return state_->file.fd.get(); }
+const std::string& ScratchFile::name() const& noexcept { return state_->options.name; }
+const std::string& ScratchFile::folder() const& noexcept { return state_->file.place.folder; }
+const std::string& ScratchFile::reason() const& noexcept { return state_->file.place.reason; }
+
+}  // namespace onecopy

@@ -1,0 +1,55 @@
+// Which parts of a file were written last, and what is to leave memory so that the next one finds room. Pure: it makes
+// no system calls, it says what to do.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <unordered_map>
+
+#include "onecopy/base/bytes.hpp"
+
+namespace onecopy {
+
+// Parts are cut at multiples of part_size() of the file. A part that is written again moves to the end of the queue.
+class WriteQueue {
+ public:
+  explicit WriteQueue(std::uint64_t cap) noexcept;
+
+  std::uint64_t cap() const noexcept { return cap_; }
+  std::uint64_t part_size() const noexcept { return part_size_; }  // bytes, a power of two; at least 8 fit the cap
+  std::uint64_t held() const noexcept { return held_; }            // bytes that are supposed to be in memory
+  bool holds(std::uint64_t part) const { return places_.contains(part); }
+
+  // The range, in whole pages of 4 KiB or more, lies in one part.
+  void touch(ByteRange range);
+
+  // The next part to begin writing out: there are some as long as more than half of the cap waits.
+  std::optional<std::uint64_t> next_to_begin();
+
+  // The next part to write out and drop: there are some as long as more than the cap is held.
+  std::optional<std::uint64_t> next_to_drop();
+
+  // Nothing of the part is in memory any more.
+  void forget(std::uint64_t part);
+
+  ByteRange range_of(std::uint64_t part) const noexcept { return {part * part_size_, part_size_}; }
+
+ private:
+  struct Part {
+    std::uint64_t number;
+    std::uint64_t bytes;  // written, at most the part's size: pages that are written twice may count twice
+    bool begun;
+  };
+  using Parts = std::list<Part>;
+
+  std::uint64_t cap_;
+  std::uint64_t part_size_;
+  std::uint64_t held_ = 0;
+  std::uint64_t waiting_bytes_ = 0;  // of those in waiting_
+  Parts waiting_;                    // oldest first; the device does not know of them yet
+  Parts begun_;                      // oldest first; these are older than all in waiting_
+  std::unordered_map<std::uint64_t, Parts::iterator> places_;
+};
+
+}  // namespace onecopy

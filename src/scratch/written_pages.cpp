@@ -1,0 +1,105 @@
+#include "scratch/written_pages.hpp"
+
+#include <algorithm>
+
+#include "files/page_span.hpp"
+
+namespace onecopy {
+namespace {
+
+constexpr std::uint64_t uncapped_piece = std::uint64_t{16} << 20U;
+constexpr std::uint64_t stretch = std::uint64_t{4} << 20U;  // no large page reaches over its ends, and would stay
+constexpr std::uint64_t stretches_at_once = 256;            // looked at together, before each is
+
+ByteRange whole_pages_of(ByteRange range) noexcept {
+  const PageSpan span = page_span(range, os::page_size());
+  return {span.offset, span.length};
+}
+
+}  // namespace
+
+WrittenPages::WrittenPages(MappedData data, std::optional<std::uint64_t> cap) : data_(data) {
+  if (cap && !data.in_memory) queue_.emplace(*cap);
+}
+
+std::uint64_t WrittenPages::piece_size() const noexcept { return queue_ ? queue_->part_size() : uncapped_piece; }
+
+int WrittenPages::make_room(ByteRange piece) {
+  if (!queue_) return 0;
+  const std::scoped_lock lock(mutex_);
+  const ByteRange pages = whole_pages_of(piece);
+  queue_->touch({pages.offset, std::min(pages.length, queue_->part_size())});
+  while (const auto part = queue_->next_to_begin()) (void)os::start_writeback(data_.fd, queue_->range_of(*part));
+  while (const auto part = queue_->next_to_drop())
+    if (const int error = write_and_drop(queue_->range_of(*part)); error != 0) return error;
+  until_look_ -= std::min(until_look_, pages.length);
+  return until_look_ == 0 ? sweep() : 0;
+}
+
+// What was written past the queue: out in the order of the file, until the cap holds. Where it cannot (other processes
+// map the pages), the next look is later.
+int WrittenPages::sweep() {
+  const std::uint64_t cap = queue_->cap();
+  until_look_ = cap / 8;
+  const auto facts = os::cached_in_file(data_.fd, whole());
+  if (!facts || facts.value.cached <= cap) return 0;
+  std::uint64_t cached = facts.value.cached;
+  const std::uint64_t end = data_.head + data_.memory.size();
+  constexpr std::uint64_t step = stretch * stretches_at_once;
+  for (std::uint64_t at = 0; at < end && cached > cap / 8 * 7; at += step) {
+    if (cached_in({at, step}) == 0) continue;
+    for (std::uint64_t part = at; part < std::min(at + step, end) && cached > cap / 8 * 7; part += stretch)
+      if (const int error = sweep_stretch({part, stretch}, cached); error != 0) return error;
+  }
+  if (cached > cap) until_look_ = cap;
+  return 0;
+}
+
+int WrittenPages::sweep_stretch(ByteRange range, std::uint64_t& cached) {
+  const std::uint64_t before = cached_in(range);
+  if (before == 0) return 0;
+  const std::uint64_t size = queue_->part_size();
+  for (std::uint64_t part = range.offset / size; part * size < range.offset + range.length; ++part)
+    queue_->forget(part);
+  if (const int error = write_and_drop(range); error != 0) return error;
+  cached -= std::min(cached, before - std::min(before, cached_in(range)));
+  return 0;
+}
+
+std::uint64_t WrittenPages::cached_in(ByteRange range) const noexcept {
+  const auto told = os::cached_in_file(data_.fd, range);
+  return told ? told.value.cached : 0;
+}
+
+int WrittenPages::drop(ByteRange range) {
+  const ByteRange pages = whole_pages_of(range);
+  if (queue_) {
+    const std::scoped_lock lock(mutex_);
+    const std::uint64_t size = queue_->part_size();
+    for (std::uint64_t at = (pages.offset + size - 1) / size; (at + 1) * size <= pages.offset + pages.length; ++at)
+      queue_->forget(at);
+  }
+  return write_and_drop(pages);
+}
+
+// A page that is written between the two steps is dirty again, and the kernel keeps it: nothing can be lost here.
+int WrittenPages::write_and_drop(ByteRange range) const noexcept {
+  if (!data_.in_memory)
+    if (const int error = os::write_out(data_.fd, range); error != 0) return error;
+  const std::uint64_t last = std::min(range.offset + range.length, data_.head + data_.memory.size());
+  const std::uint64_t begin = std::max(range.offset, data_.head) - data_.head;
+  const std::uint64_t end = std::max(last, data_.head) - data_.head;
+  if (begin < end) (void)os::drop_mapped(data_.memory.subspan(begin, end - begin));
+  if (!data_.in_memory) (void)os::drop_cached(data_.fd, range);
+  return 0;
+}
+
+WrittenPages::Told WrittenPages::cached(ByteRange range) const noexcept {
+  const auto told = os::cached_in_file(data_.fd, range);
+  if (told) return {told.value.cached, told.value.dirty, Source::cachestat};
+  const auto seen = os::cached_by_mincore(data_.fd, data_.memory.subspan(range.offset - data_.head, range.length));
+  if (seen) return {seen.value.cached, std::nullopt, Source::mincore};
+  return {};
+}
+
+}  // namespace onecopy

@@ -1,0 +1,58 @@
+// The pages of a scratch file in memory: how many there are, getting them out, and keeping them below a cap.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/residency/report.hpp"
+#include "os/os.hpp"
+#include "scratch/write_queue.hpp"
+
+namespace onecopy {
+
+// Data that is mapped: `memory` shows the bytes of the file from `head` on, which is a whole number of pages.
+struct MappedData {
+  int fd = -1;
+  os::MutableBytes memory;
+  std::uint64_t head = 0;
+  bool in_memory = false;  // no disk is behind it: nothing can be written out or dropped
+};
+
+// Ranges are bytes of the file. Threads: any.
+class WrittenPages {
+ public:
+  WrittenPages(MappedData data, std::optional<std::uint64_t> cap);
+
+  // The size to write in: pieces that do not cross its multiples.
+  std::uint64_t piece_size() const noexcept;
+
+  // Before (or, where others wrote it, after) a piece is written: begins to write out what waits for long, and waits
+  // for and drops the oldest where the cap asks for it. Returns errno of writing out.
+  int make_room(ByteRange piece);
+
+  // Writes out, then drops from our page tables and from the page cache. Returns errno of writing out.
+  int drop(ByteRange range);
+
+  struct Told {
+    std::optional<std::uint64_t> bytes;
+    std::optional<std::uint64_t> dirty;
+    Source source = Source::unknown;
+  };
+  Told cached(ByteRange range) const noexcept;
+
+ private:
+  int write_and_drop(ByteRange range) const noexcept;
+  int sweep();
+  int sweep_stretch(ByteRange range, std::uint64_t& cached);
+  std::uint64_t cached_in(ByteRange range) const noexcept;  // 0 where the kernel does not tell
+  ByteRange whole() const noexcept { return {data_.head, data_.memory.size()}; }
+
+  MappedData data_;
+  std::mutex mutex_;  // of what follows
+  std::optional<WriteQueue> queue_;
+  std::uint64_t until_look_ = 0;  // bytes to be written before the page cache is asked again
+};
+
+}  // namespace onecopy

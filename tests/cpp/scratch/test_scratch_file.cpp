@@ -1,0 +1,309 @@
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/scratch/scratch.hpp"
+#include "onecopy/scratch/scratch_file.hpp"
+#include "os/os.hpp"
+#include "scratch/place.hpp"
+#include "scratch_folder.hpp"
+
+namespace onecopy {
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
+
+ScratchFile scratch_in(const testing::ScratchFolder& folder, std::uint64_t size, ScratchOptions options = {}) {
+  options.folder = folder.path();
+  return ScratchFile::create(size, options);
+}
+
+int error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const OsError& error) {
+    return error.code();
+  }
+  return 0;
+}
+
+// The signal that ends a child which does this; 0: none.
+int signal_of(const std::function<void()>& call) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGSEGV, SIG_DFL);
+    call();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+}  // namespace
+
+TEST_CASE("a scratch file is zeros that can be written, in a file that no folder shows") {
+  const testing::ScratchFolder folder;
+  auto scratch = scratch_in(folder, 100'000, {.name = "canvas"});
+  CHECK(folder.file_count() == 0);
+  CHECK(scratch.bytes().size() == 100'000);
+  CHECK(std::ranges::all_of(scratch.bytes(), [](std::byte one) { return one == std::byte{0}; }));
+  CHECK(reinterpret_cast<std::uintptr_t>(scratch.bytes().data()) % os::huge_page == 0);
+  std::ranges::fill(scratch.bytes(), std::byte{7});
+  const auto some = testing::random_bytes(5000);
+  scratch.copy_in(1234, some);
+  CHECK(std::ranges::equal(scratch.bytes().subspan(1234, 5000), some));
+  CHECK(scratch.bytes()[1233] == std::byte{7});
+  scratch.fill({99'000, 1000}, std::byte{9});
+  CHECK(scratch.bytes()[98'999] == std::byte{7});
+  CHECK(scratch.bytes()[99'999] == std::byte{9});
+  scratch.flush();
+  CHECK(scratch.name() == "canvas");
+  CHECK(scratch.folder() == folder.path().string());
+  CHECK(folder.file_count() == 0);
+}
+
+TEST_CASE("its space is reserved, and not where it is asked not to be") {
+  const testing::ScratchFolder folder;
+  const auto blocks_of = [](const ScratchFile& file) {
+    return std::filesystem::file_size("/proc/self/fd/" + std::to_string(file.descriptor()));
+  };
+  const auto reserved = scratch_in(folder, mib);
+  const auto sparse = scratch_in(folder, std::uint64_t{1} << 43U, {.reserve = false});  // 8 TiB
+  CHECK(blocks_of(reserved) == mib);
+  CHECK(blocks_of(sparse) == std::uint64_t{1} << 43U);
+  CHECK(error_of([&] { (void)scratch_in(folder, std::uint64_t{1} << 62U); }) != 0);
+  CHECK(folder.file_count() == 0);
+}
+
+TEST_CASE("a full disk is an error with the bytes that are needed and free") {
+  const testing::ScratchFolder folder;
+  try {
+    (void)scratch_in(folder, std::uint64_t{1} << 43U);  // 8 TiB
+    FAIL("8 TiB were reserved");
+  } catch (const OsError& error) {
+    CHECK((error.code() == ENOSPC || error.code() == EFBIG || error.code() == EOPNOTSUPP));
+    if (error.code() == ENOSPC) {
+      CHECK(error.reason().find("it needs 8796093022208 bytes, and ") != std::string::npos);
+      CHECK(error.path() == folder.path().string());
+    }
+  }
+  CHECK(folder.file_count() == 0);
+}
+
+TEST_CASE("places that are no disk of this machine are refused unless asked for") {
+  CHECK(obstacle_of({os::Storage::local, ""}).empty());
+  CHECK(obstacle_of({os::Storage::memory, "tmpfs"}).find("tmpfs") != std::string::npos);
+  CHECK(obstacle_of({os::Storage::remote, "nfs"}).find("nfs") != std::string::npos);
+#ifdef ONECOPY_OS_linux
+  const ScratchOptions memory{.folder = "/dev/shm"};
+  CHECK(error_of([&] { (void)ScratchFile::create(4096, memory); }) == EOPNOTSUPP);
+  auto asked = memory;
+  asked.anywhere = true;
+  auto file = ScratchFile::create(4096, asked);
+  CHECK(file.release().reason.find("no disk") != std::string::npos);
+#endif
+  CHECK(error_of([] { (void)ScratchFile::create(1, {.folder = "/no/such/folder"}); }) == ENOENT);
+}
+
+TEST_CASE("the environment says where scratch files are") {
+  const testing::ScratchFolder folder;
+  ::setenv("ONECOPY_SCRATCH", folder.path().c_str(), 1);
+  CHECK(default_place().folder == folder.path().string());
+  CHECK(ScratchFile::create(1).folder() == folder.path().string());
+  ::unsetenv("ONECOPY_SCRATCH");
+  const char* before = std::getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  ::setenv("TMPDIR", "/dev/shm", 1);
+#ifdef ONECOPY_OS_linux
+  CHECK(default_place().folder == "/var/tmp");
+  CHECK(default_place().reason.find("tmpfs") != std::string::npos);
+#endif
+  ::setenv("TMPDIR", folder.path().c_str(), 1);
+  CHECK(default_place().folder == folder.path().string());
+  before == nullptr ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1);
+}
+
+TEST_CASE("sizes and ranges that cannot be are errors") {
+  const testing::ScratchFolder folder;
+  CHECK(error_of([&] { (void)scratch_in(folder, 1, {.head = 100}); }) == EINVAL);
+  CHECK(error_of([&] { (void)scratch_in(folder, 1, {.max_resident = mib - 1}); }) == EINVAL);
+  CHECK(error_of([&] { (void)scratch_in(folder, UINT64_MAX); }) == EFBIG);
+  CHECK(error_of([&] { (void)scratch_in(folder, UINT64_MAX / 2, {.head = 4096}); }) == EFBIG);
+  auto scratch = scratch_in(folder, 1000);
+  const std::vector<std::byte> some(11);
+  CHECK(error_of([&] { scratch.copy_in(990, some); }) == EINVAL);
+  CHECK(error_of([&] { scratch.copy_in(UINT64_MAX, some); }) == EINVAL);
+  CHECK(error_of([&] { scratch.copy_in(0, 100, 3, some); }) == EINVAL);
+  CHECK(error_of([&] { scratch.copy_in(0, UINT64_MAX / 2, 11, some); }) == EINVAL);
+  CHECK(error_of([&] { scratch.fill({1, 1000}, {}); }) == EINVAL);
+  CHECK(error_of([&] { scratch.wrote({1, UINT64_MAX}); }) == EINVAL);
+  CHECK(error_of([&] { (void)scratch.release(std::array{ByteRange{1001, 0}}); }) == EINVAL);
+  CHECK(error_of([&] { (void)scratch.prefetch(std::array{ByteRange{0, 1001}}); }) == EINVAL);
+}
+
+TEST_CASE("nothing at all can be a scratch file, but not be sealed") {
+  const testing::ScratchFolder folder;
+  auto scratch = scratch_in(folder, 0);
+  CHECK(scratch.bytes().empty());
+  scratch.copy_in(0, {});
+  CHECK(scratch.release(std::array{ByteRange{0, 0}}).bytes == 0);
+  CHECK(scratch.prefetch(std::array{ByteRange{0, 0}}).complete);
+  scratch.flush();
+  CHECK(error_of([&] { (void)scratch.seal(); }) == EINVAL);
+}
+
+TEST_CASE("rows of a block are put at their places") {
+  const testing::ScratchFolder folder;
+  auto scratch = scratch_in(folder, 1000);
+  const auto some = testing::random_bytes(30);
+  scratch.copy_in(5, 100, 3, some);
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(std::ranges::equal(scratch.bytes().subspan(5 + i * 100, 10), std::span(some).subspan(i * 10, 10)));
+  CHECK(scratch.bytes()[15] == std::byte{0});
+  std::vector<std::byte> back(10);
+  scratch.read(105, back);
+  CHECK(std::ranges::equal(back, std::span(some).subspan(10, 10)));
+  CHECK(error_of([&] { scratch.read(991, back); }) == EINVAL);
+}
+
+#ifdef ONECOPY_OS_linux
+TEST_CASE("what is released is on the disk and out of memory, and comes back as it was") {
+  const testing::ScratchFolder folder;
+  auto scratch = scratch_in(folder, 32 * mib, {.head = 4096});
+  const auto content = testing::random_bytes(32 * mib);
+  std::ranges::copy(content, scratch.bytes().begin());
+  if (!scratch.memory().resident) return;  // nobody tells here
+  CHECK(*scratch.memory().resident >= 32 * mib);
+  const auto part = scratch.release(std::array{ByteRange{8 * mib, 8 * mib}});
+  CHECK(*part.resident_before >= 8 * mib);
+  CHECK(*part.resident_after <= 4 * mib);  // large pages that reach over the ends stay
+  const auto all = scratch.release(std::array{ByteRange{0, 32 * mib}});
+  CHECK(*all.resident_after == 0);
+  CHECK(all.reason == "on the disk, and out of memory");
+  CHECK(*scratch.memory().mapped == 0);
+  CHECK(scratch.prefetch(std::array{ByteRange{0, 32 * mib}}).complete);
+  CHECK(*scratch.memory().resident >= 32 * mib);
+  CHECK(std::ranges::equal(scratch.bytes(), content));
+}
+
+TEST_CASE("max_resident holds for what is written through the kernel, and for what was written past it before") {
+  const testing::ScratchFolder folder;
+  constexpr std::uint64_t cap = 8 * mib;
+  constexpr std::uint64_t size = 64 * mib;
+  auto scratch = scratch_in(folder, size, {.head = 8192, .max_resident = cap});
+  if (!scratch.memory().resident) return;
+  const auto content = testing::random_bytes(size);
+  SUBCASE("in order") {
+    for (std::uint64_t at = 0; at < size; at += mib) {
+      scratch.copy_in(at, std::span(content).subspan(at, mib));
+      CHECK(*scratch.memory().resident <= cap);
+    }
+  }
+  SUBCASE("in one call, then past the cap") {
+    scratch.copy_in(0, content);
+    CHECK(*scratch.memory().resident <= cap);
+    std::ranges::copy(content, scratch.bytes().begin());
+    CHECK(*scratch.memory().over > 40 * mib);
+    scratch.wrote({0, size});
+    CHECK(*scratch.memory().over == 0);
+  }
+  SUBCASE("raw, and then a little through the kernel") {
+    std::ranges::copy(content, scratch.bytes().begin());
+    for (std::uint64_t at = 0; at < 2 * mib; at += mib) scratch.copy_in(at, std::span(content).subspan(at, mib));
+    CHECK(*scratch.memory().over == 0);
+  }
+  SUBCASE("by four threads") {
+    std::vector<std::jthread> threads;
+    for (std::uint64_t first = 0; first < 4; ++first)
+      threads.emplace_back([&, first] {
+        for (std::uint64_t at = first * mib / 2; at < size; at += 2 * mib)
+          scratch.copy_in(at, std::span(content).subspan(at, mib / 2));
+      });
+    threads.clear();
+    CHECK(*scratch.memory().resident <= cap + mib);
+  }
+  CHECK(std::ranges::equal(scratch.bytes(), content));
+}
+
+TEST_CASE("a sealed file is read-only for all: here, through its descriptor, and for raw writes") {
+  const testing::ScratchFolder folder;
+  auto scratch = scratch_in(folder, mib, {.head = 4096});
+  const auto content = testing::random_bytes(mib);
+  scratch.copy_in(0, content);
+  const Mapping sealed = scratch.seal();
+  CHECK(std::ranges::equal(sealed.bytes(), content));
+  CHECK(sealed.file_offset() == 4096);
+  CHECK(scratch.sealed());
+  CHECK(error_of([&] { scratch.copy_in(0, content); }) == EPERM);
+  CHECK(error_of([&] { scratch.fill({0, 1}, {}); }) == EPERM);
+  CHECK(::pwrite(sealed.descriptor(), content.data(), 1, 0) < 0);
+  CHECK(std::ranges::equal(scratch.bytes(), content));  // it can still be read
+  const Mapping again = scratch.seal();
+  CHECK(again.bytes().size() == mib);
+}
+#endif
+
+TEST_CASE("a forked child shares what is written") {
+  const testing::ScratchFolder folder;
+  auto scratch = scratch_in(folder, 4096);
+  CHECK(signal_of([&] { scratch.bytes()[17] = std::byte{5}; }) == 0);
+  CHECK(scratch.bytes()[17] == std::byte{5});
+}
+
+TEST_CASE("what is sealed becomes a file in place, whole, or not at all") {
+  const testing::ScratchFolder folder;
+  const auto path = folder / "image";
+  auto scratch = scratch_in(folder, 10'000, {.head = 4096});
+  const auto content = testing::random_bytes(10'000);
+  const auto head = testing::random_bytes(4096, 2);
+  std::ranges::copy(content, scratch.bytes().begin());
+  CHECK(error_of([&] { scratch.publish(path, head, 14'096); }) == EBUSY);
+  const Mapping sealed = scratch.seal();
+  CHECK(error_of([&] { scratch.publish(path, std::span(head).first(8), 14'096); }) == EINVAL);
+  CHECK(error_of([&] { scratch.publish(path, head, 14'095); }) == EINVAL);
+  CHECK(error_of([&] { scratch.publish("/no/such/folder/x", head, 14'096); }) == ENOENT);
+  CHECK(folder.file_count() == 0);
+  const int error = error_of([&] { scratch.publish(path, head, 14'100); });
+  if (error == EOPNOTSUPP) return;  // no unnamed files here
+  REQUIRE(error == 0);
+  CHECK(folder.file_count() == 1);
+  const auto written = testing::read_file(path);
+  REQUIRE(written.size() == 14'100);
+  CHECK(std::ranges::equal(std::span(written).first(4096), head));
+  CHECK(std::ranges::equal(std::span(written).subspan(4096, 10'000), content));
+  CHECK(error_of([&] { scratch.publish(folder / "again", head, 14'096); }) == EEXIST);
+  CHECK(std::ranges::equal(sealed.bytes(), content));
+#ifdef ONECOPY_OS_linux
+  auto other = scratch_in(folder, 1);
+  const Mapping one = other.seal();
+  CHECK(error_of([&] { other.publish("/dev/shm/onecopy-test", {}, 1); }) == EXDEV);
+#endif
+}
+
+TEST_CASE("a matrix of values is its rows") {
+  const testing::ScratchFolder folder;
+  Scratch<std::uint16_t> canvas({30, 40}, {.folder = folder.path()});
+  for (std::size_t y = 0; y < canvas.rows(); ++y) std::ranges::fill(canvas.row(y), static_cast<std::uint16_t>(y));
+  const std::vector<std::uint16_t> two(80, 500);
+  canvas.write_rows(28, two);
+  CHECK(canvas.values()[27 * 40 + 39] == 27);
+  CHECK(canvas.row(29)[39] == 500);
+  CHECK(canvas.release_rows(0, 30).bytes != 0);
+  CHECK(canvas.prefetch_rows(0, 30).complete);
+  canvas.flush();
+  CHECK(canvas.memory().bytes == 2400);
+  CHECK(canvas.seal().identity().size == 2400);
+  CHECK(error_of([&] { (void)Scratch<double>({SIZE_MAX, 2}, {.folder = folder.path()}); }) == EOVERFLOW);
+}
+
+}  // namespace onecopy

@@ -1,0 +1,97 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+#include <random>
+
+#include "scratch/write_queue.hpp"
+
+namespace onecopy {
+namespace {
+
+constexpr std::uint64_t cap = std::uint64_t{16} << 20U;
+constexpr std::uint64_t page = 4096;
+
+}  // namespace
+
+TEST_CASE("what is written in order begins to leave at half of the cap, and is dropped in that order at the cap") {
+  WriteQueue queue(cap);
+  const std::uint64_t part = queue.part_size();
+  std::deque<std::uint64_t> begun;
+  std::uint64_t dropped = 0;
+  for (std::uint64_t number = 0; number < 100; ++number) {
+    queue.touch({number * part, part});
+    while (const auto next = queue.next_to_begin()) begun.push_back(*next);
+    while (const auto next = queue.next_to_drop()) {
+      REQUIRE(!begun.empty());
+      CHECK(*next == begun.front());
+      CHECK(*next == dropped++);
+      begun.pop_front();
+    }
+    CHECK(queue.held() <= cap);
+    CHECK((number + 1 - dropped - begun.size()) * part <= cap / 2 + part);
+  }
+  CHECK(dropped == 100 - cap / part);
+}
+
+TEST_CASE("a part that is written again is the youngest again, and counts once") {
+  WriteQueue queue(cap);
+  const std::uint64_t part = queue.part_size();
+  queue.touch({0, part});
+  for (std::uint64_t number = 1; number < cap / part; ++number) queue.touch({number * part, part});
+  queue.touch({0, part});
+  CHECK(queue.held() == cap);
+  queue.touch({cap, page});
+  CHECK(queue.next_to_drop() == 1);
+  CHECK(queue.next_to_drop() == std::nullopt);
+  CHECK(queue.holds(0));
+}
+
+TEST_CASE("a queue agrees with a naive list, whatever is written in which order") {
+  std::mt19937_64 random(7);
+  WriteQueue queue(cap);
+  struct Part {
+    std::uint64_t number;
+    std::uint64_t bytes;
+  };
+  std::deque<Part> naive;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::uint64_t number = random() % 40;
+    const std::uint64_t bytes = (1 + random() % (queue.part_size() / page)) * page;
+    const auto known = std::ranges::find(naive, number, &Part::number);
+    std::uint64_t before = 0;
+    if (known != naive.end()) {
+      before = known->bytes;
+      naive.erase(known);
+    }
+    naive.push_back({number, std::min(before + bytes, queue.part_size())});
+    queue.touch({number * queue.part_size(), bytes});
+    while (queue.next_to_begin()) {
+    }
+    const auto held = [&] {
+      std::uint64_t sum = 0;
+      for (const auto& one : naive) sum += one.bytes;
+      return sum;
+    };
+    while (const auto dropped = queue.next_to_drop()) {
+      CHECK(held() > cap);
+      const auto there = std::ranges::find(naive, *dropped, &Part::number);
+      REQUIRE(there != naive.end());
+      naive.erase(there);
+    }
+    REQUIRE(queue.held() == held());
+    REQUIRE(queue.held() <= cap);
+  }
+}
+
+TEST_CASE("a part that was released does not count, and a cap of any size holds eight parts") {
+  WriteQueue queue(cap);
+  queue.touch({0, page});
+  queue.forget(0);
+  queue.forget(5);
+  CHECK(queue.held() == 0);
+  for (const std::uint64_t size : {std::uint64_t{1} << 20U, std::uint64_t{3'000'000}, std::uint64_t{1} << 40U})
+    CHECK(WriteQueue(size).part_size() * 8 <= size);
+}
+
+}  // namespace onecopy
