@@ -35,7 +35,7 @@ test-cpp: .venv/tools.stamp doctest ## C++ tests with sanitizers, on the Linux a
 	@cmake --preset dev > build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
 	cmake --build --preset dev
 	ctest --preset dev -j2
-	$(BIN)/python -m tests.fallbacks.run --refuse all -- ctest --preset dev -R '^cpp'
+	$(BIN)/python -m tests.fallbacks.run --refuse all -- ctest --preset dev -j2 -R '^cpp'
 
 .PHONY: test-python
 test-python: .venv/core.stamp ## Python tests, on the optimised build
