@@ -3,6 +3,7 @@
     onecopy ls FILE            what a file holds, and how much of it is in memory
     onecopy convert FILE TO    write its arrays, or those of several files, as a safetensors file laid out for mapping
     onecopy import FILE TO     write the rows of a JSON, CSV or Parquet file as records
+    onecopy images open FILE   decode an image once for this machine; view and stitch too
     onecopy warm FILE          bring it into memory, with a progress bar and a report
     onecopy evict FILE...      drop it from the page cache again
     onecopy verify FILE...     compare it with the checksums that were stored in it

@@ -1,0 +1,131 @@
+"""`onecopy images open|view|stitch`: decode once for this machine, look at a small picture, put tiles together."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import DownloadColumn
+
+from onecopy import images
+from onecopy.cli import screen
+from onecopy.cli.images_stitch import stitch
+from onecopy.cli.warm import as_bytes
+from onecopy.cli.words import plain, significant, size
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from onecopy.images import Image
+
+
+@click.group("images")
+def command() -> None:
+    """Decode images once for this machine, look at small pictures of them, and put tiles together."""
+
+
+command.add_command(stitch)
+
+
+def opened(path: str, level: int, **options: Any) -> Image:
+    """Open an image with a progress bar."""
+    with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
+        task = bar.add_task("decode", total=None)
+
+        def watch(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        return images.open(path, level, progress=watch, **options)
+
+
+@command.command("open")
+@click.argument("path", metavar="IMAGE", type=click.Path())
+@click.option("--level", type=click.IntRange(min=0), default=0, help="Of a pyramid: 0, the largest, if not given.")
+@click.option("--folder", type=click.Path(), metavar="FOLDER", help="Of the store; the usual one if not given.")
+@click.option("--max-bytes", callback=as_bytes, metavar="SIZE", help="Refuse what is larger when decoded.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, as_json: bool) -> None:
+    """Decode IMAGE into the store of this machine, if no process has yet, and say where it is.
+
+    What is there already is not decoded again; an uncompressed TIFF is looked at where it lies. `onecopy store ls` lists
+    what was decoded, `onecopy store prune --max-age 60d` removes what was not used for 60 days.
+    """
+    start = monotonic()
+    with opened(path, level, folder=folder, max_bytes=max_bytes) as image:
+        facts = {
+            "source": path,
+            "path": str(image.file.path),
+            "level": image.level,
+            "levels": image.levels,
+            "shape": image.shape,
+            "dtype": str(image.dtype),
+            "axes": image.axes,
+            "nbytes": image.nbytes,
+            "codec": image.codec,
+            "built": image.artefact is not None and image.artefact.built,
+            "reason": image.reason,
+            "seconds": monotonic() - start,
+        }
+    if as_json:
+        click.echo(json.dumps(facts, indent=1))
+        return
+    shape = " x ".join(map(str, image.levels[image.level] if image.level < len(image.levels) else image.levels[0]))
+    click.echo(plain(str(facts["path"])))
+    screen.show_line(
+        screen.err(),
+        f"onecopy: {path}: level {level} of {len(image.levels)}, {shape} {facts['dtype']}, {size(image.nbytes)}: "
+        f"{image.reason} ({significant(monotonic() - start)} s)",
+    )
+
+
+@command.command("view")
+@click.argument("path", metavar="IMAGE", type=click.Path())
+@click.option("-o", "--output", "target", type=click.Path(), metavar="PNG", help="IMAGE.png if not given.")
+@click.option(
+    "--longest", type=click.IntRange(min=1), default=1024, show_default=True, help="Pixels of the longer side."
+)
+@click.option("--level", type=click.IntRange(min=0), help="Of a pyramid; the smallest that will do if not given.")
+@click.option("--no-stretch", is_flag=True, help="Keep the brightness: do not spread it over what a picture can show.")
+@click.option("--force", is_flag=True, help="Replace PNG if it is there.")
+def view(*, path: str, target: str | None, longest: int, level: int | None, no_stretch: bool, force: bool) -> None:
+    """Write a small picture of IMAGE, a PNG file: of what `images stitch` made, or of any image.
+
+    Each of its pixels is the mean of a block.
+    """
+    target = target or f"{path.rstrip('/')}.png"
+    if not force and os.path.lexists(target):
+        raise FileExistsError(17, "there is a file already: --force replaces it", target)
+    try:
+        from PIL import Image as Pictures
+    except ImportError:
+        raise click.ClickException("a PNG file is written by Pillow: pip install 'onecopy[images]'") from None
+    array = pixels_of(path, longest, level)
+    small = images.thumbnail(array, longest, stretch=not no_stretch)
+    beside = Path(f"{target}.{os.getpid()}.part")
+    try:
+        Pictures.fromarray(small).save(beside, "PNG")
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+    screen.show_line(
+        screen.out(), f"{target}: {small.shape[1]} x {small.shape[0]} pixels of {array.shape[1]} x {array.shape[0]}"
+    )
+
+
+def pixels_of(path: str, longest: int, level: int | None) -> NDArray[Any]:
+    """Return what a small picture can be made of: an image, or a Zarr array, of which only parts are read."""
+    if Path(path, "zarr.json").exists() or Path(path, ".zarray").exists():
+        import zarr
+
+        found: NDArray[Any] = zarr.open_array(path, mode="r")
+        return found
+    if level is None:
+        ours = path.endswith((".oc", ".safetensors"))
+        levels = ((),) if ours else images.codecs.look(path).levels
+        good = [number for number, shape in enumerate(levels) if shape and max(shape[:2]) >= longest]
+        level = max(good, default=0)
+    return opened(path, level).array

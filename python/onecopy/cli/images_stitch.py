@@ -1,0 +1,248 @@
+"""`onecopy images stitch FOLDER -o OUT`: the tiles of a folder as one image, at listed positions or at found ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from rich.progress import DownloadColumn
+
+from onecopy import images
+from onecopy.cli import screen
+from onecopy.cli.warm import as_bytes
+from onecopy.cli.words import significant, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onecopy.images import Mosaic, Registration
+
+SUFFIXES = {".bmp", ".jp2", ".jpeg", ".jpg", ".jxl", ".ndpi", ".png", ".svs", ".tif", ".tiff", ".webp"}
+LINE = re.compile(r"^file:\s*(?P<name>[^;]+?)\s*;.*?\bposition:\s*\(\s*(?P<x>-?\d+)\s*,\s*(?P<y>-?\d+)\s*\)")
+
+
+class Listed(NamedTuple):
+    """A tile, and where it lies."""
+
+    name: str
+    row: int
+    column: int
+
+
+def parse_positions(text: str, path: str) -> list[Listed]:
+    """Read the lines ``file: NAME; ...; position: (X, Y); ...`` that MIST writes; others are passed over.
+
+    Raises
+    ------
+    ValueError
+        There is no such line, a name twice or with a folder, a position that is negative.
+
+    Examples
+    --------
+    >>> parse_positions("file: a.tif; corr: 0.9; position: (17, 4); grid: (0, 0);", "list.txt")
+    [Listed(name='a.tif', row=4, column=17)]
+    """
+    found: dict[str, Listed] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = LINE.match(line)
+        if match is None:
+            continue
+        one = Listed(match["name"], int(match["y"]), int(match["x"]))
+        if one.name in found or Path(one.name).name != one.name:
+            raise ValueError(
+                f"{path}: line {number}: {one.name!r} is there twice, or is no name of a file in the folder"
+            )
+        if one.row < 0 or one.column < 0:
+            raise ValueError(f"{path}: line {number}: the position of {one.name!r} is negative")
+        found[one.name] = one
+    if not found:
+        raise ValueError(f"{path}: no line of it begins with 'file: NAME;' and has 'position: (X, Y)'")
+    return list(found.values())
+
+
+def in_order_of_names(names: Sequence[str]) -> list[str]:
+    """Sort names with the numbers in them as numbers.
+
+    Examples
+    --------
+    >>> in_order_of_names(["t10.tif", "t9.tif", "T.tif"])
+    ['T.tif', 't9.tif', 't10.tif']
+    """
+
+    def key(name: str) -> list[tuple[int, int, str]]:
+        parts = re.findall(r"[0-9]+|[^0-9]+", name)
+        return [(0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts]
+
+    return sorted(names, key=key)
+
+
+def pair_of(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, int] | None:
+    """Return (first, second) of an option such as 5x4; a wrong one is a wrong command line."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*([1-9]\d*)\s*[xX]\s*([1-9]\d*)\s*", text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not two numbers such as 5x4", param=parameter)
+    return int(match[1]), int(match[2])
+
+
+def share_of(_: click.Context, parameter: click.Parameter, text: str) -> float:
+    """Return a share such as 10% or 0.1; a wrong one is a wrong command line."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share <= 0.5:
+        raise click.BadParameter(f"{text!r} is not a share of more than 0 % and at most 50 %", param=parameter)
+    return share
+
+
+def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) -> list[str]:
+    """Return the names of the tiles in their order; ValueError where there are none, OSError for the folder."""
+    if listed is not None:
+        return in_order_of_names([one.name for one in listed])
+    there = [path for path in Path(folder).iterdir() if path.is_file()]
+    names = [
+        path.name
+        for path in there
+        if (path.match(pattern) if pattern else path.suffix.lower() in SUFFIXES and not path.name.startswith("."))
+    ]
+    if not names:
+        raise ValueError(f"{folder}: no image{' that matches ' + repr(pattern) if pattern else ''} is in it")
+    return in_order_of_names(names)
+
+
+def found_positions(paths: Sequence[Path], grid: tuple[int, int], overlap: float, column_major: bool) -> Registration:
+    """Register with a progress bar."""
+    columns, rows = grid
+    with screen.progress_bar(screen.err()) as bar:
+        task = bar.add_task("register", total=len(paths))
+
+        def watch(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        return images.register(paths, (rows, columns), overlap, columns_first=column_major, progress=watch)
+
+
+def pasted(paths: Sequence[Path], positions: Any, target: str, **options: Any) -> Mosaic:
+    """Stitch with a progress bar."""
+    with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
+        task = bar.add_task("stitch", total=None)
+
+        def watch(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        return images.mosaic(paths, positions, target, progress=watch, **options)
+
+
+def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
+    """Return the numbers of names, those of `first` at first; ValueError for one that is not there."""
+    if unknown := [name for name in first if name not in names]:
+        raise ValueError(f"--first {unknown[0]!r}: there is no such tile")
+    front = [names.index(name) for name in dict.fromkeys(first)]
+    return front + [number for number in range(len(names)) if number not in front]
+
+
+@click.command("stitch")
+@click.argument("folder", type=click.Path())
+@click.option("-o", "--output", "target", required=True, type=click.Path(), metavar="OUT", help="The image to write.")
+@click.option(
+    "--positions", "list_path", type=click.Path(), metavar="FILE", help="Where the tiles lie, as MIST lists it."
+)
+@click.option("--grid", callback=pair_of, metavar="CxR", help="Columns x rows: positions are found in the pixels.")
+@click.option(
+    "--overlap",
+    callback=share_of,
+    metavar="P",
+    default="10%",
+    show_default=True,
+    help="Of neighbours, about; with --grid.",
+)
+@click.option("--column-major", is_flag=True, help="The first column's tiles come first, not the first row's.")
+@click.option("--glob", "pattern", metavar="GLOB", help="Only files whose names match; all images if not given.")
+@click.option(
+    "--first", multiple=True, metavar="NAME", help="Paste this one first, under the others; may be given again."
+)
+@click.option(
+    "--size", "extent", callback=pair_of, metavar="WxH", help="Of the image; as far as tiles reach if not given."
+)
+@click.option("--tile", callback=pair_of, metavar="WxH", help="Of the tiles of a TIFF, the chunks of a Zarr; 512x512.")
+@click.option("--max-resident", callback=as_bytes, metavar="SIZE", help="Of the image in memory, at most: 512MiB.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="That decode; 4 at most if not given.")
+@click.option("--force", is_flag=True, help="Replace OUT if it is there.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout, positions among it.")
+def stitch(
+    *,
+    folder: str,
+    target: str,
+    list_path: str | None,
+    grid: tuple[int, int] | None,
+    overlap: float,
+    column_major: bool,
+    pattern: str | None,
+    first: tuple[str, ...],
+    extent: tuple[int, int] | None,
+    tile: tuple[int, int] | None,
+    max_resident: int | None,
+    threads: int | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Put the tiles in FOLDER together, and write OUT: .oc (to be mapped), .ome.tif, .tif or .zarr.
+
+    Tiles are pasted in the order of their names, numbers as numbers, later ones over earlier ones. Where they lie says
+    a list (--positions), or is found in their pixels (--grid).
+    """
+    if (list_path is None) == (grid is None):
+        raise click.UsageError("--positions FILE or --grid CxR must say where the tiles lie, one of them")
+    listed = None if list_path is None else parse_positions(Path(list_path).read_text("utf-8", "replace"), list_path)
+    names = tiles_in(folder, listed, pattern)
+    paths, registration = [Path(folder, name) for name in names], None
+    if listed is not None:
+        place = {one.name: (one.row, one.column) for one in listed}
+        positions: Any = [place[name] for name in names]
+    else:
+        assert grid is not None
+        registration = found_positions(paths, grid, overlap, column_major)
+        positions = registration.positions.tolist()
+    done = pasted(
+        paths,
+        positions,
+        target,
+        order=order_of(names, first),
+        shape=None if extent is None else extent[::-1],
+        tile=None if tile is None else tile[::-1],
+        max_resident=max_resident,
+        threads=threads,
+        overwrite=force,
+    )
+    done.close()
+    show(done, names, positions, registration, as_json)
+
+
+def show(done: Mosaic, names: list[str], positions: Any, registration: Registration | None, as_json: bool) -> None:
+    """Print what was done."""
+    nbytes = int(done.covered) * done.dtype.itemsize
+    if as_json:
+        facts = {
+            "path": done.path,
+            "shape": done.shape,
+            "dtype": str(done.dtype),
+            "tiles": {name: {"row": int(y), "column": int(x)} for name, (y, x) in zip(names, positions, strict=True)},
+            "hidden": [names[number] for number in done.hidden],
+            "covered": done.covered,
+            "registration": None if registration is None else str(registration),
+            "guessed": [] if registration is None else [names[number] for number in registration.guessed],
+            "seconds": done.seconds,
+        }
+        click.echo(json.dumps(facts, indent=1))
+        return
+    if registration is not None:
+        screen.show_line(screen.err(), f"onecopy: {registration}")
+        for number in registration.guessed:
+            screen.show_line(
+                screen.err(), f"onecopy: placed by the usual shift, and not by its pixels: {names[number]}"
+            )
+    rate = f"{size(round(nbytes / done.seconds))}/s" if done.seconds else "at once"
+    screen.show_line(screen.out(), f"{done.path}: {done} in {significant(done.seconds)} s ({rate})")

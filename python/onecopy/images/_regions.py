@@ -1,0 +1,110 @@
+"""Which tile shows where: rectangles of a canvas that do not overlap, so that it does not matter who writes first.
+
+Of tiles that are pasted one over the other, each keeps what no later one covers. Whoever fills the canvas may then take
+the tiles in any order, once each, and several may fill it at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+
+class Rectangle(NamedTuple):
+    """Rows [top, bottom) and columns [left, right)."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+    @property
+    def pixels(self) -> int:
+        """Its area."""
+        return (self.bottom - self.top) * (self.right - self.left)
+
+    def common(self, other: Rectangle) -> Rectangle | None:
+        """Return what two rectangles have in common, if it is anything.
+
+        Examples
+        --------
+        >>> Rectangle(0, 0, 5, 5).common(Rectangle(3, 1, 9, 2))
+        Rectangle(top=3, left=1, bottom=5, right=2)
+        """
+        top, left = max(self.top, other.top), max(self.left, other.left)
+        bottom, right = min(self.bottom, other.bottom), min(self.right, other.right)
+        return Rectangle(top, left, bottom, right) if top < bottom and left < right else None
+
+    def without(self, other: Rectangle) -> list[Rectangle]:
+        """Return the rest of this one where another is taken away: above, below, left and right of it.
+
+        Examples
+        --------
+        >>> Rectangle(0, 0, 2, 4).without(Rectangle(0, 1, 9, 9))
+        [Rectangle(top=0, left=0, bottom=2, right=1)]
+        """
+        hole = self.common(other)
+        if hole is None:
+            return [self]
+        rest = [
+            Rectangle(self.top, self.left, hole.top, self.right),
+            Rectangle(hole.bottom, self.left, self.bottom, self.right),
+            Rectangle(hole.top, self.left, hole.bottom, hole.left),
+            Rectangle(hole.top, hole.right, hole.bottom, self.right),
+        ]
+        return [one for one in rest if one.pixels > 0]
+
+
+class Share(NamedTuple):
+    """What one tile shows."""
+
+    tile: int
+    place: Rectangle
+    """Of the whole tile, on the canvas."""
+    shown: tuple[Rectangle, ...]
+    """What of it no later tile covers."""
+
+
+def shares(places: NDArray[np.int64], order: Sequence[int]) -> list[Share]:
+    """Return what is to be written, from top to bottom; tiles of which nothing shows are left out.
+
+    Parameters
+    ----------
+    places
+        (top, left, bottom, right) of each tile: n x 4.
+    order
+        The numbers of the tiles, those that lie on top last.
+    """
+    rank = np.empty(len(places), np.int64)
+    rank[list(order)] = np.arange(len(places))
+    found = []
+    for tile in sorted(range(len(places)), key=lambda tile: tuple(places[tile, :2])):
+        top, left, bottom, right = places[tile]
+        above = (rank > rank[tile]) & (places[:, 0] < bottom) & (places[:, 2] > top)
+        above &= (places[:, 1] < right) & (places[:, 3] > left)
+        place = Rectangle(*map(int, places[tile]))
+        shown = minus(place, (Rectangle(*map(int, places[one])) for one in np.flatnonzero(above)))
+        if shown:
+            found.append(Share(tile, place, tuple(sorted(shown))))
+    return found
+
+
+def minus(whole: Rectangle, holes: Iterable[Rectangle]) -> list[Rectangle]:
+    """Return rectangles that cover what of one is in none of the others, and do not overlap."""
+    rest = [whole]
+    for hole in holes:
+        rest = [piece for one in rest for piece in one.without(hole)]
+    return rest
+
+
+def within(share: Share, first: int, last: int) -> Share | None:
+    """Return what of a share lies in rows [first, last); None: nothing."""
+    rows = Rectangle(first, share.place.left, last, share.place.right)
+    shown = tuple(piece for one in share.shown if (piece := one.common(rows)) is not None)
+    return share._replace(shown=shown) if shown else None

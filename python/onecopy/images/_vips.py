@@ -1,0 +1,70 @@
+"""What libvips reads, by pyvips: JPEG 2000, HEIF, JPEG XL, SVS and other slides, ...; in strips from top to bottom.
+
+Levels are those of OpenSlide, for slides that it reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyvips
+
+from onecopy.images.codecs import CodecError, Facts, no_level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+_BAND = 4 << 20
+"""Bytes that are decoded and copied at once."""
+_TYPES = {
+    "uchar": "|u1",
+    "char": "|i1",
+    "ushort": "<u2",
+    "short": "<i2",
+    "uint": "<u4",
+    "int": "<i4",
+    "float": "<f4",
+    "double": "<f8",
+    "complex": "<c8",
+}
+
+
+def facts(path: str, level: int, codec: str) -> Facts:
+    """Return what the header says."""
+    first = _opened(path, 0)
+    count = int(first.get("openslide.level-count")) if "openslide.level-count" in first.get_fields() else 1
+    if level >= count:
+        raise no_level(path, level, count)
+    levels = tuple(_shape(_opened(path, one)) for one in range(count))
+    if first.format not in _TYPES:
+        raise CodecError(f"{path}: {codec}: elements of {first.format}")
+    return Facts(codec, levels[level], _TYPES[first.format], "YXS"[: len(levels[level])], level, levels)
+
+
+def fill(path: str, level: int, into: NDArray[Any], say: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
+    """Decode one level into an array of its shape."""
+    image = _opened(path, level)
+    if _shape(image) != into.shape:
+        raise CodecError(f"{path}: its shape is {_shape(image)} by now, not {into.shape}")
+    rows = max(1, _BAND * len(into) // max(1, into.nbytes))
+    dtype = np.dtype(_TYPES[image.format])
+    region = pyvips.Region.new(image)  # in order; a pipeline for each band would read ahead of it, and get lost
+    for top in range(0, image.height, rows):
+        band = into[top : top + rows]
+        memory = region.fetch(0, top, image.width, len(band))
+        band[...] = np.frombuffer(memory, dtype).reshape(band.shape)
+        say(band.nbytes)
+
+
+def _opened(path: str, level: int) -> Any:
+    options: dict[str, Any] = {"access": "sequential", "fail_on": "error"}
+    if level:
+        options["level"] = level
+    return pyvips.Image.new_from_file(path, **options)
+
+
+def _shape(image: Any) -> tuple[int, ...]:
+    return (image.height, image.width) if image.bands == 1 else (image.height, image.width, image.bands)

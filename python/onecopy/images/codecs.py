@@ -1,0 +1,402 @@
+"""Which installed library reads an image file, what it says of it without decoding, and its pixels into given memory.
+
+    facts = oc.images.codecs.look("slide.ndpi", level=1)    # a header is read, no pixel
+    pixels = np.empty(facts.shape, facts.dtype)
+    oc.images.codecs.decode("slide.ndpi", pixels, level=1)  # or into any array: mapped, shared, part of another
+
+The libraries are asked in this order: tifffile (with imagecodecs) for whatever begins like a TIFF file, NDPI and SVS
+slides among them; Pillow; pyvips. None of them is needed to import this module, and none is imported before it is
+asked for pixels. Each decodes strip by strip, or tile by tile, where it can: what is held beside the target is a few
+strips, and for Pillow one whole image.
+
+**When not to use it.** To read an image once: the library's own call is as good. `onecopy.images.open` is for images
+that several processes, or several runs, look at.
+
+**Threads.** Any. A library may use threads of its own while it decodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from functools import cache
+from importlib import import_module, util
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+
+from onecopy._building import trim_heap
+from onecopy._dtypes import of_numpy
+from onecopy._sizes import parse_size, size
+from onecopy.base import FileChanged, FormatError, natural, path_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from onecopy.files import Identity
+
+T = TypeVar("T")
+
+__all__ = ["Codec", "CodecError", "Facts", "InPlace", "codecs_for", "decode", "look"]
+
+_INSTALL = "pip install 'onecopy[images]'"
+_PLAUSIBLE, _RATIO = 4 << 30, 1000
+"""An image of more than 4 GiB must have a file of a thousandth of that: deflate and JPEG reach about as much."""
+
+
+class CodecError(FormatError):
+    """No installed library can read an image: none is for its format, or its bytes are not what the format asks for.
+
+    The message names the file and what each library said.
+    """
+
+
+class InPlace(NamedTuple):
+    """Pixels that lie in the file as they do in memory."""
+
+    offset: int
+    """Bytes from the start of the file."""
+    dtype: str
+    """numpy's spelling, with the byte order of the file: ">u2"."""
+
+
+class Facts(NamedTuple):
+    """What a header says of one level of an image."""
+
+    codec: str
+    """The library, and the versions of what decodes: "tifffile 2026.3.3, imagecodecs 2026.3.6"."""
+    shape: tuple[int, ...]
+    dtype: str
+    """As numpy spells it, little-endian."""
+    axes: str
+    """A letter for each axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
+    level: int
+    levels: tuple[tuple[int, ...], ...]
+    """The shape of each level; the first one is the largest."""
+    in_place: InPlace | None = None
+    """Where the file's own bytes are the pixels; None: they have to be decoded."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the decoded level."""
+        import numpy as np
+
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class _Reader(Protocol):
+    """What the module of a library has to offer."""
+
+    def facts(self, path: str, level: int, codec: str) -> Facts: ...
+
+    def fill(self, path: str, level: int, into: NDArray[Any], say: Callable[[int], None], threads: int) -> None: ...
+
+
+class Codec(NamedTuple):
+    """A library that is installed, and its versions."""
+
+    name: str
+    version: str
+    """For keys and reports: another one may decode other pixels."""
+    module: str
+    in_child: bool
+    """It holds a whole image in the heap: better in a process that ends."""
+
+    def reader(self) -> _Reader:
+        """Import the library."""
+        return cast("_Reader", import_module(self.module))
+
+
+class _Library(NamedTuple):
+    """A library that may be installed."""
+
+    name: str
+    package: str
+    """What is imported."""
+    also: tuple[tuple[str, str], ...]
+    """(name, package) of what it decodes with."""
+    module: str
+    only_tiff: bool
+    in_child: bool
+
+
+_LIBRARIES = (
+    _Library("tifffile", "tifffile", (("imagecodecs", "imagecodecs"),), "onecopy.images._tiff", True, False),
+    _Library("pillow", "PIL", (), "onecopy.images._pillow", False, True),
+    _Library("pyvips", "pyvips", (("pyvips_binary", "_libvips"),), "onecopy.images._vips", False, False),
+)
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+"""How TIFF files begin, BigTIFF the second pair."""
+
+
+def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
+    """List the installed libraries that may read a file, the one to ask first at first; reads a few bytes.
+
+    Raises
+    ------
+    OSError
+        There is no such file, or it cannot be read.
+    CodecError
+        No library is installed that could.
+    """
+    text = path_text(path)
+    with Path(text).open("rb") as file:
+        head = file.read(16)
+    if not head:
+        raise CodecError(f"{text}: the file is empty")
+    is_tiff = head.startswith(_TIFF)
+    libraries = [library for library in _LIBRARIES if is_tiff or not library.only_tiff]
+    found = [codec for library in libraries if (codec := _installed(library)) is not None]
+    if not found:
+        names = " nor ".join(library.name for library in libraries)
+        raise CodecError(f"{text}: neither {names} is installed to read it: {_INSTALL}")
+    return found
+
+
+def look(path: str | os.PathLike[str], level: int = 0) -> Facts:
+    """Return what the header of an image says: shape, element type, levels; no pixel is decoded.
+
+    Parameters
+    ----------
+    path
+        A file of any format that an installed library reads.
+    level
+        Of a pyramid: 0 is the largest.
+
+    Raises
+    ------
+    OSError
+        There is no such file, or it cannot be read.
+    CodecError
+        No installed library can read it.
+    ValueError
+        It has no such level.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib, tifffile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "cells.tif")
+    >>> tifffile.imwrite(path, np.zeros((30, 40), np.uint16), compression="zlib")
+    >>> facts = oc.images.codecs.look(path)
+    >>> facts.shape, facts.dtype, facts.axes
+    ((30, 40), '<u2', 'YX')
+    """
+    return first_that_can(path, lambda codec: facts_of(codec, path, level))
+
+
+def decode(
+    path: str | os.PathLike[str],
+    into: NDArray[Any],
+    level: int = 0,
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Facts:
+    """Decode one level of an image into an array that is there, strip by strip; return what it was.
+
+    Parameters
+    ----------
+    path
+        A file of any format that an installed library reads.
+    into
+        A writable array of exactly the shape of the level, in any memory; elements are converted to its type. It is
+        part-filled where this fails.
+    level
+        Of a pyramid: 0 is the largest.
+    threads
+        Of the library, where it has any; None: the processors of this process, 4 at most.
+    progress
+        Called with (bytes done, bytes in total) after each strip; raising in it stops the work.
+
+    Raises
+    ------
+    OSError
+        There is no such file, or it cannot be read.
+    CodecError
+        No installed library can read it, or its bytes are damaged.
+    FileChanged
+        The file was replaced or written meanwhile.
+    ValueError
+        It has no such level, or the array has another shape or cannot be written.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib, tifffile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "cells.tif")
+    >>> tifffile.imwrite(path, np.arange(12, dtype=np.uint16).reshape(3, 4), compression="zlib")
+    >>> canvas = np.zeros((5, 4), np.uint16)
+    >>> _ = oc.images.codecs.decode(path, into=canvas[1:4])
+    >>> canvas[:3, 0].tolist()
+    [0, 0, 4]
+    """
+
+    def one(codec: Codec) -> Facts:
+        facts = facts_of(codec, path, level)
+        fill(codec, path, facts, into, threads=threads, progress=progress)
+        return facts
+
+    return first_that_can(path, one)
+
+
+def first_that_can(path: str | os.PathLike[str], ask: Callable[[Codec], T]) -> T:
+    """Return what `ask` returns for the first library that does not raise CodecError; CodecError with all they said."""
+    said: list[str] = []
+    for codec in codecs_for(path):
+        try:
+            return ask(codec)
+        except CodecError as error:
+            said.append(str(error).removeprefix(f"{path_text(path)}: "))
+            last = error
+    if len(said) == 1:
+        raise last
+    raise CodecError(f"{path_text(path)}: no installed library can read it: {'; '.join(said)}") from last
+
+
+def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
+    """Return what one library says of a file."""
+    text, level = path_text(path), natural("level", level)
+    with _translated(text, codec):
+        facts = codec.reader().facts(text, level, codec.version)
+    import numpy as np
+
+    if of_numpy(np.dtype(facts.dtype)) is None:
+        raise CodecError(f"{text}: its elements are {facts.dtype}, for which there is no type in a file of arrays")
+    return facts
+
+
+def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
+    """Raise CodecError where decoding would take more than is allowed, or than its file can be an image of."""
+    if max_bytes is None:
+        most = max(_PLAUSIBLE, _RATIO * os.stat(path).st_size)  # noqa: PTH116 - text
+        why = f"and a file of {size(os.stat(path).st_size)} is believed {size(most)} at most"  # noqa: PTH116
+    else:
+        most = parse_size(max_bytes) if isinstance(max_bytes, str) else natural("max_bytes", max_bytes)
+        why = f"and {size(most)} are allowed"
+    if facts.nbytes > most:
+        raise CodecError(
+            f"{path}: its header claims {' x '.join(map(str, facts.shape))} elements of {facts.dtype}, which are "
+            f"{size(facts.nbytes)}, {why}: max_bytes says otherwise"
+        )
+
+
+def fill(
+    codec: Codec,
+    path: str | os.PathLike[str],
+    facts: Facts,
+    into: NDArray[Any],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> None:
+    """Decode with one library what it said of a file; see `decode`."""
+    text = path_text(path)
+    if into.shape != facts.shape or not into.flags.writeable:
+        shape = " x ".join(map(str, facts.shape))
+        raise ValueError(f"{text}: `into` must be a writable array of {shape} elements, but has shape {into.shape}")
+    before, raised = identity_of(text), list[BaseException]()
+    done = 0
+
+    def say(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        if progress is not None:
+            try:
+                progress(min(done, facts.nbytes), facts.nbytes)
+            except BaseException as error:  # whatever a library makes of it
+                raised.append(error)
+                raise
+
+    try:
+        with _translated(text, codec):
+            codec.reader().fill(text, facts.level, into, say, threads or min(4, len(os.sched_getaffinity(0))))
+    except Exception as error:
+        if raised:
+            raise raised[0] from None
+        if identity_of(text) != before:
+            raise _changed(text) from error
+        raise
+    finally:
+        trim_heap()  # of its threads too
+    if identity_of(text) != before:
+        raise _changed(text)
+
+
+def _changed(path: str) -> FileChanged:
+    return FileChanged(errno.ESTALE, "the image was replaced or written while it was being decoded", path)
+
+
+def identity_of(path: str) -> Identity:
+    """Return which file a path leads to, as `onecopy.Mapping.identity` has it; zeros where there is none any more."""
+    try:
+        facts = os.stat(path)  # noqa: PTH116 - text
+    except FileNotFoundError:
+        return 0, 0, 0, 0
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+@contextlib.contextmanager
+def _translated(path: str, codec: Codec) -> Iterator[None]:
+    """Make a CodecError of whatever a library raises over the bytes of a file; what the system refused stays."""
+    try:
+        yield
+    except (FormatError, FileChanged, MemoryError, _Refused):
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise CodecError(f"{path}: {codec.version}: {error}") from error
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"
+        raise CodecError(f"{path}: {codec.version}: {' '.join(words.split())[:500]}") from error
+
+
+class _Refused(ValueError):
+    """The caller asked for what there is not."""
+
+
+def no_level(path: str, level: int, levels: int) -> ValueError:
+    """Return the error for a level that an image does not have."""
+    have = "one level, 0" if levels == 1 else f"the levels 0 to {levels - 1}"
+    return _Refused(f"{path}: there is no level {level}: it has {have}")
+
+
+def _installed(library: _Library) -> Codec | None:
+    own = _version_of(library.name, library.package)
+    if own is None:
+        return None
+    words = [f"{library.name} {own}"]
+    for name, package in library.also:
+        if (version := _version_of(name, package)) is not None:
+            words.append(f"{name} {version}")
+    return Codec(library.name, ", ".join(words), library.module, library.in_child)
+
+
+def _version_of(name: str, package: str) -> str | None:
+    """Return the version of an installed package, without importing it; "?" where nothing tells; None: not there.
+
+    What is beside the package says it, in a tenth of the time that `importlib.metadata` takes to be imported.
+    """
+    try:
+        spec = util.find_spec(package)
+    except ValueError:  # set to None in sys.modules: made missing
+        return None
+    if spec is None:
+        return None
+    return _told_beside(name, spec.origin, spec.submodule_search_locations is not None)
+
+
+@cache
+def _told_beside(name: str, origin: str | None, is_folder: bool) -> str:
+    folder = None if origin is None else Path(origin).parents[int(is_folder)]
+    for entry in [] if folder is None else os.listdir(folder):  # noqa: PTH208 - names are enough
+        stem, _, rest = entry.partition("-")
+        if stem.lower() == name and rest.endswith(".dist-info"):
+            return rest.removesuffix(".dist-info")
+    from importlib import metadata
+
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(name)
+    return "?"
