@@ -21,7 +21,7 @@ def draw(figure: Any, run: Run) -> None:
     """Draw a line of panels per case: the heap, and ours, on the same axes."""
     cases = [case for case in run.cases() if run.of(HEAP, case) or run.of(OURS, case)]
     figure.set_size_inches(WIDTH, HEIGHT * max(len(cases), 1) + 0.4)
-    grid = figure.subplots(max(len(cases), 1), 2, squeeze=False, sharey="row")
+    grid = figure.subplots(max(len(cases), 1), 2, squeeze=False, sharex="row", sharey="row")
     for case, panels in zip(cases, grid, strict=False):
         for axes, row in zip(panels, (HEAP, OURS), strict=True):
             axes.set_title(f"{row}: {', '.join(case)}", fontsize=8)

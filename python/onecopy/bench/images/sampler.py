@@ -9,6 +9,9 @@ from onecopy import cgroup, proc
 EVERY_S = 0.02
 """Between two looks: at 15 us each, less than a thousandth of a processor."""
 
+SMALL = 16 << 20
+"""Bytes above the first look that no allocator can be blamed for."""
+
 
 class Sampler:
     """Looks at a process and the machine; the first look is the base that all numbers are above.
@@ -51,12 +54,12 @@ class Sampler:
         return {name: max((point[at] for point in self.points), default=0.0) for at, name in enumerate(names, 1)}
 
     def until_back(self, share: float, seconds: float) -> float | None:
-        """Return the seconds from now until the process holds no more than a share of its peak; None: it does not."""
+        """Return the seconds until the process holds no more than a share of its peak, or is small; None: never."""
         start = time.monotonic()
         peak = max((point[1] + point[2] for point in self.points), default=0.0)
         while time.monotonic() - start < seconds:
             point = self.look()
-            if point[1] + point[2] <= share * peak:
+            if point[1] + point[2] <= max(share * peak, SMALL):
                 return time.monotonic() - start
             time.sleep(EVERY_S)
         return None

@@ -191,7 +191,7 @@ def _vips_rows(work: Work, _: Any) -> Any:
 def _open(work: Work, number: int) -> Any:
     import onecopy as oc
 
-    return oc.images.open(work.paths[number], store=work.place("store"))
+    return oc.images.open(work.paths[number], folder=work.place("store"))
 
 
 def _mosaic(work: Work, images: list[Any], cap: int | None) -> Any:
@@ -210,7 +210,7 @@ def _sync_ours(_: Work, __: list[Any], canvas: Any) -> None:
 
 
 _DECODERS = ("numpy", "tifffile", "imagecodecs")
-_OURS = (*_DECODERS, "onecopy.images", "onecopy.scratch")
+_OURS = (*_DECODERS, "onecopy.images", "onecopy.scratching")
 
 WAYS: tuple[Way, ...] = (
     Way(
