@@ -43,6 +43,18 @@ def python() -> Callable[..., str]:
     return run
 
 
+@pytest.fixture
+def reserving(tmp_path: Path) -> Path:
+    """Give a folder where scratch arrays find a place; skip where no space can be reserved."""
+    import onecopy as oc
+
+    try:
+        oc.scratch(1, "u1", tmp_path, anywhere=True).close()
+    except OSError as error:
+        pytest.skip(f"no space can be reserved here: {error}")
+    return tmp_path
+
+
 class ChildKilledError(Exception):
     """A child died of the signal that is told."""
 

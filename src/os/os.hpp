@@ -81,10 +81,11 @@ int sync_file(int fd) noexcept;
 int sync_folder(const std::string& folder) noexcept;
 int rename_file(const std::string& from, const std::string& to) noexcept;
 int remove_file(const std::string& path) noexcept;
-int create_folder(const std::string& path) noexcept;  // mode 0700
-int set_times_now(const std::string& path) noexcept;  // of last access and last write
-Result<std::uint64_t> free_space(int fd) noexcept;    // bytes of its file system that this user may still fill
-bool try_lock(int fd) noexcept;                       // exclusive, whole file, released by the owner's death
+int create_folder(const std::string& path) noexcept;      // mode 0700
+int set_written(int fd, std::int64_t mtime_ns) noexcept;  // when the last write is said to have been
+int set_times_now(const std::string& path) noexcept;      // of last access and last write
+Result<std::uint64_t> free_space(int fd) noexcept;        // bytes of its file system that this user may still fill
+bool try_lock(int fd) noexcept;                           // exclusive, whole file, released by the owner's death
 bool lock(int fd) noexcept;  // the same, waiting for its owner; false: this file system has no locks
 
 // --- claim.cpp: a lock of the open file itself, whatever else its process opens and closes -----------------------

@@ -12,7 +12,7 @@
 namespace onecopy {
 namespace {
 
-constexpr const char* making = "make a scratch file in";
+constexpr const char* making = "make a scratch file";
 
 // A reservation in memory starts anew when a signal interrupts it: short ones come to an end under a profiler's timer.
 constexpr std::uint64_t reserved_at_once = std::uint64_t{1} << 30U;

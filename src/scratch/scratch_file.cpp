@@ -25,7 +25,7 @@ constexpr std::uint64_t largest_file = UINT64_MAX / 2;
 
 std::uint64_t checked_size(std::uint64_t size, const ScratchOptions& options) {
   const auto refuse = [&](int error, std::string detail) {
-    throw OsError("make a scratch file for", options.name, error, std::move(detail));
+    throw OsError("make a scratch file", options.name, error, std::move(detail));
   };
   if (options.head % os::page_size() != 0) refuse(EINVAL, "the head must be a multiple of the page size");
   if (!in_bounds(largest_file, options.head, size)) refuse(EFBIG, "larger than a file can be");
@@ -256,7 +256,7 @@ ScratchMemory ScratchFile::memory() const {
 Mapping ScratchFile::seal() {
   const std::unique_lock lock(state_->writing);
   state_->expect_nothing_lost("seal");
-  auto reader = os::reopen_read(descriptor());  // what cannot be opened anew is handed on as it is
+  const auto reader = os::reopen_read(descriptor());  // what cannot be opened anew is handed on as it is
   if (!state_->sealed && !state_->mapped.empty()) {
     if (const int error = os::make_read_only(state_->mapped); error != 0) state_->fail("seal", error);
     // Readers look through the new mapping: page tables for both would be paid for nothing.
@@ -286,6 +286,8 @@ void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::u
   (void)os::lock(descriptor());  // until the file has its name: what is not locked is swept
   if (const auto put = os::write_at(descriptor(), first, 0); !put) target.fail("write", put.error);
   if (const int error = os::set_size(descriptor(), size); error != 0) target.fail("save", error);
+  // The data is as old as it was: those who were given its identity find it unchanged.
+  if (here) (void)os::set_written(descriptor(), here.value.mtime_ns);
   flush();
   std::string hidden;
   if (const int error = target.take_place(descriptor(), hidden); error != 0) {

@@ -43,7 +43,7 @@ std::optional<std::uint64_t> WriteQueue::next_to_begin() {
 }
 
 std::optional<std::uint64_t> WriteQueue::next_to_drop() {
-  if (held_ <= cap_ || places_.size() < 2) return std::nullopt;
+  if (in_bounds(cap_, held_, besides_) || places_.size() < 2) return std::nullopt;
   const std::uint64_t number = begun_.empty() ? waiting_.front().number : begun_.front().number;
   forget(number);
   return number;

@@ -27,8 +27,11 @@ class WriteQueue {
   // The next part to begin writing out: there are some as long as more than half of the cap waits.
   std::optional<std::uint64_t> next_to_begin();
 
-  // The next part to write out and drop: there are some as long as more than the cap is held.
+  // The next part to write out and drop: there are some as long as more than the cap is held, together with what is in
+  // memory besides.
   std::optional<std::uint64_t> next_to_drop();
+
+  void set_besides(std::uint64_t bytes) noexcept { besides_ = bytes; }  // in memory, and none of ours
 
   // Nothing of the part is in memory any more.
   void forget(std::uint64_t part);
@@ -46,6 +49,7 @@ class WriteQueue {
   std::uint64_t cap_;
   std::uint64_t part_size_;
   std::uint64_t held_ = 0;
+  std::uint64_t besides_ = 0;
   std::uint64_t waiting_bytes_ = 0;  // of those in waiting_
   Parts waiting_;                    // oldest first; the device does not know of them yet
   Parts begun_;                      // oldest first; these are older than all in waiting_

@@ -9,7 +9,9 @@ namespace {
 
 constexpr std::uint64_t uncapped_piece = std::uint64_t{16} << 20U;
 constexpr std::uint64_t stretch = std::uint64_t{4} << 20U;  // no large page reaches over its ends, and would stay
-constexpr std::uint64_t stretches_at_once = 256;            // looked at together, before each is
+constexpr std::uint64_t largest_by_mincore = std::uint64_t{8}
+                                             << 30U;  // without cachestat a look at more takes too long
+constexpr std::uint64_t stretches_at_once = 256;      // looked at together, before each is
 
 ByteRange whole_pages_of(ByteRange range) noexcept {
   const PageSpan span = page_span(range, os::page_size());
@@ -19,7 +21,7 @@ ByteRange whole_pages_of(ByteRange range) noexcept {
 }  // namespace
 
 WrittenPages::WrittenPages(MappedData data, std::optional<std::uint64_t> cap) : data_(data) {
-  if (cap && !data.in_memory) queue_.emplace(*cap);
+  if (cap && !data.in_memory) queue_ = std::make_unique<WriteQueue>(*cap);
 }
 
 std::uint64_t WrittenPages::piece_size() const noexcept { return queue_ ? queue_->part_size() : uncapped_piece; }
@@ -28,47 +30,57 @@ int WrittenPages::make_room(ByteRange piece) {
   if (!queue_) return 0;
   const std::scoped_lock lock(mutex_);
   const ByteRange pages = whole_pages_of(piece);
+  if (until_look_ == 0)
+    if (const int error = look(); error != 0) return error;
+  until_look_ -= std::min(until_look_, pages.length);
   queue_->touch({pages.offset, std::min(pages.length, queue_->part_size())});
   while (const auto part = queue_->next_to_begin()) (void)os::start_writeback(data_.fd, queue_->range_of(*part));
   while (const auto part = queue_->next_to_drop())
     if (const int error = write_and_drop(queue_->range_of(*part)); error != 0) return error;
-  until_look_ -= std::min(until_look_, pages.length);
-  return until_look_ == 0 ? sweep() : 0;
-}
-
-// What was written past the queue: out in the order of the file, until the cap holds. Where it cannot (other processes
-// map the pages), the next look is later.
-int WrittenPages::sweep() {
-  const std::uint64_t cap = queue_->cap();
-  until_look_ = cap / 8;
-  const auto facts = os::cached_in_file(data_.fd, whole());
-  if (!facts || facts.value.cached <= cap) return 0;
-  std::uint64_t cached = facts.value.cached;
-  const std::uint64_t end = data_.head + data_.memory.size();
-  constexpr std::uint64_t step = stretch * stretches_at_once;
-  for (std::uint64_t at = 0; at < end && cached > cap / 8 * 7; at += step) {
-    if (cached_in({at, step}) == 0) continue;
-    for (std::uint64_t part = at; part < std::min(at + step, end) && cached > cap / 8 * 7; part += stretch)
-      if (const int error = sweep_stretch({part, stretch}, cached); error != 0) return error;
-  }
-  if (cached > cap) until_look_ = cap;
   return 0;
 }
 
-int WrittenPages::sweep_stretch(ByteRange range, std::uint64_t& cached) {
-  const std::uint64_t before = cached_in(range);
-  if (before == 0) return 0;
+// What was written past the queue leaves in the order of the file; a little of it may stay, and counts. Where it cannot
+// leave (other processes map the pages), the next look is later.
+int WrittenPages::look() {
+  const std::uint64_t enough = queue_->cap() / 8;
+  until_look_ = enough;
+  const auto besides = [this] {
+    const std::uint64_t cached = cached_in(whole());
+    return cached - std::min(cached, queue_->held());
+  };
+  std::uint64_t left = besides();
+  const std::uint64_t end = data_.head + data_.memory.size();
+  constexpr std::uint64_t step = stretch * stretches_at_once;
+  for (std::uint64_t at = 0; at < end && left > enough; at += step) {
+    if (cached_in({at, step}) == 0) continue;
+    for (std::uint64_t part = at; part < std::min(at + step, end) && left > enough; part += stretch) {
+      if (const int error = sweep({part, stretch}); error != 0) return error;
+      left = besides();
+    }
+  }
+  if (left > enough) until_look_ = queue_->cap();
+  queue_->set_besides(std::min(left, queue_->cap() / 2));
+  return 0;
+}
+
+int WrittenPages::sweep(ByteRange range) {
+  if (cached_in(range) == 0) return 0;
   const std::uint64_t size = queue_->part_size();
   for (std::uint64_t part = range.offset / size; part * size < range.offset + range.length; ++part)
     queue_->forget(part);
-  if (const int error = write_and_drop(range); error != 0) return error;
-  cached -= std::min(cached, before - std::min(before, cached_in(range)));
-  return 0;
+  return write_and_drop(range);
 }
 
 std::uint64_t WrittenPages::cached_in(ByteRange range) const noexcept {
-  const auto told = os::cached_in_file(data_.fd, range);
-  return told ? told.value.cached : 0;
+  const std::uint64_t begin = std::max(range.offset, data_.head);
+  const std::uint64_t end = std::min(range.offset + range.length, data_.head + data_.memory.size());
+  if (begin >= end) return 0;
+  if (data_.memory.size() > largest_by_mincore) {
+    const auto told = os::cached_in_file(data_.fd, {begin, end - begin});
+    return told ? told.value.cached : 0;
+  }
+  return cached({begin, end - begin}).bytes.value_or(0);
 }
 
 int WrittenPages::drop(ByteRange range) {

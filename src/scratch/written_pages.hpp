@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -44,15 +45,15 @@ class WrittenPages {
 
  private:
   int write_and_drop(ByteRange range) const noexcept;
-  int sweep();
-  int sweep_stretch(ByteRange range, std::uint64_t& cached);
+  int look();
+  int sweep(ByteRange range);
   std::uint64_t cached_in(ByteRange range) const noexcept;  // 0 where the kernel does not tell
   ByteRange whole() const noexcept { return {data_.head, data_.memory.size()}; }
 
   MappedData data_;
-  std::mutex mutex_;  // of what follows
-  std::optional<WriteQueue> queue_;
-  std::uint64_t until_look_ = 0;  // bytes to be written before the page cache is asked again
+  std::mutex mutex_;                   // of what follows
+  std::unique_ptr<WriteQueue> queue_;  // none without a cap
+  std::uint64_t until_look_ = 0;       // bytes to be written before the page cache is asked again
 };
 
 }  // namespace onecopy

@@ -13,20 +13,21 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ["python/test_residency.py", "python/test_arrays_residency.py", "python/test_jobs.py", "python/test_files.py"]
 SAVING = ["python/test_saving_files.py", "processes/test_save_streams.py"]
 STORE = ["python/test_store.py", "processes/test_store_races.py"]
+SCRATCH = ["python/test_scratching.py", "processes/test_scratch_disks.py", "processes/test_scratch_sharing.py"]
 PROCESSES = [f"processes/test_{name}.py" for name in ("other_users", "sharing", "truncation", "writer_faults")]
 # Where each of them matters; what is left out is what could not notice.
 MATTERS = {
-    "no cachestat": ["python/test_residency.py", "processes/test_other_users.py"],
+    "no cachestat": ["python/test_residency.py", "processes/test_other_users.py", *SCRATCH],
     "cachestat forbidden": ["python/test_residency.py"],
     "no MADV_POPULATE_READ": ["python/test_residency.py", "processes/test_truncation.py"],
-    "no O_TMPFILE": SAVING,
+    "no O_TMPFILE": [*SAVING, *SCRATCH],
     "no memfd_create": ["python/test_examples.py"],
     "process_vm_readv forbidden": ["processes/test_truncation.py"],
     "no PAGEMAP_SCAN": ["processes/test_sharing.py", "processes/test_other_users.py"],
     "no MADV_HUGEPAGE": ["processes/test_sharing.py"],
     "no O_DIRECT": ["python/test_files.py"],
     "no F_OFD_SETLK": STORE,
-    "no fallocate": SAVING,
+    "no fallocate": [*SAVING, *SCRATCH],
 }
 
 
@@ -41,7 +42,7 @@ def suite_passes(refused: str, files: list[str], folder: Path) -> None:
 
 
 def test_the_rooms_pass_with_everything_refused_together(tmp_path):
-    suite_passes(ALL, [*ROOMS, *SAVING, *STORE, *PROCESSES], tmp_path)
+    suite_passes(ALL, [*ROOMS, *SAVING, *STORE, *SCRATCH, *PROCESSES], tmp_path)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -65,8 +65,10 @@ def describe_libraries(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=name_of)
-def test_the_examples_of_a_page_run(page, tmp_path):
+def test_the_examples_of_a_page_run(page, tmp_path, request):
     script = script_of(page)
+    if "oc.scratch(" in script:
+        request.getfixturevalue("reserving")
     if "c++ -std" in script:
         describe_libraries(tmp_path)
     (tmp_path / "page.py").write_text(script)

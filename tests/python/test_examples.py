@@ -23,12 +23,15 @@ def kernel_has_memfd() -> bool:
 
 ROOMS = (
     "_aligned", "_named", "_saving", "arrays", "cgroup", "explaining", "files", "integrations.onnxruntime._report",
-    "integrations.torch._datasets", "integrations.torch._load", "proc", "residency", "sampling", "workers",
+    "integrations.torch._datasets", "integrations.torch._load", "proc", "residency", "sampling", "scratching.heap",
+    "scratching.regions", "scratching.reports", "scratching.sealed", "scratching.writable", "workers",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch):
+def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch, request):
+    if room.startswith("scratching"):
+        request.getfixturevalue("reserving")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if not kernel_has_memfd():  # to the examples any new file is as good
         monkeypatch.setattr(os, "memfd_create", lambda name: tempfile.mkstemp(name)[0])

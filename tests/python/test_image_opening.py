@@ -16,7 +16,9 @@ pictures = pytest.importorskip("PIL.Image")
 
 DATA = Path(os.environ.get("ONECOPY_TEST_DATA", Path(__file__).parents[3] / "shared/data"))
 SLIDE = DATA / "slides/test3-DAPI-2.ndpi"
-slide = pytest.mark.skipif(not SLIDE.is_file(), reason=f"the slide is not in {DATA}; ONECOPY_TEST_DATA says where it is")
+slide = pytest.mark.skipif(
+    not SLIDE.is_file(), reason=f"the slide is not in {DATA}; ONECOPY_TEST_DATA says where it is"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +35,10 @@ def noise(shape: tuple[int, ...], dtype: str = "u2") -> np.ndarray:
 def write(path: Path, image: np.ndarray, **options) -> Path:
     tifffile.imwrite(path, image, **{"compression": "zlib", "rowsperstrip": 20, **options})
     return path
+
+
+def listed(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def names_in(folder: Path) -> list[str]:
@@ -93,7 +99,8 @@ def test_levels_are_artefacts_of_their_own(tmp_path, cache):
 @pytest.mark.parametrize("shape", [(300, 200), (4, 30, 20), (30, 20, 3)])
 def test_an_uncompressed_tiff_is_mapped_where_it_lies(tmp_path, cache, byteorder, shape):
     image = noise(shape)
-    tifffile.imwrite(tmp_path / "a.tif", image, byteorder=byteorder)
+    options = {"photometric": "rgb" if shape[-1] == 3 else "minisblack", "byteorder": byteorder}
+    tifffile.imwrite(tmp_path / "a.tif", image, **options)
     opened = oc.images.open(tmp_path / "a.tif")
     assert np.array_equal(opened.array, image)
     assert opened.artefact is None
@@ -214,7 +221,7 @@ def test_a_damaged_file_leaves_nothing_and_is_not_remembered(tmp_path, cache):
     path = write(tmp_path / "a.tif", noise((300, 200)))
     whole = path.read_bytes()
     os.truncate(path, len(whole) // 2)
-    with pytest.raises(CodecError, match="no installed library can read it: .*tifffile"):
+    with pytest.raises(CodecError, match=r"a\.tif: cut off: segment 7 ends at byte \d+, behind its end at \d+$"):
         oc.images.open(path)
     assert list(cache.iterdir()) == []
     path.write_bytes(whole)
@@ -254,7 +261,7 @@ def test_a_decoded_image_may_be_written(tmp_path):
         canvas.array[0] = 7
         assert int(canvas.array[0].sum()) == 1400
     assert seen[-1] == (pixels.nbytes, pixels.nbytes)
-    assert os.listdir(tmp_path) == ["a.tif"]
+    assert listed(tmp_path) == ["a.tif"]
 
 
 def test_a_file_of_one_array_is_an_image(tmp_path):

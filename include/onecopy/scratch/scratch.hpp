@@ -68,7 +68,7 @@ class Scratch {
   static std::uint64_t byte_size(RowShape shape, const ScratchOptions& options) {
     std::uint64_t size = 0;
     if (__builtin_mul_overflow(shape.rows, shape.columns, &size) || __builtin_mul_overflow(size, sizeof(T), &size))
-      throw OsError("make a scratch file for", options.name, EOVERFLOW, "more bytes than can be counted");
+      throw OsError("make a scratch file", options.name, EOVERFLOW, "more bytes than can be counted");
     return size;
   }
   // A mapping starts on a page, and every T that can be copied as bytes fits there.

@@ -42,7 +42,7 @@ struct ScratchOptions {
   bool reserve = true;           // false: sparse, and a disk that is full when a page is touched is SIGBUS
   bool anywhere = false;         // also in memory (tmpfs), on servers and on file systems of other programs
   std::uint64_t head = 0;        // bytes before the data, a multiple of the page size: room for a header
-  std::optional<std::uint64_t> max_resident{};  // bytes in memory; at least `least_resident`
+  std::optional<std::uint64_t> max_resident = std::nullopt;  // bytes in memory; at least `least_resident`
 };
 
 class ScratchFile {

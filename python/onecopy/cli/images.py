@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
 from pathlib import Path
 from time import monotonic
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 @click.group("images")
 def command() -> None:
     """Decode images once for this machine, look at small pictures of them, and put tiles together."""
+    for library in ("tifffile", "pyvips"):  # what they log is in the error too, if it is one
+        logging.getLogger(library).addHandler(logging.NullHandler())
 
 
 command.add_command(stitch)
@@ -51,11 +55,12 @@ def opened(path: str, level: int, **options: Any) -> Image:
 def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, as_json: bool) -> None:
     """Decode IMAGE into the store of this machine, if no process has yet, and say where it is.
 
-    What is there already is not decoded again; an uncompressed TIFF is looked at where it lies. `onecopy store ls` lists
-    what was decoded, `onecopy store prune --max-age 60d` removes what was not used for 60 days.
+    What is there already is not decoded again; an uncompressed TIFF is looked at where it lies. `onecopy store ls`
+    lists what was decoded, `onecopy store prune --max-age 60d` removes what was not used for 60 days.
     """
     start = monotonic()
     with opened(path, level, folder=folder, max_bytes=max_bytes) as image:
+        shape, nbytes = " x ".join(map(str, image.shape)), image.nbytes
         facts = {
             "source": path,
             "path": str(image.file.path),
@@ -64,7 +69,7 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
             "shape": image.shape,
             "dtype": str(image.dtype),
             "axes": image.axes,
-            "nbytes": image.nbytes,
+            "nbytes": nbytes,
             "codec": image.codec,
             "built": image.artefact is not None and image.artefact.built,
             "reason": image.reason,
@@ -73,11 +78,10 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
     if as_json:
         click.echo(json.dumps(facts, indent=1))
         return
-    shape = " x ".join(map(str, image.levels[image.level] if image.level < len(image.levels) else image.levels[0]))
     click.echo(plain(str(facts["path"])))
     screen.show_line(
         screen.err(),
-        f"onecopy: {path}: level {level} of {len(image.levels)}, {shape} {facts['dtype']}, {size(image.nbytes)}: "
+        f"onecopy: {path}: level {level} of {len(image.levels)}, {shape} {facts['dtype']}, {size(nbytes)}: "
         f"{image.reason} ({significant(monotonic() - start)} s)",
     )
 
@@ -98,7 +102,7 @@ def view(*, path: str, target: str | None, longest: int, level: int | None, no_s
     """
     target = target or f"{path.rstrip('/')}.png"
     if not force and os.path.lexists(target):
-        raise FileExistsError(17, "there is a file already: --force replaces it", target)
+        raise FileExistsError(errno.EEXIST, "there is a file already: --force replaces it", target)
     try:
         from PIL import Image as Pictures
     except ImportError:

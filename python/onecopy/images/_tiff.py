@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tifffile
 
-from onecopy.images.codecs import CodecError, Facts, InPlace, no_level
+from onecopy.images.codecs import CodecError, DamagedError, Facts, InPlace, no_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,10 @@ def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], s
     """Copy plain pixels, a piece at a time."""
     dtype = series.dtype.newbyteorder(file.byteorder)
     if series.dataoffset + series.nbytes > file.filehandle.size:
-        raise CodecError(f"{path}: the pixels end at byte {series.dataoffset + series.nbytes}, behind its end")
+        raise DamagedError(
+            f"{path}: cut off: the pixels end at byte {series.dataoffset + series.nbytes}, behind its end at "
+            f"{file.filehandle.size}"
+        )
     with open(path, "rb") as plain:  # noqa: PTH123 - text
         plain.seek(series.dataoffset)
         flat = into.reshape(-1) if into.flags.c_contiguous else into.flat
@@ -109,10 +112,12 @@ def _by_itself(series: Any, into: NDArray[Any], say: Callable[[int], None], thre
 
 
 def _check_within(path: str, page: Any, end: int) -> None:
-    """Raise CodecError where a segment lies behind the end of the file: what tifffile reads of it would be short."""
+    """Raise DamagedError where a segment lies behind the end of the file: what tifffile reads of it would be short."""
     for number, (offset, length) in enumerate(zip(page.dataoffsets, page.databytecounts, strict=False)):
         if offset + length > end:
-            raise CodecError(f"{path}: segment {number} ends at byte {offset + length}, behind its end at {end}")
+            raise DamagedError(
+                f"{path}: cut off: segment {number} ends at byte {offset + length}, behind its end at {end}"
+            )
 
 
 def _fill_page(page: Any, plane: NDArray[Any], say: Callable[[int], None], threads: int) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Codec", "CodecError", "Facts", "InPlace", "codecs_for", "decode", "look"]
+__all__ = ["Codec", "CodecError", "DamagedError", "Facts", "InPlace", "codecs_for", "decode", "look"]
 
 _INSTALL = "pip install 'onecopy[images]'"
 _PLAUSIBLE, _RATIO = 4 << 30, 1000
@@ -52,6 +52,10 @@ class CodecError(FormatError):
 
     The message names the file and what each library said.
     """
+
+
+class DamagedError(CodecError):
+    """The bytes of an image are not all there: no other library is asked, because some make up what is missing."""
 
 
 class InPlace(NamedTuple):
@@ -247,6 +251,8 @@ def first_that_can(path: str | os.PathLike[str], ask: Callable[[Codec], T]) -> T
     for codec in codecs_for(path):
         try:
             return ask(codec)
+        except DamagedError:
+            raise
         except CodecError as error:
             said.append(str(error).removeprefix(f"{path_text(path)}: "))
             last = error

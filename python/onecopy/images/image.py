@@ -6,7 +6,6 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy.arrays import ArrayFile
 from onecopy.base import FormatError
 from onecopy.files import Mapping
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from onecopy.arrays import ArrayFile
     from onecopy.images.codecs import Facts
     from onecopy.store import Artefact
 
@@ -94,48 +94,52 @@ class Image:
         self.artefact = artefact
         """The decoded file in the store; None: the file itself is mapped."""
         self._about = about
-        self._array = _array_of(file, about)
+        self._array: NDArray[Any] | None = None  # numpy comes with the first look
 
     @property
     def array(self) -> NDArray[Any]:
-        """The pixels, read-only, without a copy."""
+        """The pixels, read-only, without a copy; of an image that is closed, none."""
+        if self._array is None:
+            self._array = _array_of(self.file, self._about)
         return self._array
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the array."""
-        return self._array.shape
+        return self.array.shape
 
     @property
     def dtype(self) -> Any:
         """Of the array; of an image that is looked at in its file, with the byte order of the file."""
-        return self._array.dtype
+        return self.array.dtype
 
     @property
     def nbytes(self) -> int:
         """Bytes of the pixels."""
-        return self._array.nbytes
+        return self.array.nbytes
 
     def __getitem__(self, index: Any) -> Any:
-        return self._array[index]
+        return self.array[index]
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self.array)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         import numpy as np
 
-        if copy is False and dtype is not None and np.dtype(dtype) != self._array.dtype:
-            raise ValueError(f"elements of {self._array.dtype} become {np.dtype(dtype)} by a copy only")
+        array = self.array
+        if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
+            raise ValueError(f"elements of {array.dtype} become {np.dtype(dtype)} by a copy only")
         if copy:
-            return np.array(self._array, dtype)
-        return self._array if dtype is None else self._array.astype(dtype, copy=False)
+            return np.array(array, dtype)
+        return array if dtype is None else array.astype(dtype, copy=False)
 
     def close(self) -> None:
         """Give the mapping back; memory goes with the last view. Closing twice is fine."""
         import numpy as np
 
-        self._array = np.empty((0,) * self._array.ndim, self._array.dtype)
+        if not self.file.closed:
+            self._array = np.empty((0,) * len(self.levels[-1]), self.dtype)
         self.file.close()
 
     @property

@@ -180,7 +180,7 @@ def decode(
 
 
 def _key(path: str, level: int, codec: Codec) -> str:
-    return file_key(path, f"level {level} decoded by {codec.version}, {_VERSION}")
+    return file_key(path, f"{_VERSION} of level {level} by {codec.version}")
 
 
 def _build(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import io
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from onecopy.base import path_text
+from onecopy.images._letting_go import LettingGo, span_of
 from onecopy.images.image import NAME, About
 from onecopy.scratching import Scratch, scratch
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.images._regions import Rectangle
+    from onecopy.images._regions import Rectangle, Share
 
 _CHUNK = (512, 512)
 _OURS, _TIFF, _ZARR = (".oc", ".safetensors"), (".tif", ".tiff"), (".zarr",)
@@ -50,6 +52,12 @@ class Output(ABC):
     @abstractmethod
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle."""
+
+    def expect(self, bottom: int) -> None:  # noqa: B027 - memory of the caller has no bound
+        """Say that rows up to this one are written next; waits for room."""
+
+    def finished(self, row: int) -> None:  # noqa: B027
+        """Say that nothing more is written above this row."""
 
     @abstractmethod
     def finish(self) -> Made:
@@ -85,20 +93,38 @@ class Given(Output):
 class Nameless(Output):
     """A scratch: of the caller, or made here."""
 
-    def __init__(self, canvas: Scratch, *, ours: bool) -> None:
+    def __init__(self, canvas: Scratch, shares: list[Share], *, ours: bool) -> None:
         self._canvas, self._ours = canvas, ours
+        self._rows = _rows_at_a_time(canvas, shares)
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
-        """Write pixels into a rectangle, by system calls: they keep to the cap, and tell of a disk that fails."""
-        self._canvas.write((slice(place.top, place.bottom), slice(place.left, place.right)), pixels)
+        """Write pixels into a rectangle; where there is a cap, and no rows to let go, by calls that keep to it."""
+        if self._rows is not None or self._canvas.memory_cap is None:
+            self._canvas.array[place.top : place.bottom, place.left : place.right] = pixels
+        else:
+            self._canvas.write((slice(place.top, place.bottom), slice(place.left, place.right)), pixels)
+
+    def expect(self, bottom: int) -> None:
+        """Say that rows up to this one are written next; waits for room."""
+        if self._rows is not None:
+            self._rows.expect(bottom)
+
+    def finished(self, row: int) -> None:
+        """Say that nothing more is written above this row."""
+        if self._rows is not None:
+            self._rows.finished(row)
 
     def finish(self) -> Made:
         """Say that all is there."""
+        if self._rows is not None:
+            self._rows.close()
         ours, self._ours = self._ours, False
         return Made(self._canvas.array, None, self._canvas, self._canvas.close if ours else lambda: None)
 
     def give_up(self) -> None:
         """Give back what `finish` has not handed on."""
+        if self._rows is not None:
+            self._rows.close()
         if self._ours:
             self._canvas.close()
 
@@ -106,12 +132,16 @@ class Nameless(Output):
 class File(Nameless):
     """A scratch that becomes a file, or that a file is written from."""
 
-    def __init__(self, canvas: Scratch, target: Path, tile: tuple[int, int], *, overwrite: bool) -> None:
-        super().__init__(canvas, ours=True)
+    def __init__(
+        self, canvas: Scratch, shares: list[Share], target: Path, tile: tuple[int, int], *, overwrite: bool
+    ) -> None:
+        super().__init__(canvas, shares, ours=True)
         self._target, self._tile, self._overwrite = target, tile, overwrite
 
     def finish(self) -> Made:
         """Write the file, and give the scratch back."""
+        if self._rows is not None:
+            self._rows.close()
         path, suffix = str(self._target), self._target.suffix
         if suffix in _OURS:
             return self._save(path)
@@ -136,6 +166,7 @@ def output_for(
     tile: tuple[int, int] | None,
     folder: str | os.PathLike[str] | None,
     max_resident: int | str | None,
+    shares: list[Share],
     *,
     overwrite: bool,
 ) -> Output:
@@ -153,31 +184,42 @@ def output_for(
         The library of the format is not installed.
     """
     if out is None or isinstance(out, str | os.PathLike):
-        target = None if out is None else Path(path_text(out))
-        if target is not None:
-            _check_target(target, overwrite)
-            folder = folder or target.absolute().parent
-        canvas = scratch(shape, dtype, dir=folder, max_resident=max_resident)
-        return (
-            Nameless(canvas, ours=True) if target is None else File(canvas, target, tile or _CHUNK, overwrite=overwrite)
-        )
+        if out is None:
+            return Nameless(scratch(shape, dtype, folder, max_resident=max_resident), shares, ours=True)
+        target = Path(path_text(out))
+        _check_target(target, tile, overwrite)
+        beside = target.absolute().parent
+        canvas = scratch(shape, dtype, folder or beside, max_resident=max_resident, anywhere=folder is None)
+        return File(canvas, shares, target, tile or _CHUNK, overwrite=overwrite)
     fits = len(out.shape) == len(shape) and all(has >= need for has, need in zip(out.shape, shape, strict=True))
-    if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "same_kind"):
+    if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "safe"):
         raise ValueError(f"out has shape {tuple(out.shape)} and type {out.dtype}: no room for {shape} of {dtype}")
     if isinstance(out, Scratch):
-        return Nameless(out, ours=False)
+        return Nameless(out, shares, ours=False)
     if not out.flags.writeable:
         raise ValueError("out is a read-only array")
     return Given(out)
 
 
-def _check_target(target: Path, overwrite: bool) -> None:
+def _rows_at_a_time(canvas: Scratch, shares: list[Share]) -> LettingGo | None:
+    """Return what keeps to the cap of a canvas row by row; None: there is none, or too much is begun at a time."""
+    if canvas.memory_cap is None or not shares or canvas.nbytes == 0:
+        return None
+    rows = canvas.memory_cap * canvas.shape[0] // canvas.nbytes
+    if span_of(shares) > rows * 3 // 4:
+        return None
+    return LettingGo(canvas, shares[0].place.top, rows * 7 // 8)
+
+
+def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -> None:
     suffix = target.suffix
     if suffix not in _OURS + _TIFF + _ZARR:
         known = ", ".join(_OURS + _TIFF + _ZARR)
         raise ValueError(f"{target}: the end of its name must say the format: {known}")
     if not overwrite and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "there is something already, and overwrite=True was not given", str(target))
+    if tile is not None and any(extent <= 0 or (suffix in _TIFF and extent % 16) for extent in tile):
+        raise ValueError(f"{target}: tiles must have pixels, and in a TIFF file multiples of 16 of them, not {tile}")
     if suffix in _TIFF:
         import tifffile  # noqa: F401 - what is missing is told now
     elif suffix in _ZARR:
@@ -188,9 +230,7 @@ def _write_tiff(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -
     import tifffile
 
     shape, dtype = canvas.shape, canvas.dtype
-    if any(extent % 16 or extent <= 0 for extent in tile):
-        raise ValueError(f"{name}: the tiles of a TIFF file must be multiples of 16, not {tile}")
-    with path.open("wb") as file:
+    with path.open("wb", buffering=0) as raw, _Plain(raw) as file:
         tifffile.imwrite(
             file,
             _blocks(canvas, tile),
@@ -204,17 +244,25 @@ def _write_tiff(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -
             bigtiff=canvas.nbytes > 2**32 - 2**25,
         )
         file.flush()
-        os.fsync(file.fileno())
+        os.fsync(raw.fileno())
+
+
+class _Plain(io.BufferedWriter):
+    """A file that numpy does not write to by itself: its errors say neither why nor where."""
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation
 
 
 def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
-    """Yield the tiles of a canvas in their order, those at the edges filled up with zeros; behind them, it is let go."""
+    """Yield the tiles of a canvas in their order, at the edges with zeros; what lies behind them leaves memory."""
     shape = canvas.shape
     for top in range(0, shape[0], tile[0]):
         for left in range(0, shape[1], tile[1]):
             block = canvas.array[top : top + tile[0], left : left + tile[1]]
             whole = np.zeros((*tile, *shape[2:]), canvas.dtype)
             whole[: block.shape[0], : block.shape[1]] = block
+            del block  # in the frames of an error it would keep the space of the canvas
             yield whole
         canvas.release(slice(top, min(top + tile[0], shape[0])))
 

@@ -159,7 +159,9 @@ def mosaic(
     plan = _plan(Tiles(tiles), positions, order, shape)
     if part is not None:
         plan = plan.only(part, out)
-    with output_for(out, plan.shape, plan.dtype, tile, folder, max_resident, overwrite=overwrite) as output:
+    with output_for(
+        out, plan.shape, plan.dtype, tile, folder, max_resident, plan.shares, overwrite=overwrite
+    ) as output:
         _paste(plan, output, thread_count(threads) or min(4, len(os.sched_getaffinity(0))), progress)
         made = output.finish()
     shown = {share.tile for share in plan.shares}
@@ -278,9 +280,12 @@ def _paste(plan: _Plan, output: Output, threads: int, progress: Callable[[int, i
     with ThreadPoolExecutor(threads) as pool:
         try:
             for number, share in enumerate(plan.shares):
+                output.expect(share.place.bottom)
                 under_way.append((share, pool.submit(paste, share)))
                 while len(under_way) > threads or (number + 1 == len(plan.shares) and under_way):
                     done += under_way.popleft()[1].result()
+                    if under_way:
+                        output.finished(under_way[0][0].place.top)
                     if progress is not None:
                         progress(done, total)
         finally:

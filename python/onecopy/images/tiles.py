@@ -73,7 +73,7 @@ class Tiles:
             pixels = np.empty(shape, dtype)
             codecs.decode(tile, pixels, threads=1)
             return pixels
-        array = np.asarray(tile() if callable(tile) and not hasattr(tile, "shape") else tile)
+        array = np.asarray(tile() if callable(tile) else tile)
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(
                 f"{self.name(number)} has shape {array.shape} and type {array.dtype}, but {shape} and {dtype} are "

@@ -48,6 +48,8 @@ def box_of(region: Region, shape: Sequence[int]) -> Box:
     Box(starts=(2, 7, 0), lengths=(2, 1, 3), kept=(2, 3))
     """
     indices = list(region) if isinstance(region, tuple) else [] if region is None else [region]
+    if sum(index is Ellipsis for index in indices) > 1:
+        raise TypeError("a region has one '...' at most")
     missing = len(shape) - sum(index is not Ellipsis for index in indices)
     if missing < 0:
         raise IndexError(f"{len(shape) - missing} axes are indexed, and the array has {len(shape)}")

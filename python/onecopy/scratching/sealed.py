@@ -12,6 +12,8 @@ from onecopy.scratching.faces import ArrayFace, Kind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from onecopy.files import Identity
+
 __all__ = ["SealedArray"]
 
 
@@ -73,24 +75,22 @@ class SealedArray(ArrayFace):
 
     def __reduce__(self) -> tuple[object, ...]:
         kind = self._kind
-        return _attach, (self.path, self._core.identity[:2], self._head, kind.name, kind.shape)
+        return _attach, (self.path, self._core.identity, self._head, kind.name, kind.shape)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "sealed"
         return f"<onecopy.SealedArray {self.shape} {self.dtype} {state}>"
 
 
-def _attach(path: str, file: tuple[int, int], head: int, name: str, shape: tuple[int, ...]) -> SealedArray:
+def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[int, ...]) -> SealedArray:
     """Map in this process what another one sealed."""
     kind = Kind(shape, name)
     try:
-        core = _core.open_mapping(path, head, max(kind.nbytes, 1), False, False, 0, None)
+        core = _core.open_mapping(path, head, max(kind.nbytes, 1), False, False, 0, identity)
     except PermissionError:
         raise
     except OSError as error:
         raise _gone(path) from error
-    if core.identity[:2] != file:
-        raise _gone(path)
     return SealedArray(core, kind, head)
 
 

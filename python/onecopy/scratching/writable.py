@@ -241,8 +241,7 @@ class Scratch(ArrayFace):
         >>> folder = tempfile.mkdtemp()
         >>> with oc.scratch((2, 2), "f4", folder) as canvas:
         ...     canvas.array[:] = 1.5
-        ...     canvas.save(f"{folder}/image.safetensors").copied
-        False
+        ...     _ = canvas.save(f"{folder}/image.safetensors")
         >>> oc.open(f"{folder}/image.safetensors", verify=True)["data"].sum()
         np.float32(6.0)
         """

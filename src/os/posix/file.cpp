@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 
 #include "os/os.hpp"
 
@@ -131,6 +132,16 @@ int rename_file(const std::string& from, const std::string& to) noexcept {
 int remove_file(const std::string& path) noexcept { return ::unlink(path.c_str()) == 0 ? 0 : errno; }
 
 int create_folder(const std::string& path) noexcept { return ::mkdir(path.c_str(), 0700) == 0 ? 0 : errno; }
+
+int set_written(int fd, std::int64_t mtime_ns) noexcept {
+  constexpr std::int64_t second = 1'000'000'000;
+  const std::int64_t part = (mtime_ns % second + second) % second;
+  std::array<struct timespec, 2> times{};  // of the last access, which stays, and of the last write
+  times[0].tv_nsec = UTIME_OMIT;
+  times[1].tv_sec = static_cast<time_t>((mtime_ns - part) / second);
+  times[1].tv_nsec = static_cast<long>(part);
+  return ::futimens(fd, times.data()) == 0 ? 0 : errno;
+}
 
 int set_times_now(const std::string& path) noexcept {
   return ::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;

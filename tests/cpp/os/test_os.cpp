@@ -118,4 +118,30 @@ TEST_CASE("reserved addresses read as zeros and can be given back in parts") {
   unmap(reserved.value + page_size(), 3 * page_size());
 }
 
+TEST_CASE("what is written through a shared mapping is in the file, and its time can be put back") {
+  const testing::ScratchFolder folder;
+  const auto fd = open_or_create((folder / "data").string());
+  REQUIRE(fd);
+  const std::size_t size = 2 * page_size();
+  REQUIRE(set_size(fd.value.get(), size) == 0);
+  const auto at = reserve_addresses(size);
+  REQUIRE(at);
+  REQUIRE(map_shared_at(at.value, size, fd.value.get(), 0) == 0);
+  at.value[size - 1] = std::byte{7};
+  CHECK(sync_memory({at.value, size}) == 0);
+  CHECK(write_out(fd.value.get(), {0, size}) == 0);
+  std::vector<std::byte> into(1);
+  CHECK(read_at(fd.value.get(), into, size - 1).value == 1);
+  CHECK(into[0] == std::byte{7});
+  if (const auto shared = shared_here({at.value, size})) CHECK(shared.value == 0);
+  unmap(at.value, size);
+  for (const std::int64_t time : {1'234'567'890'123'456'789, std::int64_t{0}, std::int64_t{-1'500'000'000}}) {
+    CHECK(set_written(fd.value.get(), time) == 0);
+    CHECK(facts_of(fd.value.get()).value.mtime_ns == time);
+  }
+  CHECK(free_space(fd.value.get()).value > 0);
+  CHECK(set_size(-1, 0) == EBADF);
+  CHECK(write_out(-1, {0, 0}) == EBADF);
+}
+
 }  // namespace onecopy::os

@@ -1,0 +1,261 @@
+"""Images and real processes: one decodes, whoever is killed leaves nothing, disks that are full are told, memory is small.
+
+30 rounds of killing; with ONECOPY_TORTURE=1, 500.
+"""
+
+import errno
+import gc
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_disks import mount
+from storing import fork, status_of, suffixes
+
+import onecopy as oc
+
+tifffile = pytest.importorskip("tifffile")
+pytest.importorskip("imagecodecs")
+
+ROUNDS = 500 if os.environ.get("ONECOPY_TORTURE") == "1" else 30
+DATA = Path(os.environ.get("ONECOPY_TEST_DATA", Path(__file__).parents[3] / "shared/data"))
+SLIDE = DATA / "slides/test3-DAPI-2.ndpi"
+
+pytestmark = [
+    pytest.mark.processes,
+    # Python 3.12 and later warn of what is tested here: a fork while a thread runs.
+    pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
+]
+
+
+def noise(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(7).integers(0, 60000, shape, np.uint16)
+
+
+@pytest.fixture
+def picture(tmp_path) -> Path:
+    """Give a compressed image of 12 MB in many strips."""
+    path = tmp_path / "picture.tif"
+    tifffile.imwrite(path, noise((3000, 2000)), compression="zlib", rowsperstrip=30)
+    return path
+
+
+@pytest.mark.slow
+def test_of_a_hundred_processes_that_ask_at_once_exactly_one_decodes(picture, tmp_path):
+    expected, log = noise((3000, 2000)), tmp_path / "log"
+    go, start = os.pipe()
+
+    def ask() -> bool:
+        os.close(start)
+        os.read(go, 1)  # until all are there
+        image = oc.images.open(picture, folder=tmp_path / "store", on_wait=None)
+        with log.open("a") as file:
+            file.write("built\n" if image.artefact.built else "attached\n")
+        return np.array_equal(image.array, expected)
+
+    pids = [fork(ask) for _ in range(100)]
+    os.close(start)
+    os.close(go)
+    assert [status_of(pid) for pid in pids] == [0] * 100
+    words = log.read_text().split()
+    assert (words.count("built"), words.count("attached")) == (1, 99)
+    assert suffixes(oc.Store(tmp_path / "store")) == [".about", ".oc"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + ROUNDS)
+def test_whoever_is_killed_while_decoding_leaves_no_image_and_no_file(picture, tmp_path):
+    rng, expected = random.Random(1), noise((3000, 2000))
+    oc.images.open(picture, folder=tmp_path / "other").close()  # imports what is needed
+    store = oc.Store(tmp_path / "store")
+    finished = 0
+    for _ in range(ROUNDS):
+        pid = fork(lambda: oc.images.open(picture, folder=store.folder).array is not None)
+        time.sleep(rng.random() * 0.15)
+        os.kill(pid, signal.SIGKILL)
+        finished += status_of(pid) == 0
+        names = suffixes(store)
+        assert set(names) <= {".oc", ".about", ".claim"}
+        if names == [".about", ".oc"]:  # it was quicker
+            assert np.array_equal(oc.images.open(picture, folder=store.folder).array, expected)
+        store.prune(everything=True)
+        assert suffixes(store) == []
+    image = oc.images.open(picture, folder=store.folder)
+    assert image.artefact.built
+    assert np.array_equal(image.array, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a.oc", "a.ome.tif", "a.zarr"])
+def test_whoever_is_killed_while_stitching_leaves_nothing_that_the_next_does_not_remove(tmp_path, name):
+    pytest.importorskip("zarr")
+    rng, tiles, folder = random.Random(2), [noise((1500, 1000))] * 4, tmp_path / "out"
+    folder.mkdir()
+    positions = [(0, 0), (0, 900), (1400, 0), (1400, 900)]
+
+    def stitch() -> bool:
+        oc.images.mosaic(tiles, positions, folder / name, tile=(256, 256)).close()
+        return True
+
+    def left() -> list[str]:
+        return sorted(path.name for path in folder.iterdir())
+
+    assert status_of(fork(stitch)) == 0
+    oc.images.mosaic(tiles, positions, folder / name, overwrite=True).close()  # imports what is needed
+    for _ in range(ROUNDS // 3):
+        for path in folder.iterdir():
+            if path.name == name:
+                subprocess.run(["rm", "-r", path], check=True)
+        pid = fork(stitch)
+        time.sleep(rng.random() * 0.3)
+        os.kill(pid, signal.SIGKILL)
+        status_of(pid)
+        assert all(one == name or one.startswith(f".{name}.onecopy-") for one in left())
+    oc.images.mosaic(tiles, positions, folder / name, overwrite=True).close()
+    assert left() == [name]
+
+
+def test_processes_fill_parts_of_one_scratch(tmp_path):
+    tiles, positions = [noise((300, 200)) + number for number in range(6)], [(0, 150 * x) for x in range(6)]
+    expected = np.zeros((300, 950), np.uint16)
+    for tile, (y, x) in zip(tiles, positions, strict=True):
+        expected[y : y + 300, x : x + 200] = tile
+    with oc.scratch(expected.shape, "u2", tmp_path, anywhere=True, max_resident="1 MiB") as canvas:
+
+        def fill(rank: int) -> bool:
+            oc.images.mosaic(tiles, positions, canvas, part=(rank, 3))
+            return True
+
+        pids = [fork(lambda rank=rank: fill(rank)) for rank in range(3)]
+        assert [status_of(pid) for pid in pids] == [0] * 3
+        assert np.array_equal(canvas.array, expected)
+
+
+# --- full disks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path, in_child) -> Callable[[str], Path]:
+    """Give a function that mounts a disk of 8 MiB, for use in a child; or skip where none can be mounted."""
+
+    def make(kind: str, at: str = "disk") -> Path:
+        mount(kind, tmp_path / at)
+        return tmp_path / at
+
+    for kind in ("tmpfs", "ext4"):
+        try:
+            in_child(lambda kind=kind: make(kind, "try"))
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no small disk can be mounted here: {error}")
+    return make
+
+
+def blocks_used(folder: Path) -> int:
+    facts = os.statvfs(folder)
+    return facts.f_blocks - facts.f_bfree
+
+
+@pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+def test_a_disk_without_room_for_an_image_is_told_before_it_is_decoded(picture, small_disk, in_child, kind):
+    def ask() -> tuple[OSError, list[str], int, list[int]]:
+        store, done = oc.Store(small_disk(kind) / "store"), []
+        used = blocks_used(store.folder)
+        try:
+            oc.images.open(picture, folder=store.folder, progress=lambda so_far, _: done.append(so_far))
+        except OSError as error:
+            return error, suffixes(store), blocks_used(store.folder) - used, done
+        raise AssertionError("there was room")
+
+    error, left, more, done = in_child(ask)
+    assert error.errno == errno.ENOSPC
+    assert (left, more, done) == ([], 0, [])
+
+
+# A canvas of 900 rows takes 3.6 MB: one such file fits, and not two.
+@pytest.mark.parametrize("rows", [900, 4000])
+@pytest.mark.parametrize("name", [None, "a.oc", "a.tif", "a.zarr"])
+def test_a_disk_without_room_for_a_mosaic_is_told_and_nothing_is_left(small_disk, in_child, tmp_path, rows, name):
+    pytest.importorskip("zarr")
+
+    def ask() -> tuple[OSError | None, list[str], int]:
+        disk = small_disk("ext4")
+        (disk / "ballast").write_bytes(bytes(2 << 20))
+        before, used = sorted(os.listdir(disk)), blocks_used(disk)
+        tiles = [np.random.default_rng(number).integers(0, 9999, (900, 1000), np.uint16) for number in (1, 2)]
+        try:
+            out = None if name is None else disk / name
+            oc.images.mosaic(tiles, [(0, 0), (0, 900)], out, shape=(rows, 2000), folder=disk, overwrite=True).close()
+        except OSError as error:
+            assert sorted(os.listdir(disk)) == before
+            error = error.with_traceback(None)  # whose frames hold views of what is to be given back
+            gc.collect()
+            return error, before, blocks_used(disk) - used
+        return None, before, 0
+
+    error, _, more = in_child(ask)
+    if rows == 900 and name in (None, "a.oc"):
+        assert error is None
+    else:
+        assert error is not None
+        assert error.errno == errno.ENOSPC
+        assert more == 0
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+HELD = """
+    import sys, onecopy as oc
+
+    def anonymous():
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("RssAnon")) / 1024
+
+    before, held = anonymous(), []
+    for number in range(8):
+        if sys.argv[3] == "open":
+            held.append(oc.images.open(sys.argv[1], folder=f"{sys.argv[2]}/{number}"))
+        else:
+            held.append(oc.images.decode(sys.argv[1], folder=sys.argv[2]))
+    assert len({one.array.sum() for one in held}) == 1
+    print(anonymous() - before)
+"""
+
+
+@pytest.mark.skipif(not SLIDE.is_file(), reason=f"the slide is not in {DATA}; ONECOPY_TEST_DATA says where it is")
+@pytest.mark.parametrize("how", ["open", "decode"])
+def test_eight_slides_that_are_held_take_no_heap(python, tmp_path, how):
+    if not os.access("/proc/self/status", os.R_OK):
+        pytest.skip("there is no /proc/self/status")
+    mib = float(python(HELD, SLIDE, tmp_path, how))
+    assert mib < 25  # the libraries themselves among it; the pixels are 442
+
+
+def test_a_mosaic_stays_within_its_cap(python, tmp_path, tells_dirty):
+    if not tells_dirty:
+        pytest.skip("the kernel does not tell of the page cache")
+    code = """
+        import sys, threading, numpy as np, onecopy as oc
+
+        tile = np.random.default_rng(1).integers(0, 60000, (512, 512), np.uint16)
+        positions = [(500 * row, 500 * column) for row in range(24) for column in range(12)]
+        most = 0
+        with oc.scratch((24 * 512, 12 * 512), "u2", sys.argv[1], max_resident="32 MiB") as canvas:
+
+            def look(done, total):
+                global most
+                most = max(most, canvas.memory().resident)
+
+            oc.images.mosaic([tile] * len(positions), positions, canvas, threads=2, progress=look)
+            for number in (0, 100, len(positions) - 1):
+                y, x = positions[number]
+                assert (canvas.array[y + 12 : y + 500, x + 12 : x + 500] == tile[12:500, 12:500]).all()
+        print(most)
+    """
+    most = int(python(code, tmp_path))
+    assert 8 << 20 < most <= 40 << 20  # of 151 MB

@@ -1,0 +1,191 @@
+"""Scratch arrays on disks that are full, become full, fail, are memory, or cannot reserve."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_disks import mount
+from tests.fallbacks.seccomp import refuse
+from writing import MIB
+
+import onecopy as oc
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def disk(request, reserving, tmp_path, in_child) -> Callable[[], Path]:
+    """Give a function that mounts a small disk, for use in a child; or skip where none can be mounted."""
+    try:
+        in_child(mount, request.param, tmp_path / "try")
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no small disk can be mounted here: {error}")
+
+    def make() -> Path:
+        mount(request.param, tmp_path / "disk")
+        return tmp_path / "disk"
+
+    return make
+
+
+def names_of(folder: Path) -> set[str]:
+    return set(os.listdir(folder)) - {"lost+found"}  # noqa: PTH208
+
+
+def fill(folder: Path) -> None:
+    """Leave no block to anybody: root's own among them."""
+    with (folder / "ballast").open("wb", buffering=0) as file:
+        try:
+            for size in (MIB, 4096):
+                while True:
+                    try:
+                        file.write(bytes(size))
+                    except OSError:  # full
+                        break
+        finally:
+            os.fsync(file.fileno())
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_full_disk_is_told_at_creation_with_what_is_needed_and_free(disk, in_child, unnamed):
+    def make() -> tuple[OSError, set[str], int, int]:
+        folder = disk()
+        if not unnamed:
+            refuse("O_TMPFILE")
+        before = os.statvfs(folder)
+        try:
+            oc.scratch((20, MIB), "u1", folder, anywhere=True)
+        except OSError as error:
+            free = before.f_bavail * before.f_frsize
+            return error, names_of(folder), free, os.statvfs(folder).f_bfree - before.f_bfree
+        raise AssertionError("there was room for 20 MiB")
+
+    error, names, free, difference = in_child(make)
+    assert error.errno == errno.ENOSPC
+    assert error.filename.endswith("/disk")
+    assert f"it needs {20 * MIB + 8192} bytes, and {free} are free" in error.strerror
+    assert (names, difference) == (set(), 0)
+
+
+def test_a_disk_that_others_fill_later_does_no_harm(disk, in_child):
+    def write() -> tuple[int, bool]:
+        folder = disk()
+        with oc.scratch((4, MIB), "u1", folder, anywhere=True) as ours:
+            fill(folder)
+            ours.array[:2] = 7
+            ours.write(slice(2, 4), 7)
+            ours.flush()
+            ours.release()
+            return int((ours.array == 7).sum()), names_of(folder) == {"ballast"}
+
+    assert in_child(write) == (4 * MIB, True)
+
+
+def test_a_sparse_array_on_a_disk_that_is_full_is_an_error_where_write_is_used(disk, in_child):
+    def write() -> tuple[int | None, str]:
+        folder = disk()
+        with oc.scratch((20, MIB), "u1", folder, anywhere=True, reserve=False) as ours:
+            try:
+                ours.write(None, 7)
+                ours.flush()
+            except OSError as error:
+                return error.errno, str(error.strerror)
+        raise AssertionError("there was room for 20 MiB")
+
+    number, text = in_child(write)
+    assert number == errno.ENOSPC
+    assert text.startswith(("write", "flush"))
+
+
+def test_a_sparse_array_on_a_disk_that_is_full_ends_the_process_where_memory_is_written(disk, in_child):
+    def write() -> None:
+        oc.scratch((20, MIB), "u1", disk(), anywhere=True, reserve=False).array[:] = 7
+
+    with pytest.raises(Exception, match=r"^SIGBUS$"):
+        in_child(write)
+
+
+def test_memory_is_no_disk_and_is_refused_by_name(reserving):
+    with pytest.raises(OSError, match=r"it is on tmpfs, which is memory and no disk: choose .* anywhere=true") as told:
+        oc.scratch(3, "u1", "/dev/shm")
+    assert told.value.errno == errno.EOPNOTSUPP
+    assert told.value.filename == "/dev/shm"
+    with oc.scratch(3, "u1", "/dev/shm", anywhere=True) as ours:
+        ours.array[:] = 5
+        assert "no disk" in ours.release().reason
+        assert ours.array.tolist() == [5, 5, 5]
+
+
+def test_the_folder_for_temporary_files_is_passed_over_where_it_is_memory(python):
+    told = python(
+        """
+        import os
+        os.environ |= {"TMPDIR": "/dev/shm", "ONECOPY_SCRATCH": ""}
+        import onecopy as oc
+        print(oc.scratch(3, "u1", reserve=False).reason)
+        """
+    )
+    assert told == "/var/tmp, because of /dev/shm: it is on tmpfs, which is memory and no disk\n"
+
+
+def test_a_file_system_that_cannot_reserve_is_told_and_can_be_asked_for(tmp_path, in_child):
+    def make() -> str:
+        refuse("fallocate", error=errno.EOPNOTSUPP)
+        with oc.scratch((3, 4), "u1", tmp_path, reserve=False) as ours:
+            ours.write(None, 3)
+            assert (ours.array == 3).all()
+        try:
+            oc.scratch(3, "u1", tmp_path)
+        except OSError as error:
+            return str(error)
+        raise AssertionError("it was reserved")
+
+    assert "cannot reserve space: choose another folder, or make it with reserve=false" in in_child(make)
+    assert names_of(tmp_path) == set()
+
+
+def test_bytes_that_did_not_reach_the_disk_are_told_from_then_on(reserving, in_child):
+    def write() -> list[tuple[int | None, str]]:
+        ours = oc.scratch((16, MIB), "u1", reserving, max_resident="4 MiB")
+        ours.write(slice(0, 2), 1)
+        refuse("sync_file_range", error=errno.EIO)
+        reason = ours.release(0).reason
+        told: list[tuple[int | None, str]] = [(0, reason)]
+        for call in (lambda: ours.write(None, 1), ours.flush, ours.seal):
+            try:
+                call()
+            except OSError as error:
+                told.append((error.errno, error.strerror or ""))
+        return told
+
+    told = in_child(write)
+    assert [number for number, _ in told] == [0, errno.EIO, errno.EIO, errno.EIO]
+    assert told[0][1].startswith("it could not be written to the disk")
+    assert all("bytes could not be written to the disk before" in text for _, text in told[1:])
+
+
+def test_on_another_file_system_it_is_saved_by_a_copy(reserving, disk, in_child):
+    def save() -> tuple[bool, str, int, int, set[str]]:
+        folder = disk()
+        with oc.scratch((2, MIB), "u1", reserving, max_resident="1 MiB") as ours:
+            ours.write(None, 6)
+            saved = ours.save(folder / "x.safetensors")
+        with oc.open(folder / "x.safetensors", verify=True) as file:
+            total = int(np.count_nonzero(file["data"] == 6))
+        with oc.scratch((20, MIB), "u1", reserving) as ours:
+            try:
+                ours.save(folder / "y.safetensors")
+            except OSError as error:
+                number = error.errno or 0
+            assert not (reserving / "y").exists()
+            ours.save(reserving / "y")
+        return saved.copied, saved.reason, total, number, names_of(folder)
+
+    copied, reason, total, number, names = in_child(save)
+    assert copied
+    assert "on another file system" in reason
+    assert (total, number, names) == (2 * MIB, errno.ENOSPC, {"x.safetensors"})

@@ -1,0 +1,172 @@
+"""`onecopy images` over real files, as a user runs it: in a process of its own."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+from onecopy.cli.images_stitch import in_order_of_names, parse_positions
+
+tifffile = pytest.importorskip("tifffile")
+pytest.importorskip("imagecodecs")
+pictures = pytest.importorskip("PIL.Image")
+
+DATA = Path(os.environ.get("ONECOPY_TEST_DATA", Path(__file__).parents[4] / "shared/data")) / "mist"
+mist = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"the tiles of MIST are not in {DATA}; ONECOPY_TEST_DATA says where they are"
+)
+
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("with_core")]
+
+
+def scene() -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 60000, (190, 280), np.uint16)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Give six tiles of a scene, three in a row, with an overlap of 10, and the list of where they lie."""
+    found = tmp_path / "tiles"
+    found.mkdir()
+    lines = []
+    for number in range(6):
+        y, x = 90 * (number // 3), 90 * (number % 3)
+        tifffile.imwrite(found / f"t{number + 7}.tif", scene()[y : y + 100, x : x + 100], compression="zlib")
+        lines.append(f"file: t{number + 7}.tif; corr: 1.0; position: ({x}, {y}); grid: (0, 0);")
+    (tmp_path / "list.txt").write_text("\n".join(lines) + "\n")
+    return found
+
+
+@pytest.mark.parametrize("how", ["positions", "grid"])
+@pytest.mark.parametrize("name", ["out.oc", "out.ome.tif"])
+def test_tiles_are_put_together(onecopy_process, folder, tmp_path, how, name):
+    options = ["--positions", tmp_path / "list.txt"] if how == "positions" else ["--grid", "3x2", "--overlap", "10%"]
+    done = onecopy_process("images", "stitch", folder, "-o", tmp_path / name, *options)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert f"{name}: 190 x 280 uint16 (106 kB) of 6 tiles, 100.0 % covered in " in said
+    assert ("7 of 7 seams verified" in done.stderr) == (how == "grid")
+    with oc.images.open(tmp_path / name, folder=tmp_path / "store") as image:
+        assert np.array_equal(image.array, scene())
+
+
+def test_json_has_the_positions(onecopy_process, folder, tmp_path):
+    target = tmp_path / "out.oc"
+    done = onecopy_process("images", "stitch", folder, "-o", target, "--grid", "3x2", "--json")
+    facts = json.loads(done.stdout)
+    assert facts["path"] == str(target)
+    assert facts["tiles"]["t12.tif"] == {"row": 90, "column": 180}
+    assert (facts["shape"], facts["guessed"], facts["hidden"]) == ([190, 280], [], [])
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        ([], 2, "--positions FILE or --grid CxR must say where the tiles lie"),
+        (["--grid", "3x2", "--positions", "x"], 2, "one of them"),
+        (["--grid", "3"], 2, "'3' is not two numbers such as 5x4"),
+        (["--grid", "3x2", "--overlap", "80%"], 2, "not a share of more than 0 % and at most 50 %"),
+        (["--grid", "3x3"], 1, "a grid of 3 rows and 3 columns has not 6 tiles"),
+        (["--grid", "3x2", "--first", "t1.tif"], 1, "--first 't1.tif': there is no such tile"),
+        (["--grid", "3x2", "--glob", "*.png"], 1, "no image that matches '*.png' is in it"),
+        (["--grid", "3x2", "--size", "100x100"], 1, "beyond the canvas of (100, 100)"),
+        (["--positions", "missing.txt"], 1, "missing.txt: No such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_one_line(onecopy_process, folder, tmp_path, options, status, words):
+    done = onecopy_process("images", "stitch", folder, "-o", tmp_path / "out.oc", *options, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith("onecopy: ")
+    assert words in done.stderr
+    assert not (tmp_path / "out.oc").exists()
+
+
+def test_a_file_that_is_there_is_replaced_only_with_force(onecopy_process, folder, tmp_path):
+    (tmp_path / "out.oc").write_text("mine")
+    arguments = ["images", "stitch", folder, "-o", tmp_path / "out.oc", "--positions", tmp_path / "list.txt"]
+    done = onecopy_process(*arguments)
+    assert done.returncode == 1
+    assert "there is something already" in done.stderr
+    assert (tmp_path / "out.oc").read_text() == "mine"
+    assert onecopy_process(*arguments, "--force").returncode == 0
+    assert np.array_equal(oc.images.open(tmp_path / "out.oc").array, scene())
+
+
+def test_a_small_picture_is_written(onecopy_process, folder, tmp_path):
+    done = onecopy_process("images", "view", folder / "t7.tif", "-o", tmp_path / "a.png", "--longest", "25")
+    assert done.returncode == 0, done.stderr
+    assert "a.png: 25 x 25 pixels of 100 x 100" in " ".join(done.stdout.split())
+    with pictures.open(tmp_path / "a.png") as picture:
+        seen = np.asarray(picture)
+    assert np.array_equal(seen, oc.images.thumbnail(scene()[:100, :100], 25))
+    again = onecopy_process("images", "view", folder / "t7.tif", "-o", tmp_path / "a.png")
+    assert again.returncode == 1
+    assert "--force replaces it" in again.stderr
+    assert sorted(path.name for path in tmp_path.glob("a.png*")) == ["a.png"]
+
+
+def test_a_zarr_array_is_viewed_too(onecopy_process, folder, tmp_path):
+    pytest.importorskip("zarr")
+    target = tmp_path / "out.zarr"
+    onecopy_process("images", "stitch", folder, "-o", target, "--grid", "3x2", "--tile", "64x32")
+    done = onecopy_process("images", "view", target)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.zarr.png").exists()
+
+
+def test_an_image_is_decoded_into_the_store_once(onecopy_process, folder, tmp_path):
+    environment = {"ONECOPY_CACHE": str(tmp_path / "cache")}
+    first = onecopy_process("images", "open", folder / "t7.tif", env=environment)
+    assert first.returncode == 0, first.stderr
+    path = Path(first.stdout.strip())
+    assert path.parent == tmp_path / "cache"
+    assert "level 0 of 1, 100 x 100 uint16, 20.0 kB: built here" in " ".join(first.stderr.split())
+    second = json.loads(onecopy_process("images", "open", folder / "t7.tif", "--json", env=environment).stdout)
+    assert (second["path"], second["built"], second["shape"]) == (str(path), False, [100, 100])
+    listed = json.loads(onecopy_process("store", "ls", "--json", env=environment).stdout)
+    assert [one["source"] for one in listed] == [str(folder / "t7.tif")]
+    assert "1 artefact, " in onecopy_process("store", "prune", "--max-age", "0s", "--yes", env=environment).stdout
+    assert not path.exists()
+
+
+def test_an_image_that_is_none_is_one_line(onecopy_process, tmp_path):
+    (tmp_path / "a.tif").write_text("II*\0 and nothing more")
+    done = onecopy_process("images", "open", tmp_path / "a.tif", "--max-bytes", "1MB")
+    assert (done.returncode, done.stdout) == (1, "")
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith(f"onecopy: {tmp_path / 'a.tif'}: no installed library can read it: ")
+    assert all(line.startswith("onecopy: ") for line in lines)  # what libraries warn of, above it
+
+
+@mist
+def test_mist_is_stitched_without_a_differing_pixel(onecopy_process, tmp_path):
+    options = ["--positions", DATA / "global-positions-1.txt", "--first", "ImageName_t01_p05.tif", "--size", "1187x890"]
+    done = onecopy_process("images", "stitch", DATA, "-o", tmp_path / "out.oc", *options)
+    assert done.returncode == 0, done.stderr
+    reference = tifffile.imread(DATA / "img-stitched-1.tif")
+    assert np.count_nonzero(oc.images.open(tmp_path / "out.oc").array != reference) == 0
+
+
+# --- the list of positions --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no line of it"),
+        ("file: a.tif; corr: 1;", "no line of it"),
+        ("file: ../a.tif; position: (1, 2);", r"line 1: '\.\./a\.tif' is there twice, or is no name"),
+        ("x\nfile: a.tif; position: (1, 2);\nfile: a.tif; position: (1, 2);", "line 3: 'a.tif' is there twice"),
+        ("file: a.tif; position: (1, -2);", "line 1: the position of 'a.tif' is negative"),
+    ],
+)
+def test_a_list_that_will_not_do_is_told(text, words):
+    with pytest.raises(ValueError, match=words):
+        parse_positions(text, "list.txt")
+
+
+def test_names_with_numbers_are_in_the_order_of_these():
+    assert in_order_of_names(["b1", "a10", "a9", "a09", "10", "9"]) == ["9", "10", "a09", "a9", "a10", "b1"]

@@ -1,0 +1,359 @@
+import os
+import pickle
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import onecopy as oc
+from onecopy.scratching import HeapArray, regions
+
+pytestmark = pytest.mark.usefixtures("reserving")
+
+MIB = 1 << 20
+TYPES = ["?", "u1", "i2", "<f4", "f8", "c8", "u8", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+
+
+@st.composite
+def shapes_and_regions(draw):
+    shape = tuple(draw(st.lists(st.integers(0, 6), max_size=4)))
+    region = []
+    for extent in shape:
+        if extent and draw(st.booleans()):
+            region.append(draw(st.integers(-extent, extent - 1)))
+        else:
+            ends = st.none() | st.integers(-8, 8)
+            region.append(slice(draw(ends), draw(ends)))
+    first, last = sorted(draw(st.tuples(*[st.integers(0, len(shape))] * 2)))
+    if draw(st.booleans()):
+        region[first:last] = [...]
+    else:
+        del region[first:]
+    return shape, tuple(region)
+
+
+@given(shapes_and_regions(), st.sampled_from([1, 3, 1 << 14]))
+def test_the_ranges_of_a_region_are_the_bytes_that_numpy_would_write(drawn, most):
+    shape, region = drawn
+    marked = np.zeros(shape, "u2")
+    marked[region] = 0xFFFF
+    before = regions.MOST_RANGES
+    regions.MOST_RANGES = most
+    try:
+        ranges = regions.ranges_of(region, shape, 2)
+    finally:
+        regions.MOST_RANGES = before
+    ours = np.zeros(marked.nbytes, "u1")
+    for offset, length in ranges:
+        assert length > 0
+        assert not ours[offset : offset + length].any()
+        ours[offset : offset + length] = 0xFF
+    theirs = marked.reshape(-1).view("u1")
+    assert len(ranges) <= most
+    if most == 1 << 14:
+        assert (ours == theirs).all()
+    else:  # wider, and never less
+        assert (ours >= theirs).all()
+
+
+@given(shapes_and_regions(), st.sampled_from([8, 64, 16 << 20]), st.booleans())
+def test_write_is_what_numpy_would_have_done(drawn, chunk, broadcast):
+    shape, region = drawn
+    naive = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype("f4")
+    values = -np.arange(1, naive[region].size + 1.0).reshape(naive[region].shape)
+    if broadcast and values.ndim:
+        values = values[..., -1:]
+    from onecopy.scratching import writable
+
+    before = writable.CHUNK
+    writable.CHUNK = chunk
+    try:
+        with oc.scratch(shape, "f4") as ours:
+            ours.write(None, naive)
+            ours.write(region, values)
+            found = ours.array.copy()
+    finally:
+        writable.CHUNK = before
+    naive[region] = values
+    np.testing.assert_array_equal(found, naive)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_a_scratch_array_has_every_type_that_the_file_has(tmp_path, dtype):
+    values = np.random.default_rng(1).integers(0, 2, (5, 7)).astype(dtype)
+    with oc.scratch((5, 7), dtype, tmp_path) as ours:
+        assert not ours.array.view("u1").any()
+        ours.write(None, values)
+        assert (ours.dtype, ours.shape, ours.nbytes, len(ours)) == (values.dtype, (5, 7), values.nbytes, 5)
+        assert not list(tmp_path.iterdir())
+        saved = ours.save(tmp_path / "x.safetensors")
+        assert saved.path == str(tmp_path / "x.safetensors")
+    with oc.open(tmp_path / "x.safetensors", verify=True) as file:
+        np.testing.assert_array_equal(file["data"], values)
+
+
+def test_types_and_shapes_that_no_file_has_are_refused(tmp_path):
+    for dtype, error in [("U8", TypeError), ("O", TypeError), ("c16", TypeError), (">f4", ValueError)]:
+        with pytest.raises(error):
+            oc.scratch(3, dtype, tmp_path)
+    with pytest.raises(ValueError, match="negative"):
+        oc.scratch((2, -1), "u1", tmp_path)
+    with pytest.raises(TypeError):
+        oc.scratch((2.5,), "u1", tmp_path)
+    with pytest.raises(OSError, match="larger than a file can be"):
+        oc.scratch((2**40, 2**40), "f8", tmp_path)
+    with pytest.raises(ValueError, match="not a size"):
+        oc.scratch(3, "u1", tmp_path, max_resident="a lot")
+    with pytest.raises(OSError, match="at least 1048576 bytes"):
+        oc.scratch(3, "u1", tmp_path, max_resident=5)
+
+
+def test_an_index_that_is_none_is_refused(tmp_path):
+    with oc.scratch((4, 5), "u1", tmp_path) as ours:
+        for index, error in [
+            (4, IndexError),
+            ((0, 0, 0), IndexError),
+            (slice(None, None, 2), ValueError),
+            (1.0, TypeError),
+            (True, TypeError),
+            ([1, 2], TypeError),
+            ((..., ...), TypeError),
+        ]:
+            with pytest.raises(error):
+                ours.write(index, 1)
+        with pytest.raises(ValueError, match="broadcast"):
+            ours.write(0, [1, 2])
+        assert not ours.array.any()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2)])
+def test_arrays_without_axes_and_without_bytes_work(tmp_path, shape):
+    with oc.scratch(shape, "f8", tmp_path) as ours:
+        ours.write(None, 4.5)
+        assert ours.array.shape == shape
+        ours.release()
+        ours.prefetch()
+        ours.flush()
+        assert str(ours.memory())
+        sealed = pickle.loads(pickle.dumps(ours.seal()))
+        np.testing.assert_array_equal(sealed.array, np.full(shape, 4.5))
+        ours.save(tmp_path / "x", "one", {"story": "short"})
+    with oc.open(tmp_path / "x", verify=True) as file:
+        assert file.metadata["story"] == "short"
+        np.testing.assert_array_equal(file["one"], np.full(shape, 4.5))
+
+
+def test_it_is_an_array_to_numpy_dlpack_and_the_buffer_protocol(tmp_path):
+    with oc.scratch((2, 3), "f4", tmp_path) as ours:
+        seen = np.asarray(ours)
+        seen[1, 2] = 5
+        assert ours.array[1, 2] == 5
+        assert np.from_dlpack(ours)[1, 2] == 5
+        assert ours.__dlpack_device__() == (1, 0)
+        assert ours.__buffer__(0)[1, 2] == 5
+        assert np.asarray(ours, "f8")[1, 2] == 5
+        assert np.array(ours, copy=True) is not ours.array
+        if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+            with pytest.raises(ValueError, match="only by a copy"):
+                np.asarray(ours, "f8", copy=False)
+
+
+def test_what_is_sealed_cannot_be_written(tmp_path):
+    ours = oc.scratch((2, 3), "f4", tmp_path)
+    array = ours.array
+    array[:] = 1
+    sealed = ours.seal()
+    assert ours.seal() is sealed
+    assert ours.sealed
+    assert not ours.array.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 2
+    with pytest.raises(ValueError, match="read-only"):
+        sealed.array[0] = 2
+    with pytest.raises(PermissionError):
+        ours.write(0, 2)
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        sealed.array.flags.writeable = True
+    assert (np.asarray(sealed) == 1).all()
+
+
+def test_arrays_live_on_when_everything_is_closed(tmp_path):
+    with oc.scratch((2, 3), "f4", tmp_path) as ours:
+        ours.write(None, 3)
+        array, sealed = ours.array, ours.seal()
+    sealed_array = sealed.array
+    sealed.close()
+    sealed.close()
+    ours.close()
+    assert (array == 3).all()
+    assert (sealed_array == 3).all()
+    assert (ours.closed, sealed.closed) == (True, True)
+    assert "closed" in repr(ours)
+    assert "closed" in repr(sealed)
+    for call in (
+        lambda: ours.array,
+        lambda: sealed.array,
+        ours.memory,
+        ours.release,
+        ours.flush,
+        ours.seal,
+        lambda: ours.write(0, 1),
+    ):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+
+
+def test_a_writable_array_does_not_pickle(tmp_path):
+    with oc.scratch(3, "u1", tmp_path) as ours, pytest.raises(TypeError, match="seal"):
+        pickle.dumps(ours)
+
+
+def test_an_array_that_nobody_has_open_any_more_is_told(tmp_path):
+    ours = oc.scratch(3, "u1", tmp_path)
+    with ours.seal() as sealed:
+        handle = pickle.dumps(sealed)
+    ours.close()
+    with pytest.raises(FileNotFoundError, match="has ended or has closed it"):
+        pickle.loads(handle)
+
+
+def test_a_descriptor_that_leads_to_another_file_by_now_is_told(tmp_path):
+    first = oc.scratch(3, "u1", tmp_path).seal()
+    handle = pickle.dumps(first)
+    number = first.core.fileno()
+    first.close()
+    with (tmp_path / "other").open("wb+") as other:
+        other.write(bytes(MIB))
+        other.flush()
+        os.dup2(other.fileno(), number)
+        try:
+            with pytest.raises(FileNotFoundError, match="has ended or has closed it"):
+                pickle.loads(handle)
+        finally:
+            os.close(number)
+
+
+def test_release_and_prefetch_tell_what_they_did(tmp_path):
+    with oc.scratch((16, MIB), "u1", tmp_path) as ours:
+        ours.array[:] = 7
+        if ours.memory().resident is None:
+            pytest.skip("the kernel does not tell")
+        assert ours.memory().resident >= 16 * MIB
+        report = ours.release()
+        assert report.bytes == 16 * MIB
+        assert (report.resident_before, report.resident_after) == (16 * MIB, 0)
+        assert report.reason == "on the disk, and out of memory"
+        assert ours.memory().resident == 0
+        assert ours.prefetch(slice(4, 8)).bytes == 4 * MIB
+        assert 4 * MIB <= ours.memory().resident < 16 * MIB
+        assert ours.release((slice(0, 16), slice(0, 100))).bytes == 16 * 4096
+        sealed = ours.seal()
+        assert (sealed.array == 7).all()
+        assert ours.release().resident_after == 0
+        assert (sealed.array == 7).all()
+
+
+def test_memory_tells_what_raw_writes_leave_over_the_cap(tmp_path):
+    with oc.scratch((16, MIB), "u1", tmp_path, max_resident="4 MiB") as ours:
+        if ours.memory().resident is None:
+            pytest.skip("the kernel does not tell")
+        assert ours.memory().over == 0
+        ours.array[:] = 3
+        assert ours.memory().cap == 4 * MIB
+        assert ours.memory().over >= 12 * MIB
+        assert "over" in str(ours.memory())
+        for row in range(4):
+            ours.write(row, 3)
+        assert ours.memory().over == 0
+        assert (ours.array == 3).all()
+
+
+def test_places_are_chosen_and_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_SCRATCH", str(tmp_path))
+    with oc.scratch(3, "u1") as ours:
+        assert ours.path == str(tmp_path)
+        assert ours.reason == "the folder of $ONECOPY_SCRATCH"
+    monkeypatch.setenv("ONECOPY_SCRATCH", str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError) as told:
+        oc.scratch(3, "u1")
+    assert told.value.filename == str(tmp_path / "none")
+    with pytest.raises(ValueError, match="null"):
+        oc.scratch(3, "u1", "a\0b")
+
+
+def test_what_cannot_be_saved_in_place_is_copied(tmp_path):
+    with oc.scratch((3, 4), "i4", tmp_path) as ours:
+        ours.write(None, 9)
+        saved = ours.save(tmp_path / "long", metadata={"story": "x" * 10_000})
+        assert saved.copied
+        assert "the header needs" in saved.reason
+        if not ours.save(tmp_path / "short").copied:  # copied without unnamed files
+            with pytest.raises(FileExistsError):
+                ours.save(tmp_path / "again")
+        with pytest.raises(IsADirectoryError):
+            ours.save(tmp_path)
+    for name in ("long", "short"):
+        with oc.open(tmp_path / name, verify=True) as file:
+            assert (file["data"] == 9).all()
+
+
+def test_a_file_saved_in_place_is_one_for_safetensors(tmp_path):
+    from safetensors.numpy import load_file
+
+    with oc.scratch((3, 4), "i4", tmp_path) as ours:
+        ours.write(None, np.arange(12).reshape(3, 4))
+        ours.save(tmp_path / "x.safetensors", "image", checksum=False)
+    assert load_file(tmp_path / "x.safetensors")["image"].tolist() == np.arange(12).reshape(3, 4).tolist()
+    with pytest.raises(oc.NoChecksum):
+        oc.open(tmp_path / "x.safetensors", verify=True)
+
+
+def test_threads_write_to_different_places(tmp_path):
+    with oc.scratch((64, MIB), "u1", tmp_path, max_resident="8 MiB") as ours:
+
+        def paint(first):
+            for row in range(first, 64, 4):
+                ours.write(row, row)
+
+        threads = [threading.Thread(target=paint, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all((ours.array[row] == row).all() for row in range(64))
+
+
+def test_alloc_has_one_face(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_SCRATCH", str(tmp_path))
+    monkeypatch.setenv("ONECOPY_HEAP_BELOW", "1 KiB")
+    small, large = oc.alloc(1023, "u1"), oc.alloc(1024, "u1")
+    assert (type(small), type(large)) == (HeapArray, oc.Scratch)
+    assert isinstance(oc.alloc(1, "u1", heap_below=0), oc.Scratch)
+    assert {name for name in dir(large) if not name.startswith("_")} - set(dir(small)) == {"memory_cap"}
+    for number, ours in enumerate([small, large]):
+        ours.write(slice(0, 2), [1, 2])
+        with pytest.raises(ValueError, match="steps"):
+            ours.write(slice(0, 2, 2), 1)
+        ours.release(slice(0, 2))
+        ours.prefetch()
+        ours.flush()
+        assert str(ours.memory())
+        assert ours.reason
+        sealed = pickle.loads(pickle.dumps(ours.seal()))
+        assert sealed.array[:3].tolist() == [1, 2, 0]
+        with pytest.raises(PermissionError):
+            ours.write(0, 1)
+        with pytest.raises(ValueError, match="read-only"):
+            ours.array[0] = 1
+        ours.save(tmp_path / str(number))
+        with oc.open(tmp_path / str(number), verify=True) as file:
+            assert file["data"][:3].tolist() == [1, 2, 0]
+        ours.close()
+        with pytest.raises(ValueError, match="closed"):
+            _ = ours.array
+    monkeypatch.setenv("ONECOPY_HEAP_BELOW", "much")
+    with pytest.raises(ValueError, match="not a size"):
+        oc.alloc(3, "u1")
