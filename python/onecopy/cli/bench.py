@@ -19,6 +19,7 @@ from onecopy.cli import (
     bench_crossover,
     bench_images,
     bench_models,
+    bench_mosaic,
     bench_passes,
     bench_records,
     bench_report,
@@ -72,6 +73,7 @@ command.add_command(bench_share.command)
 command.add_command(bench_models.command)
 command.add_command(bench_start.command)
 command.add_command(bench_images.command)
+command.add_command(bench_mosaic.command)
 command.add_command(bench_records.command)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from onecopy.bench.images import mosaic_tables as mosaic
 from onecopy.bench.images import tables as images
 from onecopy.bench.machine import quiet
 from onecopy.bench.models import tables as models
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 HEAP = "heap"
 OURS = "onecopy"
 
-SCENARIOS = {module.NAME: module for module in (images, models, starts)}
+SCENARIOS: dict[str, Any] = {module.NAME: module for module in (images, models, mosaic, starts)}
 """Those that make their own tables and sentences, by the scenario's name."""
 
 SHARE_COLUMNS: tuple[Column, ...] = (
@@ -92,7 +93,8 @@ def heading(run: Run) -> str:
     rounds = run.options["rounds"]
     plural = "" if rounds == 1 else "s"
     if run.scenario in SCENARIOS:
-        return SCENARIOS[run.scenario].heading(run)
+        words: str = SCENARIOS[run.scenario].heading(run)
+        return words
     if run.scenario != "share":
         return f"records: {rounds} round{plural}, {run.options['draws']} random items, {run.options['repeats']} times"
     data, seen = run.data, run.options["loader"]
