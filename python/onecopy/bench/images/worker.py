@@ -59,8 +59,7 @@ class Errand:
 def errand_of(plain: dict[str, Any]) -> Errand:
     """Return an errand from its JSON types."""
     work = plain.pop("work")
-    lists = {name: tuple(work.pop(name)) for name in ("paths", "shape")}
-    return Errand(work=Work(**work, **lists), **plain)
+    return Errand(work=Work(**{**work, "paths": tuple(work["paths"]), "shape": tuple(work["shape"])}), **plain)
 
 
 def run(way: Way, errand: Errand) -> tuple[dict[str, Any], list[Any], Any]:
@@ -94,7 +93,7 @@ def checksum(canvas: Any, rows: int) -> int:
     """Return the CRC-32 of all pixels."""
     found = 0
     for row in range(0, rows, STEP):
-        found = zlib.crc32(np.ascontiguousarray(canvas[row : row + STEP]), found)
+        found = zlib.crc32(np.ascontiguousarray(canvas[row : row + STEP]).data, found)
     return found
 
 
