@@ -1,4 +1,4 @@
-"""Images and real processes: one decodes, whoever is killed leaves nothing, disks that are full are told, memory is small.
+"""Images and real processes: one decodes, who is killed leaves nothing, full disks are told, memory is small.
 
 30 rounds of killing; with ONECOPY_TORTURE=1, 500.
 """
@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from small_disks import mount
 from storing import fork, status_of, suffixes
+from tests.fallbacks.seccomp import refuse
 
 import onecopy as oc
 
@@ -183,22 +184,22 @@ def test_a_disk_without_room_for_an_image_is_told_before_it_is_decoded(picture, 
 def test_a_disk_without_room_for_a_mosaic_is_told_and_nothing_is_left(small_disk, in_child, tmp_path, rows, name):
     pytest.importorskip("zarr")
 
-    def ask() -> tuple[OSError | None, list[str], int]:
+    def ask() -> tuple[OSError | None, int]:
         disk = small_disk("ext4")
         (disk / "ballast").write_bytes(bytes(2 << 20))
-        before, used = sorted(os.listdir(disk)), blocks_used(disk)
+        before, used = sorted(disk.iterdir()), blocks_used(disk)
         tiles = [np.random.default_rng(number).integers(0, 9999, (900, 1000), np.uint16) for number in (1, 2)]
         try:
             out = None if name is None else disk / name
             oc.images.mosaic(tiles, [(0, 0), (0, 900)], out, shape=(rows, 2000), folder=disk, overwrite=True).close()
         except OSError as error:
-            assert sorted(os.listdir(disk)) == before
+            assert sorted(disk.iterdir()) == before
             error = error.with_traceback(None)  # whose frames hold views of what is to be given back
             gc.collect()
-            return error, before, blocks_used(disk) - used
-        return None, before, 0
+            return error, blocks_used(disk) - used
+        return None, 0
 
-    error, _, more = in_child(ask)
+    error, more = in_child(ask)
     if rows == 900 and name in (None, "a.oc"):
         assert error is None
     else:
@@ -259,3 +260,18 @@ def test_a_mosaic_stays_within_its_cap(python, tmp_path, tells_dirty):
     """
     most = int(python(code, tmp_path))
     assert 8 << 20 < most <= 40 << 20  # of 151 MB
+
+
+# --- where nothing can be reserved ------------------------------------------------------------------------------------
+
+
+def test_where_nothing_can_be_reserved_the_heap_or_calls_do_the_work(picture, tmp_path, in_child):
+    def ask() -> tuple[bool, bool]:
+        refuse("fallocate")
+        image = oc.images.open(picture, folder=tmp_path / "store")
+        tiles, positions = [noise((300, 200)), noise((300, 200)) + 1], [(0, 0), (0, 150)]
+        with oc.images.mosaic(tiles, positions, tmp_path / "out.oc", max_resident="1 MiB") as whole:
+            right = np.array_equal(whole.array[:, 150:], tiles[1])
+        return np.array_equal(image.array, noise((3000, 2000))), right
+
+    assert in_child(ask) == (True, True)

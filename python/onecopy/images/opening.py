@@ -12,7 +12,7 @@ from onecopy.base import FileChanged, natural, path_text
 from onecopy.files import Mapping
 from onecopy.images import codecs
 from onecopy.images.image import NAME, About, Image
-from onecopy.scratching import scratch
+from onecopy.scratching import alloc, scratch
 from onecopy.store import Store, file_key
 from onecopy.store import progress as tell_who_waits
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from onecopy.files import Identity
     from onecopy.images.codecs import Codec, Facts
-    from onecopy.scratching import Scratch
+    from onecopy.scratching import HeapArray, Scratch
     from onecopy.store import Artefact, Waiting
 
 __all__ = ["decode", "open"]
@@ -199,11 +199,22 @@ def _build(
         if progress is not None:
             progress(done, total)
 
-    with scratch(facts.shape, facts.dtype, dir=target.parent, anywhere=True) as pixels:
+    metadata = About.of_facts(facts).metadata(path)
+    with _reserved(facts, target) as pixels:
         codecs.fill(codec, path, facts, pixels.array, threads=threads, progress=say)
         if _key(path, facts.level, codec) != key:  # else what it is now would be found for what it was
             raise FileChanged(errno.ESTALE, "the image was replaced or written while it was being decoded", path)
-        pixels.save(target, NAME, About.of_facts(facts).metadata(path))
+        pixels.save(target, NAME, metadata)
+
+
+def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:
+    """Return memory to decode into: of the file to be, or of the heap where that cannot be reserved."""
+    try:
+        return scratch(facts.shape, facts.dtype, dir=target.parent, anywhere=True)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return alloc(facts.shape, facts.dtype, heap_below=2 * facts.nbytes + 1)
 
 
 def _of_artefact(path: str, artefact: Artefact) -> Image:

@@ -16,6 +16,7 @@ import shutil
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from onecopy.images._regions import Rectangle, Share
 
 _CHUNK = (512, 512)
+_SPARSE: WeakSet[Scratch] = WeakSet()
+"""Canvases made here of which nothing is reserved: a full disk must be told by a call, or it is SIGBUS."""
 _OURS, _TIFF, _ZARR = (".oc", ".safetensors"), (".tif", ".tiff"), (".zarr",)
 
 
@@ -96,10 +99,12 @@ class Nameless(Output):
     def __init__(self, canvas: Scratch, shares: list[Share], *, ours: bool) -> None:
         self._canvas, self._ours = canvas, ours
         self._rows = _rows_at_a_time(canvas, shares)
+        capped = canvas.memory_cap is not None and self._rows is None
+        self._through_memory = not capped and canvas not in _SPARSE
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
-        """Write pixels into a rectangle; where there is a cap, and no rows to let go, by calls that keep to it."""
-        if self._rows is not None or self._canvas.memory_cap is None:
+        """Write pixels into a rectangle: through memory, or by calls, which keep to a cap and tell of full disks."""
+        if self._through_memory:
             self._canvas.array[place.top : place.bottom, place.left : place.right] = pixels
         else:
             self._canvas.write((slice(place.top, place.bottom), slice(place.left, place.right)), pixels)
@@ -185,11 +190,11 @@ def output_for(
     """
     if out is None or isinstance(out, str | os.PathLike):
         if out is None:
-            return Nameless(scratch(shape, dtype, folder, max_resident=max_resident), shares, ours=True)
+            return Nameless(_canvas(shape, dtype, folder, max_resident, anywhere=False), shares, ours=True)
         target = Path(path_text(out))
         _check_target(target, tile, overwrite)
         beside = target.absolute().parent
-        canvas = scratch(shape, dtype, folder or beside, max_resident=max_resident, anywhere=folder is None)
+        canvas = _canvas(shape, dtype, folder or beside, max_resident, anywhere=folder is None)
         return File(canvas, shares, target, tile or _CHUNK, overwrite=overwrite)
     fits = len(out.shape) == len(shape) and all(has >= need for has, need in zip(out.shape, shape, strict=True))
     if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "safe"):
@@ -199,6 +204,25 @@ def output_for(
     if not out.flags.writeable:
         raise ValueError("out is a read-only array")
     return Given(out)
+
+
+def _canvas(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    folder: str | os.PathLike[str] | None,
+    max_resident: int | str | None,
+    *,
+    anywhere: bool,
+) -> Scratch:
+    """Return a scratch; a sparse one where the place is right and nothing can be reserved."""
+    try:
+        return scratch(shape, dtype, folder, max_resident=max_resident, anywhere=anywhere)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        sparse = scratch(shape, dtype, folder, False, max_resident, anywhere=anywhere)
+        _SPARSE.add(sparse)
+        return sparse
 
 
 def _rows_at_a_time(canvas: Scratch, shares: list[Share]) -> LettingGo | None:
