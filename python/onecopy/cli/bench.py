@@ -17,7 +17,9 @@ from onecopy.bench.scenarios import keys as keys_scenario
 from onecopy.bench.scenarios import open as open_scenario
 from onecopy.cli import (
     bench_crossover,
+    bench_images,
     bench_models,
+    bench_mosaic,
     bench_passes,
     bench_records,
     bench_report,
@@ -70,6 +72,8 @@ command.add_command(bench_structs.command)
 command.add_command(bench_share.command)
 command.add_command(bench_models.command)
 command.add_command(bench_start.command)
+command.add_command(bench_images.command)
+command.add_command(bench_mosaic.command)
 command.add_command(bench_records.command)
 
 

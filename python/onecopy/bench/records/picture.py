@@ -9,13 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from onecopy.bench.models import tables as models
+from onecopy.bench.images import picture as images
 from onecopy.bench.passes.tables import number
 from onecopy.bench.records.columns import EMPTY, above_empty
-from onecopy.bench.records.tables import HEAP, figures_of
+from onecopy.bench.records.tables import HEAP, SCENARIOS, figures_of
 from onecopy.bench.report.picture import FAINT, MAPS, OURS, STYLE
 from onecopy.bench.report.summary import MB
-from onecopy.bench.starts import tables as starts
 
 if TYPE_CHECKING:
     import os
@@ -38,9 +37,12 @@ def draw(run: Run, path: str | os.PathLike[str]) -> None:
     figures = importlib.import_module("matplotlib.figure")
     with matplotlib.rc_context(STYLE):
         figure = figures.Figure(layout="constrained")
-        {"share": _draw_share, models.NAME: _draw_ways, starts.NAME: _draw_ways}.get(run.scenario, _draw_items)(
-            figure, run
-        )
+        if run.scenario == images.NAME:
+            images.draw(figure, run)
+        elif run.scenario in SCENARIOS:
+            _draw_ways(figure, run)
+        else:
+            (_draw_share if run.scenario == "share" else _draw_items)(figure, run)
         figure.savefig(path, dpi=200, metadata={"Date": None} if str(path).endswith(".svg") else None)
 
 
@@ -78,7 +80,7 @@ def _curve(axes: Any, run: Run, name: str, case: tuple[str, ...], colour: str) -
 
 def _draw_ways(figure: Any, run: Run) -> None:
     """Draw a line of panels per case, each with the number that its scenario wants drawn."""
-    drawn = {models.NAME: models.DRAWN, starts.NAME: starts.DRAWN}[run.scenario]
+    drawn = SCENARIOS[run.scenario].DRAWN
     cases, names = run.cases(), [entry.name for entry in run.entries if entry.name != EMPTY]
     figure.set_size_inches(WIDTH, max(len(cases), 1) * (len(names) * PER_ROW + PER_CASE) + 0.4)
     ours = {entry.name for entry in run.entries if entry.ours}

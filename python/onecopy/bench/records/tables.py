@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from onecopy.bench.images import mosaic_tables as mosaic
+from onecopy.bench.images import tables as images
 from onecopy.bench.machine import quiet
 from onecopy.bench.models import tables as models
 from onecopy.bench.passes.tables import Table, number
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 HEAP = "heap"
 OURS = "onecopy"
+
+SCENARIOS: dict[str, Any] = {module.NAME: module for module in (images, models, mosaic, starts)}
+"""Those that make their own tables and sentences, by the scenario's name."""
 
 SHARE_COLUMNS: tuple[Column, ...] = (
     ("total PSS\nMB", plain("pss", MB)),
@@ -56,11 +61,9 @@ FIGURES = {"import": ("MB of anonymous memory at the peak, less the start", "bui
 
 def tables_of(run: Run) -> list[Table]:
     """Return a table for each case of a record."""
-    return list(
-        {"share": _share_tables, models.NAME: models.tables_of, starts.NAME: starts.tables_of}.get(
-            run.scenario, _item_tables
-        )(run)
-    )
+    if run.scenario in SCENARIOS:
+        return list(SCENARIOS[run.scenario].tables_of(run))
+    return list((_share_tables if run.scenario == "share" else _item_tables)(run))
 
 
 def _share_tables(run: Run) -> Iterator[Table]:
@@ -89,10 +92,9 @@ def heading(run: Run) -> str:
     """Return what was measured, in one line."""
     rounds = run.options["rounds"]
     plural = "" if rounds == 1 else "s"
-    if run.scenario == models.NAME:
-        return models.heading(run)
-    if run.scenario == starts.NAME:
-        return starts.heading(run)
+    if run.scenario in SCENARIOS:
+        words: str = SCENARIOS[run.scenario].heading(run)
+        return words
     if run.scenario != "share":
         return f"records: {rounds} round{plural}, {run.options['draws']} random items, {run.options['repeats']} times"
     data, seen = run.data, run.options["loader"]
@@ -104,10 +106,9 @@ def heading(run: Run) -> str:
 
 def sentences_of(run: Run) -> list[str]:
     """Return what the numbers say, and what limits them."""
-    said = {"share": _shared, models.NAME: models.sentences_of, starts.NAME: starts.sentences_of}.get(
-        run.scenario, _fastest
-    )(run)
-    return [*said, *_limits(run)]
+    if run.scenario in SCENARIOS:
+        return [*SCENARIOS[run.scenario].sentences_of(run), *_limits(run)]
+    return [*(_shared if run.scenario == "share" else _fastest)(run), *_limits(run)]
 
 
 def _shared(run: Run) -> Iterator[str]:
