@@ -201,6 +201,18 @@ TEST_CASE("what is released is on the disk and out of memory, and comes back as 
   CHECK(std::ranges::equal(scratch.bytes(), content));
 }
 
+TEST_CASE("rows that are released one after the other leave nothing behind") {
+  const testing::ScratchFolder folder;
+  constexpr std::uint64_t row = 300'000;
+  auto scratch = scratch_in(folder, 128 * row, {.head = 8192});
+  if (!scratch.memory().resident) return;
+  const auto content = testing::random_bytes(128 * row);
+  std::ranges::copy(content, scratch.bytes().begin());
+  for (std::uint64_t at = 0; at < 128 * row; at += row) (void)scratch.release(std::array{ByteRange{at, row}});
+  CHECK(*scratch.memory().resident == 0);
+  CHECK(std::ranges::equal(scratch.bytes(), content));
+}
+
 TEST_CASE("max_resident holds for what is written through the kernel, and for what was written past it before") {
   const testing::ScratchFolder folder;
   constexpr std::uint64_t cap = 8 * mib;
