@@ -55,8 +55,11 @@ int WrittenPages::look() {
   for (std::uint64_t at = 0; at < end && left > enough; at += step) {
     if (cached_in({at, step}) == 0) continue;
     for (std::uint64_t part = at; part < std::min(at + step, end) && left > enough; part += stretch) {
+      const std::uint64_t before = cached_in({part, stretch});
+      if (before == 0) continue;
       if (const int error = sweep({part, stretch}); error != 0) return error;
-      left = besides();
+      left -= std::min(left, before - std::min(before, cached_in({part, stretch})));
+      if (left <= enough) left = besides();  // some of what left was ours, and was not counted
     }
   }
   if (left > enough) until_look_ = queue_->cap();
@@ -65,7 +68,6 @@ int WrittenPages::look() {
 }
 
 int WrittenPages::sweep(ByteRange range) {
-  if (cached_in(range) == 0) return 0;
   const std::uint64_t size = queue_->part_size();
   for (std::uint64_t part = range.offset / size; part * size < range.offset + range.length; ++part)
     queue_->forget(part);

@@ -79,7 +79,7 @@ class ScratchFile {
   // tells of bytes that are lost. EINVAL for ranges outside.
   ReleaseReport release(std::span<const ByteRange> ranges = {});
 
-  // Brings them into memory, as `warm` does, at most `max_resident` of them.
+  // Brings them into memory, as `warm` does, as far as `max_resident` has room beside what is there.
   WarmReport prefetch(std::span<const ByteRange> ranges = {}) const;
 
   // Everything to the disk. Throws OsError: EIO, ENOSPC, also when writing failed before; the bytes are then lost.

@@ -178,7 +178,7 @@ class Scratch(ArrayFace):
         return self._core.release(ranges)
 
     def prefetch(self, region: Region = None) -> WarmReport:
-        """Bring a part into memory, at the device's speed, at most `max_resident` of it; see `onecopy.warm`."""
+        """Bring a part into memory, at the device's speed, as far as `max_resident` has room; see `onecopy.warm`."""
         return self._core.prefetch(self._ranges(region))
 
     def flush(self) -> None:

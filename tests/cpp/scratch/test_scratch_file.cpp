@@ -213,6 +213,19 @@ TEST_CASE("rows that are released one after the other leave nothing behind") {
   CHECK(std::ranges::equal(scratch.bytes(), content));
 }
 
+TEST_CASE("what is brought in keeps to the cap, together with what is there") {
+  const testing::ScratchFolder folder;
+  auto scratch = scratch_in(folder, 32 * mib, {.max_resident = 8 * mib});
+  scratch.fill({0, 32 * mib}, std::byte{3});
+  if (!scratch.memory().resident) return;
+  CHECK(!scratch.prefetch().complete);
+  CHECK(*scratch.memory().resident <= 10 * mib);  // the kernel may read a little ahead
+  (void)scratch.release();
+  CHECK(scratch.prefetch(std::array{ByteRange{mib, 4 * mib}}).complete);
+  CHECK(*scratch.memory().resident >= 4 * mib);
+  CHECK(std::ranges::all_of(scratch.bytes(), [](std::byte one) { return one == std::byte{3}; }));
+}
+
 TEST_CASE("max_resident holds for what is written through the kernel, and for what was written past it before") {
   const testing::ScratchFolder folder;
   constexpr std::uint64_t cap = 8 * mib;
