@@ -17,7 +17,8 @@
 // for the first write of each page.
 //
 // Ownership: ScratchFile owns addresses, descriptor and space. Threads: any number may write to different places;
-// `seal`, `publish` and the move are for one. A forked child shares the memory, and has a cap of its own.
+// `seal`, `publish` and the move are for one. A forked child shares the memory, and has a cap of its own; fork while no
+// thread is inside of a call here.
 #pragma once
 
 #include <cstddef>
