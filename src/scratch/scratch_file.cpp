@@ -219,7 +219,8 @@ WarmReport ScratchFile::prefetch(std::span<const ByteRange> ranges) const {
     return report;
   }
   WarmOptions options;
-  options.budget = state_->options.max_resident;
+  if (const auto cap = state_->options.max_resident)
+    options.budget = *cap - std::min(*cap, state_->pages.cached({head(), state_->size}).bytes.value_or(0));
   options.mechanism = Mechanism::read;  // into the page cache, which our own mapping shows
   const auto mapping = Mapping::from_descriptor(descriptor(), name(), {.offset = head(), .length = state_->size});
   return warm(mapping, pages, options);

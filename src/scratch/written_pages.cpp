@@ -55,8 +55,11 @@ int WrittenPages::look() {
   for (std::uint64_t at = 0; at < end && left > enough; at += step) {
     if (cached_in({at, step}) == 0) continue;
     for (std::uint64_t part = at; part < std::min(at + step, end) && left > enough; part += stretch) {
+      const std::uint64_t before = cached_in({part, stretch});
+      if (before == 0) continue;
       if (const int error = sweep({part, stretch}); error != 0) return error;
-      left = besides();
+      left -= std::min(left, before - std::min(before, cached_in({part, stretch})));
+      if (left <= enough) left = besides();  // some of what left was ours, and was not counted
     }
   }
   if (left > enough) until_look_ = queue_->cap();
@@ -65,7 +68,6 @@ int WrittenPages::look() {
 }
 
 int WrittenPages::sweep(ByteRange range) {
-  if (cached_in(range) == 0) return 0;
   const std::uint64_t size = queue_->part_size();
   for (std::uint64_t part = range.offset / size; part * size < range.offset + range.length; ++part)
     queue_->forget(part);
@@ -85,13 +87,25 @@ std::uint64_t WrittenPages::cached_in(ByteRange range) const noexcept {
 
 int WrittenPages::drop(ByteRange range) {
   const ByteRange pages = whole_pages_of(range);
+  if (const int error = write_and_drop(pages); error != 0) return error;
+  const std::scoped_lock lock(mutex_);
   if (queue_) {
-    const std::scoped_lock lock(mutex_);
     const std::uint64_t size = queue_->part_size();
     for (std::uint64_t at = (pages.offset + size - 1) / size; (at + 1) * size <= pages.offset + pages.length; ++at)
       queue_->forget(at);
   }
-  return write_and_drop(pages);
+  // A large page that reaches over the end of what was dropped before stayed then, and can go now: else those of rows
+  // that are released one after the other would add up.
+  const std::uint64_t end_before = dropped_.offset + dropped_.length;
+  const std::uint64_t end = pages.offset + pages.length;
+  if (pages.offset < dropped_.offset || pages.offset > end_before || end <= end_before) {
+    dropped_ = pages;
+    return 0;
+  }
+  dropped_.length = end - dropped_.offset;
+  const std::uint64_t begin = std::max(dropped_.offset, pages.offset - std::min(pages.offset, stretch));
+  if (!data_.in_memory) (void)os::drop_cached(data_.fd, {begin, std::min(end, pages.offset + stretch) - begin});
+  return 0;
 }
 
 // A page that is written between the two steps is dirty again, and the kernel keeps it: nothing can be lost here.

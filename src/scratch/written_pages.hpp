@@ -53,6 +53,7 @@ class WrittenPages {
   MappedData data_;
   std::mutex mutex_;                   // of what follows
   std::unique_ptr<WriteQueue> queue_;  // none without a cap
+  ByteRange dropped_;                  // the last ranges that drop() was asked for, as far as they continue each other
   std::uint64_t until_look_ = 0;       // bytes to be written before the page cache is asked again
 };
 

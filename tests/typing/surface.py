@@ -97,3 +97,19 @@ file["w"] = np.zeros(3)  # refused: index
 mapping.nbytes = 5  # refused: misc
 oc.warm(mapping).bytes = 5  # refused: misc
 os.fspath(file)  # refused: call-overload
+
+# Scratch arrays.
+canvas = oc.scratch((3, 4), "u2", Path("folder"), max_resident="64 MiB")
+reveal_type(canvas)  # revealed: onecopy.scratching.writable.Scratch
+reveal_type(canvas.array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
+reveal_type(canvas.release((slice(0, 5), ..., 3)))  # revealed: onecopy._core.ReleaseReport
+reveal_type(canvas.prefetch(0))  # revealed: onecopy._core.WarmReport
+reveal_type(canvas.memory().over)  # revealed: int | None
+reveal_type(canvas.seal())  # revealed: onecopy.scratching.sealed.SealedArray
+reveal_type(canvas.save("x").copied)  # revealed: bool
+reveal_type(np.asarray(canvas))  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
+small = oc.alloc(1000, np.float32, "1 MiB")
+reveal_type(small)  # revealed: onecopy.scratching.writable.Scratch | onecopy.scratching.heap.HeapArray
+reveal_type(oc.warm(canvas.seal()))  # revealed: onecopy._core.WarmReport
+with canvas as entered_canvas:
+    reveal_type(entered_canvas)  # revealed: onecopy.scratching.writable.Scratch

@@ -17,7 +17,8 @@
 // for the first write of each page.
 //
 // Ownership: ScratchFile owns addresses, descriptor and space. Threads: any number may write to different places;
-// `seal`, `publish` and the move are for one. A forked child shares the memory, and has a cap of its own.
+// `seal`, `publish` and the move are for one. A forked child shares the memory, and has a cap of its own; fork while no
+// thread is inside of a call here.
 #pragma once
 
 #include <cstddef>
@@ -79,7 +80,7 @@ class ScratchFile {
   // tells of bytes that are lost. EINVAL for ranges outside.
   ReleaseReport release(std::span<const ByteRange> ranges = {});
 
-  // Brings them into memory, as `warm` does, at most `max_resident` of them.
+  // Brings them into memory, as `warm` does, as far as `max_resident` has room beside what is there.
   WarmReport prefetch(std::span<const ByteRange> ranges = {}) const;
 
   // Everything to the disk. Throws OsError: EIO, ENOSPC, also when writing failed before; the bytes are then lost.

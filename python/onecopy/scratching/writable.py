@@ -105,7 +105,7 @@ class Scratch(ArrayFace):
     """A writable array in a nameless file; made by `scratch`.
 
     Threads: any number may write to different places at once. A forked child shares the array, and what it writes is
-    seen here; it has a bound of its own. It does not pickle: `seal` it first.
+    seen here; it has a bound of its own. Fork while no thread is inside of a call. It does not pickle: `seal` it first.
     """
 
     def __init__(self, core: _core.ScratchFile, kind: Kind) -> None:
@@ -178,7 +178,7 @@ class Scratch(ArrayFace):
         return self._core.release(ranges)
 
     def prefetch(self, region: Region = None) -> WarmReport:
-        """Bring a part into memory, at the device's speed, at most `max_resident` of it; see `onecopy.warm`."""
+        """Bring a part into memory, at the device's speed, as far as `max_resident` has room; see `onecopy.warm`."""
         return self._core.prefetch(self._ranges(region))
 
     def flush(self) -> None:
