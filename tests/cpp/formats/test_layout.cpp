@@ -152,4 +152,19 @@ TEST_CASE("sizes that no file has are refused before anything is allocated for t
                        "the header would have more than the 100 MB that readers accept", FormatError);
 }
 
+TEST_CASE("the data begins where it lies already, if the header fits before it") {
+  const std::vector<ArraySpec> arrays{{"a", DType::u8, {100}}};
+  for (const std::uint64_t least : {0U, 1U, 4096U, 4097U, 50'000U}) {
+    LayoutOptions options;
+    options.least_data_offset = least;
+    const auto layout = Layout::plan(arrays, options);
+    CHECK(layout.data_offset() == std::max<std::uint64_t>(4096, (least + 4095) / 4096 * 4096));
+    CHECK(layout.header(std::vector<std::uint32_t>(layout.block_count())).size() == layout.data_offset());
+    CHECK(layout.file_size() == layout.data_offset() + 100);
+  }
+  LayoutOptions absurd;
+  absurd.least_data_offset = UINT64_MAX;
+  CHECK_THROWS_AS((void)Layout::plan(arrays, absurd), FormatError);
+}
+
 }  // namespace onecopy
