@@ -123,7 +123,8 @@ class MemoryGroup:
 class Meminfo:
     """Memory of the machine in bytes, the host's also inside a container; `cached` has `shmem` in it.
 
-    `mem_available` (free, or to be had without swapping) is None before Linux 3.14.
+    `mem_available` (free, or to be had without swapping) is None before Linux 3.14. `committed_as` is what programs
+    have been promised: private memory that they may write, touched or not.
     """
 
     mem_total: int
@@ -140,6 +141,7 @@ class Meminfo:
     swap_total: int
     swap_free: int
     mem_available: int | None = None
+    committed_as: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def test_every_way_that_is_installed_makes_the_same_canvas(tmp_path, file, kind)
     for sample in run.samples:
         numbers = sample.numbers
         assert numbers["total_ns"] == numbers["decode_ns"] + numbers["stitch_ns"] + numbers["sync_ns"] > 0
-        assert {"peak_anonymous", "peak_file", "peak_dirty", "peak_used"} <= numbers.keys()
+        assert {"peak_anonymous", "peak_file", "peak_dirty", "peak_used", "peak_committed"} <= numbers.keys()
         assert sample.points
     assert from_json(to_json(run)) == run
     assert not [path for path in place.rglob("*") if path.is_file() and path.parent.name not in images.INPUTS]

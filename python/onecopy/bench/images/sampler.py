@@ -19,8 +19,9 @@ class Sampler:
     Attributes
     ----------
     points
-        Lines of (seconds, anonymous, file, dirty, used of the machine): bytes above the first look; the file pages of
-        the process, and the machine's dirty pages and all that is not free.
+        Lines of (seconds, anonymous, file, dirty, used, cached, committed): bytes above the first look. The first two
+        are the pages of the process; of the whole machine what is dirty, all that is not free, its page cache, and the
+        private memory that programs have been promised.
     """
 
     def __init__(self, pid: int) -> None:
@@ -29,11 +30,12 @@ class Sampler:
         self._base = self._now()
         self.points: list[tuple[float, ...]] = []
 
-    def _now(self) -> tuple[int, int, int, int, int]:
+    def _now(self) -> tuple[int, ...]:
         status, machine = proc.status(self._pid), cgroup.meminfo()
         files = (status.rss_file or 0) + (status.rss_shmem or 0)
         used = machine.mem_total - machine.mem_free
-        return status.rss_anon or 0, files, machine.dirty + machine.writeback, used, machine.cached
+        dirty = machine.dirty + machine.writeback
+        return status.rss_anon or 0, files, dirty, used, machine.cached, machine.committed_as or 0
 
     def poll(self) -> None:
         """Look, if it is time."""
@@ -50,7 +52,7 @@ class Sampler:
 
     def peaks(self) -> dict[str, float]:
         """Return the highest of each kind so far."""
-        names = ("peak_anonymous", "peak_file", "peak_dirty", "peak_used")
+        names = ("peak_anonymous", "peak_file", "peak_dirty", "peak_used", "peak_cached", "peak_committed")
         return {name: max((point[at] for point in self.points), default=0.0) for at, name in enumerate(names, 1)}
 
     def until_back(self, share: float, seconds: float) -> float | None:

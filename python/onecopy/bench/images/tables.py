@@ -24,6 +24,7 @@ COLUMNS: tuple[Column, ...] = (
     ("file pages,\npeak MB", plain("peak_file", MB)),
     ("dirty,\npeak MB", plain("peak_dirty", MB)),
     ("all memory,\npeak MB", plain("peak_used", MB)),
+    ("committed,\npeak MB", plain("peak_committed", MB)),
     ("minor\nfaults", plain("minor_faults")),
     ("written\nMB", plain("written", MB)),
     ("back\ns", plain("back_s")),

@@ -119,7 +119,6 @@ def sample(way: Way, expected: int, nbytes: int, options: Options) -> Callable[[
                 "mb_per_s": nbytes / MB / (message["total_ns"] / 1e9),
                 "written": runner.difference(written_bytes(folder), before),
                 "peak_resident": max((point[1] + point[2] for point in sampler.points), default=0.0),
-                "peak_cached": max((point[5] for point in sampler.points), default=0.0),
                 **sampler.peaks(),
             }
             crew.release("check")
