@@ -23,15 +23,17 @@ def draw(figure: Any, run: Run) -> None:
     figure.set_size_inches(WIDTH, HEIGHT * max(len(cases), 1) + 0.4)
     grid = figure.subplots(max(len(cases), 1), 2, squeeze=False, sharex="row", sharey="row")
     for case, panels in zip(cases, grid, strict=False):
+        ends = [1e-3]
         for axes, row in zip(panels, (HEAP, OURS), strict=True):
             axes.set_title(f"{row}: {', '.join(case)}", fontsize=8)
             axes.grid(color=FAINT, linewidth=0.6)
             axes.set_axisbelow(True)
             samples = [sample for sample in run.of(row, case) if sample.points]
             if samples:
-                _panel(axes, _median(samples))
+                ends.append(_panel(axes, _median(samples)))
             else:
                 axes.text(0.5, 0.5, "does not finish", transform=axes.transAxes, ha="center", va="center")
+        panels[0].set_xlim(0, max(ends))
         panels[0].set_ylabel("MB", fontsize=8)
     for axes in grid[-1]:
         axes.set_xlabel("seconds", fontsize=8)
@@ -46,7 +48,8 @@ def _median(samples: list[Measured]) -> Measured:
     return sorted(samples, key=lambda sample: sample.numbers["total_ns"])[len(samples) // 2]
 
 
-def _panel(axes: Any, sample: Measured) -> None:
+def _panel(axes: Any, sample: Measured) -> float:
+    """Draw one sample; return when it ended, in seconds."""
     end = sample.numbers["total_ns"] / 1e9
     points = [point for point in sample.points if point[0] <= end] or list(sample.points)
     seconds = [point[0] for point in points]
@@ -56,5 +59,5 @@ def _panel(axes: Any, sample: Measured) -> None:
     )
     axes.plot(seconds, dirty, color=DIRTY, linewidth=1.2, label="dirty, whole machine")
     axes.plot(seconds, used, color=USED, linewidth=1.2, linestyle="--", label="all that is not free, whole machine")
-    axes.set_xlim(0, max(seconds))
     axes.set_ylim(bottom=0)
+    return max(seconds)
