@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import tempfile
 from pathlib import Path
@@ -36,7 +37,7 @@ def choice(flag: str, name: str, names: Sequence[str], words: str) -> Callable[[
 
 
 def options(defaults: Settings) -> Callable[[Any], Any]:
-    """Return the options of both."""
+    """Return what gives a command these options: the settings each by its name, and where to write as ``out``."""
     each = (
         click.option(
             "--rounds",
@@ -67,17 +68,23 @@ def options(defaults: Settings) -> Callable[[Any], Any]:
     )
 
     def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def command(**given: Any) -> Any:
+            out = Out(**{field.name: given.pop(field.name) for field in dataclasses.fields(Out)})
+            return function(out=out, **given)
+
         for option in reversed(each):
-            function = option(function)
-        return function
+            command = option(command)
+        return command
 
     return decorate
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Out:
-    """What is written at the end, and whether a killed run goes on."""
+    """Where files are, what is written at the end, and whether a killed run goes on."""
 
+    folder: str | None
     plot: str | None
     markdown: str | None
     json_path: str | None
@@ -90,13 +97,11 @@ class Out:
             raise click.ClickException("--plot needs matplotlib: pip install 'onecopy[plots]'")
 
 
-def measured(
-    out: Out, folder: str | None, run: Callable[[Path, Callable[[Progress], None], RunJournal | None], Run]
-) -> None:
+def measured(out: Out, run: Callable[[Path, Callable[[Progress], None], RunJournal | None], Run]) -> None:
     """Run a scenario in a temporary folder, with a bar and a journal; then write and show what it says."""
     out.check()
     journal = outputs.journal_of(out.json_path, RunJournal, resume=out.resume)
-    with outputs.told(journal), _place(folder) as place:
+    with outputs.told(journal), _place(out.folder) as place:
         record = bench_passes.with_bar(lambda watch: run(place, watch, journal), "making up the rows")
     found, said = tables.tables_of(record), tables.sentences_of(record)
     outputs.write(out.json_path, to_json(record, tables=[dataclasses.asdict(t) for t in found], sentences=said))

@@ -42,11 +42,7 @@ DEFAULTS = scenario.Options()
 def command(
     *,
     file: str | None,
-    folder: str | None,
-    plot: str | None,
-    markdown: str | None,
-    json_path: str | None,
-    resume: bool,
+    out: bench_data.Out,
     **chosen: object,
 ) -> None:
     """Measure decoding and stitching: several images held at once, and one canvas of all of them.
@@ -57,8 +53,7 @@ def command(
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     try:
         bench_data.measured(
-            bench_data.Out(plot, markdown, json_path, resume),
-            folder,
+            out,
             lambda place, watch, journal: scenario.run(place, options, watch, journal, file),
         )
     except ModuleNotFoundError as error:

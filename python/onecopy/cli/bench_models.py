@@ -43,11 +43,7 @@ def _several(flag: str, name: str, default: tuple[int, ...], words: str) -> Call
 def command(
     *,
     file: str | None,
-    folder: str | None,
-    plot: str | None,
-    markdown: str | None,
-    json_path: str | None,
-    resume: bool,
+    out: bench_data.Out,
     **chosen: object,
 ) -> None:
     """Measure ONNX Runtime sessions: time to create, memory of all processes, time of a run, by how they are opened.
@@ -60,7 +56,6 @@ def command(
         raise click.UsageError("--inputs are those of a --file")
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     bench_data.measured(
-        bench_data.Out(plot, markdown, json_path, resume),
-        folder,
+        out,
         lambda place, watch, journal: scenario.run(place, options, watch, journal, file),
     )

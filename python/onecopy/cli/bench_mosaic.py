@@ -26,11 +26,7 @@ POSITIVE = click.IntRange(min=1)
 @bench_data.options(DEFAULTS)
 def command(
     *,
-    folder: str | None,
-    plot: str | None,
-    markdown: str | None,
-    json_path: str | None,
-    resume: bool,
+    out: bench_data.Out,
     **chosen: object,
 ) -> None:
     """Measure stitching under a cap: tiles of 16-bit pixels onto a canvas that is brought down to the disk.
@@ -40,7 +36,6 @@ def command(
     """
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     bench_data.measured(
-        bench_data.Out(plot, markdown, json_path, resume),
-        folder,
+        out,
         lambda place, watch, journal: scenario.run(place, options, watch, journal),
     )

@@ -34,11 +34,7 @@ POSITIVE = click.IntRange(min=1)
 @bench_data.options(DEFAULTS)
 def command(
     *,
-    folder: str | None,
-    plot: str | None,
-    markdown: str | None,
-    json_path: str | None,
-    resume: bool,
+    out: bench_data.Out,
     **chosen: object,
 ) -> None:
     """Measure one item at a time: rows, fields, batches, strings, keys, an import, shuffled indices.
@@ -48,7 +44,6 @@ def command(
     """
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     bench_data.measured(
-        bench_data.Out(plot, markdown, json_path, resume),
-        folder,
+        out,
         lambda place, watch, journal: scenario.run(place, options, watch, journal),
     )

@@ -80,11 +80,7 @@ def command(
     kind: data.Kind,
     file: str | None,
     no_heap: bool,
-    folder: str | None,
-    plot: str | None,
-    markdown: str | None,
-    json_path: str | None,
-    resume: bool,
+    out: bench_data.Out,
     **chosen: object,
 ) -> None:
     """Measure what a dataset costs in a training job: memory of all processes, of a worker over time, time to start.
@@ -101,4 +97,4 @@ def command(
         source = scenario.prepared(place, kind, rows, file, watch)
         return scenario.run(source, place, options, watch, journal)
 
-    bench_data.measured(bench_data.Out(plot, markdown, json_path, resume), folder, run)
+    bench_data.measured(out, run)

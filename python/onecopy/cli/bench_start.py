@@ -57,11 +57,7 @@ def as_size(_: click.Context, parameter: click.Parameter, text: str) -> int:
 @bench_data.options(DEFAULTS)
 def command(
     *,
-    folder: str | None,
-    plot: str | None,
-    markdown: str | None,
-    json_path: str | None,
-    resume: bool,
+    out: bench_data.Out,
     **chosen: object,
 ) -> None:
     """Measure a program's start: other work, and then all weights copied out of a cold file, as to a device.
@@ -71,7 +67,6 @@ def command(
     """
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     bench_data.measured(
-        bench_data.Out(plot, markdown, json_path, resume),
-        folder,
+        out,
         lambda place, watch, journal: scenario.run(place, options, watch, journal),
     )

@@ -30,14 +30,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onecopy.bench.child import die_with, open_channel, say, wait_for
+from onecopy.bench.images.canvases import checksum, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
-
-STEP = 256
-"""Rows of the canvas that are looked at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +68,21 @@ class Errand:
         """Return a tile."""
         return seed[number : number + self.size] ^ np.uint16(number)
 
+    def lines(self, seed: NDArray[np.uint16]) -> Iterator[NDArray[np.uint16]]:
+        """Yield the lines of tiles, from top to bottom, each in the same memory."""
+        line = np.empty((self.size, self.shape[1]), np.uint16)
+        for row in range(self.rows):
+            for column in range(self.columns):
+                at = column * self.size
+                line[:, at : at + self.size] = self.tile(seed, row * self.columns + column)
+            yield line
+
 
 def _written(errand: Errand, seed: NDArray[np.uint16]) -> Any:
     """Write a line of tiles after the other, and flush: the floor."""
-    line = np.empty((errand.size, errand.shape[1]), np.uint16)
     with Path(errand.path).open("wb", buffering=0) as file:
         os.posix_fallocate(file.fileno(), 0, 2 * errand.shape[0] * errand.shape[1])
-        for row in range(errand.rows):
-            for column in range(errand.columns):
-                at = column * errand.size
-                line[:, at : at + errand.size] = errand.tile(seed, row * errand.columns + column)
+        for line in errand.lines(seed):
             left = line.data.cast("B")
             while left:
                 left = left[file.write(left) :]
@@ -106,11 +109,7 @@ def _zarr(errand: Errand, seed: NDArray[np.uint16]) -> Any:
     chunks = errand.size, errand.size
     canvas = zarr.create_array(errand.path, shape=errand.shape, chunks=chunks, dtype="u2", compressors=None)
     _pasted(errand, seed, canvas)
-    for path in Path(errand.path).rglob("*"):
-        if path.is_file():
-            fd = os.open(path, os.O_RDONLY)
-            os.fdatasync(fd)
-            os.close(fd)
+    sync(errand.path)
     return canvas
 
 
@@ -169,21 +168,9 @@ def way_named(name: str) -> Way:
 
 def expected(errand: Errand) -> int:
     """Return the checksum of the canvas, from the tiles alone."""
-    seed, found = errand.seed(), 0
-    line = np.empty((errand.size, errand.shape[1]), np.uint16)
-    for row in range(errand.rows):
-        for column in range(errand.columns):
-            at = column * errand.size
-            line[:, at : at + errand.size] = errand.tile(seed, row * errand.columns + column)
-        found = zlib.crc32(line.data, found)
-    return found
-
-
-def checksum(canvas: Any, rows: int) -> int:
-    """Return the CRC-32 of all pixels of a canvas."""
     found = 0
-    for row in range(0, rows, STEP):
-        found = zlib.crc32(np.ascontiguousarray(canvas[row : row + STEP]).data, found)
+    for line in errand.lines(errand.seed()):
+        found = zlib.crc32(line.data, found)
     return found
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onecopy.bench.images.canvases import sync
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -138,9 +140,7 @@ def _memmap_canvas(work: Work, images: list[Any]) -> Any:
 def _flush(_: Work, images: list[Any], canvas: Any) -> None:
     for array in (*images, canvas):
         array.flush()
-        fd = os.open(array.filename, os.O_RDONLY)
-        os.fdatasync(fd)
-        os.close(fd)
+        sync(array.filename)
 
 
 def _written(work: Work, _: list[Any], canvas: Any) -> None:
@@ -161,11 +161,7 @@ def _zarr_canvas(work: Work, images: list[Any]) -> Any:
 
 
 def _sync_folder(work: Work, _: list[Any], __: Any) -> None:
-    for path in Path(work.folder).rglob("*"):
-        if path.is_file():
-            fd = os.open(path, os.O_RDONLY)
-            os.fdatasync(fd)
-            os.close(fd)
+    sync(work.folder)
 
 
 def _vips(work: Work, number: int) -> Any:

@@ -20,20 +20,15 @@ import importlib
 import json
 import resource
 import sys
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
-
 from onecopy.bench.child import die_with, open_channel, say, wait_for
 from onecopy.bench.images import ways
+from onecopy.bench.images.canvases import checksum
 from onecopy.bench.images.ways import Way, Work
-
-STEP = 256
-"""Rows of the canvas that are looked at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +82,6 @@ def run(way: Way, errand: Errand) -> tuple[dict[str, Any], list[Any], Any]:
         images,
         canvas,
     )
-
-
-def checksum(canvas: Any, rows: int) -> int:
-    """Return the CRC-32 of all pixels."""
-    found = 0
-    for row in range(0, rows, STEP):
-        found = zlib.crc32(np.ascontiguousarray(canvas[row : row + STEP]).data, found)
-    return found
 
 
 def restrict(limit: int) -> None:

@@ -23,10 +23,10 @@ from onecopy import cgroup
 from onecopy.bench import machine, runner
 from onecopy.bench.children import SampleError
 from onecopy.bench.images import inputs, worker
+from onecopy.bench.images.canvases import installed
 from onecopy.bench.images.sampler import Sampler
 from onecopy.bench.images.tables import NAME
 from onecopy.bench.images.ways import NAMES, WAYS, Way, Work
-from onecopy.bench.record import Absent
 from onecopy.bench.records import rounds
 from onecopy.bench.records.record import Entry, Run, plain_options
 from onecopy.bench.records.rounds import Settings, Turn
@@ -103,13 +103,7 @@ def run(
         raise ModuleNotFoundError(f"bench images needs {' and '.join(missing)}: pip install 'onecopy[images]'")
     watch(runner.Progress(0, 1, "writing the images"))
     shape = written(place, options, file)
-    chosen, absent = [], []
-    for way in WAYS:
-        if way.name not in options.ways:
-            continue
-        lacks = [name for name in way.needs if importlib.util.find_spec(name.partition(".")[0]) is None]
-        absent += [Absent(way.name, f"not installed: {', '.join(lacks)}")] if lacks else []
-        chosen += [] if lacks else [way]
+    chosen, absent = installed(WAYS, options.ways)
     paths = {kind: tuple(map(str, sorted((place / kind).iterdir()))) for kind in INPUTS}
     works = {kind: Work(paths[kind], "", options.columns, shape, options.cap) for kind in options.inputs}
     nbytes = shape[0] * shape[1] * (shape[2] if len(shape) > 2 else 1) * options.count

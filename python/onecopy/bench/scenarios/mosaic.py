@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING
 from onecopy.bench import machine, runner
 from onecopy.bench.children import SampleError
 from onecopy.bench.images import mosaics
+from onecopy.bench.images.canvases import installed
 from onecopy.bench.images.mosaic_tables import NAME
 from onecopy.bench.images.mosaics import NAMES, WAYS, Errand, Way
 from onecopy.bench.images.sampler import Sampler
-from onecopy.bench.record import Absent
 from onecopy.bench.records import rounds
 from onecopy.bench.records.record import Entry, Run, plain_options
 from onecopy.bench.records.rounds import Settings, Turn
@@ -74,13 +73,7 @@ def run(
         If the journal is of another run.
     """
     watch(runner.Progress(0, 1, "adding up what the canvas must be"))
-    chosen, absent = [], []
-    for way in WAYS:
-        if way.name not in options.ways:
-            continue
-        lacks = [name for name in way.needs if importlib.util.find_spec(name.partition(".")[0]) is None]
-        absent += [Absent(way.name, f"not installed: {', '.join(lacks)}")] if lacks else []
-        chosen += [] if lacks else [way]
+    chosen, absent = installed(WAYS, options.ways)
     errand = errand_of("", str(place), options)
     nbytes = 2 * errand.shape[0] * errand.shape[1]
     heading = Run(
