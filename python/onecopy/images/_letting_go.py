@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _PIECE = 16 << 20
 """Bytes that are written out at once, at most: a sixteenth of the rows that may be in memory, where that is less."""
-_AGAIN = 4 << 20
-"""Bytes before them that are dropped once more: a large page that reached over the end stayed, and would add up."""
 
 
 def span_of(shares: list[Share]) -> int:
@@ -47,9 +45,7 @@ class LettingGo:
         self._canvas, self._most = canvas, most
         self._done = self._told = first
         self._lowest = first
-        self._first = first
-        step, self._again = (max(1, size * canvas.shape[0] // canvas.nbytes) for size in (_PIECE, _AGAIN))
-        self._step = max(1, min(step, most // 16))
+        self._step = max(1, min(_PIECE * canvas.shape[0] // canvas.nbytes, most // 16))
         self._pool = ThreadPoolExecutor(1, "onecopy-letting-go")
         self._under_way: list[tuple[int, Future[object]]] = []
 
@@ -64,7 +60,7 @@ class LettingGo:
     def finished(self, row: int) -> None:
         """Say that nothing more is written above a row: these rows leave memory, in their order."""
         while self._told + self._step <= row:
-            rows = slice(max(self._first, self._told - self._again), self._told + self._step)
+            rows = slice(self._told, self._told + self._step)
             self._told += self._step
             self._under_way.append((self._told, self._pool.submit(self._canvas.release, rows)))
 
