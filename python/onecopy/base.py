@@ -76,6 +76,11 @@ def thread_count(number: int | None) -> int:
     return min(natural("threads", number), 1024)
 
 
+def few_processors() -> int:
+    """Return the processors that this process may use, 4 at most: threads that decode hold memory each."""
+    return min(4, len(os.sched_getaffinity(0)))
+
+
 def path_text(path: str | os.PathLike[str]) -> str:
     """Return a path as text; ValueError for a NUL in it, as the built-in open has it."""
     text = os.fsdecode(path)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from onecopy._building import trim_heap
 from onecopy._dtypes import of_numpy
 from onecopy._sizes import parse_size, size
-from onecopy.base import FileChanged, FormatError, natural, path_text
+from onecopy.base import FileChanged, FormatError, few_processors, natural, path_text
 from onecopy.images._libraries import LIBRARIES, TIFF, Codec, installed
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def fill(
 
     try:
         with _translated(text, codec):
-            codec.reader().fill(text, facts.level, into, say, threads or min(4, len(os.sched_getaffinity(0))))
+            codec.reader().fill(text, facts.level, into, say, threads or few_processors())
     except Exception as error:
         if raised:
             raise raised[0] from None

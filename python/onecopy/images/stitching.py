@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from onecopy._sizes import size
-from onecopy.base import natural, thread_count
+from onecopy.base import few_processors, natural, thread_count
 from onecopy.images._regions import Share, shares, within
 from onecopy.images.outputs import Output, output_for
 from onecopy.images.tiles import Tiles
@@ -162,7 +162,7 @@ def mosaic(
     with output_for(
         out, plan.shape, plan.dtype, tile, folder, max_resident, plan.shares, overwrite=overwrite
     ) as output:
-        _paste(plan, output, thread_count(threads) or min(4, len(os.sched_getaffinity(0))), progress)
+        _paste(plan, output, thread_count(threads) or few_processors(), progress)
         made = output.finish()
     shown = {share.tile for share in plan.shares}
     return Mosaic(
