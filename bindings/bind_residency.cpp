@@ -96,6 +96,14 @@ void bind_reports(nb::module_& module) {
           "source", [](const Residency& self) { return to_string(self.source); },
           "Who answered: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.")
       .def_prop_ro("share", &cached_share, "cached / bytes, 0 to 1.");
+  nb::class_<PageCache>(module, "PageCache",
+                        "What the page cache holds of a file, in bytes, in whole pages; whoever maps it.")
+      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
+      .def_ro("cached", &PageCache::cached, "In memory.")
+      .def_ro("dirty", &PageCache::dirty, "Of these, not yet on the disk.")
+      .def_ro("evicted", &PageCache::evicted, "Was cached and is not any more, as far as the kernel remembers.")
+      .def_ro("recently_evicted", &PageCache::recently_evicted,
+              "Of these, so lately that to read them again shows that memory is short.");
   nb::class_<WarmReport>(module, "WarmReport", "What a warm did.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("bytes", &WarmReport::bytes, "Bytes asked for, in whole pages.")
@@ -183,6 +191,12 @@ void bind_residency(nb::module_& module) {
   module.def("total_evicted", &total_of<EvictReport>, nb::arg("reports"));
   module.def("total_pinned", &total_of<PinReport>, nb::arg("reports"));
   module.def("residency", &with_ranges<residency>, nb::arg("mapping"), nb::arg("ranges"));
+  module.def(
+      "page_cache",
+      [](int descriptor, std::uint64_t offset, std::uint64_t length) {
+        return page_cache(descriptor, {offset, length});
+      },
+      nb::arg("descriptor"), nb::arg("offset"), nb::arg("length"), Release(), "Of an open file; length 0: to its end.");
   module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("unpin", &with_ranges<unpin>, nb::arg("mapping"), nb::arg("ranges"));

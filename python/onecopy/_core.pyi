@@ -161,6 +161,30 @@ class Residency:
     def share(self) -> float | None:
         """cached / bytes, 0 to 1."""
 
+class PageCache:
+    """
+    What the page cache holds of a file, in bytes, in whole pages; whoever maps it.
+    """
+
+    def __repr__(self) -> str: ...
+    @property
+    def cached(self) -> int:
+        """In memory."""
+
+    @property
+    def dirty(self) -> int:
+        """Of these, not yet on the disk."""
+
+    @property
+    def evicted(self) -> int:
+        """Was cached and is not any more, as far as the kernel remembers."""
+
+    @property
+    def recently_evicted(self) -> int:
+        """
+        Of these, so lately that to read them again shows that memory is short.
+        """
+
 class WarmReport:
     """What a warm did."""
 
@@ -280,6 +304,9 @@ def total_residency(reports: Sequence[Residency]) -> Residency: ...
 def total_evicted(reports: Sequence[EvictReport]) -> EvictReport: ...
 def total_pinned(reports: Sequence[PinReport]) -> PinReport: ...
 def residency(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> Residency: ...
+def page_cache(descriptor: int, offset: int, length: int) -> PageCache:
+    """Of an open file; length 0: to its end."""
+
 def evict(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> EvictReport: ...
 def pin(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> PinReport: ...
 def unpin(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> None: ...

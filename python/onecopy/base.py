@@ -3,8 +3,15 @@
 The system refused: OSError and its built-in classes. The bytes are wrong: FormatError.
 """
 
+from __future__ import annotations
+
 import os
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
 
 
 class FormatError(ValueError):
@@ -59,6 +66,22 @@ class FileChanged(OSError):
 
     ``filename`` is the path, ``errno`` is ESTALE.
     """
+
+
+class Closing(ABC):
+    """What holds something of the system, and gives it back in `close`, or at the end of a ``with`` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is held; more than once does no harm."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def natural(name: str, number: int | None) -> int:

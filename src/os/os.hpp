@@ -144,8 +144,10 @@ Outcome will_need(int fd, ByteRange range) noexcept;
 int drop_cached(int fd, ByteRange range) noexcept;  // out of the page cache; length 0: to the end
 
 struct CacheFacts {
-  std::uint64_t cached = 0;  // bytes, whole pages
-  std::uint64_t dirty = 0;   // of these, not yet on disk (0 where only mincore answers)
+  std::uint64_t cached = 0;   // bytes, whole pages
+  std::uint64_t dirty = 0;    // of these, not yet on disk (0 where only mincore answers)
+  std::uint64_t evicted = 0;  // of a file that was cached: what is not any more, as long as the kernel remembers
+  std::uint64_t recently_evicted = 0;  // of these, so lately that reading them again is a sign of too little memory
 };
 Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept;  // cachestat
 Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept;  // EPERM where the kernel would not be honest

@@ -167,6 +167,12 @@ Residency residency(const Mapping& mapping, std::span<const ByteRange> asked) {
   return answer;
 }
 
+PageCache page_cache(int descriptor, ByteRange range) {
+  const auto told = os::cached_in_file(descriptor, range);
+  if (!told) throw OsError("look at the page cache of", "descriptor " + std::to_string(descriptor), told.error);
+  return {told.value.cached, told.value.dirty, told.value.evicted, told.value.recently_evicted};
+}
+
 EvictReport evict(const Mapping& mapping, std::span<const ByteRange> asked) {
   const auto start = Clock::now();
   const auto ranges = whole_ranges(mapping, asked, "evict");

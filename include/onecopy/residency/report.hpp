@@ -35,6 +35,14 @@ struct Residency {
   Source source = Source::unknown;
 };
 
+// What the page cache holds of a file, whoever maps it: cachestat (Linux 6.5). In bytes, in whole pages.
+struct PageCache {
+  std::uint64_t cached = 0;
+  std::uint64_t dirty = 0;             // of these, not yet on the disk
+  std::uint64_t evicted = 0;           // was cached, and is not any more, as far as the kernel remembers
+  std::uint64_t recently_evicted = 0;  // of these, so lately that to read them again shows that memory is short
+};
+
 enum class Mechanism : std::uint8_t {
   none,      // nothing was done; the reason says why
   advise,    // huge pages were asked for, reading is left to the first touch

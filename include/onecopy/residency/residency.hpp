@@ -18,6 +18,11 @@ namespace onecopy {
 
 Residency residency(const Mapping& mapping, std::span<const ByteRange> ranges = {});
 
+// The same of a file that is only open, not mapped; length 0: to its end. 0.1 ms per GiB. Throws OsError where the
+// kernel does not tell: EPERM for a file that this process neither owns nor may write, ENOSYS before Linux 6.5,
+// EOPNOTSUPP for hugetlbfs. Never an answer of mincore, which calls all pages of another user's file resident.
+PageCache page_cache(int descriptor, ByteRange range = {});
+
 // Takes pages out of this process and, where nobody else holds them, out of the page cache. Private pages stay, and
 // memory files, which have no other place.
 EvictReport evict(const Mapping& mapping, std::span<const ByteRange> ranges = {});

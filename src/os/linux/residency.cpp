@@ -169,7 +169,9 @@ Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept {
   const abi::cachestat_range asked{range.offset, range.length};
   abi::cachestat_pages pages{};
   if (::syscall(abi::cachestat_number, fd, &asked, &pages, 0U) != 0) return {{}, errno};
-  return {{pages.cached * kernel_page(), (pages.dirty + pages.writeback) * kernel_page()}, 0};
+  return {{pages.cached * kernel_page(), (pages.dirty + pages.writeback) * kernel_page(), pages.evicted * kernel_page(),
+           pages.recently_evicted * kernel_page()},
+          0};
 }
 
 Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept {

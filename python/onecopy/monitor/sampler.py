@@ -1,0 +1,323 @@
+"""Looks at a group of processes, as often as it is asked to, and for a bounded price."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from onecopy import proc
+from onecopy.base import Closing, path_text
+from onecopy.monitor.governor import Governor, price_of_walk
+from onecopy.monitor.mapped import Cache, MappedFile, files_of, kind_of, merged
+from onecopy.monitor.processes import Counters, Observed, Times
+from onecopy.monitor.readings import Cost, Key, ProcessReading, Snapshot, Walk
+from onecopy.monitor.selection import Selection
+from onecopy.monitor.totals import Difference, Part, Shares, big_shares, difference, file_readings, shares_of, totals_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from onecopy.monitor.mapped import CachedFile
+    from onecopy.monitor.readings import FileReading
+
+__all__ = ["Sampler"]
+
+_CHILDREN_S, _EVERYONE_S, _FILES_S, _TIMES_S = 0.2, 1.0, 1.0, 0.5
+"""Least seconds between two searches for children, for everybody who fits; two readings of mappings; of faults."""
+_STALE_S = 30.0
+"""When a walk is made again, if there is nothing special about a process."""
+_FORKED_S = 1.0
+"""The same of a tree that shares anonymous memory: only walks see it being copied."""
+_SOMEBODY_ELSES = "somebody else's process"
+
+
+@dataclass
+class _Member:
+    """A process of the group, with what is remembered of it from look to look."""
+
+    observed: Observed
+    counters: Counters
+    times: Times
+    files: dict[Key, MappedFile] = field(default_factory=dict)
+    files_at: float = 0.0
+    times_at: float = 0.0
+    walk: Walk | None = None
+    difference: Difference | None = None
+    outdated: bool = False
+    """Whether the group has changed since the walk."""
+    unknown: str = ""
+
+    def part(self) -> Part:
+        return Part(self.observed.pid, self.observed.name, self.counters, self.files, self.walk, self.difference)
+
+    def due(self, now: float) -> bool:
+        """Whether a walk would tell something new."""
+        if self.unknown or self.counters.rss == 0:
+            return False
+        if self.walk is None:
+            return True
+        forked = self.difference is not None and self.difference.forked > 0
+        age = now - self.walk.at
+        return age > _STALE_S or (age > _FORKED_S and (forked or self.outdated))
+
+
+class Sampler(Closing):
+    """Looks at processes: counters each time, big files in the page cache, walks through page tables when it can pay.
+
+    For one thread at a time. It never stops or changes who is looked at, and needs no rights: what it may not see is
+    told as not known.
+
+    Parameters
+    ----------
+    pids
+        Numbers of processes; None: all of this machine, or those that fit `match`, `group` and `mapping`.
+    children
+        Their descendants too.
+    match
+        A regular expression, searched for in names and command lines.
+    group
+        A control group: processes in it, or below.
+    mapping
+        A file: processes that map it.
+    files
+        Look at mapped files; without, all that is of files counts by walks.
+    exact
+        Walk through the page tables of all processes at every look, whatever it costs: PSS.
+    budget
+        What looking may cost, as a share of one processor.
+
+    Raises
+    ------
+    ProcessLookupError
+        None of `pids` is there.
+    ValueError
+        A budget that is no share; an expression that is none.
+    FileNotFoundError
+        `mapping` is not there.
+
+    Examples
+    --------
+    >>> from onecopy.monitor import Sampler
+    >>> with Sampler([os.getpid()]) as sampler:
+    ...     totals = sampler.look().totals
+    >>> 0 < totals.anonymous < totals.real <= totals.sum_of_rss
+    True
+    """
+
+    def __init__(
+        self,
+        pids: Sequence[int] | None = None,
+        *,
+        children: bool = False,
+        match: str | None = None,
+        group: str | None = None,
+        mapping: str | os.PathLike[str] | None = None,
+        files: bool = True,
+        exact: bool = False,
+        budget: float = 0.01,
+    ) -> None:
+        self._selection = Selection(
+            None if pids is None else tuple(pids),
+            _expression(match),
+            group,
+            None if mapping is None else os.path.realpath(path_text(mapping)),
+            children,
+        )
+        self._files, self._exact = files, exact
+        self._governor = Governor(budget)
+        self._cache = Cache()
+        self._members: dict[int, _Member] = {}
+        self._ended: list[int] = []
+        self._put_off = 0
+        self._unseen = 0
+        self._found_at = self._grown_at = -1e9
+        self._start = time.monotonic()
+        found = self._selection.find()
+        if pids is not None and not found and len(tuple(pids)) > 0 and match is group is mapping is None:
+            raise ProcessLookupError(f"no process {', '.join(map(str, pids))}")
+        self._join(found)
+        if pids is not None and not self._members and match is group is mapping is None:
+            raise ProcessLookupError(f"there is no process {', '.join(map(str, pids))}")
+
+    def close(self) -> None:
+        """Give back what is open."""
+        for member in self._members.values():
+            member.observed.close()
+        self._members.clear()
+        self._cache.close()
+
+    @property
+    def pause(self) -> float:
+        """Seconds to wait at least before the next look, so that looks keep to the budget."""
+        return self._governor.pause
+
+    def look(self) -> Snapshot:
+        """Look now."""
+        self._governor.begin()
+        now, clock = time.time(), time.monotonic()
+        self._ended, self._put_off = [], 0
+        self._find(clock)
+        self._count(clock)
+        files = self._look_at_files(clock)
+        self._walk(now, files)
+        parts = {pid: member.part() for pid, member in self._members.items()}
+        shares = shares_of(parts.values(), files)
+        totals = totals_of(parts.values(), files, shares, now, exact=self._exact)
+        processes = tuple(_reading(self._members[pid], shares[pid]) for pid in sorted(parts))
+        spent = self._governor.end()
+        cost = Cost(spent, self._governor.share, self._put_off)
+        return Snapshot(now, clock - self._start, processes, files, totals, tuple(self._ended), cost)
+
+    # --- who ----------------------------------------------------------------------------------------------------------
+
+    def _find(self, clock: float) -> None:
+        """Look for processes that have come; who has gone is found when it is read."""
+        if self._selection.grows and clock - self._found_at >= _EVERYONE_S:
+            self._found_at = clock
+            self._join(self._selection.find())
+        if self._selection.children and clock - self._grown_at >= _CHILDREN_S:
+            self._grown_at = clock
+            self._join(self._selection.with_descendants(self._members))
+
+    def _join(self, pids: Iterable[int]) -> None:
+        new = [pid for pid in pids if pid not in self._members]
+        self._unseen = 0
+        for pid in new:
+            try:
+                observed = Observed(pid)
+            except ProcessLookupError:
+                continue
+            except OSError:  # out of descriptors
+                self._unseen += 1
+                continue
+            with suppress(OSError):
+                self._members[pid] = _Member(observed, observed.counters(), observed.times())
+                continue
+            observed.close()
+        if new:
+            self._outdate()
+
+    def _outdate(self) -> None:
+        for member in self._members.values():
+            member.outdated = True
+
+    def _count(self, clock: float) -> None:
+        for pid, member in list(self._members.items()):
+            try:
+                member.counters = member.observed.counters()
+                if clock - member.times_at >= _TIMES_S:
+                    member.times, member.times_at = member.observed.times(), clock
+            except OSError:
+                member.observed.close()
+                del self._members[pid]
+                self._ended.append(pid)
+        if self._ended:
+            self._outdate()
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _look_at_files(self, clock: float) -> tuple[FileReading, ...]:
+        if not self._files:
+            return ()
+        for member in self._members.values():
+            if clock - member.files_at >= _FILES_S and member.counters.rss > 0:
+                member.files_at = clock
+                self._read_files(member)
+        everyones: dict[Key, tuple[MappedFile, list[int]]] = {}
+        for pid, member in self._members.items():
+            for key, file in member.files.items():
+                known = everyones.get(key)
+                if known is None:
+                    everyones[key] = file, [pid]
+                    continue
+                known[1].append(pid)
+                if known[0].ranges != file.ranges:
+                    whole = known[0]._replace(ranges=merged((*known[0].ranges, *file.ranges)))
+                    everyones[key] = whole, known[1]
+        told: dict[Key, tuple[MappedFile, str, CachedFile]] = {
+            key: (file, kind_of(key, file.path), self._cache.look(key, file, pids))
+            for key, (file, pids) in everyones.items()
+        }
+        self._cache.keep_only(everyones)
+        return file_readings([member.part() for member in self._members.values()], told)
+
+    def _read_files(self, member: _Member) -> None:
+        try:
+            member.files, member.unknown = files_of(member.observed.pid), ""
+        except PermissionError:
+            member.files, member.unknown = {}, _SOMEBODY_ELSES
+        except OSError:  # it is ending
+            member.files = {}
+
+    # --- walks --------------------------------------------------------------------------------------------------------
+
+    def _walk(self, now: float, files: tuple[FileReading, ...]) -> None:
+        waiting = [one for one in self._members.values() if one.counters.rss > 0 and (self._exact or one.due(now))]
+        waiting.sort(key=lambda one: (one.walk.at if one.walk else 0.0, one.counters.rss))
+        for member in waiting:
+            last = member.walk.seconds if member.walk else None
+            price = price_of_walk(member.counters.anonymous, member.counters.file + member.counters.shmem, last)
+            if self._exact or self._governor.may(price):
+                self._walk_one(member, files)
+            else:
+                self._put_off += 1
+
+    def _walk_one(self, member: _Member, files: tuple[FileReading, ...]) -> None:
+        start = time.thread_time()
+        try:
+            memory = proc.rollup(member.observed.pid)
+            member.counters = member.observed.counters()
+        except PermissionError:
+            member.unknown = _SOMEBODY_ELSES
+            return
+        except OSError:  # it is ending, or this kernel has no rollup
+            return
+        member.outdated = False
+        member.walk = Walk(
+            at=time.time(),
+            rss=memory.rss,
+            pss=memory.pss,
+            uss=memory.uss,
+            shared=memory.rss - memory.uss,
+            pss_anonymous=memory.pss_anon,
+            pss_file=memory.pss_file,
+            pss_shmem=memory.pss_shmem,
+            seconds=time.thread_time() - start,
+        )
+        member.difference = difference(member.walk, member.counters, *big_shares(member.part(), files))
+
+
+def _expression(text: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+
+
+def _reading(member: _Member, shares: Shares) -> ProcessReading:
+    counters, times, observed = member.counters, member.times, member.observed
+    return ProcessReading(
+        pid=observed.pid,
+        parent=counters.parent,
+        name=observed.name,
+        state=counters.state,
+        started=observed.started,
+        rss=counters.rss,
+        anonymous=counters.anonymous,
+        file=counters.file,
+        shmem=counters.shmem,
+        swap=counters.swap,
+        page_tables=counters.page_tables,
+        peak_rss=counters.peak_rss,
+        minor_faults=times.minor_faults,
+        major_faults=times.major_faults,
+        cpu_s=times.cpu_s,
+        share=shares.all,
+        files=tuple(member.files),
+        walk=member.walk,
+        unknown=member.unknown,
+    )
