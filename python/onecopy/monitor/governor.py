@@ -35,6 +35,7 @@ class Governor:
         self._start = self._last = monotonic()
         self._credit = _FIRST_S
         self._looks: deque[tuple[float, float]] = deque()
+        self._spent = 0.0
         self._began = 0.0
 
     def begin(self) -> None:
@@ -50,8 +51,9 @@ class Governor:
         spent = thread_time() - self._began
         self._credit -= spent
         self._looks.append((self._last, spent))
+        self._spent += spent
         while self._looks[0][0] < self._last - _REMEMBERED_S:
-            self._looks.popleft()
+            self._spent -= self._looks.popleft()[1]
         return spent
 
     def may(self, seconds: float) -> bool:
@@ -62,15 +64,15 @@ class Governor:
     def share(self) -> float:
         """Of one processor, what looks took: over the last half minute, or since the beginning; at least one second."""
         since = self._looks[0][0] if self._looks and self._last - self._start > _REMEMBERED_S else self._start
-        return sum(spent for _, spent in self._looks) / max(monotonic() - since, 1.0)
+        return max(self._spent, 0.0) / max(monotonic() - since, 1.0)
 
     @property
     def pause(self) -> float:
         """Seconds to wait before the next look, so that looks cost no more than the share."""
-        if not self._looks:
+        if self._credit >= 0 or not self._looks:
             return 0.0
-        lately = [spent for _, spent in list(self._looks)[-5:]]
-        return max(0.0, sorted(lately)[len(lately) // 2] / self._allowed) if self._credit < 0 else 0.0
+        lately = [self._looks[at][1] for at in range(-min(5, len(self._looks)), 0)]
+        return sorted(lately)[len(lately) // 2] / self._allowed
 
 
 def price_of_walk(anonymous: int, file: int, last: float | None) -> float:

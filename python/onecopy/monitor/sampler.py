@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Sampler"]
 
-_CHILDREN_S, _EVERYONE_S, _FILES_S, _TIMES_S = 0.2, 1.0, 1.0, 0.5
-"""Least seconds between two searches for children, for everybody who fits; two readings of mappings; of faults."""
-_STALE_S = 30.0
+_CHILDREN_S, _EVERYONE_S, _TIMES_S = 0.2, 1.0, 1.0
+"""Least seconds between two searches for children, for everybody who fits, and two readings of faults."""
+_FILES_S, _SAME_FILES_S = 1.0, 5.0
+"""The same of mappings; and where a process has no more and no less of files in memory than at the last reading."""
+_STALE_S = 60.0
 """When a walk is made again, if there is nothing special about a process."""
 _FORKED_S = 1.0
 """The same of a tree that shares anonymous memory: only walks see it being copied."""
@@ -44,6 +46,8 @@ class _Member:
     times: Times
     files: dict[Key, MappedFile] = field(default_factory=dict)
     files_at: float = 0.0
+    files_of: tuple[int, int] = (-1, -1)
+    """What of files and shared memory was mapped in when mappings were read."""
     times_at: float = 0.0
     walk: Walk | None = None
     difference: Difference | None = None
@@ -164,10 +168,10 @@ class Sampler(Closing):
         self._count(clock)
         files = self._look_at_files(clock)
         self._walk(now, files)
-        parts = {pid: member.part() for pid, member in self._members.items()}
-        shares = shares_of(parts.values(), files)
-        totals = totals_of(parts.values(), files, shares, now, exact=self._exact)
-        processes = tuple(_reading(self._members[pid], shares[pid]) for pid in sorted(parts))
+        parts = [member.part() for member in self._members.values()]
+        shares = shares_of(parts, files)
+        totals = totals_of(parts, files, shares, now, exact=self._exact)
+        processes = tuple(_reading(self._members[pid], shares[pid]) for pid in sorted(self._members))
         spent = self._governor.end()
         cost = Cost(spent, self._governor.share, self._put_off)
         return Snapshot(now, clock - self._start, processes, files, totals, tuple(self._ended), cost)
@@ -224,8 +228,9 @@ class Sampler(Closing):
         if not self._files:
             return ()
         for member in self._members.values():
-            if clock - member.files_at >= _FILES_S and member.counters.rss > 0:
-                member.files_at = clock
+            now = member.counters.file, member.counters.shmem
+            if clock - member.files_at >= (_SAME_FILES_S if now == member.files_of else _FILES_S):
+                member.files_at, member.files_of = clock, now
                 self._read_files(member)
         everyones: dict[Key, tuple[MappedFile, list[int]]] = {}
         for pid, member in self._members.items():
@@ -247,7 +252,7 @@ class Sampler(Closing):
 
     def _read_files(self, member: _Member) -> None:
         try:
-            member.files, member.unknown = files_of(member.observed.pid), ""
+            member.files, member.unknown = files_of(member.observed.pid) if member.counters.rss else {}, ""
         except PermissionError:
             member.files, member.unknown = {}, _SOMEBODY_ELSES
         except OSError:  # it is ending

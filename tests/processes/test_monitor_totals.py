@@ -1,0 +1,296 @@
+"""The total of a group of real processes beside what walks through all page tables say: a sum of PSS."""
+
+import mmap
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from watched import Watched
+
+from onecopy import proc
+from onecopy.monitor import Sampler, Snapshot
+
+pytestmark = pytest.mark.processes
+
+MIB = 1 << 20
+MAP = """
+    import mmap, sys
+    file = open(sys.argv[1], "rb")
+    memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+"""
+FORKED = """
+    import os, signal, sys
+    data = [bytearray(4096) for _ in range(int(sys.argv[1]) << 8)]
+    children = []
+    for _ in range(int(sys.argv[2])):
+        ours, theirs = os.pipe(), os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            while os.read(theirs[0], 1):
+                for one in data[: len(data) // 3]:
+                    one[0] = 1
+                os.write(ours[1], b".")
+        children.append((ours[0], theirs[1]))
+"""
+WRITE = """
+    for answer, order in children:
+        os.write(order, b".")
+        os.read(answer, 1)
+"""
+
+
+def walked(pids: list[int]) -> dict[str, int]:
+    """Add up what walks say, now."""
+    found = [proc.rollup(pid) for pid in pids]
+    names = ("rss", "pss", "pss_anon", "pss_file", "pss_shmem")
+    return {name: sum(getattr(one, name) or 0 for one in found) for name in names}
+
+
+def settled(sampler: Sampler, seconds: float = 20.0) -> Snapshot:
+    """Look until everybody has been walked since the last change."""
+    end = time.monotonic() + seconds
+    since = time.time()
+    while time.monotonic() < end:
+        snapshot = sampler.look()
+        if all(one.walk is not None and one.walk.at >= since for one in snapshot.processes if one.rss):
+            return snapshot
+        time.sleep(0.05)
+    raise AssertionError(f"not everybody was walked in {seconds} s: {snapshot.totals}, {snapshot.cost}")
+
+
+def test_eight_processes_that_map_one_file_hold_it_once(cold_file, tells_dirty):
+    if not tells_dirty:
+        pytest.skip("this kernel does not tell what is cached")
+    path = cold_file(128 * MIB)
+    with Watched(MAP + "    touch(memory)\n", path, count=8) as group, Sampler(group.pids) as sampler:
+        totals = sampler.look().totals
+        truth = walked(group.pids)
+        (file,) = [one for one in sampler.look().files if one.path == str(path)]
+    assert file.once == 128 * MIB
+    assert len(file.pids) == 8
+    assert file.saves == pytest.approx(7 * 128 * MIB, rel=0.01)
+    assert totals.file_clean + totals.file_dirty == pytest.approx(truth["pss_file"], rel=0.01)
+    assert totals.real == pytest.approx(truth["pss"], rel=0.01)
+    assert totals.sum_of_rss == pytest.approx(truth["rss"], rel=0.01)
+    assert totals.sum_of_rss > 8 * 128 * MIB
+    assert totals.basis == "files"
+
+
+def test_cached_pages_that_nobody_maps_do_not_count(cold_file, tells_dirty):
+    if not tells_dirty:
+        pytest.skip("this kernel does not tell what is cached")
+    path = cold_file(64 * MIB)
+    path.read_bytes()
+    with Watched(MAP + "    touch(memory, 0, 1 << 20)\n", path, count=3) as group, Sampler(group.pids) as sampler:
+        snapshot = sampler.look()
+        truth = walked(group.pids)
+        (file,) = [one for one in snapshot.files if one.path == str(path)]
+    assert file.cached == 64 * MIB
+    assert file.once <= sum(one.file for one in snapshot.processes)
+    assert snapshot.totals.real == pytest.approx(truth["pss"], rel=0.02)
+
+
+def test_a_forked_tree_is_counted_by_walks_while_it_copies_what_it_shares():
+    with (
+        Watched(FORKED, 64, 7, after=WRITE) as group,
+        Sampler(group.pids, children=True, budget=0.5) as sampler,
+    ):
+        before = settled(sampler)
+        pids = [one.pid for one in before.processes]
+        truth = walked(pids)
+        group.go_on()
+        after = settled(sampler)
+        truth_after = walked(pids)
+    assert len(pids) == 8
+    assert before.totals.basis == "walks"
+    assert before.totals.walked_s is not None
+    assert before.totals.real == pytest.approx(truth["pss"], rel=0.02)
+    assert before.totals.sum_of_rss > 4 * before.totals.real
+    assert truth_after["pss"] - truth["pss"] > 100 * MIB
+    assert after.totals.real == pytest.approx(truth_after["pss"], rel=0.02)
+
+
+def test_exact_is_a_walk_of_everybody_at_each_look(cold_file):
+    path = cold_file(16 * MIB)
+    with Watched(MAP + "    touch(memory)\n", path, count=3) as group, Sampler(group.pids, exact=True) as sampler:
+        totals = sampler.look().totals
+        truth = walked(group.pids)
+    assert totals.basis == "exact"
+    assert totals.real == pytest.approx(truth["pss"], rel=0.005)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_memory_files_count_once_as_shmem(private):
+    """Torch shares tensors through /dev/shm, this library through memory files: they have a path, and are memory."""
+    code = """
+        import mmap, os, sys
+        fd = os.memfd_create("tensor")
+        os.truncate(fd, 32 << 20)
+        memory = mmap.mmap(fd, 32 << 20)
+        for at in range(0, len(memory), 4096):
+            memory[at] = 1
+        children = []
+        for _ in range(3):
+            if os.fork() == 0:
+                touch(memory)
+                os.write(2, b"")
+                import time
+                time.sleep(100)
+    """
+    with Watched(code) as group, Sampler(group.pids, children=True, files=not private) as sampler:
+        time.sleep(0.5)
+        snapshot = settled(sampler)
+        truth = walked([one.pid for one in snapshot.processes])
+        for one in snapshot.processes[1:]:
+            os.kill(one.pid, signal.SIGKILL)
+    assert snapshot.totals.shmem == pytest.approx(truth["pss_shmem"], rel=0.02)
+    assert snapshot.totals.shmem == pytest.approx(32 * MIB, rel=0.05)
+    if not private:
+        (file,) = [one for one in snapshot.files if one.kind == "shmem"]
+        assert "tensor" in file.path
+
+
+def test_dirty_pages_of_a_file_are_told(tmp_path, tells_dirty):
+    if not tells_dirty:
+        pytest.skip("this kernel does not tell what is dirty")
+    path = tmp_path / "written.bin"
+    path.write_bytes(bytes(16 * MIB))
+    code = """
+        import mmap, os, sys
+        file = open(sys.argv[1], "r+b")
+        os.fsync(file.fileno())
+        memory = mmap.mmap(file.fileno(), 0)
+        for at in range(0, 8 << 20, 4096):
+            memory[at] = 1
+    """
+    with Watched(code, path) as group, Sampler(group.pids) as sampler:
+        totals = sampler.look().totals
+    assert 8 * MIB <= totals.file_dirty <= 9 * MIB
+
+
+# --- those who go, and those who come ---------------------------------------------------------------------------------
+
+
+def test_processes_that_are_killed_leave_the_group():
+    with Watched("", count=3) as group, Sampler(group.pids) as sampler:
+        assert len(sampler.look().processes) == 3
+        group.children[1].kill()
+        group.children[1].wait()
+        snapshot = sampler.look()
+        assert [one.pid for one in snapshot.processes] == sorted(group.pids[:1] + group.pids[2:])
+        assert snapshot.ended == (group.pids[1],)
+        for child in group.children:
+            child.kill()
+            child.wait()
+        snapshot = sampler.look()
+    assert snapshot.processes == ()
+    assert snapshot.totals.real == 0
+
+
+def test_zombies_hold_nothing():
+    with Watched("import os\nif os.fork() == 0: os._exit(0)") as group, Sampler(group.pids, children=True) as sampler:
+        time.sleep(0.3)
+        snapshot = sampler.look()
+    (zombie,) = [one for one in snapshot.processes if one.state == "Z"]
+    assert (zombie.rss, zombie.share, zombie.parent) == (0, 0, group.pids[0])
+
+
+def test_children_of_one_that_ended_stay_in_the_group():
+    code = """
+        import os, signal, time
+        if os.fork() == 0:
+            if os.fork() == 0:
+                time.sleep(100)
+            time.sleep(100)
+    """
+    with Watched(code) as group, Sampler(group.pids, children=True) as sampler:
+        time.sleep(0.3)
+        first = sampler.look()
+        child, grandchild = [one.pid for one in first.processes if one.pid not in group.pids]
+        try:
+            os.kill(child, signal.SIGKILL)
+            time.sleep(0.3)
+            assert grandchild in [one.pid for one in sampler.look().processes if one.state != "Z"]
+        finally:
+            os.kill(grandchild, signal.SIGKILL)
+
+
+def test_a_number_that_is_used_again_is_another_process(monkeypatch):
+    with Watched("", count=2) as group, Sampler(group.pids[:1]) as sampler:
+        group.children[0].kill()
+        group.children[0].wait()
+        told = proc.stat  # as if the second one had the number of the first
+        monkeypatch.setattr(proc, "stat", lambda _: told(group.pids[1]))
+        assert sampler.look().processes == ()
+
+
+def test_there_is_no_such_process():
+    with Watched("") as group:
+        pid = group.pids[0]
+    with pytest.raises(ProcessLookupError, match=str(pid)):
+        Sampler([pid])
+
+
+def test_a_group_of_names_grows(tmp_path):
+    mark = f"mark-{os.getpid()}-{tmp_path.name}"
+    with Watched("", mark) as one, Sampler(match=mark) as sampler:
+        assert [process.pid for process in sampler.look().processes] == one.pids
+        with Watched("", mark) as other:
+            time.sleep(1.05)
+            assert {process.pid for process in sampler.look().processes} == {*one.pids, *other.pids}
+
+
+def test_everyone_who_maps_a_file_is_found(cold_file):
+    path = cold_file(MIB)
+    with Watched(MAP, path, count=2) as group, Watched(""), Sampler(mapping=path) as sampler:
+        assert [one.pid for one in sampler.look().processes] == sorted(group.pids)
+
+
+# --- whose it is ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [0, 25, 50, 100])
+def test_what_is_cached_is_right_or_unknown(part, cold_file, cached, nobody, in_child, tells_dirty):
+    """The owner is told the truth; another user, to whom mincore would say 100 %, that it is unknown."""
+    if not tells_dirty:
+        pytest.skip("this kernel does not tell what is cached")
+    size = 16 * MIB
+    path = cold_file(size)
+    path.chmod(0o644)
+    path_here = Path(path.name)  # who is nobody may not walk the way from the root
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        file.read(size * part // 100)
+
+    def look() -> tuple[int | None, str]:
+        with (
+            path_here.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ),
+            Sampler([os.getpid()]) as us,
+        ):
+            (told,) = [one for one in us.look().files if one.path.endswith(path.name)]
+            return told.cached, told.unknown
+
+    assert look() == (cached(path), "")
+    assert cached(path) == pytest.approx(size * part // 100, abs=PAGES)
+    told, unknown = in_child(look, uid=nobody)
+    assert told is None
+    assert unknown in {"we neither own the file nor may write it", "we may not open it"}
+
+
+PAGES = 64 << 10  # what may be read with the last one
+
+
+def test_a_process_of_somebody_else_is_looked_at_as_far_as_one_may(nobody, in_child):
+    def look() -> tuple[str, int, tuple[str, ...]]:
+        with Sampler([group.pids[0]]) as sampler:
+            snapshot = sampler.look()
+            return snapshot.processes[0].unknown, snapshot.processes[0].anonymous, snapshot.totals.notes
+
+    with Watched("") as group:
+        unknown, anonymous, notes = in_child(look, uid=nobody)
+    assert unknown == "somebody else's process"
+    assert anonymous > MIB
+    assert notes[0].startswith("1 of 1 processes were not walked")

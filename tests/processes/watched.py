@@ -1,0 +1,61 @@
+"""Processes to be looked at: each runs some lines of Python, says so, and waits until it is told to go on or to end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+TOUCH = """
+    def touch(memory, begin=0, end=None, step=4096):
+        return sum(memory[at] for at in range(begin, len(memory) if end is None else end, step))
+"""
+
+
+class Watched:
+    """Processes that ran `code`; `after` is run when they are told to go on. Killed at the end of a ``with`` block."""
+
+    def __init__(self, code: str, *arguments: object, count: int = 1, after: str = "pass") -> None:
+        lines = textwrap.dedent(TOUCH) + textwrap.dedent(code)
+        lines += "\nimport sys\nprint('ready', flush=True)\nwhile sys.stdin.readline():\n"
+        lines += textwrap.indent(textwrap.dedent(after), "    ") + "\n    print('done', flush=True)\n"
+        command = [sys.executable, "-c", lines, *map(str, arguments)]
+        self.children = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+            for _ in range(count)
+        ]
+        self._expect("ready")
+
+    @property
+    def pids(self) -> list[int]:
+        return [child.pid for child in self.children]
+
+    def go_on(self) -> None:
+        for child in self.children:
+            assert child.stdin is not None
+            child.stdin.write("\n")
+            child.stdin.flush()
+        self._expect("done")
+
+    def _expect(self, word: str) -> None:
+        for child in self.children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == f"{word}\n"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self.children:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # what it forked, too
+            child.communicate()
