@@ -104,6 +104,10 @@ void bind_reports(nb::module_& module) {
       .def_ro("evicted", &PageCache::evicted, "Was cached and is not any more, as far as the kernel remembers.")
       .def_ro("recently_evicted", &PageCache::recently_evicted,
               "Of these, so lately that to read them again shows that memory is short.");
+  nb::class_<MappedPages>(module, "MappedPages", "What a process has in its page tables, in bytes.")
+      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
+      .def_ro("mapped", &MappedPages::mapped, "Of the addresses asked about.")
+      .def_ro("huge", &MappedPages::huge, "Of these, in 2 MiB entries.");
   nb::class_<WarmReport>(module, "WarmReport", "What a warm did.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("bytes", &WarmReport::bytes, "Bytes asked for, in whole pages.")
@@ -197,6 +201,12 @@ void bind_residency(nb::module_& module) {
         return page_cache(descriptor, {offset, length});
       },
       nb::arg("descriptor"), nb::arg("offset"), nb::arg("length"), Release(), "Of an open file; length 0: to its end.");
+  module.def(
+      "mapped_in",
+      [](std::uint64_t process, std::uint64_t address, std::uint64_t length) {
+        return mapped_in(process, {address, length});
+      },
+      nb::arg("process"), nb::arg("address"), nb::arg("length"), Release(), "Of the addresses of a process.");
   module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges"));
   module.def("unpin", &with_ranges<unpin>, nb::arg("mapping"), nb::arg("ranges"));

@@ -185,6 +185,18 @@ class PageCache:
         Of these, so lately that to read them again shows that memory is short.
         """
 
+class MappedPages:
+    """What a process has in its page tables, in bytes."""
+
+    def __repr__(self) -> str: ...
+    @property
+    def mapped(self) -> int:
+        """Of the addresses asked about."""
+
+    @property
+    def huge(self) -> int:
+        """Of these, in 2 MiB entries."""
+
 class WarmReport:
     """What a warm did."""
 
@@ -306,6 +318,9 @@ def total_pinned(reports: Sequence[PinReport]) -> PinReport: ...
 def residency(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> Residency: ...
 def page_cache(descriptor: int, offset: int, length: int) -> PageCache:
     """Of an open file; length 0: to its end."""
+
+def mapped_in(process: int, address: int, length: int) -> MappedPages:
+    """Of the addresses of a process."""
 
 def evict(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> EvictReport: ...
 def pin(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> PinReport: ...

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, overload
 
 from onecopy import _core
-from onecopy._core import EvictReport, PageCache, PinReport, Residency, WarmReport
+from onecopy._core import EvictReport, MappedPages, PageCache, PinReport, Residency, WarmReport
 from onecopy.base import natural, path_text, thread_count
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EvictReport",
+    "MappedPages",
     "Mechanism",
     "PageCache",
     "PinReport",
@@ -34,6 +35,7 @@ __all__ = [
     "WarmJob",
     "WarmReport",
     "evict",
+    "mapped_in",
     "page_cache",
     "pin",
     "residency",
@@ -357,6 +359,28 @@ def page_cache(descriptor: int, offset: int = 0, length: int = 0) -> PageCache:
     1048576
     """
     return _core.page_cache(descriptor, natural("offset", offset), natural("length", length))
+
+
+def mapped_in(pid: int, address: int, length: int) -> MappedPages:
+    """Tell what of a stretch of its addresses a process has in its page tables, and in huge pages; 0.5 ms per GiB.
+
+    Raises
+    ------
+    OSError
+        The kernel does not tell: the process has ended (ENOENT, ESRCH), is somebody else's (EACCES, EPERM), or this
+        is a kernel before Linux 6.7 (ENOTTY).
+
+    Examples
+    --------
+    >>> import mmap, os, ctypes
+    >>> from onecopy.residency import mapped_in
+    >>> memory = mmap.mmap(-1, 1 << 20)
+    >>> address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    >>> memory[:8192] = bytes(8192)
+    >>> mapped_in(os.getpid(), address, 1 << 20).mapped >= 8192
+    True
+    """
+    return _core.mapped_in(natural("pid", pid), natural("address", address), natural("length", length))
 
 
 def pin(target: Opened, ranges: Sequence[Range] | None = None) -> PinReport:

@@ -157,6 +157,7 @@ struct MappedFacts {
   std::uint64_t huge = 0;    // of these, in 2 MiB entries
 };
 Result<MappedFacts> mapped_here(Bytes memory) noexcept;
+Result<MappedFacts> mapped_there(std::uint64_t process, ByteRange addresses) noexcept;  // in another's; Linux 6.7
 // Bytes of whole mappings in our page tables that are in others as well. ENODATA where `memory` ends inside a mapping.
 Result<std::uint64_t> shared_here(Bytes memory) noexcept;
 

@@ -173,6 +173,12 @@ PageCache page_cache(int descriptor, ByteRange range) {
   return {told.value.cached, told.value.dirty, told.value.evicted, told.value.recently_evicted};
 }
 
+MappedPages mapped_in(std::uint64_t process, ByteRange addresses) {
+  const auto told = os::mapped_there(process, addresses);
+  if (!told) throw OsError("look at the page tables of", "process " + std::to_string(process), told.error);
+  return {told.value.mapped, told.value.huge};
+}
+
 EvictReport evict(const Mapping& mapping, std::span<const ByteRange> asked) {
   const auto start = Clock::now();
   const auto ranges = whole_ranges(mapping, asked, "evict");

@@ -43,6 +43,12 @@ struct PageCache {
   std::uint64_t recently_evicted = 0;  // of these, so lately that to read them again shows that memory is short
 };
 
+// What a process has in its page tables, in bytes.
+struct MappedPages {
+  std::uint64_t mapped = 0;
+  std::uint64_t huge = 0;  // of these, in 2 MiB entries
+};
+
 enum class Mechanism : std::uint8_t {
   none,      // nothing was done; the reason says why
   advise,    // huge pages were asked for, reading is left to the first touch

@@ -23,6 +23,10 @@ Residency residency(const Mapping& mapping, std::span<const ByteRange> ranges = 
 // EOPNOTSUPP for hugetlbfs. Never an answer of mincore, which calls all pages of another user's file resident.
 PageCache page_cache(int descriptor, ByteRange range = {});
 
+// What of a stretch of addresses another process has in its page tables: 0.5 ms per GiB. Throws OsError: ESRCH (or
+// ENOENT) it has ended, EACCES it is somebody else's, ENOTTY before Linux 6.7.
+MappedPages mapped_in(std::uint64_t process, ByteRange addresses);
+
 // Takes pages out of this process and, where nobody else holds them, out of the page cache. Private pages stay, and
 // memory files, which have no other place.
 EvictReport evict(const Mapping& mapping, std::span<const ByteRange> ranges = {});

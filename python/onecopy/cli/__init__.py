@@ -8,6 +8,7 @@
     onecopy evict FILE...      drop it from the page cache again
     onecopy verify FILE...     compare it with the checksums that were stored in it
     onecopy store ls           list what was built once for this machine; prune and path too
+    onecopy top                who holds memory, everything counted once, live
     onecopy bench open FILE    measure how it opens and what N processes hold
     onecopy bench warm FILE    measure each mechanism of bringing it into memory
     onecopy bench crossover FILE    measure when to map and when to copy

@@ -62,13 +62,17 @@ class Grid:
 
     def show(self, console: Console) -> None:
         """Print the table at the width of the console, or at its own where that is wider."""
-        widths = self._fitted(console.width)
+        console.print(self.text(console.width), soft_wrap=True)
+
+    def text(self, width: int) -> Text:
+        """Return the table at a width, or at its own where that is wider; titles are bold."""
+        widths = self._fitted(width)
         title, *body = (line for row in self._every() for line in self._lines(row, widths))
         titles = max(column.title.count("\n") for column in self.columns)
-        header = "\n".join([title, *body[:titles]])
-        console.print(Text(header, style="bold"), soft_wrap=True)
+        text = Text("\n".join([title, *body[:titles]]), style="bold")
         if body[titles:]:
-            console.print(Text("\n".join(body[titles:])), soft_wrap=True)
+            text = Text.assemble(text, Text("\n" + "\n".join(body[titles:])))
+        return text
 
     def _every(self) -> list[tuple[str, ...]]:
         height = max(column.title.count("\n") for column in self.columns)

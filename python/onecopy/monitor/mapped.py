@@ -47,8 +47,8 @@ class MappedFile(NamedTuple):
     path: str
     deleted: bool
     ranges: tuple[Range, ...]
-    addresses: str
-    """START-END of its first mapping, as in the name of a link in ``map_files``."""
+    addresses: tuple[Range, ...]
+    """[begin, end) of its mappings."""
 
     @property
     def mapped(self) -> int:
@@ -66,12 +66,13 @@ def files_of(pid: int, least: int = BIG) -> dict[Key, MappedFile]:
     for begin, end, offset, major, minor, inode, shown in _FILE_LINE.findall(proc.process_text(pid, "maps")):
         key = os.makedev(int(major, 16), int(minor, 16)), int(inode)
         at = int(offset, 16)
-        here = (at, at + int(end, 16) - int(begin, 16))
+        place = int(begin, 16), int(end, 16)
+        here = at, at + place[1] - place[0]
         known = found.get(key)
         if known is None:
             path = shown.removesuffix(" (deleted)")
-            known = MappedFile(path.replace(r"\012", "\n"), path != shown, (), f"{int(begin, 16):x}-{int(end, 16):x}")
-        found[key] = known._replace(ranges=(*known.ranges, here))
+            known = MappedFile(path.replace(r"\012", "\n"), path != shown, (), ())
+        found[key] = known._replace(ranges=(*known.ranges, here), addresses=(*known.addresses, place))
     big = {key: file for key, file in found.items() if file.mapped >= least}
     return {key: file._replace(ranges=merged(file.ranges)) for key, file in big.items()}
 
@@ -198,7 +199,8 @@ def _places(file: MappedFile, pids: Iterable[int]) -> Iterator[str]:
     for pid in tuple(pids)[:_ASKED]:
         if not file.deleted:
             yield f"/proc/{pid}/root{file.path}"
-        yield f"/proc/{pid}/map_files/{file.addresses}"  # for root
+        begin, end = file.addresses[0]
+        yield f"/proc/{pid}/map_files/{begin:x}-{end:x}"  # for root
         if file.deleted:
             with suppress(OSError):
                 for number in os.listdir(f"/proc/{pid}/fd")[:_OPEN_AT_MOST]:  # noqa: PTH208 - text

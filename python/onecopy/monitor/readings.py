@@ -97,6 +97,9 @@ class FileReading:
     dirty: int | None
     recently_evicted: int | None
     """Fell out of memory so lately that reading it again shows that memory is short."""
+    huge: float | None
+    """Of the pages that one of its processes has mapped in, the share in 2 MiB entries, 0 to 1; looked at now and then,
+    for `Sampler` with ``huge=True``. None: not looked at, or the kernel does not tell (Linux 6.7)."""
     pids: tuple[int, ...]
     """Who maps it, of the group."""
     once: int

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from onecopy import proc
@@ -17,6 +17,7 @@ from onecopy.monitor.processes import Counters, Observed, Times
 from onecopy.monitor.readings import Cost, Key, ProcessReading, Snapshot, Walk
 from onecopy.monitor.selection import Selection
 from onecopy.monitor.totals import Difference, Part, Shares, big_shares, difference, file_readings, shares_of, totals_of
+from onecopy.residency import mapped_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,10 +31,15 @@ _CHILDREN_S, _EVERYONE_S, _TIMES_S = 0.2, 1.0, 1.0
 """Least seconds between two searches for children, for everybody who fits, and two readings of faults."""
 _FILES_S, _SAME_FILES_S = 1.0, 5.0
 """The same of mappings; and where a process has no more and no less of files in memory than at the last reading."""
+_HUGE_S = 5.0
+"""The same of what of a file is mapped in huge pages."""
+_SCAN_S = 0.0007 / 2**30
+"""Processor seconds for each byte of addresses that is looked at for huge pages."""
 _STALE_S = 60.0
 """When a walk is made again, if there is nothing special about a process."""
-_FORKED_S = 1.0
-"""The same of a tree that shares anonymous memory: only walks see it being copied."""
+_MOVED_S, _MOVED = 1.0, 8 << 20
+"""The same of a tree that shares anonymous memory, as only walks see it being copied; of a group that has changed; and
+of a process that has mapped in, or let go, an eighth of its files, or so many bytes."""
 _SOMEBODY_ELSES = "somebody else's process"
 
 
@@ -64,9 +70,12 @@ class _Member:
             return False
         if self.walk is None:
             return True
-        forked = self.difference is not None and self.difference.forked > 0
+        now_seen = self.counters.file + self.counters.shmem
+        moved = self.difference is not None and (
+            self.difference.forked > 0 or abs(now_seen - self.difference.seen) > max(self.difference.seen // 8, _MOVED)
+        )
         age = now - self.walk.at
-        return age > _STALE_S or (age > _FORKED_S and (forked or self.outdated))
+        return age > _STALE_S or (age > _MOVED_S and (moved or self.outdated))
 
 
 class Sampler(Closing):
@@ -89,10 +98,14 @@ class Sampler(Closing):
         A file: processes that map it.
     files
         Look at mapped files; without, all that is of files counts by walks.
+    huge
+        Tell what of mapped files is in huge pages: 0.6 ms per GiB, every few seconds, within the budget.
     exact
         Walk through the page tables of all processes at every look, whatever it costs: PSS.
     budget
         What looking may cost, as a share of one processor.
+    at_first
+        Processor seconds that may be spent besides, once: more of them, and the first look knows more.
 
     Raises
     ------
@@ -121,8 +134,10 @@ class Sampler(Closing):
         group: str | None = None,
         mapping: str | os.PathLike[str] | None = None,
         files: bool = True,
+        huge: bool = False,
         exact: bool = False,
         budget: float = 0.01,
+        at_first: float = 0.05,
     ) -> None:
         self._selection = Selection(
             None if pids is None else tuple(pids),
@@ -131,8 +146,9 @@ class Sampler(Closing):
             None if mapping is None else os.path.realpath(path_text(mapping)),
             children,
         )
-        self._files, self._exact = files, exact
-        self._governor = Governor(budget)
+        self._files, self._huge, self._exact = files, huge, exact
+        self._huge_shares: dict[Key, tuple[float, float | None]] = {}
+        self._governor = Governor(budget, at_first)
         self._cache = Cache()
         self._members: dict[int, _Member] = {}
         self._ended: list[int] = []
@@ -248,7 +264,23 @@ class Sampler(Closing):
             for key, (file, pids) in everyones.items()
         }
         self._cache.keep_only(everyones)
-        return file_readings([member.part() for member in self._members.values()], told)
+        found = file_readings([member.part() for member in self._members.values()], told)
+        return tuple(replace(one, huge=self._huge_of(one, clock)) for one in found) if self._huge else found
+
+    def _huge_of(self, file: FileReading, clock: float) -> float | None:
+        """Look at the process that maps most of a file, if it is time and can be paid for."""
+        at, share = self._huge_shares.get(file.key, (-1e9, None))
+        if clock - at < _HUGE_S or not self._governor.may(file.mapped * _SCAN_S):
+            return share
+        maps = {pid: self._members[pid].files[file.key] for pid in file.pids}
+        pid = max(maps, key=lambda one: maps[one].mapped)
+        share = None
+        with suppress(OSError):
+            told = [mapped_in(pid, begin, end - begin) for begin, end in maps[pid].addresses]
+            mapped = sum(one.mapped for one in told)
+            share = sum(one.huge for one in told) / mapped if mapped else None
+        self._huge_shares[file.key] = clock, share
+        return share
 
     def _read_files(self, member: _Member) -> None:
         try:

@@ -28,7 +28,8 @@ class Selection:
     pids
         Their numbers.
     match
-        A regular expression, searched for in the name and in the command line.
+        A regular expression, searched for in the command line, or in the name where there is none; who asks is never
+        meant: the expression is in its own command line.
     group
         A control group, "/system.slice/x.service": processes in it or below.
     mapping
@@ -52,7 +53,7 @@ class Selection:
         """Return the numbers of who fits now, without descendants."""
         found: Iterable[int] = everyone() if self.pids is None else self.pids
         if self.match is not None:
-            found = [pid for pid in found if self.match.search(words_of(pid))]
+            found = [pid for pid in found if pid != os.getpid() and self.match.search(words_of(pid))]
         if self.group is not None:
             found = [pid for pid in found if _is_in(pid, self.group)]
         if self.mapping is not None:

@@ -12,7 +12,7 @@ tables (PSS) says both. Here what walks found is kept as a difference, per proce
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from onecopy.monitor.readings import FileReading, Key, Totals, Walk, largest_first
@@ -51,6 +51,17 @@ class Difference:
     file: int
     """Its share of files, less its shares of the big ones."""
     shmem: int
+    seen: int
+    """What of files and shared memory it had mapped in."""
+
+    def at(self, counters: Counters) -> Difference:
+        """Return it for what counters say now.
+
+        Counters say too much of a file that was cached and not mapped in; what was mapped in since is there.
+        """
+        more = max(counters.file + counters.shmem - self.seen, 0)
+        file, shmem = (min(part + more, 0) if part < 0 else part for part in (self.file, self.shmem))
+        return replace(self, file=file, shmem=shmem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +109,7 @@ def file_readings(
                 cached=told.cached,
                 dirty=told.dirty,
                 recently_evicted=told.recently_evicted,
+                huge=None,
                 pids=tuple(part.pid for part in sharers[key]),
                 once=min(inside, sum(here)),
                 rss=sum(here),
@@ -120,36 +132,32 @@ def big_shares(part: Part, files: Iterable[FileReading]) -> tuple[int, int]:
 
 def difference(walk: Walk, counters: Counters, file: int, shmem: int) -> Difference:
     """Return what a walk found beyond counters of the same moment; `file`, `shmem`: shares of the big ones."""
+    seen = counters.file + counters.shmem
     if walk.pss_anonymous is None or walk.pss_file is None or walk.pss_shmem is None:  # before Linux 5.9: only a sum
-        return Difference(0, walk.pss - counters.anonymous - file - shmem, 0)
+        return Difference(0, walk.pss - counters.anonymous - file - shmem, 0, seen)
     forked = max(counters.anonymous - walk.pss_anonymous, 0)
-    return Difference(forked if forked >= _WORTH_IT else 0, walk.pss_file - file, walk.pss_shmem - shmem)
+    return Difference(forked if forked >= _WORTH_IT else 0, walk.pss_file - file, walk.pss_shmem - shmem, seen)
 
 
 def shares_of(parts: Iterable[Part], files: tuple[FileReading, ...]) -> dict[int, Shares]:
     """Return the shares of processes; they add up to what the group holds."""
     parts = tuple(parts)
-    known: dict[str, list[Difference]] = defaultdict(list)
+    alike: defaultdict[str, list[Part]] = defaultdict(list)
     for part in parts:
         if part.difference is not None:
-            known[part.name].append(part.difference)
-    found, guessed = {}, set()
+            alike[part.name].append(part)
+    found: dict[int, Shares] = {}
+    guessed: set[str] = set()
     for part in parts:
         file, shmem = big_shares(part, files)
-        now = part.difference
-        if now is None and known[part.name]:  # others of its kind share the same libraries
-            alike = known[part.name]
-            now = Difference(
-                0, *(sum(column) // len(alike) for column in zip(*((d.file, d.shmem) for d in alike), strict=True))
-            )
+        now = None if part.difference is None else part.difference.at(part.counters)
+        if now is None and alike[part.name]:
+            now = _like(part, alike[part.name])
         elif now is None:  # its small files once, for the first of its name
             first = part.name not in guessed
             guessed.add(part.name)
-            now = Difference(
-                0,
-                max(part.counters.file - file, 0) if first else 0,
-                max(part.counters.shmem - shmem, 0) if first else 0,
-            )
+            rest = max(part.counters.file - file, 0), max(part.counters.shmem - shmem, 0)
+            now = Difference(0, *(rest if first else (0, 0)), 0)
         counters = part.counters
         found[part.pid] = Shares(
             anonymous=counters.anonymous - min(now.forked, counters.anonymous),
@@ -157,6 +165,15 @@ def shares_of(parts: Iterable[Part], files: tuple[FileReading, ...]) -> dict[int
             shmem=min(max(shmem + now.shmem, 0), counters.shmem),
         )
     return found
+
+
+def _like(part: Part, others: list[Part]) -> Difference:
+    """Guess what a walk would find from what walks of the same program found: the same libraries, the same fork."""
+    found = [one.difference for one in others if one.difference is not None]
+    anonymous = sum(one.counters.anonymous for one in others)
+    forked = sum(one.forked for one in found) * part.counters.anonymous // max(anonymous, 1)
+    file, shmem = (sum(getattr(one, kind) for one in found) // len(found) for kind in ("file", "shmem"))
+    return Difference(forked, file, shmem, 0)
 
 
 def totals_of(
@@ -194,8 +211,8 @@ def _notes(parts: tuple[Part, ...], files: tuple[FileReading, ...]) -> tuple[str
     missing = sum(part.walk is None and part.counters.rss > 0 for part in parts)
     if missing:
         notes.append(
-            f"{missing} of {len(parts)} processes were not walked: their small files count once per program, and what "
-            "they may share by a fork counts for each"
+            f"{missing} of {len(parts)} processes were not walked: what they share with others of their program is "
+            "estimated"
         )
     unknown = [one for one in files if one.cached is None]
     if unknown:

@@ -50,14 +50,14 @@ bool mincore_is_honest(int fd) noexcept {
   return ::faccessat(AT_FDCWD, path.data(), W_OK, AT_EACCESS) == 0;
 }
 
-Result<MappedFacts> mapped_by_scan(Bytes memory) noexcept {
-  const Fd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+Result<MappedFacts> mapped_by_scan(const char* pagemap_path, ByteRange addresses) noexcept {
+  const Fd pagemap(::open(pagemap_path, O_RDONLY | O_CLOEXEC));
   if (!pagemap) return {{}, errno};
   std::array<abi::page_region, 256> regions{};
   abi::pagemap_scan_request request{};
   request.size = sizeof request;
-  request.start = reinterpret_cast<std::uintptr_t>(memory.data());
-  request.end = request.start + whole_pages(memory.size());
+  request.start = addresses.offset;
+  request.end = request.start + whole_pages(addresses.length);
   request.regions = reinterpret_cast<std::uintptr_t>(regions.data());
   request.region_count = regions.size();
   request.all_of = abi::page_is_present;
@@ -191,10 +191,17 @@ Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept {
 }
 
 Result<MappedFacts> mapped_here(Bytes memory) noexcept {
-  const auto scanned = mapped_by_scan(memory);
+  const auto scanned =
+      mapped_by_scan("/proc/self/pagemap", {reinterpret_cast<std::uintptr_t>(memory.data()), memory.size()});
   if (scanned) return scanned;
   const auto told = facts_of_smaps(memory);  // kernels before 6.7
   return {told.value.mapped, told.error};
+}
+
+Result<MappedFacts> mapped_there(std::uint64_t process, ByteRange addresses) noexcept {
+  std::array<char, 48> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%" PRIu64 "/pagemap", process);
+  return mapped_by_scan(path.data(), addresses);
 }
 
 Result<std::uint64_t> shared_here(Bytes memory) noexcept {

@@ -1,0 +1,160 @@
+"""`onecopy top` as a process: what it prints once and shows live, and names that would like to repaint the screen."""
+
+import csv
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from watched import Watched
+
+from onecopy import proc
+
+pytestmark = pytest.mark.processes
+
+MIB = 1 << 20
+MAP = """
+    import mmap, sys
+    file = open(sys.argv[1], "rb")
+    memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    touch(memory)
+"""
+EVIL = "a\x1b[2J[bold]<b>\n"
+
+
+def top(*arguments: object, status: int = 0, **environment: str) -> str:
+    command = [sys.executable, "-m", "onecopy", "top", *map(str, arguments)]
+    settings = {k: v for k, v in os.environ.items() if k != "COLUMNS"} | environment
+    done = subprocess.run(command, capture_output=True, text=True, env=settings, check=False, timeout=60)
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def test_once_prints_the_total_the_processes_and_the_files(cold_file):
+    path = cold_file(32 * MIB, "weights.bin")
+    with Watched(MAP, path, count=3) as group:
+        text = top("--once", *group.pids, COLUMNS="140")
+    assert text.startswith("3 processes")
+    assert re.search(r"REAL [\d.]+ MB   \(a sum of RSS says 1\d\d MB\)", text)
+    assert all(re.search(rf"^ *{pid} ", text, re.MULTILINE) for pid in group.pids)
+    line = next(line for line in text.splitlines() if "weights.bin" in line)
+    assert "33.6 MB  ██████████ 100 %" in line
+    assert line.endswith("3, saves 67.1 MB")
+
+
+def test_json_tells_the_total_in_bytes(cold_file):
+    path = cold_file(32 * MIB)
+    with Watched(MAP, path, count=3) as group:
+        facts = json.loads(top("--json", *group.pids))
+        truth = sum(proc.rollup(pid).pss for pid in group.pids)
+    assert facts["total"]["real"] == pytest.approx(truth, rel=0.02)
+    assert facts["total"]["sum_of_rss"] > facts["total"]["real"] + 60 * MIB
+    assert [one["pid"] for one in facts["processes"]] == sorted(group.pids)
+    assert facts["files"][0]["cached"] == 32 * MIB
+
+
+@pytest.mark.parametrize("table", ["processes", "files", "total"])
+def test_csv_has_a_line_for_each(cold_file, table):
+    with Watched(MAP, cold_file(8 * MIB, "evil\nname.bin"), count=2) as group:
+        rows = list(csv.DictReader(top(f"--csv={table}", *group.pids).splitlines()))
+    if table == "processes":
+        assert {int(row["pid"]) for row in rows} == set(group.pids)
+        assert all(int(row["share"]) > 0 for row in rows)
+    elif table == "files":
+        (row,) = [row for row in rows if row["path"].endswith(r"evil\nname.bin")]
+        assert int(row["once"]) == 8 * MIB
+    else:
+        assert int(rows[0]["real"]) > 8 * MIB
+
+
+def test_processes_are_found_by_name_tree_and_file(cold_file, tmp_path):
+    path = cold_file(4 * MIB)
+    mark = f"mark-{tmp_path.name}-{os.getpid()}"
+    with Watched(
+        MAP + "    import os\n    if os.fork() == 0:\n        import time; time.sleep(100)", path, mark
+    ) as group:
+        (pid,) = group.pids
+        found = [{one["pid"] for one in json.loads(top("--json", *how))["processes"]} for how in (
+            ("--match", mark), ("--file", path), ("--tree", pid), (pid,),
+        )]  # fmt: skip
+        text = top("--once", "--tree", pid)
+    both = found[2]
+    assert len(both) == 2
+    assert found == [both, both, both, {pid}]
+    child = (both - {pid}).pop()
+    assert re.search(rf"^ *{pid}  python", text, re.MULTILINE)
+    assert re.search(rf"^ *{child}    python", text, re.MULTILINE), "a child stands below its parent, indented"
+
+
+def test_a_control_group_is_a_group():
+    with Watched("") as group:
+        membership = proc.process_text(group.pids[0], "cgroup")
+        mine = membership.split("\n")[0].split(":", 2)[2]
+        pids = {one["pid"] for one in json.loads(top("--json", "--cgroup", mine))["processes"]}
+        none = json.loads(top("--json", "--cgroup", "/there/is/none"))
+    assert set(group.pids) <= pids
+    assert none["processes"] == []
+    assert none["total"]["real"] == 0
+
+
+def test_names_cannot_repaint_the_screen(cold_file):
+    code = f"open('/proc/self/comm', 'w').write({EVIL[:15]!r})\n" + MAP.replace("\n    ", "\n")
+    with Watched(code, cold_file(8 * MIB, f"{EVIL.strip()}.bin".replace("/", "")), count=1) as group:
+        text = top("--once", *group.pids, COLUMNS="200")
+    assert "\x1b" not in text
+    assert r"a\x1b[2J[bold]" in text
+
+
+def test_what_is_wrong_is_told_in_a_line():
+    with Watched("") as group:
+        gone = group.pids[0]
+    assert top("--once", gone, status=1) == f"onecopy: there is no process {gone}\n"
+    assert "is no regular expression" in top("--match", "(", status=1)
+    assert "No such file" in top("--file", "/nothing/there", status=1)
+    assert "Invalid value for '--every'" in top("--every", "soon", status=2)
+
+
+def test_live_it_takes_keys_and_gives_the_terminal_back():
+    with Watched("", count=2) as group:
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ.update(COLUMNS="100", LINES="24", TERM="xterm")
+            command = [sys.executable, "-m", "onecopy", "top", "--every", "0.2", *map(str, group.pids)]
+            os.execv(sys.executable, command)
+        text = ""
+        for key, wanted in (("", "2 processes"), ("c", "q quit"), ("t", "SHARE"), ("q", "\x1b[?1049l")):
+            os.write(terminal, key.encode())
+            text = _read_until(terminal, wanted)
+            assert wanted in text
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        os.close(terminal)
+
+
+def test_ctrl_c_ends_it():
+    with Watched("") as group:
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ.update(TERM="xterm")
+            os.execv(sys.executable, [sys.executable, "-m", "onecopy", "top", str(group.pids[0])])
+        assert "1 process" in _read_until(terminal, "1 process")
+        os.kill(pid, signal.SIGINT)
+        _read_until(terminal, "\x1b[?1049l")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        os.close(terminal)
+
+
+def _read_until(terminal: int, wanted: str, seconds: float = 20) -> str:
+    text, end = "", time.monotonic() + seconds
+    while wanted not in text and time.monotonic() < end:
+        if select.select([terminal], [], [], 0.2)[0]:
+            try:
+                text += os.read(terminal, 1 << 16).decode("utf-8", "replace")
+            except OSError:  # the other end is closed
+                break
+    return text
