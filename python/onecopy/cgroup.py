@@ -84,6 +84,11 @@ class MemoryStat:
     active_file: int | None = None
     unevictable: int | None = None
     slab_reclaimable: int | None = None
+    slab_unreclaimable: int | None = None
+    kernel_stack: int | None = None
+    pagetables: int | None = None
+    percpu: int | None = None
+    sock: int | None = None
     workingset_refault_anon: int | None = None
     workingset_refault_file: int | None = None
     hierarchical_memory_limit: int | None = None

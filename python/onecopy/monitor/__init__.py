@@ -12,7 +12,19 @@ are made seldom, as far as a budget allows, and only for what nothing else can t
 **When not to use it.** To find out which line of a program allocates: that is a profiler's work (memray, heaptrack).
 """
 
+from onecopy.monitor.containers import Container, container
 from onecopy.monitor.readings import Cost, FileReading, Key, ProcessReading, Snapshot, Totals, Walk
 from onecopy.monitor.sampler import Sampler
 
-__all__ = ["Cost", "FileReading", "Key", "ProcessReading", "Sampler", "Snapshot", "Totals", "Walk"]
+__all__ = [
+    "Container",
+    "Cost",
+    "FileReading",
+    "Key",
+    "ProcessReading",
+    "Sampler",
+    "Snapshot",
+    "Totals",
+    "Walk",
+    "container",
+]

@@ -1,0 +1,36 @@
+"""`onecopy container [PID]`: what a container has left, and why other tools show another number."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+
+import click
+
+from onecopy.cli import screen
+from onecopy.monitor import container
+
+
+@click.command("container")
+@click.argument("pid", required=False, type=click.IntRange(min=1))
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout, in bytes.")
+def command(*, pid: int | None, as_json: bool) -> int:
+    """Show the memory of the control group (cgroup v1 or v2) that PID, or this shell, is charged to.
+
+    Its limit and what of it cannot be dropped; page cache, clean and dirty; what Kubernetes shows, and why it differs;
+    refaults and pressure, which tell whether memory is short. Exit status 3: less than a tenth of the limit is left.
+    """
+    found = container(os.getppid() if pid is None else pid)
+    if found is None:
+        raise click.ClickException("no memory control group can be seen from here")
+    if as_json:
+        facts = {**asdict(found), "unreclaimable": found.unreclaimable, "left": found.left}
+        click.echo(json.dumps(facts, indent=1))
+    else:
+        console = screen.out()
+        screen.show_heading(console, f"{found.directory} (cgroup v{found.version})")
+        for sentence in found.sentences():
+            screen.show_line(console, sentence)
+    short = found.left is not None and found.limit is not None and found.left < found.limit // 10
+    return 3 if short else 0
