@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from onecopy.holding import Hold
     from onecopy.integrations import onnxruntime, torch, transformers
     from onecopy.integrations.torch import share_dataset
+    from onecopy.monitor import why
     from onecopy.records import Dict, List, NotShareable, Table, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
@@ -86,6 +87,7 @@ _HOMES = {
     "guard": "files",
     "Hold": "holding",
     "share_dataset": "integrations.torch",
+    "why": "monitor",
     "Dict": "records",
     "List": "records",
     "NotShareable": "records",
@@ -165,6 +167,7 @@ __all__ = [
     "transformers",
     "unpin",
     "warm",
+    "why",
     "workers",
 ]
 

@@ -52,9 +52,9 @@ class Rollup:
         Recently used; without a file; swapped out; the `pss` under mlock; anonymous in huge pages.
     shmem_pmd_mapped, file_pmd_mapped : int
         Shared memory, and file pages, mapped huge. A kernel without the line cannot do it: 0.
-    shared_hugetlb, private_hugetlb, pss_anon, pss_file, pss_shmem, pss_dirty, swap_pss : int or None
-        hugetlbfs pages (not in `rss`); parts of `pss`; share of `swap`. None on kernels without the line; the
-        three kinds of `pss` also in every region, which is of one kind.
+    shared_hugetlb, private_hugetlb, pss_anon, pss_file, pss_shmem, pss_dirty, swap_pss, lazy_free : int or None
+        hugetlbfs pages (not in `rss`); parts of `pss`; share of `swap`; what an allocator has given up (MADV_FREE) and
+        nobody needed. None on kernels without the line; three kinds of `pss` also in every region, which is of one.
     """
 
     rss: int
@@ -77,6 +77,7 @@ class Rollup:
     pss_shmem: int | None = None
     pss_dirty: int | None = None
     swap_pss: int | None = None
+    lazy_free: int | None = None
 
     @property
     def uss(self) -> int:

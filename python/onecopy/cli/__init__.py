@@ -9,6 +9,7 @@
     onecopy verify FILE...     compare it with the checksums that were stored in it
     onecopy store ls           list what was built once for this machine; prune and path too
     onecopy top                who holds memory, everything counted once, live
+    onecopy why PID            what the memory of a process is, in sentences, and what is wrong
     onecopy container          what a container has left, and why Kubernetes shows another number
     onecopy bench open FILE    measure how it opens and what N processes hold
     onecopy bench warm FILE    measure each mechanism of bringing it into memory

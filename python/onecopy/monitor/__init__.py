@@ -13,12 +13,15 @@ are made seldom, as far as a budget allows, and only for what nothing else can t
 """
 
 from onecopy.monitor.containers import Container, container
+from onecopy.monitor.diagnosis import Cause, Diagnosis, why
 from onecopy.monitor.readings import Cost, FileReading, Key, ProcessReading, Snapshot, Totals, Walk
 from onecopy.monitor.sampler import Sampler
 
 __all__ = [
+    "Cause",
     "Container",
     "Cost",
+    "Diagnosis",
     "FileReading",
     "Key",
     "ProcessReading",
@@ -27,4 +30,5 @@ __all__ = [
     "Totals",
     "Walk",
     "container",
+    "why",
 ]

@@ -1,0 +1,170 @@
+"""`why` of real processes that hold what it should find, and what the verb makes of it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from watched import Watched
+
+import onecopy as oc
+from onecopy.monitor import Cause, Diagnosis
+from onecopy.monitor.processes import children_of
+
+pytestmark = pytest.mark.processes
+
+MIB = 1 << 20
+MAP = """
+    import mmap, sys
+    file = open(sys.argv[1], "rb")
+    memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    touch(memory)
+"""
+FORK = """
+    import os
+    data = [bytearray(4096) for _ in range(40 << 8)]
+    order, theirs = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        while os.read(order[0], 1):
+            for one in data[: len(data) // 2]:
+                one[0] = 1
+            os.write(theirs[1], b".")
+"""
+WRITE = """
+    os.write(order[1], b".")
+    os.read(theirs[0], 1)
+"""
+
+
+def only(diagnosis: Diagnosis, code: str, name: str = "") -> Cause:
+    (found,) = [one for one in diagnosis.causes if one.code == code and name in one.text]
+    return found
+
+
+def test_a_mapped_file_is_clean_cache_of_a_lone_reader_and_of_several(cold_file):
+    path = cold_file(32 * MIB, "weights.bin")
+    with Watched(MAP, path) as one:
+        alone = oc.why(one.pids[0])
+        with Watched(MAP, path, count=3):
+            shared = oc.why(one.pids[0])
+    for diagnosis, words in ((alone, "Only this process maps it now"), (shared, "once for about 4 processes")):
+        cause = only(diagnosis, "cache", "weights.bin")
+        assert cause.bytes == 32 * MIB
+        assert words in cause.text
+        assert not cause.bad
+        assert diagnosis.own < diagnosis.rss - 32 * MIB
+        assert not diagnosis.bad
+
+
+def test_what_was_written_to_in_a_private_mapping_is_wrong(cold_file):
+    path = cold_file(32 * MIB, "weights.bin")
+    code = """
+        import mmap, sys
+        file = open(sys.argv[1], "rb")
+        memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        for at in range(0, 8 << 20, 4096):
+            memory[at] = 1
+    """
+    with Watched(code, path) as group:
+        cause = only(oc.why(group.pids[0]), "written")
+    assert cause.bad
+    assert cause.bytes == pytest.approx(8 * MIB, rel=0.01)
+
+
+def test_a_forked_worker_that_copies_what_it_inherited(cold_file):
+    with Watched(FORK, after=WRITE) as group:
+        (parent,) = group.pids
+        (child,) = children_of(parent)
+        before = only(oc.why(child), "forked")
+        group.go_on()
+        after = only(oc.why(child), "forked")
+        above = only(oc.why(parent), "forked")
+    assert not before.bad
+    assert before.bytes < 4 * MIB
+    assert after.bad
+    assert after.bytes == pytest.approx(20 * MIB, rel=0.15)
+    assert f"inherited from process {parent}" in after.text
+    assert "its children (1)" in above.text
+
+
+def test_shared_memory_is_told_to_be_memory():
+    code = """
+        import mmap, os
+        fd = os.memfd_create("tensors")
+        os.truncate(fd, 8 << 20)
+        memory = mmap.mmap(fd, 8 << 20)
+        for at in range(0, 8 << 20, 4096):
+            memory[at] = 1
+    """
+    with Watched(code) as group:
+        cause = only(oc.why(group.pids[0]), "shmem")
+    assert cause.bytes == 8 * MIB
+    assert "tensors" in cause.text
+
+
+def test_this_process_knows_what_its_allocator_keeps(python):
+    text = python("""
+        import onecopy as oc
+        held = [bytearray(5000) for _ in range(20000)]
+        del held[1::2]
+        kept = [one for one in oc.why().causes if one.code == "kept"]
+        print(sum(one.bytes for one in kept), kept[0].text)
+    """)
+    if "does not tell" in text:
+        pytest.skip("this C library does not tell what is free")
+    assert int(text.split()[0]) > 40 * MIB
+
+
+def test_growth_is_found_by_looking_twice():
+    code = """
+        import threading, time
+        held = []
+        def grow():
+            while True:
+                held.append(bytearray(1 << 18))
+                time.sleep(0.02)
+        threading.Thread(target=grow, daemon=True).start()
+    """
+    with Watched(code) as group:
+        diagnosis = oc.why(group.pids[0], seconds=0.5)
+        assert not [one for one in oc.why(group.pids[0]).causes if one.code == "growing"]
+    assert only(diagnosis, "growing").bad
+    assert diagnosis.causes[0].bad, "what is wrong comes first"
+
+
+def test_who_is_gone_and_who_is_somebody_elses(nobody, in_child):
+    with Watched("") as group:
+        with pytest.raises(PermissionError, match="somebody else"):
+            in_child(oc.why, group.pids[0], uid=nobody)
+        pid = group.pids[0]
+    with pytest.raises(ProcessLookupError):
+        oc.why(pid)
+
+
+def verb(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "onecopy", "why", "--seconds", "0", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_verb_tells_by_its_status_that_something_is_wrong(cold_file):
+    path = cold_file(16 * MIB)
+    with Watched(MAP, path) as group, Watched(FORK, after=WRITE) as forked:
+        pid = group.pids[0]
+        good = verb(pid)
+        assert good.returncode == 0, good.stdout
+        assert good.stdout.startswith(f"process {pid} (python")
+        assert verb(pid, "--fail-on", "cache").returncode == 3
+        assert verb(pid, "--fail-on", "swap,growing").returncode == 0
+        assert verb(pid, "--fail-on", "everything").returncode == 2
+        forked.go_on()
+        (child,) = children_of(forked.pids[0])
+        bad = verb(child, "--json")
+        assert bad.returncode == 3
+        (facts,) = json.loads(bad.stdout)
+        assert facts["causes"][0]["code"] == "forked"
+        os.kill(child, signal.SIGKILL)
+    assert verb(pid).returncode == 1
+    assert verb(pid).stderr.startswith(f"onecopy: /proc/{pid}/")
