@@ -11,6 +11,7 @@
     onecopy top                who holds memory, everything counted once, live
     onecopy why PID            what the memory of a process is, in sentences, and what is wrong
     onecopy container          what a container has left, and why Kubernetes shows another number
+    onecopy serve              the same for Prometheus, and as a live page
     onecopy bench open FILE    measure how it opens and what N processes hold
     onecopy bench warm FILE    measure each mechanism of bringing it into memory
     onecopy bench crossover FILE    measure when to map and when to copy

@@ -19,7 +19,21 @@ from onecopy.cli.words import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS = ("ls", "convert", "import", "images", "warm", "evict", "verify", "store", "top", "why", "container", "bench")
+VERBS = (
+    "ls",
+    "convert",
+    "import",
+    "images",
+    "warm",
+    "evict",
+    "verify",
+    "store",
+    "top",
+    "why",
+    "container",
+    "serve",
+    "bench",
+)
 
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 

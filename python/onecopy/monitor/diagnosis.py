@@ -273,9 +273,7 @@ def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: pr
         theirs = {one.start: one for one in proc.smaps(parent) if one.memory.anonymous}
     alike = [(one, theirs[one.start]) for one in regions if one.start in theirs and _shared_of(one.memory)]
     inherited = sum(_shared_of(one.memory) for one, _ in alike)
-    if (
-        inherited < shared // 2
-    ):  # what it shares lies elsewhere in its parent, which it did not come from by a mere fork
+    if inherited < shared // 2:  # it began anew since its parent forked it
         children = len(children_of(pid))
         with_whom = f"its children ({children})" if children else "others of its tree"
         yield Cause(
