@@ -6,7 +6,6 @@ The system refused: OSError and its built-in classes. The bytes are wrong: Forma
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -68,12 +67,14 @@ class FileChanged(OSError):
     """
 
 
-class Closing(ABC):
+class Closing:
     """What holds something of the system, and gives it back in `close`, or at the end of a ``with`` block."""
 
-    @abstractmethod
+    __slots__ = ()
+
     def close(self) -> None:
         """Give back what is held; more than once does no harm."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

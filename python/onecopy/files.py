@@ -15,10 +15,9 @@ import os
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import _core
-from onecopy.base import natural, path_text, thread_count
+from onecopy.base import Closing, natural, path_text, thread_count
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["Identity", "Mapping", "Mode", "OpenFile", "check", "guard"]
@@ -91,7 +90,7 @@ def check() -> None:
     _core.check()
 
 
-class OpenFile(abc.ABC):
+class OpenFile(Closing, abc.ABC):
     """What every open file of onecopy has: its path, its identity, its views, and an end."""
 
     _path: str
@@ -128,14 +127,6 @@ class OpenFile(abc.ABC):
     def closed(self) -> bool:
         """True after `close`."""
         return self.core.closed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class Mapping(OpenFile):

@@ -33,14 +33,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import cgroup, proc
 from onecopy._sizes import size as in_words
-from onecopy.base import natural, path_text
+from onecopy.base import Closing, natural, path_text
 from onecopy.files import Mapping
 from onecopy.residency import pin, residency, unpin, warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
-    from typing import Self
 
     from onecopy.files import Identity
 
@@ -106,7 +104,7 @@ class _File:
         self.mapping, self.wanted, self.resident, self.locked = None, 0, 0, 0
 
 
-class Hold:
+class Hold(Closing):
     """Keep files in memory, within a budget, as long as it is looked after.
 
     Parameters
@@ -235,14 +233,6 @@ class Hold:
         if file.wanted < file.size and not reason:
             reason = f"the budget of {in_words(self._budget)} ends here"
         return _told(file, filled, reason, short=short)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         count = len(self._files)

@@ -6,13 +6,10 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy.base import FormatError
+from onecopy.base import Closing, FormatError
 from onecopy.files import Mapping
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
     from numpy.typing import NDArray
 
     from onecopy.arrays import ArrayFile
@@ -66,7 +63,7 @@ class About(NamedTuple):
         return {"image": json.dumps(about), "source": source}
 
 
-class Image:
+class Image(Closing):
     """A read-only image, whose pixels are pages that all processes of the machine share.
 
     Made by `open`. It pickles as the path and the identity of the file that is mapped: another process maps the same
@@ -146,14 +143,6 @@ class Image:
     def closed(self) -> bool:
         """True after `close`."""
         return self.file.closed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.path, self.file, self._about, self.reason, self.artefact)

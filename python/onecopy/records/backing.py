@@ -6,13 +6,11 @@ import abc
 import os
 from typing import TYPE_CHECKING, Any
 
+from onecopy.base import Closing
 from onecopy.files import absolute
 from onecopy.records._read_only import ReadOnly
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
     from onecopy import _core
     from onecopy.arrays import ArrayFile, VerifyReport
     from onecopy.residency import EvictReport, PinReport, Residency, WarmJob, WarmReport
@@ -58,7 +56,7 @@ class Origin:
         return (*handle, fields, self.trusted) if fields or self.trusted else handle
 
 
-class Backed(ReadOnly):
+class Backed(ReadOnly, Closing):
     """What every list and dict of records has: its file, and an end."""
 
     _origin: Origin
@@ -104,11 +102,3 @@ class Backed(ReadOnly):
     @abc.abstractmethod
     def close(self) -> None:
         """Let go of the file. What came from it lives on."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

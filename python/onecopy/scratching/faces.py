@@ -7,11 +7,10 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _dtypes
+from onecopy.base import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
-    from typing import Self
 
     import numpy as np
     from numpy.typing import DTypeLike, NDArray
@@ -61,7 +60,7 @@ def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
     return Kind(extents, name)
 
 
-class ArrayFace(abc.ABC):
+class ArrayFace(Closing, abc.ABC):
     """An array that is not an `ndarray` itself, and gives one."""
 
     _kind: Kind
@@ -118,11 +117,3 @@ class ArrayFace(abc.ABC):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # memory of the processor
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from onecopy._named import Entry, Memory, NamedArrays, Part, is_text, name_of, range_of
+from onecopy.base import Closing
 from onecopy.files import OpenFile, absolute
 from onecopy.sets.members import How, Member, close
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from numpy.typing import NDArray
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from onecopy.residency import Portion, Range
 
 
-class ArraySet(NamedArrays):
+class ArraySet(NamedArrays, Closing):
     """A read-only mapping from names to arrays, which are views of several mapped files.
 
     Made by `onecopy.open`. It has the methods of `ArrayFile`; what speaks of one file speaks of all of them. It pickles
@@ -155,14 +154,6 @@ class ArraySet(NamedArrays):
         """Give the mappings back; memory goes with the last array. Closing twice is fine."""
         self._closed = True
         close(self._owner, *self._members)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
         identities = (self.identity, *(member.identity for member in self._members))
