@@ -81,6 +81,13 @@ void write(const ScratchHandle& self, std::uint64_t offset, nb::handle object) {
   file->copy_in(offset, buffer.bytes());
 }
 
+void write_direct(const ScratchHandle& self, std::uint64_t offset, nb::handle object) {
+  const Buffer buffer(object);
+  const auto file = self.share();
+  const nb::gil_scoped_release release;
+  file->write_direct(offset, buffer.bytes());
+}
+
 void write_rows(const ScratchHandle& self, std::uint64_t offset, std::uint64_t stride, std::uint64_t count,
                 nb::handle object) {
   const Buffer buffer(object);
@@ -169,6 +176,8 @@ void bind_scratch(nb::module_& module) {
            nb::sig("def write(self, offset: int, buffer: object) -> None"))
       .def("write_rows", &write_rows, nb::arg("offset"), nb::arg("stride"), nb::arg("count"), nb::arg("buffer"),
            nb::sig("def write_rows(self, offset: int, stride: int, count: int, buffer: object) -> None"))
+      .def("write_direct", &write_direct, nb::arg("offset"), nb::arg("buffer"),
+           nb::sig("def write_direct(self, offset: int, buffer: object) -> None"), "Nothing of it stays in memory.")
       .def("wrote", &wrote, nb::arg("offset"), nb::arg("length"), "Counts for the cap, as if written here.")
       .def("release", &with_ranges<[](ScratchFile& file, const Ranges& ranges) { return file.release(ranges); }>,
            nb::arg("ranges"))

@@ -411,6 +411,9 @@ class ScratchFile:
 
     def write(self, offset: int, buffer: object) -> None: ...
     def write_rows(self, offset: int, stride: int, count: int, buffer: object) -> None: ...
+    def write_direct(self, offset: int, buffer: object) -> None:
+        """Nothing of it stays in memory."""
+
     def wrote(self, offset: int, length: int) -> None:
         """Counts for the cap, as if written here."""
 

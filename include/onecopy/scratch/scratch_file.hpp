@@ -68,6 +68,10 @@ class ScratchFile {
   void copy_in(std::uint64_t offset, Bytes from);
   // `count` pieces of equal size, one after the other in `from`, to places `stride` bytes apart: rows of a block.
   void copy_in(std::uint64_t offset, std::uint64_t stride, std::uint64_t count, Bytes from);
+  // As copy_in, and nothing of it stays in memory: whole pages go past the page cache where the file system lets them
+  // and `from` lies to a page as its place in the file does (both begin on one, say); else through it, to the disk and
+  // out again. Waits for the disk: for pieces of megabytes, two at a time. EIO is remembered.
+  void write_direct(std::uint64_t offset, Bytes from);
   void fill(ByteRange range, std::byte value);
   void wrote(ByteRange range);  // through bytes(), or by others: it counts for the cap from now on
 

@@ -108,3 +108,28 @@ def within(share: Share, first: int, last: int) -> Share | None:
     rows = Rectangle(first, share.place.left, last, share.place.right)
     shown = tuple(piece for one in share.shown if (piece := one.common(rows)) is not None)
     return share._replace(shown=shown) if shown else None
+
+
+def span_of(shares: list[Share]) -> int:
+    """Return the most rows that are begun and not finished at a time, when tiles are taken in this order."""
+    lowest, span = 0, 0
+    for share in shares:
+        lowest = max(lowest, share.place.bottom)
+        span = max(span, lowest - share.place.top)
+    return span
+
+
+def covered_rows(shares: list[Share], rows: int) -> NDArray[np.int64]:
+    """Return how many pixels of each of so many rows are written.
+
+    Examples
+    --------
+    >>> covered_rows([Share(0, Rectangle(1, 0, 3, 5), (Rectangle(1, 0, 3, 2), Rectangle(2, 2, 3, 5)))], 4)
+    array([0, 2, 5, 0])
+    """
+    steps = np.zeros(rows + 1, np.int64)
+    for share in shares:
+        for piece in share.shown:
+            steps[piece.top] += piece.right - piece.left
+            steps[piece.bottom] -= piece.right - piece.left
+    return np.cumsum(steps[:-1])

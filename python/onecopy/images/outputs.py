@@ -14,6 +14,7 @@ import io
 import os
 import shutil
 from abc import ABC, abstractmethod
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
@@ -21,7 +22,10 @@ from weakref import WeakSet
 import numpy as np
 
 from onecopy.base import path_text
-from onecopy.images._letting_go import LettingGo, span_of
+from onecopy.cgroup import available_memory
+from onecopy.images._letting_go import LettingGo
+from onecopy.images._regions import covered_rows, span_of
+from onecopy.images._window import Window
 from onecopy.images.image import NAME, About
 from onecopy.scratching import Scratch, scratch
 
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from onecopy.images._regions import Rectangle, Share
 
 _CHUNK = (512, 512)
+_USUAL_CAP = 512 << 20
+"""Bytes of a large canvas that are in memory where nobody said how many."""
 _SPARSE: WeakSet[Scratch] = WeakSet()
 """Canvases made here of which nothing is reserved: a full disk must be told by a call, or it is SIGBUS."""
 _OURS, _TIFF, _ZARR = (".oc", ".safetensors"), (".tif", ".tiff"), (".zarr",)
@@ -56,7 +62,11 @@ class Output(ABC):
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle."""
 
-    def expect(self, bottom: int) -> None:  # noqa: B027 - memory of the caller has no bound
+    def has_room(self, bottom: int) -> bool:  # noqa: ARG002 - memory of the caller has no bound
+        """Return whether `expect` finds room for rows up to this one without another row being finished before."""
+        return True
+
+    def expect(self, bottom: int) -> None:  # noqa: B027
         """Say that rows up to this one are written next; waits for room."""
 
     def finished(self, row: int) -> None:  # noqa: B027
@@ -98,16 +108,21 @@ class Nameless(Output):
 
     def __init__(self, canvas: Scratch, shares: list[Share], *, ours: bool) -> None:
         self._canvas, self._ours = canvas, ours
-        self._rows = _rows_at_a_time(canvas, shares)
-        capped = canvas.memory_cap is not None and self._rows is None
-        self._through_memory = not capped and canvas not in _SPARSE
+        self._rows = _rows_at_a_time(canvas, shares, ours=ours)
+        self._through_memory = canvas.memory_cap is None and canvas not in _SPARSE
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle: through memory, or by calls, which keep to a cap and tell of full disks."""
-        if self._through_memory:
+        if self._rows is not None:
+            self._rows.put(place, pixels)
+        elif self._through_memory:
             self._canvas.array[place.top : place.bottom, place.left : place.right] = pixels
         else:
             self._canvas.write((slice(place.top, place.bottom), slice(place.left, place.right)), pixels)
+
+    def has_room(self, bottom: int) -> bool:
+        """Return whether `expect` finds room for rows up to this one without another row being finished before."""
+        return self._rows is None or self._rows.has_room(bottom)
 
     def expect(self, bottom: int) -> None:
         """Say that rows up to this one are written next; waits for room."""
@@ -122,7 +137,7 @@ class Nameless(Output):
     def finish(self) -> Made:
         """Say that all is there."""
         if self._rows is not None:
-            self._rows.close()
+            self._rows.finish()
         ours, self._ours = self._ours, False
         return Made(self._canvas.array, None, self._canvas, self._canvas.close if ours else lambda: None)
 
@@ -146,7 +161,7 @@ class File(Nameless):
     def finish(self) -> Made:
         """Write the file, and give the scratch back."""
         if self._rows is not None:
-            self._rows.close()
+            self._rows.finish()
         path, suffix = str(self._target), self._target.suffix
         if suffix in _OURS:
             return self._save(path)
@@ -194,7 +209,8 @@ def output_for(
         target = Path(path_text(out))
         _check_target(target, tile, overwrite)
         beside = target.absolute().parent
-        canvas = _canvas(shape, dtype, folder or beside, max_resident, anywhere=folder is None)
+        cap = _usual_cap(shape, dtype, shares) if max_resident is None else max_resident
+        canvas = _canvas(shape, dtype, folder or beside, cap, anywhere=folder is None)
         return File(canvas, shares, target, tile or _CHUNK, overwrite=overwrite)
     fits = len(out.shape) == len(shape) and all(has >= need for has, need in zip(out.shape, shape, strict=True))
     if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "safe"):
@@ -225,14 +241,34 @@ def _canvas(
         return sparse
 
 
-def _rows_at_a_time(canvas: Scratch, shares: list[Share]) -> LettingGo | None:
-    """Return what keeps to the cap of a canvas row by row; None: there is none, or too much is begun at a time."""
-    if canvas.memory_cap is None or not shares or canvas.nbytes == 0:
+def _rows_at_a_time(canvas: Scratch, shares: list[Share], *, ours: bool) -> Window | LettingGo | None:
+    """Return what holds some rows of a canvas at a time; None: all of it fits, or too much is begun at a time."""
+    held = canvas.memory_cap
+    if held is None and ours:
+        held = _usual_cap(canvas.shape, canvas.dtype, shares)
+    if held is None or not shares or canvas.nbytes == 0:
         return None
-    rows = canvas.memory_cap * canvas.shape[0] // canvas.nbytes
+    rows = held * canvas.shape[0] // canvas.nbytes
     if span_of(shares) > rows * 3 // 4:
         return None
+    covered = covered_rows(shares, canvas.shape[0])
+    filled = np.flatnonzero(covered)
+    if ours or (covered[filled[0] : filled[-1] + 1] == canvas.shape[1]).all():
+        return Window(canvas, covered, held * 7 // 8)
     return LettingGo(canvas, shares[0].place.top, rows * 7 // 8)
+
+
+def _usual_cap(shape: tuple[int, ...], dtype: np.dtype[Any], shares: list[Share]) -> int | None:
+    """Return the bytes of a canvas that are to be in memory where nobody asked for a cap; None: all of it.
+
+    From an eighth of what is available on, who writes is held up by the kernel until the disk has taken most of it:
+    there is nothing to gain by memory any more.
+    """
+    available, row = available_memory(), prod(shape[1:]) * dtype.itemsize
+    if available is None or shape[0] * row <= available // 8:
+        return None
+    cap = max(_USUAL_CAP, span_of(shares) * row * 3 // 2)
+    return cap if cap <= available // 4 else None
 
 
 def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -> None:

@@ -123,7 +123,8 @@ def mosaic(
     shape
         (rows, columns) of the canvas; None: as far as tiles reach. They must lie within it.
     max_resident
-        Bytes of the canvas that may be in memory, or "512 MiB"; None: as many as the machine has room for.
+        Bytes of the canvas that may be in memory, or "512 MiB". None: all of it, unless that is more than an eighth of
+        the memory that is available; then 512 MiB, or as much more as the tiles of a row need.
     folder
         For the nameless file, where that is not to be beside the path; see `onecopy.scratch`.
     part
@@ -277,17 +278,25 @@ def _paste(plan: _Plan, output: Output, threads: int, progress: Callable[[int, i
         return sum(piece.pixels for piece in share.shown) * plan.pixel_bytes
 
     under_way: deque[tuple[Share, Future[int]]] = deque()
+
+    def settle(behind: Share | None) -> None:
+        nonlocal done
+        done += under_way.popleft()[1].result()
+        oldest = under_way[0][0] if under_way else behind
+        if oldest is not None:
+            output.finished(oldest.place.top)
+        if progress is not None:
+            progress(done, total)
+
     with ThreadPoolExecutor(threads) as pool:
         try:
-            for number, share in enumerate(plan.shares):
+            for share in plan.shares:
+                while len(under_way) > threads or (under_way and not output.has_room(share.place.bottom)):
+                    settle(share)
                 output.expect(share.place.bottom)
                 under_way.append((share, pool.submit(paste, share)))
-                while len(under_way) > threads or (number + 1 == len(plan.shares) and under_way):
-                    done += under_way.popleft()[1].result()
-                    if under_way:
-                        output.finished(under_way[0][0].place.top)
-                    if progress is not None:
-                        progress(done, total)
+            while under_way:
+                settle(None)
         finally:
             for _, future in under_way:
                 future.cancel()

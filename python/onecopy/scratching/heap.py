@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from onecopy import _core
 from onecopy.scratching.faces import ArrayFace, Kind, kind_of
 from onecopy.scratching.regions import Region, box_of
 from onecopy.scratching.reports import Saved, ScratchMemory
-from onecopy.scratching.writable import Scratch, bytes_of, scratch
+from onecopy.scratching.writable import Scratch, bytes_of, plain_bytes, scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,6 +98,17 @@ class HeapArray(ArrayFace):
         import numpy as np
 
         self.array[part] = np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
+
+    def write_direct(self, offset: int, values: NDArray[Any]) -> None:
+        """Write values to where they begin, in bytes of the array; see `Scratch.write_direct`."""
+        if self.sealed:
+            raise PermissionError("the array is sealed")
+        import numpy as np
+
+        plain, whole = plain_bytes(values), self.array.reshape(-1).view(np.uint8)
+        if not 0 <= offset <= len(whole) - len(plain):
+            raise OSError(errno.EINVAL, f"bytes [{offset}, +{len(plain)}) of {len(whole)}")
+        whole[offset : offset + len(plain)] = plain
 
     def release(self, region: Region = None) -> _core.ReleaseReport:
         """Release nothing, and say so: memory of the heap has no other place."""
