@@ -125,14 +125,14 @@ ArraySpec spec_of(const std::string& name, const std::string& dtype, const std::
 
 void publish_scratch(const ScratchHandle& self, const std::filesystem::path& path, const std::string& name,
                      const std::string& dtype, const std::vector<std::uint64_t>& shape,
-                     const std::map<std::string, std::string>& metadata, bool checksum) {
+                     const std::map<std::string, std::string>& metadata, bool checksum, bool durable) {
   const auto file = self.share();
   LayoutOptions options;
   options.metadata.insert(metadata.begin(), metadata.end());
   options.checksum = checksum;
   const ArraySpec spec = spec_of(name, dtype, shape);
   const nb::gil_scoped_release release;
-  publish(*file, path, spec, std::move(options));
+  publish(*file, path, spec, std::move(options), {.durable = durable});
 }
 
 void bind_scratch_reports(nb::module_& module) {
@@ -188,7 +188,7 @@ void bind_scratch(nb::module_& module) {
       .def("seal",
            &alone<[](ScratchFile& file) { return MappingHandle(std::make_shared<const Mapping>(file.seal())); }>)
       .def("publish", &publish_scratch, nb::arg("path"), nb::arg("name"), nb::arg("dtype"), nb::arg("shape"),
-           nb::arg("metadata"), nb::arg("checksum"))
+           nb::arg("metadata"), nb::arg("checksum"), nb::arg("durable"))
       .def("close", &ScratchHandle::close)
       .def_prop_ro("closed", &ScratchHandle::closed)
       .def_prop_ro("sealed", [](const ScratchHandle& self) { return self.get().sealed(); })

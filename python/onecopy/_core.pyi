@@ -101,7 +101,13 @@ class Store:
     def path(self, key: str) -> str: ...
     def find(self, key: str) -> Artefact | None: ...
     def get_or_build(
-        self, key: str, build: object, source: str | os.PathLike, on_wait: object | None, timeout: float | None
+        self,
+        key: str,
+        build: object,
+        source: str | os.PathLike,
+        on_wait: object | None,
+        timeout: float | None,
+        durable: bool,
     ) -> Artefact: ...
     def list(self) -> list[Artefact]: ...
     def prune(
@@ -430,6 +436,7 @@ class ScratchFile:
         shape: Sequence[int],
         metadata: _Mapping[str, str],
         checksum: bool,
+        durable: bool,
     ) -> None: ...
     def close(self) -> None: ...
     @property

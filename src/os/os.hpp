@@ -183,6 +183,7 @@ Outcome end_with_parent() noexcept;
 // What may still be used: the machine's available memory, or less where a control group limits us.
 Result<std::uint64_t> available_memory();
 Result<std::uint64_t> read_ahead(std::uint64_t device);  // bytes the device reads ahead
+Result<std::string> boot_id();  // another one each time the kernel starts; ENOSYS: it does not say
 
 enum class Storage : std::uint8_t { local, memory, remote };  // remote: a server or another program answers
 struct FileSystem {

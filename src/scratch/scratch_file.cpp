@@ -303,7 +303,7 @@ Mapping ScratchFile::seal() {
 
 bool ScratchFile::sealed() const noexcept { return state_->sealed; }
 
-void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::uint64_t size) {
+void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::uint64_t size, WriteOptions options) {
   const Target target(path);
   if (!state_->sealed) target.fail("save", EBUSY, "the scratch file is not sealed");
   if (state_->published) target.fail("save", EEXIST, "the scratch file has a name already");
@@ -322,14 +322,18 @@ void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::u
   if (const int error = os::set_size(descriptor(), size); error != 0) target.fail("save", error);
   // The data is as old as it was: those who were given its identity find it unchanged.
   if (here) (void)os::set_written(descriptor(), here.value.mtime_ns);
-  flush();
+  state_->expect_nothing_lost("save");
+  if (options.durable)
+    flush();
+  else
+    (void)os::start_writeback(descriptor(), {0, size});
   std::string hidden;
   if (const int error = target.take_place(descriptor(), hidden); error != 0) {
     if (!hidden.empty()) (void)os::remove_file(hidden);
     target.fail("save", error);
   }
   state_->published = true;
-  target.flush_folder();
+  if (options.durable) target.flush_folder();
 }
 
 std::uint64_t ScratchFile::head() const noexcept { return state_->options.head; }

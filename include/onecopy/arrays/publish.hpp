@@ -23,6 +23,6 @@ std::uint64_t head_for(const ArraySpec& spec, const LayoutOptions& options = {},
 // ScratchFile::publish, and EOVERFLOW where the header needs more than the scratch file's head; FormatError where the
 // array is not what the scratch file holds.
 void publish(ScratchFile& scratch, const std::filesystem::path& path, const ArraySpec& spec,
-             LayoutOptions options = {});
+             LayoutOptions options = {}, WriteOptions writing = {});
 
 }  // namespace onecopy

@@ -137,6 +137,7 @@ class HeapArray(ArrayFace):
         metadata: Mapping[str, str] | None = None,
         *,
         checksum: bool = True,
+        durable: bool = True,  # noqa: ARG002 - what is copied is flushed
     ) -> Saved:
         """Write it to a safetensors file of one array; see `Scratch.save`."""
         from onecopy._saving import save

@@ -258,12 +258,15 @@ class Scratch(ArrayFace):
         metadata: Mapping[str, str] | None = None,
         *,
         checksum: bool = True,
+        durable: bool = True,
     ) -> Saved:
         """Seal it, and give it a name: the file becomes a safetensors file of one array, without a copy.
 
-        It appears whole or not at all, and is flushed first. With checksums the data is read once. On another file
-        system than `path`, where the file system cannot name a nameless file, or where the metadata has no room before
-        the data (4 KiB have), the array is copied instead. `Saved.copied` and `Saved.reason` tell.
+        It appears whole or not at all, and is flushed first, unless ``durable=False`` says that after a power cut there
+        may be anything in it (for files which are known to be made again then, as those of a `Store`). With checksums
+        the data is read once. On another file system than `path`, where the file system cannot name a nameless file, or
+        where the metadata has no room before the data (4 KiB have), the array is copied instead. `Saved.copied` and
+        `Saved.reason` tell.
 
         Raises
         ------
@@ -288,7 +291,7 @@ class Scratch(ArrayFace):
             self._copy_to(target, name, texts, sealed, checksum=checksum)
             return Saved(target, copied=True, reason="it has no bytes")
         try:
-            self._core.publish(target, name, self._kind.name, list(self.shape), texts, checksum)
+            self._core.publish(target, name, self._kind.name, list(self.shape), texts, checksum, durable)
         except OSError as error:
             if error.errno not in _NEEDS_A_COPY:
                 raise
