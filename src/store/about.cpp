@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view first_line = "onecopy artefact 1\n";
 constexpr std::string_view first_line_of_boot = "onecopy artefact 2\n";  // else one that is cut might count for good
-constexpr std::uint64_t longest = 1U << 24U;  // a key is a line or two
+constexpr std::uint64_t longest = 1U << 24U;                             // a key is a line or two
 
 // The fields in their order, for the writer and the reader alike: field(name, value) with text or a number.
 template <class AboutOrConst, class Field>
@@ -102,7 +102,8 @@ std::optional<About> read_about(const fs::path& path) {
   if (!facts) return std::nullopt;
   try {
     const std::string text = read_whole(path, facts.value.size);
-    if (text.find_first_not_of('\0') == std::string::npos) return std::nullopt;  // it was not flushed, and the power went
+    if (text.find_first_not_of('\0') == std::string::npos)
+      return std::nullopt;  // it was not flushed, and the power went
     return parse_about(text);
   } catch (const FormatError& error) {
     throw FormatError("not the description of an artefact: " + std::string(error.what()) +

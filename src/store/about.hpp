@@ -30,7 +30,8 @@ std::string to_text(const About& about);
 // Throws FormatError.
 About parse_about(std::string_view text);
 
-// None where there is none, and where a power cut left nothing in it. Throws OsError (a link, somebody else's) and FormatError, with the path.
+// None where there is none, and where a power cut left nothing in it. Throws OsError (a link, somebody else's) and
+// FormatError, with the path.
 std::optional<About> read_about(const std::filesystem::path& path);
 
 // The same, for `key`. Throws FormatError also when it is of another key with the same digest.

@@ -70,12 +70,14 @@ Artefact settled(const Paths& paths) {
     if (!about) return entry(paths.artefact, ArtefactState::leftover, "its builder ended before it was described");
     if (fits(*about, paths.artefact)) {
       auto artefact = described(*about, paths);
-      artefact.reason = about->boot.empty() ? "ready" : "ready, and not flushed: it counts until the machine starts again";
+      artefact.reason =
+          about->boot.empty() ? "ready" : "ready, and not flushed: it counts until the machine starts again";
       return artefact;
     }
     const bool there = static_cast<bool>(os::facts_of_entry(paths.artefact.string()));
     const bool lost = !counts_in_this_boot(*about);
-    const char* changed = lost ? "the machine started again before it was flushed" : "it was changed since it was built";
+    const char* changed =
+        lost ? "the machine started again before it was flushed" : "it was changed since it was built";
     auto artefact = there ? entry(paths.artefact, ArtefactState::leftover, changed)
                           : entry(paths.about, ArtefactState::leftover, "the description of a file that is gone");
     artefact.key = about->key;

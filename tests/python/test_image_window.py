@@ -26,11 +26,13 @@ def windows(monkeypatch) -> list[Window]:
     return found
 
 
-def tiles_of(seed: int, width: int, dtype: str, samples: int) -> tuple[list[np.ndarray], list[tuple[int, int]]]:
-    """Make tiles of any size on a canvas of two to five times the cap, as high as a window takes at the most."""
+def tiles_of(
+    seed: int, width: int, dtype: str, samples: int, factor: float
+) -> tuple[list[np.ndarray], list[tuple[int, int]]]:
+    """Make tiles of any size on a canvas of two to five times the cap, `factor` of it high at the most."""
     rng = np.random.default_rng(seed)
     row = width * np.dtype(dtype).itemsize * (samples or 1)
-    rows, highest = int(rng.integers(2 * CAP, 5 * CAP)) // row + 1, CAP // row * 3 // 4
+    rows, highest = int(rng.integers(2 * CAP, 5 * CAP)) // row + 1, int(CAP // row * factor)
     tiles, positions = [np.full((1, width, *([samples] if samples else [])), 3, dtype)], [(rows - 1, 0)]
     for _ in range(25):
         size = min(int(rng.integers(1, highest + 1)), rows), int(rng.integers(1, width + 1))
@@ -40,6 +42,7 @@ def tiles_of(seed: int, width: int, dtype: str, samples: int) -> tuple[list[np.n
 
 
 @pytest.mark.usefixtures("reserving")
+@pytest.mark.parametrize("factor", [0.75, 3.0])
 @given(
     seed=st.integers(0, 2**32),
     width=st.integers(64, 3000),
@@ -47,22 +50,27 @@ def tiles_of(seed: int, width: int, dtype: str, samples: int) -> tuple[list[np.n
     samples=st.sampled_from([0, 1, 3]),
     threads=st.integers(1, 4),
 )
-def test_any_tiles_through_a_window_are_what_pasting_makes(seed, width, dtype, samples, threads):
-    tiles, positions = tiles_of(seed, width, dtype, samples)
+def test_any_tiles_through_a_window_are_what_pasting_makes(factor, seed, width, dtype, samples, threads):
+    tiles, positions = tiles_of(seed, width, dtype, samples, factor)
     with oc.images.mosaic(tiles, positions, max_resident=CAP, threads=threads) as whole:
         assert np.array_equal(whole.array, pasted(tiles, positions))
 
 
-def test_a_cap_that_is_barely_enough_takes_a_window_and_one_row_more_does_not(reserving, windows):
-    row = 1000 * 2
-    most = CAP * 5000 // (5000 * row) * 3 // 4
-    for height, count in ((most, 1), (most + 1, 0)):
-        tiles = [np.full((height, 500), number, np.uint16) for number in range(1, 21)]
-        positions = [(height * (number // 2), 500 * (number % 2)) for number in range(20)]
-        windows.clear()
-        with oc.images.mosaic(tiles, positions, max_resident=CAP, folder=reserving) as whole:
-            assert np.array_equal(whole.array, pasted(tiles, positions))
-        assert len(windows) == count
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_cap_that_is_barely_enough_takes_a_window_and_one_row_more_only_of_arrays(
+    reserving, windows, more, in_memory
+):
+    row, asked = 1000 * 2, []
+    height = CAP // row * 3 // 4 + more
+    tiles = [np.full((height, 500), number, np.uint16) for number in range(1, 21)]
+    positions = [(height * (number // 2), 500 * (number % 2)) for number in range(20)]
+    given = tiles if in_memory else [lambda tile=tile: asked.append(0) or tile for tile in tiles]
+    with oc.images.mosaic(given, positions, max_resident=CAP, folder=reserving) as whole:
+        assert np.array_equal(whole.array, pasted(tiles, positions))
+        assert whole.tiles == 20
+    assert len(windows) == (1 if in_memory or not more else 0)
+    assert len(asked) == (0 if in_memory else 21)  # each once, and the first one for its shape
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 7])

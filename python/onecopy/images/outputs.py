@@ -24,7 +24,7 @@ import numpy as np
 from onecopy.base import path_text
 from onecopy.cgroup import available_memory
 from onecopy.images._letting_go import LettingGo
-from onecopy.images._regions import covered_rows, span_of
+from onecopy.images._regions import covered_rows, in_bands, span_of
 from onecopy.images._window import Window
 from onecopy.images.image import NAME, About
 from onecopy.scratching import Scratch, scratch
@@ -55,8 +55,20 @@ class Made(NamedTuple):
     close: Callable[[], None]
 
 
+class Work(NamedTuple):
+    """What is to be written."""
+
+    shares: list[Share]
+    """From top to bottom."""
+    may_be_cut: Callable[[int], bool]
+    """Whether a tile may be asked for more than once."""
+
+
 class Output(ABC):
     """A canvas to be filled, once, by any number of threads; left by an error, nothing of it stays."""
+
+    shares: list[Share]
+    """What is written, in this order; perhaps in smaller pieces than was asked for."""
 
     @abstractmethod
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
@@ -91,8 +103,8 @@ class Output(ABC):
 class Given(Output):
     """An array of the caller."""
 
-    def __init__(self, array: NDArray[Any]) -> None:
-        self._array = array
+    def __init__(self, array: NDArray[Any], work: Work) -> None:
+        self._array, self.shares = array, work.shares
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle."""
@@ -106,9 +118,9 @@ class Given(Output):
 class Nameless(Output):
     """A scratch: of the caller, or made here."""
 
-    def __init__(self, canvas: Scratch, shares: list[Share], *, ours: bool) -> None:
+    def __init__(self, canvas: Scratch, work: Work, *, ours: bool) -> None:
         self._canvas, self._ours = canvas, ours
-        self._rows = _rows_at_a_time(canvas, shares, ours=ours)
+        self.shares, self._rows = _rows_at_a_time(canvas, work, ours=ours)
         self._through_memory = canvas.memory_cap is None and canvas not in _SPARSE
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
@@ -152,10 +164,8 @@ class Nameless(Output):
 class File(Nameless):
     """A scratch that becomes a file, or that a file is written from."""
 
-    def __init__(
-        self, canvas: Scratch, shares: list[Share], target: Path, tile: tuple[int, int], *, overwrite: bool
-    ) -> None:
-        super().__init__(canvas, shares, ours=True)
+    def __init__(self, canvas: Scratch, work: Work, target: Path, tile: tuple[int, int], *, overwrite: bool) -> None:
+        super().__init__(canvas, work, ours=True)
         self._target, self._tile, self._overwrite = target, tile, overwrite
 
     def finish(self) -> Made:
@@ -186,7 +196,7 @@ def output_for(
     tile: tuple[int, int] | None,
     folder: str | os.PathLike[str] | None,
     max_resident: int | str | None,
-    shares: list[Share],
+    work: Work,
     *,
     overwrite: bool,
 ) -> Output:
@@ -205,21 +215,21 @@ def output_for(
     """
     if out is None or isinstance(out, str | os.PathLike):
         if out is None:
-            return Nameless(_canvas(shape, dtype, folder, max_resident, anywhere=False), shares, ours=True)
+            return Nameless(_canvas(shape, dtype, folder, max_resident, anywhere=False), work, ours=True)
         target = Path(path_text(out))
         _check_target(target, tile, overwrite)
         beside = target.absolute().parent
-        cap = _usual_cap(shape, dtype, shares) if max_resident is None else max_resident
+        cap = _usual_cap(shape, dtype, work) if max_resident is None else max_resident
         canvas = _canvas(shape, dtype, folder or beside, cap, anywhere=folder is None)
-        return File(canvas, shares, target, tile or _CHUNK, overwrite=overwrite)
+        return File(canvas, work, target, tile or _CHUNK, overwrite=overwrite)
     fits = len(out.shape) == len(shape) and all(has >= need for has, need in zip(out.shape, shape, strict=True))
     if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "safe"):
         raise ValueError(f"out has shape {tuple(out.shape)} and type {out.dtype}: no room for {shape} of {dtype}")
     if isinstance(out, Scratch):
-        return Nameless(out, shares, ours=False)
+        return Nameless(out, work, ours=False)
     if not out.flags.writeable:
         raise ValueError("out is a read-only array")
-    return Given(out)
+    return Given(out, work)
 
 
 def _canvas(
@@ -241,24 +251,29 @@ def _canvas(
         return sparse
 
 
-def _rows_at_a_time(canvas: Scratch, shares: list[Share], *, ours: bool) -> Window | LettingGo | None:
-    """Return what holds some rows of a canvas at a time; None: all of it fits, or too much is begun at a time."""
-    held = canvas.memory_cap
+def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Share], Window | LettingGo | None]:
+    """Return what is written in which order, and what holds some rows of a canvas at a time.
+
+    None: all of it fits, or too much is begun at a time. Tiles that are in memory are cut before that.
+    """
+    held, shares = canvas.memory_cap, work.shares
     if held is None and ours:
-        held = _usual_cap(canvas.shape, canvas.dtype, shares)
+        held = _usual_cap(canvas.shape, canvas.dtype, work)
     if held is None or not shares or canvas.nbytes == 0:
-        return None
+        return shares, None
     rows = held * canvas.shape[0] // canvas.nbytes
     if span_of(shares) > rows * 3 // 4:
-        return None
+        shares = in_bands(shares, max(1, rows // 8), work.may_be_cut)
+    if span_of(shares) > rows * 3 // 4:
+        return work.shares, None
     covered = covered_rows(shares, canvas.shape[0])
     filled = np.flatnonzero(covered)
     if ours or (covered[filled[0] : filled[-1] + 1] == canvas.shape[1]).all():
-        return Window(canvas, covered, held * 7 // 8)
-    return LettingGo(canvas, shares[0].place.top, rows * 7 // 8)
+        return shares, Window(canvas, covered, held * 7 // 8)
+    return shares, LettingGo(canvas, shares[0].top, rows * 7 // 8)
 
 
-def _usual_cap(shape: tuple[int, ...], dtype: np.dtype[Any], shares: list[Share]) -> int | None:
+def _usual_cap(shape: tuple[int, ...], dtype: np.dtype[Any], work: Work) -> int | None:
     """Return the bytes of a canvas that are to be in memory where nobody asked for a cap; None: all of it.
 
     From an eighth of what is available on, who writes is held up by the kernel until the disk has taken most of it:
@@ -267,7 +282,7 @@ def _usual_cap(shape: tuple[int, ...], dtype: np.dtype[Any], shares: list[Share]
     available, row = available_memory(), prod(shape[1:]) * dtype.itemsize
     if available is None or shape[0] * row <= available // 8:
         return None
-    cap = max(_USUAL_CAP, span_of(shares) * row * 3 // 2)
+    cap = max(_USUAL_CAP, span_of(work.shares) * row * 3 // 2)
     return cap if cap <= available // 4 else None
 
 

@@ -29,7 +29,8 @@ store::Paths paths_in(const Store& store, const std::string& key) {
   return store::paths_of(store.folder(), store::digest_of(key));
 }
 
-// An artefact that was not flushed, with a description that was changed; none where the kernel or the disk has no boots.
+// An artefact that was not flushed, with a description that was changed; none where the kernel or the disk has no
+// boots.
 template <class Change>
 bool built_and_changed(const Store& store, const Change& change) {
   BuildOptions options;
