@@ -11,10 +11,10 @@
 // When not to use it: for less than some megabytes (the heap is simpler), and for random writes all over far more than
 // memory holds (each touch then waits for the disk).
 //
-// Two ways to write. `copy_in` and `fill` go through the kernel, keep to `max_resident`, and tell errors. Writing
-// through `bytes()` is ordinary memory: no cap holds there until `wrote` or one of the two is called, and a disk that
-// fails raises SIGBUS. On file systems that never write in place (btrfs, ZFS, compressed ones) space is only promised
-// for the first write of each page.
+// Two ways to write. `copy_in`, `write_direct` and `fill` are calls: they keep to `max_resident`, and tell errors.
+// Writing through `bytes()` is ordinary memory: no cap holds there until `wrote` or one of the two is called, and a
+// disk that fails raises SIGBUS. On file systems that never write in place (btrfs, ZFS, compressed ones) space is only
+// promised for the first write of each page.
 //
 // Ownership: ScratchFile owns addresses, descriptor and space. Threads: any number may write to different places;
 // `seal`, `publish` and the move are for one. A forked child shares the memory, and has a cap of its own; fork while no

@@ -35,7 +35,7 @@ class Window:
     Parameters
     ----------
     canvas
-        What is filled: wholly from row `first` to `last`, nothing of it is kept.
+        What is filled, and nobody else writes to those rows: of what was there, nothing stays.
     covered
         Of each row of the canvas, how many pixels are put. The others become zero, in rows between the first and the
         last one of which something is put.

@@ -95,7 +95,7 @@ def open(
     if text.endswith(_OURS):
         return _of_file(text, level)
     store = Store(folder)
-    for codec in codecs.codecs_for(text):
+    for codec in codecs.each_for(text):
         if (found := store.find(_key(text, level, codec))) is not None:
             with contextlib.suppress(FileNotFoundError):  # pruned since
                 return _of_artefact(text, found)

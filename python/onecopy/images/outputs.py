@@ -282,7 +282,7 @@ def _usual_cap(shape: tuple[int, ...], dtype: np.dtype[Any], work: Work) -> int 
     available, row = available_memory(), prod(shape[1:]) * dtype.itemsize
     if available is None or shape[0] * row <= available // 8:
         return None
-    cap = max(_USUAL_CAP, span_of(work.shares) * row * 3 // 2)
+    cap = max(min(_USUAL_CAP, available // 8), span_of(work.shares) * row * 3 // 2)
     return cap if cap <= available // 4 else None
 
 
