@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
+from onecopy.base import natural
 from onecopy.scratching.faces import ArrayFace, Kind, kind_of
 from onecopy.scratching.regions import Region, box_of
 from onecopy.scratching.reports import Saved, ScratchMemory
@@ -105,10 +106,10 @@ class HeapArray(ArrayFace):
             raise PermissionError("the array is sealed")
         import numpy as np
 
-        plain, whole = plain_bytes(values), self.array.reshape(-1).view(np.uint8)
-        if not 0 <= offset <= len(whole) - len(plain):
-            raise OSError(errno.EINVAL, f"bytes [{offset}, +{len(plain)}) of {len(whole)}")
-        whole[offset : offset + len(plain)] = plain
+        at, plain, whole = natural("offset", offset), plain_bytes(values), self.array.reshape(-1).view(np.uint8)
+        if at > len(whole) - len(plain):
+            raise OSError(errno.EINVAL, f"bytes [{at}, +{len(plain)}) of {len(whole)}")
+        whole[at : at + len(plain)] = plain
 
     def release(self, region: Region = None) -> _core.ReleaseReport:
         """Release nothing, and say so: memory of the heap has no other place."""

@@ -184,6 +184,8 @@ class Scratch(ArrayFace):
         OSError
             The disk failed, or is full where nothing was reserved; EINVAL outside of the array; PermissionError when
             sealed.
+        ValueError
+            A negative offset.
 
         Examples
         --------
@@ -193,7 +195,7 @@ class Scratch(ArrayFace):
         ...     canvas.array.sum(axis=1)
         array([    0, 28672, 28672], dtype=uint64)
         """
-        self._core.write_direct(offset, plain_bytes(values))
+        self._core.write_direct(natural("offset", offset), plain_bytes(values))
 
     def release(self, region: Region = None) -> ReleaseReport:
         """Write a part to the disk, and take it out of memory.
