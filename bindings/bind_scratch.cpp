@@ -81,6 +81,13 @@ void write(const ScratchHandle& self, std::uint64_t offset, nb::handle object) {
   file->copy_in(offset, buffer.bytes());
 }
 
+void write_direct(const ScratchHandle& self, std::uint64_t offset, nb::handle object) {
+  const Buffer buffer(object);
+  const auto file = self.share();
+  const nb::gil_scoped_release release;
+  file->write_direct(offset, buffer.bytes());
+}
+
 void write_rows(const ScratchHandle& self, std::uint64_t offset, std::uint64_t stride, std::uint64_t count,
                 nb::handle object) {
   const Buffer buffer(object);
@@ -118,14 +125,14 @@ ArraySpec spec_of(const std::string& name, const std::string& dtype, const std::
 
 void publish_scratch(const ScratchHandle& self, const std::filesystem::path& path, const std::string& name,
                      const std::string& dtype, const std::vector<std::uint64_t>& shape,
-                     const std::map<std::string, std::string>& metadata, bool checksum) {
+                     const std::map<std::string, std::string>& metadata, bool checksum, bool durable) {
   const auto file = self.share();
   LayoutOptions options;
   options.metadata.insert(metadata.begin(), metadata.end());
   options.checksum = checksum;
   const ArraySpec spec = spec_of(name, dtype, shape);
   const nb::gil_scoped_release release;
-  publish(*file, path, spec, std::move(options));
+  publish(*file, path, spec, std::move(options), {.durable = durable});
 }
 
 void bind_scratch_reports(nb::module_& module) {
@@ -169,6 +176,8 @@ void bind_scratch(nb::module_& module) {
            nb::sig("def write(self, offset: int, buffer: object) -> None"))
       .def("write_rows", &write_rows, nb::arg("offset"), nb::arg("stride"), nb::arg("count"), nb::arg("buffer"),
            nb::sig("def write_rows(self, offset: int, stride: int, count: int, buffer: object) -> None"))
+      .def("write_direct", &write_direct, nb::arg("offset"), nb::arg("buffer"),
+           nb::sig("def write_direct(self, offset: int, buffer: object) -> None"), "Nothing of it stays in memory.")
       .def("wrote", &wrote, nb::arg("offset"), nb::arg("length"), "Counts for the cap, as if written here.")
       .def("release", &with_ranges<[](ScratchFile& file, const Ranges& ranges) { return file.release(ranges); }>,
            nb::arg("ranges"))
@@ -179,7 +188,7 @@ void bind_scratch(nb::module_& module) {
       .def("seal",
            &alone<[](ScratchFile& file) { return MappingHandle(std::make_shared<const Mapping>(file.seal())); }>)
       .def("publish", &publish_scratch, nb::arg("path"), nb::arg("name"), nb::arg("dtype"), nb::arg("shape"),
-           nb::arg("metadata"), nb::arg("checksum"))
+           nb::arg("metadata"), nb::arg("checksum"), nb::arg("durable"))
       .def("close", &ScratchHandle::close)
       .def_prop_ro("closed", &ScratchHandle::closed)
       .def_prop_ro("sealed", [](const ScratchHandle& self) { return self.get().sealed(); })

@@ -31,8 +31,10 @@ void look(const nb::object& on_wait, const Waiting& waiting) {
 }
 
 Artefact get_or_build(const Store& self, const nb::str& key, const nb::object& build,
-                      const std::filesystem::path& source, const nb::object& on_wait, std::optional<double> timeout) {
+                      const std::filesystem::path& source, const nb::object& on_wait, std::optional<double> timeout,
+                      bool durable) {
   BuildOptions options;
+  options.durable = durable;
   options.source = source;
   options.on_wait = [&](const Waiting& waiting) { look(on_wait, waiting); };
   if (timeout) options.patience = std::chrono::milliseconds(static_cast<std::int64_t>(*timeout * 1000));
@@ -95,7 +97,7 @@ void bind_store(nb::module_& module) {
       .def(
           "find", [](const Store& self, const nb::str& key) { return self.find(bytes_of(key)); }, nb::arg("key"))
       .def("get_or_build", &get_or_build, nb::arg("key"), nb::arg("build"), nb::arg("source"),
-           nb::arg("on_wait").none(), nb::arg("timeout").none())
+           nb::arg("on_wait").none(), nb::arg("timeout").none(), nb::arg("durable"))
       .def("list", &Store::list, Release())
       .def("prune", &prune_store, nb::arg("max_age").none(), nb::arg("max_bytes").none(), nb::arg("missing_source"),
            nb::arg("keys"), nb::arg("everything"), nb::arg("dry_run"));

@@ -62,7 +62,7 @@ def store_seeds() -> Iterator[bytes]:
     for values in (("k", 1, 2, 3, "/s", 4, 5, 6), ("", 2**64 - 1, -(2**63), 0, "", 0, 0, 0), (" \n", *"0x1-+.9")):
         lines = [f"{name} {len(str(value))} {value}\n" for name, value in zip(names, values, strict=True)]
         text = "".join(["onecopy artefact 1\n", *lines]).encode()
-        yield from (text, text[:-1], text.replace(b"key ", b"key 9"))
+        yield from (text, text[:-1], text.replace(b"key ", b"key 9"), text.replace(b" 1\n", b" 2\nboot 6 a-boot\n", 1))
 
 
 def json_seeds() -> Iterator[bytes]:

@@ -101,7 +101,13 @@ class Store:
     def path(self, key: str) -> str: ...
     def find(self, key: str) -> Artefact | None: ...
     def get_or_build(
-        self, key: str, build: object, source: str | os.PathLike, on_wait: object | None, timeout: float | None
+        self,
+        key: str,
+        build: object,
+        source: str | os.PathLike,
+        on_wait: object | None,
+        timeout: float | None,
+        durable: bool,
     ) -> Artefact: ...
     def list(self) -> list[Artefact]: ...
     def prune(
@@ -453,6 +459,9 @@ class ScratchFile:
 
     def write(self, offset: int, buffer: object) -> None: ...
     def write_rows(self, offset: int, stride: int, count: int, buffer: object) -> None: ...
+    def write_direct(self, offset: int, buffer: object) -> None:
+        """Nothing of it stays in memory."""
+
     def wrote(self, offset: int, length: int) -> None:
         """Counts for the cap, as if written here."""
 
@@ -469,6 +478,7 @@ class ScratchFile:
         shape: Sequence[int],
         metadata: _Mapping[str, str],
         checksum: bool,
+        durable: bool,
     ) -> None: ...
     def close(self) -> None: ...
     @property

@@ -182,6 +182,7 @@ class Store:
         where: Where = "here",
         on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
         timeout: float | None = None,
+        durable: bool = True,
     ) -> Artefact:
         """Return the artefact of a key; build it where no process of the machine has, and none is about to.
 
@@ -202,6 +203,11 @@ class Store:
             Called at each look, a few to 100 ms apart, while another process builds; None: nothing is said.
         timeout
             Seconds to wait for others; None: as long as one of them lives.
+        durable
+            False: nobody waits for the disk; for what can be made again. `build` may leave its file unflushed
+            (``Scratch.save(durable=False)``). The artefact counts until the machine starts again, and for good once
+            somebody asks for it half a minute later, when flushing costs nothing any more. On a server, and where the
+            kernel does not tell its starts apart, it is flushed as ever.
 
         Raises
         ------
@@ -227,7 +233,7 @@ class Store:
             if call is None
             else lambda pid, since, size, waited: call(Waiting(key, pid, since / 1e9, size, waited))
         )
-        found = self._core.get_or_build(key, builder(build, where), path_text(source or ""), told, timeout)
+        found = self._core.get_or_build(key, builder(build, where), path_text(source or ""), told, timeout, durable)
         return self._artefact(found)
 
     def find(self, key: str) -> Artefact | None:

@@ -41,7 +41,8 @@ std::uint64_t head_for(const ArraySpec& spec, const LayoutOptions& options, std:
   return Layout::plan({spec}, wide).data_offset();
 }
 
-void publish(ScratchFile& scratch, const std::filesystem::path& path, const ArraySpec& spec, LayoutOptions options) {
+void publish(ScratchFile& scratch, const std::filesystem::path& path, const ArraySpec& spec, LayoutOptions options,
+             WriteOptions writing) {
   options.least_data_offset = scratch.head();
   const auto layout = Layout::plan({spec}, std::move(options));
   if (layout.data_offset() != scratch.head())
@@ -53,7 +54,7 @@ void publish(ScratchFile& scratch, const std::filesystem::path& path, const Arra
   std::vector<std::uint32_t> blocks;
   if (layout.checksum()) blocks = checksums_of(scratch, layout);
   const std::string header = layout.header(blocks);
-  scratch.publish(path, std::as_bytes(std::span(header)), layout.file_size());
+  scratch.publish(path, std::as_bytes(std::span(header)), layout.file_size(), writing);
 }
 
 }  // namespace onecopy

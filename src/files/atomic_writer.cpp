@@ -12,7 +12,8 @@ namespace onecopy {
 namespace fs = std::filesystem;
 
 struct AtomicWriter::State {
-  State(const fs::path& asked, std::uint64_t bytes) : target(asked), size(bytes), stage(bytes) {
+  State(const fs::path& asked, std::uint64_t bytes, WriteOptions how)
+      : target(asked), size(bytes), options(how), stage(bytes) {
     target.sweep();
     create();
     const int error = size == 0 ? 0 : os::reserve_space(fd.get(), {0, size});
@@ -67,10 +68,11 @@ struct AtomicWriter::State {
     if (stage.written() != size)
       fail("save", EINVAL,
            std::to_string(size) + " bytes were announced, " + std::to_string(stage.written()) + " written");
-    if (const int error = os::sync_file(fd.get()); error != 0) abandon_and_fail("flush", error);
-    if (const int error = target.take_place(fd.get(), hidden); error != 0) abandon_and_fail("save", error);
+    const int error = options.durable ? os::sync_file(fd.get()) : 0;
+    if (error != 0) abandon_and_fail("flush", error);
+    if (const int refused = target.take_place(fd.get(), hidden); refused != 0) abandon_and_fail("save", refused);
     fd = os::Fd();
-    target.flush_folder();
+    if (options.durable) target.flush_folder();
   }
 
   // For good: after a failed write or flush the kernel would let the next one succeed, without what was lost.
@@ -91,13 +93,14 @@ struct AtomicWriter::State {
 
   Target target;
   std::uint64_t size;
+  WriteOptions options;
   std::string hidden;  // the name on the disk, if there is one
   os::Fd fd;
   Stage stage;
 };
 
-AtomicWriter::AtomicWriter(const fs::path& target, std::uint64_t size)
-    : state_(std::make_unique<State>(target, size)) {}
+AtomicWriter::AtomicWriter(const fs::path& target, std::uint64_t size, WriteOptions options)
+    : state_(std::make_unique<State>(target, size, options)) {}
 AtomicWriter::AtomicWriter(AtomicWriter&&) noexcept = default;
 AtomicWriter& AtomicWriter::operator=(AtomicWriter&&) noexcept = default;
 AtomicWriter::~AtomicWriter() = default;

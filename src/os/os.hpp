@@ -107,6 +107,7 @@ int reserve_space(int fd, ByteRange range) noexcept;  // EOPNOTSUPP: this file s
 Outcome start_writeback(int fd, ByteRange range) noexcept;
 int write_out(int fd, ByteRange range) noexcept;  // waits; EIO, ENOSPC: what is told here is not told again
 Result<Fd> reopen_direct(int fd);                 // past the page cache; buffers, offsets, lengths on direct_alignment
+Result<Fd> reopen_direct_writable(int fd);        // likewise, to write
 Result<Fd> reopen_read(int fd);                   // the same file, through a descriptor that cannot write
 inline constexpr std::size_t direct_alignment = 4096;
 
@@ -185,6 +186,7 @@ Outcome end_with_parent() noexcept;
 // What may still be used: the machine's available memory, or less where a control group limits us.
 Result<std::uint64_t> available_memory();
 Result<std::uint64_t> read_ahead(std::uint64_t device);  // bytes the device reads ahead
+Result<std::string> boot_id();  // another one each time the kernel starts; ENOSYS: it does not say
 
 enum class Storage : std::uint8_t { local, memory, remote };  // remote: a server or another program answers
 struct FileSystem {

@@ -15,6 +15,7 @@
 #include "onecopy/residency/warm.hpp"
 #include "os/os.hpp"
 #include "residency/ranges.hpp"
+#include "scratch/direct_writes.hpp"
 #include "scratch/place.hpp"
 #include "scratch/written_pages.hpp"
 
@@ -42,7 +43,8 @@ struct ScratchFile::State {
         size(checked_size(bytes, asked)),
         file(create_placed(asked.head + std::max<std::uint64_t>(size, 1), asked)),
         mapped(map()),
-        pages({file.fd.get(), mapped, options.head, file.in_memory}, options.max_resident) {}
+        pages({file.fd.get(), mapped, options.head, file.in_memory}, options.max_resident),
+        direct(file.fd.get()) {}
 
   // Of no bytes, one page: an address that is nobody else's.
   os::MutableBytes map() {
@@ -125,6 +127,20 @@ struct ScratchFile::State {
     if (const auto put = os::write_at(file.fd.get(), bytes, at); !put) fail("write", put.error);
   }
 
+  // False: it cannot be done, and has to go through the page cache.
+  bool write_past_cache(Bytes bytes, std::uint64_t at) {
+    const std::shared_lock lock(writing);
+    expect_writable("write");
+    if (file.in_memory || !direct.takes(bytes)) return false;
+    // What is in the page cache of these pages must not come to the disk after us, nor be seen instead of us.
+    int error = pages.drop({at, bytes.size()});
+    if (error == 0) error = direct.write(bytes, at);
+    if (error == EOPNOTSUPP) return false;
+    if (error == 0) return true;
+    if (error != ENOSPC && error != EDQUOT) remember(error);  // without space, nothing is lost that was taken on
+    fail("write", error);
+  }
+
   [[noreturn]] void fail(const char* operation, int error, std::string detail = {}) const {
     throw OsError(operation, options.name + " in " + file.place.folder, error, std::move(detail));
   }
@@ -135,6 +151,7 @@ struct ScratchFile::State {
   Addresses addresses;
   os::MutableBytes mapped;
   WrittenPages pages;
+  DirectWrites direct;
   std::shared_mutex writing;  // shared by those who write through the kernel; exclusive for the end of that
   std::atomic<int> lost{0};   // errno of the first bytes that did not reach the disk
   std::atomic<bool> sealed{false};
@@ -169,6 +186,22 @@ void ScratchFile::copy_in(std::uint64_t offset, std::uint64_t stride, std::uint6
   if (stride != 0 && count - 1 > (state_->size - offset) / stride)
     state_->fail("write", EINVAL, "the last rows lie behind the end");
   for (std::uint64_t i = 0; i < count; ++i) copy_in(offset + i * stride, from.subspan(i * each, each));
+}
+
+void ScratchFile::write_direct(std::uint64_t offset, Bytes from) {
+  state_->check_range("write", {offset, from.size()});
+  const ByteRange pages = DirectWrites::whole_pages({head() + offset, from.size()});
+  const std::uint64_t before = pages.offset - (head() + offset);
+  const Bytes inside = from.subspan(before, pages.length);
+  copy_in(offset, from.first(before));
+  if (!inside.empty() && !state_->write_past_cache(inside, pages.offset)) {
+    copy_in(offset + before, inside);
+    if (const int error = state_->pages.drop(pages); error != 0) {
+      state_->remember(error);
+      state_->fail("write out", error);
+    }
+  }
+  copy_in(offset + before + pages.length, from.subspan(before + pages.length));
 }
 
 void ScratchFile::fill(ByteRange range, std::byte value) {
@@ -270,7 +303,7 @@ Mapping ScratchFile::seal() {
 
 bool ScratchFile::sealed() const noexcept { return state_->sealed; }
 
-void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::uint64_t size) {
+void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::uint64_t size, WriteOptions options) {
   const Target target(path);
   if (!state_->sealed) target.fail("save", EBUSY, "the scratch file is not sealed");
   if (state_->published) target.fail("save", EEXIST, "the scratch file has a name already");
@@ -289,14 +322,18 @@ void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::u
   if (const int error = os::set_size(descriptor(), size); error != 0) target.fail("save", error);
   // The data is as old as it was: those who were given its identity find it unchanged.
   if (here) (void)os::set_written(descriptor(), here.value.mtime_ns);
-  flush();
+  state_->expect_nothing_lost("save");
+  if (options.durable)
+    flush();
+  else
+    (void)os::start_writeback(descriptor(), {0, size});
   std::string hidden;
   if (const int error = target.take_place(descriptor(), hidden); error != 0) {
     if (!hidden.empty()) (void)os::remove_file(hidden);
     target.fail("save", error);
   }
   state_->published = true;
-  target.flush_folder();
+  if (options.durable) target.flush_folder();
 }
 
 std::uint64_t ScratchFile::head() const noexcept { return state_->options.head; }

@@ -8,6 +8,7 @@
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/atomic_writer.hpp"
 #include "os/os.hpp"
+#include "store/boots.hpp"
 #include "store/folder.hpp"
 
 namespace onecopy::store {
@@ -16,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view first_line = "onecopy artefact 1\n";
-constexpr std::uint64_t longest = 1U << 24U;  // a key is a line or two
+constexpr std::string_view first_line_of_boot = "onecopy artefact 2\n";  // else one that is cut might count for good
+constexpr std::uint64_t longest = 1U << 24U;                             // a key is a line or two
 
 // The fields in their order, for the writer and the reader alike: field(name, value) with text or a number.
 template <class AboutOrConst, class Field>
@@ -74,18 +76,22 @@ std::string read_whole(const fs::path& path, std::uint64_t size) {
 }  // namespace
 
 std::string to_text(const About& about) {
-  std::string text(first_line);
-  for_each_field(about, [&](std::string_view name, const auto& value) {
-    const std::string written = text_of(value);
-    text.append(name).append(" ").append(std::to_string(written.size())).append(" ").append(written).append("\n");
-  });
+  std::string text(about.boot.empty() ? first_line : first_line_of_boot);
+  const auto append = [&](std::string_view name, const std::string& value) {
+    text.append(name).append(" ").append(std::to_string(value.size())).append(" ").append(value).append("\n");
+  };
+  if (!about.boot.empty()) append("boot", about.boot);
+  for_each_field(about, [&](std::string_view name, const auto& value) { append(name, text_of(value)); });
   return text;
 }
 
 About parse_about(std::string_view text) {
-  if (!text.starts_with(first_line)) throw FormatError("it does not begin with 'onecopy artefact 1'");
+  const bool of_boot = text.starts_with(first_line_of_boot);
+  if (!of_boot && !text.starts_with(first_line)) throw FormatError("it does not begin with 'onecopy artefact 1', or 2");
   text.remove_prefix(first_line.size());
   About about;
+  if (of_boot) about.boot = take_field(text, "boot");
+  if (of_boot && about.boot.empty()) throw FormatError("the boot has no name");
   for_each_field(about, [&](std::string_view name, auto& value) { read(take_field(text, name), value); });
   if (!text.empty()) throw FormatError("there is more after the last line");
   return about;
@@ -95,7 +101,10 @@ std::optional<About> read_about(const fs::path& path) {
   const auto facts = facts_of_ours(path);
   if (!facts) return std::nullopt;
   try {
-    return parse_about(read_whole(path, facts.value.size));
+    const std::string text = read_whole(path, facts.value.size);
+    if (text.find_first_not_of('\0') == std::string::npos)
+      return std::nullopt;  // it was not flushed, and the power went
+    return parse_about(text);
   } catch (const FormatError& error) {
     throw FormatError("not the description of an artefact: " + std::string(error.what()) +
                       "; `onecopy store prune` removes it")
@@ -117,12 +126,13 @@ std::optional<About> read_about_of(const fs::path& path, const std::string& key)
 
 void write_about(const fs::path& path, const About& about) {
   const std::string text = to_text(about);
-  AtomicWriter writer(path, text.size());
+  AtomicWriter writer(path, text.size(), {.durable = about.boot.empty()});
   writer.write(std::as_bytes(std::span(text)));
   writer.commit();
 }
 
 bool fits(const About& about, const fs::path& artefact) {
+  if (!counts_in_this_boot(about)) return false;
   const auto facts = facts_of_ours(artefact);
   return facts && facts.value.size == about.bytes && facts.value.mtime_ns == about.mtime_ns;
 }

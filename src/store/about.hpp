@@ -20,6 +20,7 @@ struct About {
   std::int64_t created_ns = 0;   // since 1970
   std::string source;            // empty: none was told
   FileIdentity source_identity;  // as it was read
+  std::string boot;              // in which alone it counts, because it was not flushed; empty: in all
 
   friend bool operator==(const About&, const About&) = default;
 };
@@ -29,13 +30,14 @@ std::string to_text(const About& about);
 // Throws FormatError.
 About parse_about(std::string_view text);
 
-// None where there is none. Throws OsError (a link, somebody else's) and FormatError, with the path.
+// None where there is none, and where a power cut left nothing in it. Throws OsError (a link, somebody else's) and
+// FormatError, with the path.
 std::optional<About> read_about(const std::filesystem::path& path);
 
 // The same, for `key`. Throws FormatError also when it is of another key with the same digest.
 std::optional<About> read_about_of(const std::filesystem::path& path, const std::string& key);
 
-// Whole or not at all. Throws OsError.
+// Whole or not at all; flushed, unless it counts in this boot alone. Throws OsError.
 void write_about(const std::filesystem::path& path, const About& about);
 
 // Whether the artefact is there, and as it was built. Throws OsError for what is no file of ours.

@@ -7,6 +7,7 @@
 #include "onecopy/store/store.hpp"
 #include "os/os.hpp"
 #include "store/about.hpp"
+#include "store/boots.hpp"
 #include "store/claim.hpp"
 #include "store/names.hpp"
 #include "store/removal.hpp"
@@ -69,11 +70,15 @@ Artefact settled(const Paths& paths) {
     if (!about) return entry(paths.artefact, ArtefactState::leftover, "its builder ended before it was described");
     if (fits(*about, paths.artefact)) {
       auto artefact = described(*about, paths);
-      artefact.reason = "ready";
+      artefact.reason =
+          about->boot.empty() ? "ready" : "ready, and not flushed: it counts until the machine starts again";
       return artefact;
     }
     const bool there = static_cast<bool>(os::facts_of_entry(paths.artefact.string()));
-    auto artefact = there ? entry(paths.artefact, ArtefactState::leftover, "it was changed since it was built")
+    const bool lost = !counts_in_this_boot(*about);
+    const char* changed =
+        lost ? "the machine started again before it was flushed" : "it was changed since it was built";
+    auto artefact = there ? entry(paths.artefact, ArtefactState::leftover, changed)
                           : entry(paths.about, ArtefactState::leftover, "the description of a file that is gone");
     artefact.key = about->key;
     return artefact;

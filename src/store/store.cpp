@@ -9,6 +9,7 @@
 #include "onecopy/store/builder_process.hpp"
 #include "os/os.hpp"
 #include "store/about.hpp"
+#include "store/boots.hpp"
 #include "store/claim.hpp"
 #include "store/folder.hpp"
 #include "store/names.hpp"
@@ -36,6 +37,7 @@ std::optional<Artefact> attach(const Paths& paths, const std::string& key) {
   const auto about = store::read_about_of(paths.about, key);
   if (!about) return std::nullopt;
   if (!store::fits(*about, paths.artefact)) return std::nullopt;
+  if (!store::settle_if_old(paths, *about)) return std::nullopt;
   (void)os::set_times_now(paths.about.string());  // refused on a read-only disk, where nobody prunes either
   return store::described(*about, paths);
 }
@@ -91,13 +93,16 @@ About publish(const Paths& paths, const std::string& key, const BuildOptions& op
   const auto facts = store::facts_of_ours(paths.artefact);
   if (!facts) throw OsError("build", paths.artefact.string(), ENOENT, "the build function returned without this file");
   expect_unchanged(options, source);
+  const auto boot = options.durable ? std::string() : store::boot_to_record(paths.artefact.parent_path());
+  if (!options.durable && boot.empty()) store::flush_artefact(paths);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   About about{.key = key,
               .bytes = facts.value.size,
               .mtime_ns = facts.value.mtime_ns,
               .created_ns = std::chrono::nanoseconds(now).count(),
               .source = options.source.empty() ? std::string() : fs::absolute(options.source).string(),
-              .source_identity = source};
+              .source_identity = source,
+              .boot = boot};
   store::write_about(paths.about, about);
   return about;
 }

@@ -26,7 +26,7 @@ MATTERS = {
     "process_vm_readv forbidden": ["processes/test_truncation.py"],
     "no PAGEMAP_SCAN": ["processes/test_sharing.py", "processes/test_other_users.py"],
     "no MADV_HUGEPAGE": ["processes/test_sharing.py"],
-    "no O_DIRECT": ["python/test_files.py"],
+    "no O_DIRECT": ["python/test_files.py", "python/test_scratching.py", "python/test_image_window.py"],
     "no F_OFD_SETLK": STORE,
     "no fallocate": [*SAVING, *SCRATCH, *IMAGES],
 }

@@ -100,15 +100,15 @@ def test_whoever_is_killed_while_decoding_leaves_no_image_and_no_file(nameless, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["a.oc", "a.ome.tif", "a.zarr"])
-def test_whoever_is_killed_while_stitching_leaves_nothing_that_the_next_does_not_remove(nameless, tmp_path, name):
+@pytest.mark.parametrize(("name", "cap"), [("a.oc", None), ("a.oc", "8 MiB"), ("a.ome.tif", None), ("a.zarr", "8 MiB")])
+def test_whoever_is_killed_while_stitching_leaves_nothing_that_the_next_does_not_remove(nameless, tmp_path, name, cap):
     pytest.importorskip("zarr")
     rng, tiles, folder = random.Random(2), [noise((1500, 1000))] * 4, tmp_path / "out"
     folder.mkdir()
     positions = [(0, 0), (0, 900), (1400, 0), (1400, 900)]
 
     def stitch() -> bool:
-        oc.images.mosaic(tiles, positions, folder / name, tile=(256, 256)).close()
+        oc.images.mosaic(tiles, positions, folder / name, tile=(256, 256), max_resident=cap).close()
         return True
 
     def left() -> list[str]:
@@ -217,6 +217,69 @@ def test_a_disk_without_room_for_a_mosaic_is_told_and_nothing_is_left(
         assert more == 0
 
 
+def test_a_disk_that_fills_up_under_a_window_is_told_and_nothing_is_left(small_disk, in_child):
+    def ask() -> tuple[OSError, int, list[str]]:
+        disk = small_disk("ext4")
+        refuse("fallocate")  # so that nothing is reserved
+        used, tile = blocks_used(disk), np.ones((100, 1000), np.uint16)
+        try:
+            oc.images.mosaic(
+                [tile] * 80, [(100 * n, 0) for n in range(80)], disk / "a.oc", max_resident="1 MiB"
+            ).close()
+        except OSError as error:
+            error = error.with_traceback(None)
+            gc.collect()
+            return error, blocks_used(disk) - used, sorted(path.name for path in disk.iterdir())
+        raise AssertionError("there was room")
+
+    error, more, left = in_child(ask)
+    assert error.errno == errno.ENOSPC
+    assert (more, left) == (0, ["lost+found"])
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_disk_that_fails_under_a_window_is_told_from_then_on(reserving, in_child, direct):
+    def ask() -> list[tuple[int | None, str]]:
+        refuse("pwrite64" if direct else "sync_file_range", error=errno.EIO)
+        if not direct:
+            refuse("O_DIRECT")
+        told: list[tuple[int | None, str]] = []
+        with oc.scratch((4000, 1000), "u2", reserving, max_resident="1 MiB") as canvas:
+            tiles, positions = [np.ones((100, 1000), np.uint16)] * 40, [(100 * n, 0) for n in range(40)]
+            for call in (lambda: oc.images.mosaic(tiles, positions, canvas), canvas.flush, canvas.seal):
+                try:
+                    call()
+                except OSError as error:
+                    told.append((error.errno, error.strerror or ""))
+        return told
+
+    told = in_child(ask)
+    assert [number for number, _ in told] == [errno.EIO] * 3
+    assert all("bytes could not be written to the disk before" in text for _, text in told[1:])
+
+
+def test_where_nothing_goes_past_the_page_cache_a_window_does_the_same(reserving, in_child, tells_dirty):
+    def ask() -> tuple[bool, int, int | None]:
+        refuse("O_DIRECT")
+        tiles, most = [noise((150, 1000)) + number for number in range(40)], 0
+        with oc.scratch((6000, 1000), "u2", reserving, max_resident="2 MiB") as canvas:
+
+            def look(*_: int) -> None:
+                nonlocal most
+                most = max(most, canvas.memory().resident or 0)
+
+            oc.images.mosaic(tiles, [(150 * n, 0) for n in range(40)], canvas, progress=look)
+            stays = canvas.memory().resident
+            return np.array_equal(canvas.array, np.concatenate(tiles)), most, stays
+
+    same, most, stays = in_child(ask)
+    assert same
+    if tells_dirty:
+        assert most <= 3 << 20
+        assert stays is not None
+        assert stays <= 1 << 20
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 HELD = """
@@ -269,6 +332,35 @@ def test_a_mosaic_stays_within_its_cap(reserving, python, tmp_path, tells_dirty)
     """
     most = int(python(code, tmp_path))
     assert 8 << 20 < most <= 40 << 20  # of 151 MB
+
+
+def test_a_window_and_its_canvas_stay_within_the_cap(reserving, python, tmp_path):
+    if not os.access("/proc/self/status", os.R_OK):
+        pytest.skip("there is no /proc/self/status")
+    code = """
+        import sys, numpy as np, onecopy as oc, concurrent.futures.thread, onecopy.images.stitching
+
+        def held():
+            with open("/proc/self/status") as file:
+                found = dict(line.split(":") for line in file)
+            return sum(int(found[name].split()[0]) for name in ("RssAnon", "RssFile", "RssShmem")) / 1024
+
+        tile = np.random.default_rng(1).integers(0, 60000, (512, 512), np.uint16)
+        positions = [(500 * row, 500 * column) for row in range(24) for column in range(12)]
+        before, most = held(), 0
+
+        def look(done, total):
+            global most
+            most = max(most, held())
+
+        with oc.images.mosaic([tile] * len(positions), positions, folder=sys.argv[1], max_resident="32 MiB", threads=2,
+                              progress=look) as whole:
+            for number in (0, 100, len(positions) - 1):
+                y, x = positions[number]
+                assert (whole.array[y + 12 : y + 500, x + 12 : x + 500] == tile[12:500, 12:500]).all()
+        print(most - before)
+    """
+    assert 8 < float(python(code, tmp_path)) <= 40  # MiB, of 144
 
 
 # --- where nothing can be reserved ------------------------------------------------------------------------------------

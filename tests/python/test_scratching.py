@@ -326,6 +326,39 @@ def test_threads_write_to_different_places(tmp_path):
         assert all((ours.array[row] == row).all() for row in range(64))
 
 
+@pytest.mark.parametrize("heap", [True, False])
+@given(
+    offset=st.integers(0, 300_000), size=st.integers(0, 200_000), skip=st.integers(0, 9), kind=st.sampled_from(TYPES)
+)
+def test_what_is_written_directly_is_there_wherever_it_begins(heap, offset, size, skip, kind):
+    count = 400_000 // np.dtype(kind).itemsize
+    values = np.random.default_rng(size).integers(0, 2, (skip + size) // np.dtype(kind).itemsize + 1).astype(kind)
+    values = values[skip // np.dtype(kind).itemsize :]
+    with oc.alloc(count, kind, heap_below="1 MiB" if heap else 0, max_resident=MIB) as ours:
+        ours.array[:] = 1
+        expected = ours.array.copy().view(np.uint8)
+        at = min(offset, len(expected) - values.nbytes)
+        ours.write_direct(at, values)
+        expected[at : at + values.nbytes] = values.view(np.uint8)
+        assert np.array_equal(ours.array.view(np.uint8), expected)
+        ours.release()
+        assert np.array_equal(ours.array.view(np.uint8), expected)
+
+
+@pytest.mark.parametrize("heap", [True, False])
+def test_writing_directly_outside_or_when_sealed_is_told(heap):
+    with oc.alloc(10_000, "u2", heap_below="1 MiB" if heap else 0) as ours:
+        ours.write_direct(19_996, np.ones((1, 2), "u2")[:, ::1])
+        assert ours.array[-3:].tolist() == [0, 1, 1]
+        with pytest.raises(OSError, match=r"bytes \[19997, \+4\) of 20000"):
+            ours.write_direct(19_997, np.ones(2, "u2"))
+        with pytest.raises(ValueError, match="offset"):
+            ours.write_direct(-1, np.ones(2, "u2"))
+        ours.seal()
+        with pytest.raises(PermissionError):
+            ours.write_direct(0, np.ones(2, "u2"))
+
+
 def test_alloc_has_one_face(tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_SCRATCH", str(tmp_path))
     monkeypatch.setenv("ONECOPY_HEAP_BELOW", "1 KiB")

@@ -310,7 +310,7 @@ def test_what_is_no_file_of_ours_is_told_and_stays(store, kind, suffix):
 
 @pytest.mark.parametrize(
     "damage",
-    [lambda _: b"", lambda about: about[:-1], lambda _: b"{}", lambda about: about + b"\n"],
+    [lambda about: about[:40], lambda about: about[:-1], lambda _: b"{}", lambda about: about + b"\n"],
 )
 def test_a_damaged_description_is_told_and_prune_removes_it(store, damage):
     about = store.get_or_build("k", text("x")).path.with_suffix(".about")

@@ -22,7 +22,7 @@ std::uint64_t head_for(const ArraySpec& spec, const LayoutOptions& options = {},
 // Reads the data once for its checksums, where these are wanted, and keeps to max_resident. Throws OsError, as
 // ScratchFile::publish, and EOVERFLOW where the header needs more than the scratch file's head; FormatError where the
 // array is not what the scratch file holds.
-void publish(ScratchFile& scratch, const std::filesystem::path& path, const ArraySpec& spec,
-             LayoutOptions options = {});
+void publish(ScratchFile& scratch, const std::filesystem::path& path, const ArraySpec& spec, LayoutOptions options = {},
+             WriteOptions writing = {});
 
 }  // namespace onecopy

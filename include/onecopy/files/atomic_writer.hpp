@@ -19,11 +19,15 @@
 
 namespace onecopy {
 
+struct WriteOptions {
+  bool durable = true;  // false: a power cut may leave the new file whole, empty, or with zeros in it
+};
+
 class AtomicWriter final : public FileWriter {
  public:
   // Reserves `size` bytes on the disk where the file system can. Symbolic links in the target's place are followed;
   // the mode of the new file comes from the umask. Throws OsError (no folder, no permission, no space).
-  AtomicWriter(const std::filesystem::path& target, std::uint64_t size);
+  AtomicWriter(const std::filesystem::path& target, std::uint64_t size, WriteOptions options = {});
 
   AtomicWriter(AtomicWriter&&) noexcept;
   AtomicWriter& operator=(AtomicWriter&&) noexcept;

@@ -11,10 +11,10 @@
 // When not to use it: for less than some megabytes (the heap is simpler), and for random writes all over far more than
 // memory holds (each touch then waits for the disk).
 //
-// Two ways to write. `copy_in` and `fill` go through the kernel, keep to `max_resident`, and tell errors. Writing
-// through `bytes()` is ordinary memory: no cap holds there until `wrote` or one of the two is called, and a disk that
-// fails raises SIGBUS. On file systems that never write in place (btrfs, ZFS, compressed ones) space is only promised
-// for the first write of each page.
+// Two ways to write. `copy_in`, `write_direct` and `fill` are calls: they keep to `max_resident`, and tell errors.
+// Writing through `bytes()` is ordinary memory: no cap holds there until `wrote` or one of the two is called, and a
+// disk that fails raises SIGBUS. On file systems that never write in place (btrfs, ZFS, compressed ones) space is only
+// promised for the first write of each page.
 //
 // Ownership: ScratchFile owns addresses, descriptor and space. Threads: any number may write to different places;
 // `seal`, `publish` and the move are for one. A forked child shares the memory, and has a cap of its own; fork while no
@@ -30,6 +30,7 @@
 #include <string>
 
 #include "onecopy/base/bytes.hpp"
+#include "onecopy/files/atomic_writer.hpp"
 #include "onecopy/files/mapping.hpp"
 #include "onecopy/residency/report.hpp"
 #include "onecopy/scratch/report.hpp"
@@ -68,6 +69,10 @@ class ScratchFile {
   void copy_in(std::uint64_t offset, Bytes from);
   // `count` pieces of equal size, one after the other in `from`, to places `stride` bytes apart: rows of a block.
   void copy_in(std::uint64_t offset, std::uint64_t stride, std::uint64_t count, Bytes from);
+  // As copy_in, and nothing of it stays in memory: whole pages go past the page cache where the file system lets them
+  // and `from` lies to a page as its place in the file does (both begin on one, say); else through it, to the disk and
+  // out again. Waits for the disk: for pieces of megabytes, two at a time. EIO is remembered.
+  void write_direct(std::uint64_t offset, Bytes from);
   void fill(ByteRange range, std::byte value);
   void wrote(ByteRange range);  // through bytes(), or by others: it counts for the cap from now on
 
@@ -96,8 +101,9 @@ class ScratchFile {
 
   // The sealed file gets a name, in place: `first` becomes the bytes before the data, `size` the file's, everything is
   // flushed, and it appears at `path` whole or not at all, as with AtomicWriter. Once. Throws OsError: EXDEV for
-  // another file system, EOPNOTSUPP where it cannot get a name (copy it then); EBUSY when it is not sealed.
-  void publish(const std::filesystem::path& path, Bytes first, std::uint64_t size);
+  // another file system, EOPNOTSUPP where it cannot get a name (copy it then); EBUSY when it is not sealed. Not
+  // durable: it is not flushed, only begun to be, and a power cut may leave anything in it.
+  void publish(const std::filesystem::path& path, Bytes first, std::uint64_t size, WriteOptions options = {});
 
   std::uint64_t head() const noexcept;
   std::optional<std::uint64_t> max_resident() const noexcept;

@@ -45,6 +45,10 @@ struct BuildOptions {
   std::filesystem::path source;                 // what it is built from: recorded, and looked at by list and prune
   std::function<void(const Waiting&)> on_wait;  // called at each look, a few to 100 ms apart; throws to give up
   std::optional<std::chrono::milliseconds> patience;  // to wait for others; none: as long as one of them lives
+  // False: `build` may leave its file unflushed, and nobody waits for the disk. The artefact then counts until the
+  // machine starts again, or for good from the first use on that is half a minute later. Where the kernel does not tell
+  // one start from another, or a server has the folder, it is flushed as ever.
+  bool durable = true;
 };
 
 using Build = std::function<void(const std::filesystem::path&)>;

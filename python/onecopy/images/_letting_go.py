@@ -3,29 +3,22 @@
 A canvas is filled from top to bottom, a row of tiles at a time. `Scratch.write` would keep to the cap too; but what it
 writes out first is what was written first, and that is the left of rows whose right is still to come: on the disk a
 quarter of a large mosaic was written twice. Here rows leave when nothing more comes to them, and each page is written
-once.
+once. A `Window` does that in half the processor time; this is for canvases of which something is to stay as it is.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy.images._regions import Share
+    from numpy.typing import NDArray
+
+    from onecopy.images._regions import Rectangle
     from onecopy.scratching import Scratch
 
 _PIECE = 16 << 20
 """Bytes that are written out at once, at most: a sixteenth of the rows that may be in memory, where that is less."""
-
-
-def span_of(shares: list[Share]) -> int:
-    """Return the most rows that are begun and not finished at a time, when tiles are taken in this order."""
-    lowest, span = 0, 0
-    for share in shares:
-        lowest = max(lowest, share.place.bottom)
-        span = max(span, lowest - share.place.top)
-    return span
 
 
 class LettingGo:
@@ -49,6 +42,14 @@ class LettingGo:
         self._pool = ThreadPoolExecutor(1, "onecopy-letting-go")
         self._under_way: list[tuple[int, Future[object]]] = []
 
+    def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
+        """Write pixels into a rectangle, through memory."""
+        self._canvas.array[place.top : place.bottom, place.left : place.right] = pixels
+
+    def has_room(self, bottom: int) -> bool:  # noqa: ARG002 - as a window has it
+        """Return True: what is too much for a moment is only that."""
+        return True
+
     def expect(self, bottom: int) -> None:
         """Wait until there is room for rows up to `bottom`."""
         self._lowest = max(self._lowest, bottom)
@@ -63,6 +64,10 @@ class LettingGo:
             rows = slice(self._told, self._told + self._step)
             self._told += self._step
             self._under_way.append((self._told, self._pool.submit(self._canvas.release, rows)))
+
+    def finish(self) -> None:
+        """Leave what is finished by now where it is."""
+        self.close()
 
     def close(self) -> None:
         """Wait for what is under way."""

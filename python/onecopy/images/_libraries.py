@@ -89,12 +89,19 @@ def _version_of(name: str, package: str) -> str | None:
 
 
 @cache
+def _versions_in(folder: str) -> dict[str, str]:
+    """Return versions by the names of packages in lower case, as the names of the folders beside them have both."""
+    entries = (entry.partition("-") for entry in os.listdir(folder) if entry.endswith(".dist-info"))  # noqa: PTH208
+    return {stem.lower(): rest.removesuffix(".dist-info") for stem, _, rest in entries}
+
+
+@cache
 def _told_beside(name: str, origin: str | None, is_folder: bool) -> str:
-    folder = None if origin is None else Path(origin).parents[int(is_folder)]
-    for entry in [] if folder is None else os.listdir(folder):  # noqa: PTH208 - names are enough
-        stem, _, rest = entry.partition("-")
-        if stem.lower() == name and rest.endswith(".dist-info"):
-            return rest.removesuffix(".dist-info")
+    if (
+        origin is not None
+        and (version := _versions_in(str(Path(origin).parents[int(is_folder)])).get(name)) is not None
+    ):
+        return version
     from importlib import metadata
 
     with contextlib.suppress(metadata.PackageNotFoundError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -68,7 +68,17 @@ class Share(NamedTuple):
     place: Rectangle
     """Of the whole tile, on the canvas."""
     shown: tuple[Rectangle, ...]
-    """What of it no later tile covers."""
+    """What of it no later tile covers, from top to bottom."""
+
+    @property
+    def top(self) -> int:
+        """The first row of which it shows something."""
+        return self.shown[0].top
+
+    @property
+    def bottom(self) -> int:
+        """The row behind the last one of which it shows something."""
+        return max(piece.bottom for piece in self.shown)
 
 
 def shares(places: NDArray[np.int64], order: Sequence[int]) -> list[Share]:
@@ -92,7 +102,30 @@ def shares(places: NDArray[np.int64], order: Sequence[int]) -> list[Share]:
         shown = minus(place, (Rectangle(*map(int, places[one])) for one in np.flatnonzero(above)))
         if shown:
             found.append(Share(tile, place, tuple(sorted(shown))))
-    return found
+    return downwards(found)
+
+
+def downwards(found: Iterable[Share]) -> list[Share]:
+    """Return shares in the order in which they are written: from top to bottom, from left to right."""
+    return sorted(found, key=lambda share: share.shown[0])
+
+
+def in_bands(whole: Iterable[Share], rows: int, may_be_cut: Callable[[int], bool]) -> list[Share]:
+    """Return the same shares, those of some tiles cut where bands of so many rows meet.
+
+    Examples
+    --------
+    >>> places = [Rectangle(0, left, 5, left + 1) for left in (0, 1)]
+    >>> cut = in_bands([Share(tile, place, (place,)) for tile, place in enumerate(places)], 3, lambda tile: tile == 0)
+    >>> [(share.tile, share.top, share.bottom) for share in cut]
+    [(0, 0, 3), (1, 0, 5), (0, 3, 5)]
+    """
+    found = []
+    for share in whole:
+        starts = range(share.top // rows * rows, share.bottom, rows) if may_be_cut(share.tile) else ()
+        cut = [piece for at in starts if (piece := within(share, at, at + rows)) is not None]
+        found += cut or [share]
+    return downwards(found)
 
 
 def minus(whole: Rectangle, holes: Iterable[Rectangle]) -> list[Rectangle]:
@@ -106,5 +139,30 @@ def minus(whole: Rectangle, holes: Iterable[Rectangle]) -> list[Rectangle]:
 def within(share: Share, first: int, last: int) -> Share | None:
     """Return what of a share lies in rows [first, last); None: nothing."""
     rows = Rectangle(first, share.place.left, last, share.place.right)
-    shown = tuple(piece for one in share.shown if (piece := one.common(rows)) is not None)
-    return share._replace(shown=shown) if shown else None
+    shown = sorted(piece for one in share.shown if (piece := one.common(rows)) is not None)
+    return share._replace(shown=tuple(shown)) if shown else None
+
+
+def span_of(shares: list[Share]) -> int:
+    """Return the most rows that are begun and not finished at a time, when tiles are taken in this order."""
+    lowest, span = 0, 0
+    for share in shares:
+        lowest = max(lowest, share.bottom)
+        span = max(span, lowest - share.top)
+    return span
+
+
+def covered_rows(shares: list[Share], rows: int) -> NDArray[np.int64]:
+    """Return how many pixels of each of so many rows are written.
+
+    Examples
+    --------
+    >>> covered_rows([Share(0, Rectangle(1, 0, 3, 5), (Rectangle(1, 0, 3, 2), Rectangle(2, 2, 3, 5)))], 4)
+    array([0, 2, 5, 0])
+    """
+    steps = np.zeros(rows + 1, np.int64)
+    for share in shares:
+        for piece in share.shown:
+            steps[piece.top] += piece.right - piece.left
+            steps[piece.bottom] -= piece.right - piece.left
+    return np.cumsum(steps[:-1])

@@ -100,18 +100,25 @@ def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
     CodecError
         No library is installed that could.
     """
+    return list(each_for(path))
+
+
+def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
+    """Yield what `codecs_for` lists; where the first one will do, nobody looks for the others."""
     text = path_text(path)
     with Path(text).open("rb") as file:
         head = file.read(16)
     if not head:
         raise CodecError(f"{text}: the file is empty")
-    is_tiff = head.startswith(TIFF)
+    is_tiff, found = head.startswith(TIFF), False
     libraries = [library for library in LIBRARIES if is_tiff or not library.only_tiff]
-    found = [codec for library in libraries if (codec := installed(library)) is not None]
+    for library in libraries:
+        if (codec := installed(library)) is not None:
+            found = True
+            yield codec
     if not found:
         names = " nor ".join(library.name for library in libraries)
         raise CodecError(f"{text}: neither {names} is installed to read it: {_INSTALL}")
-    return found
 
 
 def look(path: str | os.PathLike[str], level: int = 0) -> Facts:
@@ -202,7 +209,7 @@ def decode(
 def first_that_can(path: str | os.PathLike[str], ask: Callable[[Codec], T]) -> T:
     """Return what `ask` returns for the first library that does not raise CodecError; CodecError with all they said."""
     said: list[str] = []
-    for codec in codecs_for(path):
+    for codec in each_for(path):
         try:
             return ask(codec)
         except DamagedError:

@@ -95,7 +95,7 @@ def open(
     if text.endswith(_OURS):
         return _of_file(text, level)
     store = Store(folder)
-    for codec in codecs.codecs_for(text):
+    for codec in codecs.each_for(text):
         if (found := store.find(_key(text, level, codec))) is not None:
             with contextlib.suppress(FileNotFoundError):  # pruned since
                 return _of_artefact(text, found)
@@ -112,7 +112,7 @@ def open(
         def build(target: Path) -> None:
             _build(target, text, codec, facts, key, threads, progress)
 
-        options: Any = {"source": text, "where": where, "on_wait": on_wait, "timeout": timeout}
+        options: Any = {"source": text, "where": where, "on_wait": on_wait, "timeout": timeout, "durable": False}
         try:
             return _of_artefact(text, store.get_or_build(key, build, **options))
         except FileNotFoundError:
@@ -205,7 +205,7 @@ def _build(
         codecs.fill(codec, path, facts, pixels.array, threads=threads, progress=say)
         if _key(path, facts.level, codec) != key:  # else what it is now would be found for what it was
             raise FileChanged(errno.ESTALE, "the image was replaced or written while it was being decoded", path)
-        pixels.save(target, NAME, metadata)
+        pixels.save(target, NAME, metadata, durable=False)
 
 
 def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:

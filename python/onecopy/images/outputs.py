@@ -14,6 +14,7 @@ import io
 import os
 import shutil
 from abc import ABC, abstractmethod
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
@@ -21,7 +22,10 @@ from weakref import WeakSet
 import numpy as np
 
 from onecopy.base import path_text
-from onecopy.images._letting_go import LettingGo, span_of
+from onecopy.cgroup import available_memory
+from onecopy.images._letting_go import LettingGo
+from onecopy.images._regions import covered_rows, in_bands, span_of
+from onecopy.images._window import Window
 from onecopy.images.image import NAME, About
 from onecopy.scratching import Scratch, scratch
 
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from onecopy.images._regions import Rectangle, Share
 
 _CHUNK = (512, 512)
+_USUAL_CAP = 512 << 20
+"""Bytes of a large canvas that are in memory where nobody said how many."""
 _SPARSE: WeakSet[Scratch] = WeakSet()
 """Canvases made here of which nothing is reserved: a full disk must be told by a call, or it is SIGBUS."""
 _OURS, _TIFF, _ZARR = (".oc", ".safetensors"), (".tif", ".tiff"), (".zarr",)
@@ -49,14 +55,30 @@ class Made(NamedTuple):
     close: Callable[[], None]
 
 
+class Work(NamedTuple):
+    """What is to be written."""
+
+    shares: list[Share]
+    """From top to bottom."""
+    may_be_cut: Callable[[int], bool]
+    """Whether a tile may be asked for more than once."""
+
+
 class Output(ABC):
     """A canvas to be filled, once, by any number of threads; left by an error, nothing of it stays."""
+
+    shares: list[Share]
+    """What is written, in this order; perhaps in smaller pieces than was asked for."""
 
     @abstractmethod
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle."""
 
-    def expect(self, bottom: int) -> None:  # noqa: B027 - memory of the caller has no bound
+    def has_room(self, bottom: int) -> bool:  # noqa: ARG002 - memory of the caller has no bound
+        """Return whether `expect` finds room for rows up to this one without another row being finished before."""
+        return True
+
+    def expect(self, bottom: int) -> None:  # noqa: B027
         """Say that rows up to this one are written next; waits for room."""
 
     def finished(self, row: int) -> None:  # noqa: B027
@@ -81,8 +103,8 @@ class Output(ABC):
 class Given(Output):
     """An array of the caller."""
 
-    def __init__(self, array: NDArray[Any]) -> None:
-        self._array = array
+    def __init__(self, array: NDArray[Any], work: Work) -> None:
+        self._array, self.shares = array, work.shares
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle."""
@@ -96,18 +118,23 @@ class Given(Output):
 class Nameless(Output):
     """A scratch: of the caller, or made here."""
 
-    def __init__(self, canvas: Scratch, shares: list[Share], *, ours: bool) -> None:
+    def __init__(self, canvas: Scratch, work: Work, *, ours: bool) -> None:
         self._canvas, self._ours = canvas, ours
-        self._rows = _rows_at_a_time(canvas, shares)
-        capped = canvas.memory_cap is not None and self._rows is None
-        self._through_memory = not capped and canvas not in _SPARSE
+        self.shares, self._rows = _rows_at_a_time(canvas, work, ours=ours)
+        self._through_memory = canvas.memory_cap is None and canvas not in _SPARSE
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle: through memory, or by calls, which keep to a cap and tell of full disks."""
-        if self._through_memory:
+        if self._rows is not None:
+            self._rows.put(place, pixels)
+        elif self._through_memory:
             self._canvas.array[place.top : place.bottom, place.left : place.right] = pixels
         else:
             self._canvas.write((slice(place.top, place.bottom), slice(place.left, place.right)), pixels)
+
+    def has_room(self, bottom: int) -> bool:
+        """Return whether `expect` finds room for rows up to this one without another row being finished before."""
+        return self._rows is None or self._rows.has_room(bottom)
 
     def expect(self, bottom: int) -> None:
         """Say that rows up to this one are written next; waits for room."""
@@ -122,7 +149,7 @@ class Nameless(Output):
     def finish(self) -> Made:
         """Say that all is there."""
         if self._rows is not None:
-            self._rows.close()
+            self._rows.finish()
         ours, self._ours = self._ours, False
         return Made(self._canvas.array, None, self._canvas, self._canvas.close if ours else lambda: None)
 
@@ -137,16 +164,14 @@ class Nameless(Output):
 class File(Nameless):
     """A scratch that becomes a file, or that a file is written from."""
 
-    def __init__(
-        self, canvas: Scratch, shares: list[Share], target: Path, tile: tuple[int, int], *, overwrite: bool
-    ) -> None:
-        super().__init__(canvas, shares, ours=True)
+    def __init__(self, canvas: Scratch, work: Work, target: Path, tile: tuple[int, int], *, overwrite: bool) -> None:
+        super().__init__(canvas, work, ours=True)
         self._target, self._tile, self._overwrite = target, tile, overwrite
 
     def finish(self) -> Made:
         """Write the file, and give the scratch back."""
         if self._rows is not None:
-            self._rows.close()
+            self._rows.finish()
         path, suffix = str(self._target), self._target.suffix
         if suffix in _OURS:
             return self._save(path)
@@ -171,7 +196,7 @@ def output_for(
     tile: tuple[int, int] | None,
     folder: str | os.PathLike[str] | None,
     max_resident: int | str | None,
-    shares: list[Share],
+    work: Work,
     *,
     overwrite: bool,
 ) -> Output:
@@ -190,20 +215,21 @@ def output_for(
     """
     if out is None or isinstance(out, str | os.PathLike):
         if out is None:
-            return Nameless(_canvas(shape, dtype, folder, max_resident, anywhere=False), shares, ours=True)
+            return Nameless(_canvas(shape, dtype, folder, max_resident, anywhere=False), work, ours=True)
         target = Path(path_text(out))
         _check_target(target, tile, overwrite)
         beside = target.absolute().parent
-        canvas = _canvas(shape, dtype, folder or beside, max_resident, anywhere=folder is None)
-        return File(canvas, shares, target, tile or _CHUNK, overwrite=overwrite)
+        cap = _usual_cap(shape, dtype, work) if max_resident is None else max_resident
+        canvas = _canvas(shape, dtype, folder or beside, cap, anywhere=folder is None)
+        return File(canvas, work, target, tile or _CHUNK, overwrite=overwrite)
     fits = len(out.shape) == len(shape) and all(has >= need for has, need in zip(out.shape, shape, strict=True))
     if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "safe"):
         raise ValueError(f"out has shape {tuple(out.shape)} and type {out.dtype}: no room for {shape} of {dtype}")
     if isinstance(out, Scratch):
-        return Nameless(out, shares, ours=False)
+        return Nameless(out, work, ours=False)
     if not out.flags.writeable:
         raise ValueError("out is a read-only array")
-    return Given(out)
+    return Given(out, work)
 
 
 def _canvas(
@@ -225,14 +251,39 @@ def _canvas(
         return sparse
 
 
-def _rows_at_a_time(canvas: Scratch, shares: list[Share]) -> LettingGo | None:
-    """Return what keeps to the cap of a canvas row by row; None: there is none, or too much is begun at a time."""
-    if canvas.memory_cap is None or not shares or canvas.nbytes == 0:
-        return None
-    rows = canvas.memory_cap * canvas.shape[0] // canvas.nbytes
+def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Share], Window | LettingGo | None]:
+    """Return what is written in which order, and what holds some rows of a canvas at a time.
+
+    None: all of it fits, or too much is begun at a time. Tiles that are in memory are cut before that.
+    """
+    held, shares = canvas.memory_cap, work.shares
+    if held is None and ours:
+        held = _usual_cap(canvas.shape, canvas.dtype, work)
+    if held is None or not shares or canvas.nbytes == 0:
+        return shares, None
+    rows = held * canvas.shape[0] // canvas.nbytes
     if span_of(shares) > rows * 3 // 4:
+        shares = in_bands(shares, max(1, rows // 8), work.may_be_cut)
+    if span_of(shares) > rows * 3 // 4:
+        return work.shares, None
+    covered = covered_rows(shares, canvas.shape[0])
+    filled = np.flatnonzero(covered)
+    if ours or (covered[filled[0] : filled[-1] + 1] == canvas.shape[1]).all():
+        return shares, Window(canvas, covered, held * 7 // 8)
+    return shares, LettingGo(canvas, shares[0].top, rows * 7 // 8)
+
+
+def _usual_cap(shape: tuple[int, ...], dtype: np.dtype[Any], work: Work) -> int | None:
+    """Return the bytes of a canvas that are to be in memory where nobody asked for a cap; None: all of it.
+
+    From an eighth of what is available on, who writes is held up by the kernel until the disk has taken most of it:
+    there is nothing to gain by memory any more.
+    """
+    available, row = available_memory(), prod(shape[1:]) * dtype.itemsize
+    if available is None or shape[0] * row <= available // 8:
         return None
-    return LettingGo(canvas, shares[0].place.top, rows * 7 // 8)
+    cap = max(min(_USUAL_CAP, available // 8), span_of(work.shares) * row * 3 // 2)
+    return cap if cap <= available // 4 else None
 
 
 def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -> None:

@@ -23,8 +23,8 @@ import numpy as np
 
 from onecopy._sizes import size
 from onecopy.base import few_processors, natural, thread_count
-from onecopy.images._regions import Share, shares, within
-from onecopy.images.outputs import Output, output_for
+from onecopy.images._regions import Share, downwards, shares, within
+from onecopy.images.outputs import Output, Work, output_for
 from onecopy.images.tiles import Tiles
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def mosaic(
     shape
         (rows, columns) of the canvas; None: as far as tiles reach. They must lie within it.
     max_resident
-        Bytes of the canvas that may be in memory, or "512 MiB"; None: as many as the machine has room for.
+        Bytes of the canvas that may be in memory, or "512 MiB". None: all of it, unless that is more than an eighth of
+        the memory that is available; then 512 MiB, or as much more as the tiles of a row need.
     folder
         For the nameless file, where that is not to be beside the path; see `onecopy.scratch`.
     part
@@ -156,11 +157,19 @@ def mosaic(
            [0, 0, 2, 2, 2]])
     """
     start = monotonic()
-    plan = _plan(Tiles(tiles), positions, order, shape)
+    known = Tiles(tiles)
+    plan = _plan(known, positions, order, shape)
     if part is not None:
         plan = plan.only(part, out)
     with output_for(
-        out, plan.shape, plan.dtype, tile, folder, max_resident, plan.shares, overwrite=overwrite
+        out,
+        plan.shape,
+        plan.dtype,
+        tile,
+        folder,
+        max_resident,
+        Work(plan.shares, known.is_in_memory),
+        overwrite=overwrite,
     ) as output:
         _paste(plan, output, thread_count(threads) or few_processors(), progress)
         made = output.finish()
@@ -206,7 +215,7 @@ class _Plan:
             raise ValueError("part: what several processes fill must be an array or a scratch that they share")
         first, last = (self.shape[0] * (which + one) // count for one in (0, 1))
         found = [piece for share in self.shares if (piece := within(share, first, last)) is not None]
-        return _Plan(self.tiles, self.shape, self.dtype, found)
+        return _Plan(self.tiles, self.shape, self.dtype, downwards(found))
 
 
 def _plan(
@@ -277,17 +286,25 @@ def _paste(plan: _Plan, output: Output, threads: int, progress: Callable[[int, i
         return sum(piece.pixels for piece in share.shown) * plan.pixel_bytes
 
     under_way: deque[tuple[Share, Future[int]]] = deque()
+
+    def settle(behind: Share | None) -> None:
+        nonlocal done
+        done += under_way.popleft()[1].result()
+        oldest = under_way[0][0] if under_way else behind
+        if oldest is not None:
+            output.finished(oldest.top)
+        if progress is not None:
+            progress(done, total)
+
     with ThreadPoolExecutor(threads) as pool:
         try:
-            for number, share in enumerate(plan.shares):
-                output.expect(share.place.bottom)
+            for share in output.shares:
+                while len(under_way) > threads or (under_way and not output.has_room(share.bottom)):
+                    settle(share)
+                output.expect(share.bottom)
                 under_way.append((share, pool.submit(paste, share)))
-                while len(under_way) > threads or (number + 1 == len(plan.shares) and under_way):
-                    done += under_way.popleft()[1].result()
-                    if under_way:
-                        output.finished(under_way[0][0].place.top)
-                    if progress is not None:
-                        progress(done, total)
+            while under_way:
+                settle(None)
         finally:
             for _, future in under_way:
                 future.cancel()

@@ -64,6 +64,12 @@ class Tiles:
             self._of_functions = first.shape, first.dtype
         return self._of_functions
 
+    def is_in_memory(self, number: int) -> bool:
+        """Return whether `load` costs nothing, so that a tile may be asked for piece by piece."""
+        import numpy as np
+
+        return isinstance(self._tiles[number], np.ndarray)
+
     def load(self, number: int) -> NDArray[Any]:
         """Return a tile as an array, decoded if it is a file; ValueError where it is not what `look` said."""
         import numpy as np

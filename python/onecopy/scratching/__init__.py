@@ -15,8 +15,9 @@ nothing behind. `alloc` chooses between heap and scratch by size.
 each then waits for the disk. In containers whose only writable place is memory there is nothing to gain.
 
 **Two ways to write.** `Scratch.write` goes through the kernel, is bounded by ``max_resident``, and raises OSError when
-the disk fails. `Scratch.array` is numpy as ever: nothing bounds it but the machine, and a disk that fails under it ends
-the process (SIGBUS). A disk that is full cannot, because the space is reserved.
+the disk fails; `Scratch.write_direct` leaves nothing in memory at all. `Scratch.array` is numpy as ever: nothing bounds
+it but the machine, and a disk that fails under it ends the process (SIGBUS). A disk that is full cannot, because the
+space is reserved.
 
 Threads: any number may write to different places.
 """

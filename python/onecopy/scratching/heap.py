@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
+from onecopy.base import natural
 from onecopy.scratching.faces import ArrayFace, Kind, kind_of
 from onecopy.scratching.regions import Region, box_of
 from onecopy.scratching.reports import Saved, ScratchMemory
-from onecopy.scratching.writable import Scratch, bytes_of, scratch
+from onecopy.scratching.writable import Scratch, bytes_of, plain_bytes, scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -98,6 +100,17 @@ class HeapArray(ArrayFace):
 
         self.array[part] = np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
 
+    def write_direct(self, offset: int, values: NDArray[Any]) -> None:
+        """Write values to where they begin, in bytes of the array; see `Scratch.write_direct`."""
+        if self.sealed:
+            raise PermissionError("the array is sealed")
+        import numpy as np
+
+        at, plain, whole = natural("offset", offset), plain_bytes(values), self.array.reshape(-1).view(np.uint8)
+        if at > len(whole) - len(plain):
+            raise OSError(errno.EINVAL, f"bytes [{at}, +{len(plain)}) of {len(whole)}")
+        whole[at : at + len(plain)] = plain
+
     def release(self, region: Region = None) -> _core.ReleaseReport:
         """Release nothing, and say so: memory of the heap has no other place."""
         box_of(region, self.shape)
@@ -125,6 +138,7 @@ class HeapArray(ArrayFace):
         metadata: Mapping[str, str] | None = None,
         *,
         checksum: bool = True,
+        durable: bool = True,  # noqa: ARG002 - what is copied is flushed
     ) -> Saved:
         """Write it to a safetensors file of one array; see `Scratch.save`."""
         from onecopy._saving import save

@@ -34,6 +34,13 @@ def bytes_of(name: str, size: int | str) -> int:
     return parse_size(size) if isinstance(size, str) else natural(name, operator.index(size))
 
 
+def plain_bytes(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values as bytes one after the other, copied only where they do not lie so."""
+    import numpy as np
+
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+
 def scratch(
     shape: int | Iterable[int],
     dtype: DTypeLike,
@@ -158,6 +165,38 @@ class Scratch(ArrayFace):
         first = sum(start * stride for start, stride in zip(box.starts, strides, strict=True))
         _Writing(self._core, self._kind, strides, run_axis(box.lengths, self.shape)).put(first, 0, given)
 
+    def write_direct(self, offset: int, values: NDArray[Any]) -> None:
+        """Write values to the disk, and leave nothing of them in memory: for what is made in order, larger than memory.
+
+        Whole pages go past the page cache (``O_DIRECT``) where the file system lets them, and where `values` begins as
+        far behind a page of memory as `offset` behind a page of the file. Else they go through it and out again, which
+        costs two to three times the processor time. It waits for the disk: write megabytes at once, in two threads.
+
+        Parameters
+        ----------
+        offset
+            Where they begin, in bytes of the array; it lies on a page of the file at the multiples of 4096.
+        values
+            Elements in C order, of any shape.
+
+        Raises
+        ------
+        OSError
+            The disk failed, or is full where nothing was reserved; EINVAL outside of the array; PermissionError when
+            sealed.
+        ValueError
+            A negative offset.
+
+        Examples
+        --------
+        >>> import numpy as np, onecopy as oc
+        >>> with oc.scratch((3, 4096), "u1") as canvas:
+        ...     canvas.write_direct(4096, np.full(8192, 7, "u1"))
+        ...     canvas.array.sum(axis=1)
+        array([    0, 28672, 28672], dtype=uint64)
+        """
+        self._core.write_direct(natural("offset", offset), plain_bytes(values))
+
     def release(self, region: Region = None) -> ReleaseReport:
         """Write a part to the disk, and take it out of memory.
 
@@ -221,12 +260,15 @@ class Scratch(ArrayFace):
         metadata: Mapping[str, str] | None = None,
         *,
         checksum: bool = True,
+        durable: bool = True,
     ) -> Saved:
         """Seal it, and give it a name: the file becomes a safetensors file of one array, without a copy.
 
-        It appears whole or not at all, and is flushed first. With checksums the data is read once. On another file
-        system than `path`, where the file system cannot name a nameless file, or where the metadata has no room before
-        the data (4 KiB have), the array is copied instead. `Saved.copied` and `Saved.reason` tell.
+        It appears whole or not at all, and is flushed first, unless ``durable=False`` says that after a power cut there
+        may be anything in it (for files which are known to be made again then, as those of a `Store`). With checksums
+        the data is read once. On another file system than `path`, where the file system cannot name a nameless file, or
+        where the metadata has no room before the data (4 KiB have), the array is copied instead. `Saved.copied` and
+        `Saved.reason` tell.
 
         Raises
         ------
@@ -251,7 +293,7 @@ class Scratch(ArrayFace):
             self._copy_to(target, name, texts, sealed, checksum=checksum)
             return Saved(target, copied=True, reason="it has no bytes")
         try:
-            self._core.publish(target, name, self._kind.name, list(self.shape), texts, checksum)
+            self._core.publish(target, name, self._kind.name, list(self.shape), texts, checksum, durable)
         except OSError as error:
             if error.errno not in _NEEDS_A_COPY:
                 raise
@@ -335,9 +377,7 @@ class _Writing:
             for start in range(0, rows, step):
                 self.put(offset + start * self.strides[axis], axis, values[start : start + step])
             return
-        import numpy as np
-
-        plain = np.ascontiguousarray(values.astype(self.dtype, copy=False)).reshape(-1).view(np.uint8)
+        plain = plain_bytes(values.astype(self.dtype, copy=False))
         if axis >= self.run:
             self.core.write(offset, plain)
         else:

@@ -86,6 +86,8 @@ int write_out(int fd, ByteRange range) noexcept {
 
 Result<Fd> reopen_direct(int fd) { return reopen(fd, O_RDONLY | O_DIRECT); }
 
+Result<Fd> reopen_direct_writable(int fd) { return reopen(fd, O_WRONLY | O_DIRECT); }
+
 Result<Fd> reopen_read(int fd) { return reopen(fd, O_RDONLY); }
 
 }  // namespace onecopy::os

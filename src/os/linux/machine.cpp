@@ -11,6 +11,7 @@
 #include <charconv>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "os/os.hpp"
 
@@ -145,6 +146,13 @@ Result<std::uint64_t> available_memory() {
   const auto kib = number_after(read_text("/proc/meminfo"), "MemAvailable:");
   if (!kib) return {0, ENOSYS};
   return {std::min(*kib * 1024, left_in_groups()), 0};
+}
+
+Result<std::string> boot_id() {
+  std::string text = read_text("/proc/sys/kernel/random/boot_id");
+  text.resize(std::min(text.find('\n'), text.size()));
+  if (text.empty()) return {{}, ENOSYS};
+  return {std::move(text), 0};
 }
 
 Result<std::uint64_t> read_ahead(std::uint64_t device) {

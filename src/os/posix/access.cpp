@@ -31,6 +31,8 @@ int write_out(int fd, ByteRange /*range*/) noexcept { return sync_file(fd); }
 
 Result<Fd> reopen_direct(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 
+Result<Fd> reopen_direct_writable(int /*fd*/) { return {{}, EOPNOTSUPP}; }
+
 Result<Fd> reopen_read(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 
 }  // namespace onecopy::os

@@ -21,6 +21,8 @@ Outcome end_with_parent() noexcept { return Outcome::unsupported; }
 
 Result<std::uint64_t> available_memory() { return {0, ENOSYS}; }
 
+Result<std::string> boot_id() { return {{}, ENOSYS}; }
+
 Result<std::uint64_t> read_ahead(std::uint64_t /*device*/) { return {0, ENOSYS}; }
 
 Result<FileSystem> file_system_of(int /*fd*/) noexcept { return {{}, ENOSYS}; }

@@ -33,7 +33,8 @@ About some_about() {
           .mtime_ns = -5,
           .created_ns = 1'700'000'000'000'000'000,
           .source = "/data/caf\xc3\xa9 42 \n",
-          .source_identity = {.device = 0, .inode = 7, .size = UINT64_MAX, .mtime_ns = 3}};
+          .source_identity = {.device = 0, .inode = 7, .size = UINT64_MAX, .mtime_ns = 3},
+          .boot = "a boot"};
 }
 
 TEST_CASE("a description reads back as it was written, whatever the key and the source are") {

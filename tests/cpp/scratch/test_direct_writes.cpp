@@ -1,0 +1,114 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <vector>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/scratch/scratch_file.hpp"
+#include "os/os.hpp"
+#include "scratch/direct_writes.hpp"
+#include "scratch_folder.hpp"
+
+namespace onecopy {
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
+
+// Bytes that begin as far behind a page as asked.
+class Placed {
+ public:
+  Placed(std::uint64_t behind, const std::vector<std::byte>& bytes)
+      : memory_(bytes.size() + 2 * os::direct_alignment), size_(bytes.size()) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    at_ = (os::direct_alignment - address % os::direct_alignment) % os::direct_alignment + behind;
+    std::ranges::copy(bytes, memory_.begin() + static_cast<std::ptrdiff_t>(at_));
+  }
+  Bytes bytes() const { return Bytes(memory_).subspan(at_, size_); }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::size_t size_ = 0;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("the whole pages of a range lie in it, and all bytes beside them are less than one page at each end") {
+  const std::uint64_t page = std::max<std::uint64_t>(os::page_size(), os::direct_alignment);
+  for (const std::uint64_t offset : {std::uint64_t{0}, std::uint64_t{1}, page - 1, page, page + 1, 5 * page})
+    for (const std::uint64_t length : {std::uint64_t{0}, std::uint64_t{1}, page - 1, page, 2 * page - 1, 7 * page}) {
+      const ByteRange whole = DirectWrites::whole_pages({offset, length});
+      CAPTURE(offset);
+      CAPTURE(length);
+      CHECK(whole.offset >= offset);
+      CHECK(in_bounds(offset + length, whole.offset, whole.length));
+      CHECK(whole.length % page == 0);
+      if (whole.length == 0) {
+        CHECK(length < 2 * page - 1);
+      } else {
+        CHECK(whole.offset % page == 0);
+        CHECK(whole.offset - offset < page);
+        CHECK(offset + length - (whole.offset + whole.length) < page);
+      }
+    }
+}
+
+TEST_CASE("what is written directly is what is read, wherever it begins and whatever was there") {
+  const testing::ScratchFolder folder;
+  const std::uint64_t page = os::page_size();
+  for (const auto cap : {std::optional<std::uint64_t>{}, std::optional<std::uint64_t>{mib}}) {
+    auto scratch = ScratchFile::create(3 * mib, {.folder = folder.path(), .head = page, .max_resident = cap});
+    auto expected = testing::random_bytes(3 * mib);
+    std::ranges::copy(expected, scratch.bytes().begin());  // dirty, and mapped
+    const std::array<std::array<std::uint64_t, 3>, 7> writes{{{0, mib, 0},
+                                                              {page, page, 0},
+                                                              {mib - 1, 2, 4095},
+                                                              {mib + 100, mib, 100},
+                                                              {mib + 200, 40'000, 64},
+                                                              {3 * mib - 5001, 5001, (3 * mib - 5001) % page},
+                                                              {3 * mib, 0, 0}}};
+    for (const auto& [offset, length, behind] : writes) {
+      const Placed some(behind, testing::random_bytes(length));
+      scratch.write_direct(offset, some.bytes());
+      std::ranges::copy(some.bytes(), expected.begin() + static_cast<std::ptrdiff_t>(offset));
+      CHECK(std::ranges::equal(scratch.bytes(), expected));
+    }
+    scratch.flush();
+    (void)scratch.release();
+    CHECK(std::ranges::equal(scratch.bytes(), expected));  // the disk's, where there is one
+  }
+}
+
+TEST_CASE("nothing of what is written directly stays in memory") {
+  const testing::ScratchFolder folder;
+  auto scratch = ScratchFile::create(4 * mib, {.folder = folder.path()});
+  for (const std::uint64_t behind : {std::uint64_t{0}, std::uint64_t{64}})  // past the page cache, and through it
+    for (std::uint64_t at = 0; at < 4 * mib; at += mib)
+      scratch.write_direct(at, Placed(behind, testing::random_bytes(mib)).bytes());
+  const auto memory = scratch.memory();
+  if (memory.resident) CHECK(*memory.resident == 0);
+}
+
+TEST_CASE("writing directly out of the file, or after it is sealed, is an error") {
+  const testing::ScratchFolder folder;
+  auto scratch = ScratchFile::create(mib, {.folder = folder.path()});
+  const auto some = testing::random_bytes(8192);
+  const auto error_at = [&](std::uint64_t offset) {
+    try {
+      scratch.write_direct(offset, some);
+    } catch (const OsError& error) {
+      return error.code();
+    }
+    return 0;
+  };
+  CHECK(error_at(mib - 8191) == EINVAL);
+  CHECK(error_at(UINT64_MAX - 4) == EINVAL);
+  CHECK(error_at(mib - 8192) == 0);
+  (void)scratch.seal();
+  CHECK(error_at(0) == EPERM);
+}
+
+}  // namespace onecopy

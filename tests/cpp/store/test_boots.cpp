@@ -1,0 +1,135 @@
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <string>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/store/prune.hpp"
+#include "onecopy/store/store.hpp"
+#include "os/os.hpp"
+#include "scratch_folder.hpp"
+#include "store/about.hpp"
+#include "store/boots.hpp"
+#include "store/claim.hpp"
+#include "store/names.hpp"
+
+namespace onecopy {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ScratchFolder;
+
+constexpr std::int64_t minute_ns = 60'000'000'000;
+
+Build writes(const std::string& text) {
+  return [text](const fs::path& path) { std::ofstream(path, std::ios::binary) << text; };
+}
+
+store::Paths paths_in(const Store& store, const std::string& key) {
+  return store::paths_of(store.folder(), store::digest_of(key));
+}
+
+// An artefact that was not flushed, with a description that was changed; none where the kernel or the disk has no
+// boots.
+template <class Change>
+bool built_and_changed(const Store& store, const Change& change) {
+  BuildOptions options;
+  options.durable = false;
+  CHECK(store.get_or_build("a", writes("content"), options).built);
+  auto about = store::read_about(paths_in(store, "a").about);
+  REQUIRE(about);
+  CHECK(about->boot == store::boot_to_record(store.folder()));
+  if (about->boot.empty()) return false;
+  change(*about);
+  store::write_about(paths_in(store, "a").about, *about);
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("a description has its boot at the beginning, and one without is as it always was") {
+  store::About about;
+  about.key = "k";
+  const std::string text = store::to_text(about);
+  CHECK(text.starts_with("onecopy artefact 1\nkey 1 k\n"));
+  CHECK(store::parse_about(text) == about);
+  about.boot = "b\n c";
+  const auto rest = text.substr(19);
+  CHECK(store::to_text(about) == "onecopy artefact 2\nboot 4 b\n c\n" + rest);
+  CHECK(store::parse_about(store::to_text(about)) == about);
+  for (const std::string& wrong :
+       {"onecopy artefact 2\n" + rest, "onecopy artefact 2\nboot 0 \n" + rest, "onecopy artefact 1\nboot 1 b\n" + rest,
+        "onecopy artefact 3\nboot 1 b\n" + rest, text + "boot 1 b\n"})
+    CHECK_THROWS_AS(store::parse_about(wrong), FormatError);
+}
+
+TEST_CASE("what was not flushed is attached to in the same boot, and the list says what it is") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  if (!built_and_changed(store, [](store::About&) {})) return;
+  CHECK(store.find("a"));
+  CHECK_FALSE(store.get_or_build("a", writes("again")).built);
+  CHECK(store.list().front().state == ArtefactState::ready);
+  CHECK(store.list().front().reason == "ready, and not flushed: it counts until the machine starts again");
+  CHECK(prune(store, {}).removed.empty());
+}
+
+TEST_CASE("what was not flushed in another boot is not there, and is built again") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  if (!built_and_changed(store, [](store::About& about) { about.boot = "of yesterday"; })) return;
+  CHECK_FALSE(store.find("a"));
+  const auto shown = store.list();
+  REQUIRE(shown.size() == 1);
+  CHECK(shown.front().state == ArtefactState::leftover);
+  CHECK(shown.front().reason == "the machine started again before it was flushed");
+  CHECK(shown.front().key == "a");
+  SUBCASE("by who asks") { CHECK(store.get_or_build("a", writes("again")).built); }
+  SUBCASE("also after a prune") {
+    CHECK(prune(store, {}).removed.size() == 1);
+    CHECK(fs::is_empty(store.folder()));
+    CHECK(store.get_or_build("a", writes("again")).built);
+  }
+  CHECK(store::read_about(paths_in(store, "a").about)->boot.empty());
+}
+
+TEST_CASE("an old artefact is flushed by the next who asks, and counts for good") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  const auto older = [](store::About& about) { about.created_ns -= minute_ns; };
+  if (!built_and_changed(store, older)) return;
+  const auto before = *store::read_about(paths_in(store, "a").about);
+  {
+    const auto claim = store::Claim::take(paths_in(store, "a").claim, "a");
+    CHECK(store.find("a"));  // somebody is at it: it stays as it is
+    CHECK(store::read_about(paths_in(store, "a").about) == before);
+  }
+  CHECK(store.find("a"));
+  auto expected = before;
+  expected.boot.clear();
+  CHECK(store::read_about(paths_in(store, "a").about) == expected);
+  CHECK(store.list().front().reason == "ready");
+  CHECK(std::distance(fs::directory_iterator(store.folder()), {}) == 2);
+}
+
+TEST_CASE("a description that a power cut left empty is none") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  for (const auto& left : {std::string(), std::string(417, '\0')}) {
+    (void)store.get_or_build("a", writes("content"));
+    std::ofstream(paths_in(store, "a").about, std::ios::binary) << left;
+    CHECK_FALSE(store.find("a"));
+    CHECK(store.list().front().state == ArtefactState::leftover);
+    CHECK(store.get_or_build("a", writes("content")).built);
+  }
+}
+
+TEST_CASE("in memory, and where a server has the folder, no boot is recorded") {
+  if (!fs::is_directory("/dev/shm")) return;
+  const auto fd = os::open_read("/dev/shm");
+  const auto system = os::file_system_of(fd.value.get());
+  if (system && system.value.storage == os::Storage::memory) CHECK(store::boot_to_record("/dev/shm").empty());
+  CHECK(store::boot_to_record("/no/such/folder").empty());
+}
+
+}  // namespace onecopy

@@ -1,0 +1,126 @@
+"""Artefacts that nobody waited for the disk with: they count until the machine starts again."""
+
+import errno
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.fallbacks.seccomp import refuse
+
+import onecopy as oc
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+pytestmark = pytest.mark.skipif(not os.access(BOOT, os.R_OK), reason="the kernel does not tell its starts apart")
+
+
+@pytest.fixture
+def store(tmp_path) -> oc.Store:
+    store = oc.Store(tmp_path / "store")
+    if store.place != "disk":
+        pytest.skip("temporary files are in memory here")
+    return store
+
+
+def build(path: Path) -> None:
+    path.write_text("content")
+
+
+def never(_: Path) -> None:
+    raise AssertionError("it was built again")
+
+
+def change(about: Path, old: str, new: str) -> None:
+    text, count = re.subn(old, new, about.read_text())
+    assert count == 1
+    about.write_text(text)
+
+
+def made_long_ago(store: oc.Store, key: str) -> Path:
+    about = store.path(key).with_suffix(".about")
+    digits = re.search(r"\ncreated (\d+) (\d+)\n", about.read_text())
+    assert digits is not None
+    change(about, digits[0], f"\ncreated {digits[1]} {int(digits[2]) - 60 * 10**9}\n")
+    return about
+
+
+def test_only_what_was_asked_not_to_be_flushed_has_a_boot(store):
+    boot = BOOT.read_text().strip()
+    for key, durable in (("a", True), ("b", False)):
+        about = store.get_or_build(key, build, durable=durable).path.with_suffix(".about")
+        assert about.read_text().startswith(f"onecopy artefact 2\nboot {len(boot)} {boot}\n") is not durable
+        assert not store.get_or_build(key, never, durable=durable).built
+    assert sorted(one.reason for one in store.ls()) == [
+        "ready",
+        "ready, and not flushed: it counts until the machine starts again",
+    ]
+
+
+def test_after_another_start_it_is_built_again(store):
+    about = store.get_or_build("a", build, durable=False).path.with_suffix(".about")
+    change(about, r"\nboot \d+ .*\n", "\nboot 5 other\n")
+    assert store.find("a") is None
+    assert [one.state for one in store.ls()] == ["leftover"]
+    assert store.get_or_build("a", build, durable=False).built
+    assert store.find("a") is not None
+
+
+def test_bytes_that_are_lost_when_it_is_flushed_are_not_handed_on(store, in_child):
+    store.get_or_build("a", build, durable=False)
+    made_long_ago(store, "a")
+
+    def ask() -> tuple[bool, list[str]]:
+        refuse("fsync", error=errno.EIO)
+        return store.find("a") is None, os.listdir(store.folder)  # noqa: PTH208
+
+    assert in_child(ask) == (True, [])
+    assert store.get_or_build("a", build).built
+
+
+def test_what_cannot_be_flushed_stays_as_it_is(store, in_child):
+    store.get_or_build("a", build, durable=False)
+    about = made_long_ago(store, "a")
+    before = about.read_bytes()
+
+    def ask() -> bool:
+        refuse("fsync", error=errno.ENOSPC)
+        return store.find("a") is not None
+
+    assert in_child(ask)
+    assert about.read_bytes() == before
+    assert store.find("a") is not None
+    assert b"\nboot " not in about.read_bytes()
+
+
+def test_images_do_not_wait_for_the_disk(store, tmp_path, in_child, reserving):
+    tifffile = pytest.importorskip("tifffile")
+    pixels = np.random.default_rng(1).integers(0, 60000, (300, 200), np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, compression="zlib")
+
+    def ask() -> bool:
+        refuse("fsync", error=errno.EIO)
+        return np.array_equal(oc.images.open(tmp_path / "a.tif", folder=store.folder).array, pixels)
+
+    assert in_child(ask)
+    image = oc.images.open(tmp_path / "a.tif", folder=store.folder)
+    assert not image.artefact.built
+    made_long_ago(store, image.artefact.key)
+    with oc.images.open(tmp_path / "a.tif", folder=store.folder) as again:
+        assert not again.artefact.built
+    assert [one.reason for one in store.ls()] == ["ready"]
+
+
+@pytest.mark.parametrize("heap", [True, False])
+def test_a_scratch_is_saved_without_waiting(reserving, tmp_path, in_child, heap):
+    def ask() -> bool:
+        with oc.alloc((300, 200), "u2", heap_below="1 MiB" if heap else 0, dir=tmp_path) as pixels:
+            pixels.array[:] = 7
+            if not heap:
+                refuse("fsync", error=errno.EIO)
+            return pixels.save(tmp_path / "a.oc", durable=False).copied
+
+    assert in_child(ask) is heap
+    with oc.open(tmp_path / "a.oc", verify=True) as file:
+        assert (file["data"] == 7).all()
