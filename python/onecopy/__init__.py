@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from onecopy.holding import Hold
     from onecopy.integrations import onnxruntime, torch, transformers
     from onecopy.integrations.torch import share_dataset
+    from onecopy.monitor import watch
     from onecopy.records import Dict, List, NotShareable, Table, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
@@ -83,6 +84,7 @@ _HOMES = {
     "check": "files",
     "guard": "files",
     "Hold": "holding",
+    "watch": "monitor",
     "share_dataset": "integrations.torch",
     "Dict": "records",
     "List": "records",
@@ -162,6 +164,7 @@ __all__ = [
     "transformers",
     "unpin",
     "warm",
+    "watch",
     "workers",
 ]
 

@@ -4,6 +4,11 @@
         snapshot = sampler.look()
     print(snapshot.totals.real, "and not", snapshot.totals.sum_of_rss)
 
+    with watch() as watched:                          # a thread looks ten times a second
+        train()
+    watched.assert_peak(anonymous="200 MiB")
+    print(watched.table())
+
 Adding up RSS counts a file once per process that maps it. PSS divides each page by its mappers and adds up rightly, but
 walks through page tables under a lock of whoever is looked at: 6 ms per GiB of mapped files, 22 ms per GiB of anonymous
 memory, each time. Here counters are read (8 us a process) and each big file is asked for once, in the page cache; walks
@@ -12,7 +17,38 @@ are made seldom, as far as a budget allows, and only for what nothing else can t
 **When not to use it.** To find out which line of a program allocates: that is a profiler's work (memray, heaptrack).
 """
 
+from onecopy.monitor.looks import COLUMNS, FileLook, Look, ProcessLook, look_of
 from onecopy.monitor.readings import Cost, FileReading, Key, ProcessReading, Snapshot, Totals, Walk
 from onecopy.monitor.sampler import Sampler
+from onecopy.monitor.series import Curve, FilePeak, Height, Holder, Peaks, ProcessSeries, Series
+from onecopy.monitor.table import ProcessMemory, memory_of, memory_table
+from onecopy.monitor.watching import Watch, WatchCost, watch
 
-__all__ = ["Cost", "FileReading", "Key", "ProcessReading", "Sampler", "Snapshot", "Totals", "Walk"]
+__all__ = [
+    "COLUMNS",
+    "Cost",
+    "Curve",
+    "FileLook",
+    "FilePeak",
+    "FileReading",
+    "Height",
+    "Holder",
+    "Key",
+    "Look",
+    "Peaks",
+    "ProcessLook",
+    "ProcessMemory",
+    "ProcessReading",
+    "ProcessSeries",
+    "Sampler",
+    "Series",
+    "Snapshot",
+    "Totals",
+    "Walk",
+    "Watch",
+    "WatchCost",
+    "look_of",
+    "memory_of",
+    "memory_table",
+    "watch",
+]
