@@ -19,6 +19,7 @@ are made seldom, as far as a budget allows, and only for what nothing else can t
 
 from onecopy.monitor.looks import COLUMNS, FileLook, Look, ProcessLook, look_of
 from onecopy.monitor.readings import Cost, FileReading, Key, ProcessReading, Snapshot, Totals, Walk
+from onecopy.monitor.recording import End, Machine, Recorder, Recording, read_recording
 from onecopy.monitor.sampler import Sampler
 from onecopy.monitor.series import Curve, FilePeak, Height, Holder, Peaks, ProcessSeries, Series
 from onecopy.monitor.table import ProcessMemory, memory_of, memory_table
@@ -28,6 +29,7 @@ __all__ = [
     "COLUMNS",
     "Cost",
     "Curve",
+    "End",
     "FileLook",
     "FilePeak",
     "FileReading",
@@ -35,11 +37,14 @@ __all__ = [
     "Holder",
     "Key",
     "Look",
+    "Machine",
     "Peaks",
     "ProcessLook",
     "ProcessMemory",
     "ProcessReading",
     "ProcessSeries",
+    "Recorder",
+    "Recording",
     "Sampler",
     "Series",
     "Snapshot",
@@ -50,5 +55,6 @@ __all__ = [
     "look_of",
     "memory_of",
     "memory_table",
+    "read_recording",
     "watch",
 ]
