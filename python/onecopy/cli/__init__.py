@@ -8,6 +8,9 @@
     onecopy evict FILE...      drop it from the page cache again
     onecopy verify FILE...     compare it with the checksums that were stored in it
     onecopy store ls           list what was built once for this machine; prune and path too
+    onecopy record -o RUN -- COMMAND   run a command and record the memory that it and its children need
+    onecopy plot RUN -o PICTURE    draw a recording: SVG, HTML with numbers under the pointer, PNG
+    onecopy diff BEFORE AFTER      two recordings as a table in Markdown, and as a picture
     onecopy bench open FILE    measure how it opens and what N processes hold
     onecopy bench warm FILE    measure each mechanism of bringing it into memory
     onecopy bench crossover FILE    measure when to map and when to copy

@@ -19,7 +19,7 @@ from onecopy.cli.words import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS = ("ls", "convert", "import", "images", "warm", "evict", "verify", "store", "bench")
+VERBS = ("ls", "convert", "import", "images", "warm", "evict", "verify", "store", "record", "plot", "diff", "bench")
 
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
