@@ -94,11 +94,11 @@ time.sleep(100)
 
 
 def test_the_command_has_no_signal_blocked_or_ignored(tmp_path):
-    code = "print(*[line for line in open('/proc/self/status') if line[:6] in ('SigBlk', 'SigIgn')])"
     bare = ["grep", "-E", "SigBlk|SigIgn", "/proc/self/status"]
-    alone = subprocess.run(bare, capture_output=True, text=True, check=True, restore_signals=True).stdout
-    assert run(tmp_path / "x", "-q", "--", *bare)[1] == alone
-    assert "SigBlk:\t0000000000000000" in run(tmp_path / "y", "-q", *python(code))[1]
+    lines = run(tmp_path / "x", "-q", "--", *bare)[1].splitlines()
+    blocked, ignored = (int(line.split()[1], 16) for line in lines)
+    assert blocked == 0
+    assert ignored & ~(0b11 << 31) == 0  # 32 and 33 are the C library's own
 
 
 def test_a_killed_recorder_leaves_what_it_saw(tmp_path):

@@ -69,7 +69,9 @@ def test_areas_stand_on_one_another_at_the_right_height():
     picture = picture_of([("run", series)], "", 8)
     frame = frames_of(picture)[0][0]
     tree = tree_of(series)
-    paths = {one.get("class"): one.get("d") for one in reversed(list(tree.iter(f"{SVG}path"))) if one.get("d")[-1] == "Z"}
+    paths = {
+        one.get("class"): one.get("d") for one in reversed(list(tree.iter(f"{SVG}path"))) if one.get("d")[-1] == "Z"
+    }
     height = 0.0
     for name in BANDS:
         points = [tuple(map(float, pair.split())) for pair in paths[name][1:-1].split("L")]
@@ -97,7 +99,7 @@ def test_everything_is_inside_the_picture():
 def test_one_process_has_no_panel_beside_that_of_the_group():
     words = texts(tree_of(series_of(processes=1)))
     assert "run: one process" in words
-    assert not any("share" in one for one in words)
+    assert not any("share " in one for one in words)
 
 
 @pytest.mark.parametrize("looks", [1, 2, 5000])
