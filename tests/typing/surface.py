@@ -118,7 +118,7 @@ with canvas as entered_canvas:
 with oc.watch([1], children=False, hz=20) as watched:
     reveal_type(watched)  # revealed: onecopy.monitor.watching.Watch
 reveal_type(watched.peak.anonymous.bytes)  # revealed: int
-reveal_type(watched.series.total["real"])  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[numpy.signedinteger[numpy._typing._nbit_base._64Bit]]]
+reveal_type(watched.series.total.numbers("real"))  # revealed: list[float]
 watched.assert_peak(anonymous="200 MiB", real=10**9)
 watched.assert_peak(rss="1 GB")  # refused: call-arg
 oc.watch(hz="10")  # refused: arg-type
