@@ -99,6 +99,18 @@ def test_mapped_files_are_no_anonymous_memory_and_count_once(tmp_path, holder):
     assert str(path) in watched.table()
 
 
+def test_a_watch_draws_what_it_saw_so_far_and_at_the_end(tmp_path):
+    with oc.watch(hz=100) as watched:
+        time.sleep(0.05)
+        watched.plot(tmp_path / "so_far.html")
+    watched.plot(str(tmp_path / "all.svg"), title="a <block>")
+    assert "a &lt;block&gt;" in (tmp_path / "all.svg").read_text()
+    assert "together, everything once" in (tmp_path / "so_far.html").read_text()
+    with pytest.raises(FileNotFoundError) as raised:
+        watched.plot(tmp_path / "no/x.svg")
+    assert raised.value.filename == str(tmp_path / "no/x.svg")
+
+
 def test_limits_can_be_absolute():
     with oc.watch() as watched:
         pass
@@ -206,11 +218,12 @@ def test_looks_that_fail_are_told_and_end_nothing(monkeypatch):
     assert "\x1b" not in watched.table()
 
 
-def test_reading_while_the_thread_writes_is_whole():
+def test_reading_while_the_thread_writes_is_whole(tmp_path):
     with oc.watch(hz=1000, budget=1.0) as watched:
-        for _ in range(200):
+        for _ in range(100):
             assert watched.peak.real.bytes > 0
             assert "together" in watched.table()
+            watched.plot(tmp_path / "x.svg")
 
 
 def test_a_table_of_processes_has_children_a_total_and_what_is_shared(tmp_path, holder):

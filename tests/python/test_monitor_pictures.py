@@ -235,7 +235,7 @@ def recorded(tmp_path):
         path = tmp_path / name
         with Recorder(path, command) as recorder:
             for at, total in enumerate(series_rows):
-                process = ProcessLook(7, 1.0, 1, "python", total, total[0], 10, 4, 0.5)
+                process = ProcessLook(7, 1.0, 1, "python", total, total[0], 90 + 10 * at, 4 * at, 5 + at / 2)
                 recorder.look(Look(float(at), total, (process,), ()))
             if end:
                 recorder.end(End(float(len(series_rows)), **end))

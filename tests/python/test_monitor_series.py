@@ -105,6 +105,17 @@ def test_what_polling_missed_is_told_when_the_high_water_mark_grew():
     assert "than any look saw" in series_table(series)
 
 
+def test_faults_count_from_the_first_look_and_of_later_processes_from_their_beginning():
+    series = Series()
+    first = process(1, row())._replace(minor_faults=100, major_faults=10, cpu_s=50.0)
+    series.add(Look(0.0, row(), (first,), ()))
+    later = first._replace(minor_faults=107, major_faults=12, cpu_s=50.5)
+    series.add(Look(1.0, row(), (later, process(2, row())), ()))
+    old, new = series.processes
+    assert (old.minor_faults, old.major_faults, old.cpu_s) == (7, 2, 0.5)
+    assert (new.minor_faults, new.major_faults, new.cpu_s) == (5, 0, 0.1)
+
+
 def test_nothing_seen_is_an_error_and_no_zero():
     with pytest.raises(ValueError, match="nobody has looked"):
         _ = Series().peak

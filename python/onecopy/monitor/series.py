@@ -155,10 +155,10 @@ class ProcessSeries:
     peak_rss : int or None
         VmHWM in bytes.
     minor_faults, major_faults, cpu_s
-        Since it began, as last told.
+        Since the first look at the group, or since it began where that was later; as last told.
     """
 
-    def __init__(self, look: ProcessLook, at: float) -> None:
+    def __init__(self, look: ProcessLook, at: float, *, was_there: bool) -> None:
         self.pid, self.started = look.pid, look.started
         self.curve = Curve()
         self.first = at
@@ -166,13 +166,16 @@ class ProcessSeries:
         self.peak_rss = look.peak_rss
         self._seen = 0
         self.highest = 0
+        self._before = (look.minor_faults, look.major_faults, look.cpu_s) if was_there else (0, 0, 0.0)
         self.add(look, at)
 
     def add(self, look: ProcessLook, at: float) -> None:
         """Add what a look saw of it."""
         self.parent, self.name, self.last = look.parent, look.name, at
         self.peak_rss = look.peak_rss or self.peak_rss
-        self.minor_faults, self.major_faults, self.cpu_s = look.minor_faults, look.major_faults, look.cpu_s
+        minor, major, cpu_s = self._before
+        self.minor_faults, self.major_faults = max(look.minor_faults - minor, 0), max(look.major_faults - major, 0)
+        self.cpu_s = max(look.cpu_s - cpu_s, 0.0)
         self._seen = max(self._seen, look.row[_RSS])
         self.highest = max(self.highest, look.row[_REAL])
         self.curve.add(at, look.row)
@@ -269,7 +272,7 @@ class Series:
         known = self._processes.get(key)
         self._points += 1
         if known is None:
-            self._processes[key] = ProcessSeries(look, at)
+            self._processes[key] = ProcessSeries(look, at, was_there=self.looks == 1)
             return
         known.add(look, at)
         if len(known.curve) > self._most:

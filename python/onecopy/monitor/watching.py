@@ -110,7 +110,7 @@ class Watch(Closing):
 
     @property
     def series(self) -> Series:
-        """All that was seen, over time; it grows while the watch runs."""
+        """All that was seen, over time. It grows while the watch runs: then two columns may be one look apart."""
         return self._series
 
     @property
@@ -123,7 +123,7 @@ class Watch(Closing):
     @property
     def peak(self) -> Peaks:
         """The highest of each kind of memory so far, who held it, and how much it was above the first look."""
-        with self._lock if os.getpid() == self._owner else threading.Lock():  # at a fork the thread may have held it
+        with self._unchanging():
             return self._series.peak
 
     @property
@@ -135,14 +135,15 @@ class Watch(Closing):
         """Return the peaks as text: of the group, of each process, and of the big files."""
         from onecopy.monitor.table import watch_table
 
-        with self._lock if os.getpid() == self._owner else threading.Lock():
+        with self._unchanging():
             return watch_table(self._series, self.cost)
 
     def plot(self, path: str | os.PathLike[str], *, title: str = "", theme: str = "auto") -> None:
         """Draw what was seen; the name tells the format: .svg, .html or .png. See `onecopy.monitor.pictures.draw`."""
         from onecopy.monitor.pictures import draw
 
-        draw([(title, self._series)], path, theme=theme)
+        with self._unchanging():
+            draw([(title, self._series)], path, theme=theme)
 
     def assert_peak(
         self,
@@ -188,6 +189,10 @@ class Watch(Closing):
                 complaints.append(_complaint(name, height, limit, grown=grown))
         if complaints:
             raise AssertionError("\n".join(complaints))
+
+    def _unchanging(self) -> threading.Lock:
+        """Return what keeps the thread from adding a look; at a fork, it may have been held for ever."""
+        return self._lock if os.getpid() == self._owner else threading.Lock()
 
     def _run(self) -> None:
         while not self._stop.wait(max(self._period, self._sampler.pause)):

@@ -58,6 +58,8 @@ def draw(
     ------
     ValueError
         The name ends otherwise; no such theme; nothing was seen.
+    OSError
+        The file cannot be written.
     ModuleNotFoundError
         A PNG, and pyvips is not installed.
 
@@ -74,8 +76,11 @@ def draw(
     """
     name = path_text(path)
     content = drawn(runs, os.path.splitext(name)[1], title=title, theme=theme, processes=processes)  # noqa: PTH122
-    with open(name, "wb") as file:  # noqa: PTH123 - text
-        file.write(content)
+    try:
+        with open(name, "wb") as file:  # noqa: PTH123 - text
+            file.write(content)
+    except OSError as error:  # of a full disk it would not say where
+        raise OSError(error.errno, error.strerror, name) from None
 
 
 def drawn(
