@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from onecopy.holding import Hold
     from onecopy.integrations import onnxruntime, torch, transformers
     from onecopy.integrations.torch import share_dataset
-    from onecopy.monitor import why
+    from onecopy.monitor import watch, why
     from onecopy.records import Dict, List, NotShareable, Table, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
@@ -86,6 +86,7 @@ _HOMES = {
     "check": "files",
     "guard": "files",
     "Hold": "holding",
+    "watch": "monitor",
     "share_dataset": "integrations.torch",
     "why": "monitor",
     "Dict": "records",
@@ -167,6 +168,7 @@ __all__ = [
     "transformers",
     "unpin",
     "warm",
+    "watch",
     "why",
     "workers",
 ]

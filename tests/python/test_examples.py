@@ -24,7 +24,8 @@ def kernel_has_memfd() -> bool:
 ROOMS = (
     "_aligned", "_named", "_saving", "arrays", "cgroup", "explaining", "files", "images._regions", "images.codecs",
     "images.opening", "images.registering", "images.stitching", "images.thumbnails", "integrations.onnxruntime._report",
-    "integrations.torch._datasets", "integrations.torch._load", "proc", "residency", "sampling", "scratching.heap",
+    "integrations.torch._datasets", "integrations.torch._load", "monitor.looks", "monitor.series", "monitor.table",
+    "monitor.watching", "proc", "residency", "sampling", "scratching.heap",
     "scratching.regions", "scratching.reports", "scratching.sealed", "scratching.writable", "workers",
 )  # fmt: skip
 

@@ -113,3 +113,12 @@ reveal_type(small)  # revealed: onecopy.scratching.writable.Scratch | onecopy.sc
 reveal_type(oc.warm(canvas.seal()))  # revealed: onecopy._core.WarmReport
 with canvas as entered_canvas:
     reveal_type(entered_canvas)  # revealed: onecopy.scratching.writable.Scratch
+
+# Memory of a block.
+with oc.watch([1], children=False, hz=20) as watched:
+    reveal_type(watched)  # revealed: onecopy.monitor.watching.Watch
+reveal_type(watched.peak.anonymous.bytes)  # revealed: int
+reveal_type(watched.series.total.numbers("real"))  # revealed: list[float]
+watched.assert_peak(anonymous="200 MiB", real=10**9)
+watched.assert_peak(rss="1 GB")  # refused: call-arg
+oc.watch(hz="10")  # refused: arg-type

@@ -12,6 +12,9 @@
     onecopy why PID            what the memory of a process is, in sentences, and what is wrong
     onecopy container          what a container has left, and why Kubernetes shows another number
     onecopy serve              the same for Prometheus, and as a live page
+    onecopy record -o RUN -- COMMAND   run a command and record the memory that it and its children need
+    onecopy plot RUN -o PICTURE    draw a recording: SVG, HTML with numbers under the pointer, PNG
+    onecopy diff BEFORE AFTER      two recordings as a table in Markdown, and as a picture
     onecopy bench open FILE    measure how it opens and what N processes hold
     onecopy bench warm FILE    measure each mechanism of bringing it into memory
     onecopy bench crossover FILE    measure when to map and when to copy

@@ -31,6 +31,9 @@ VERBS = (
     "top",
     "why",
     "container",
+    "record",
+    "plot",
+    "diff",
     "serve",
     "bench",
 )

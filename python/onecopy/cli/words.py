@@ -8,28 +8,12 @@ here is ever parsed as markup.
 
 from __future__ import annotations
 
-import unicodedata
-
+from onecopy._plain import plain
 from onecopy._sizes import parse_quantity, parse_size, significant, size
 
 __all__ = ["duration", "parse_duration", "parse_size", "plain", "share", "significant", "size"]
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-
-
-def plain(text: str) -> str:
-    r"""Return text in which control, invisible and undecodable characters are written as escapes.
-
-    Examples
-    --------
-    >>> plain("a\x1b[31mb\nc")
-    'a\\x1b[31mb\\nc'
-    """
-    return "".join(
-        character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNSAFE else character
-        for character in text
-    )
 
 
 def share(part: int | None, whole: int) -> str:

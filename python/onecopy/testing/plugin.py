@@ -1,0 +1,84 @@
+"""The pytest plugin: the fixture and the marker ``memory_budget``."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from contextlib import AbstractContextManager
+
+    from onecopy.monitor import Watch
+
+__all__ = ["MemoryBudget", "memory_budget", "pytest_configure", "pytest_runtest_call"]
+
+_LIMITS = ("anonymous", "file_dirty", "shmem", "page_tables", "real")
+_OPTIONS = ("children", "files", "hz", "exact", "budget")
+_MARKER = """memory_budget(anonymous=..., file_dirty=..., shmem=..., page_tables=..., real=..., grown=True, \
+children=True, hz=50): fail the test if it needs more memory than that ("200 MiB"); see onecopy.testing"""
+
+
+class MemoryBudget(Protocol):
+    """The type of the fixture `memory_budget`."""
+
+    def __call__(self, **limits: str | int | float | bool | None) -> AbstractContextManager[Watch]:
+        """Return a context whose block must keep within limits, those of `onecopy.monitor.Watch.assert_peak`."""
+
+
+@contextmanager
+def _budget(**limits: Any) -> Iterator[Watch]:
+    """Watch a block, and fail where it passed a limit; what the block raises itself is not hidden."""
+    __tracebackhide__ = True
+    from onecopy.monitor import watch
+
+    unknown = limits.keys() - {*_LIMITS, *_OPTIONS, "grown"}
+    if unknown:
+        raise TypeError(f"memory_budget has no limit or option {', '.join(sorted(unknown))}")
+    if all(limits.get(name) is None for name in _LIMITS):
+        raise TypeError(f"memory_budget needs a limit on one of {', '.join(_LIMITS)}")
+    options: dict[str, Any] = {
+        "hz": 50,
+        "files": limits.get("real") is not None or limits.get("file_dirty") is not None,
+    }
+    options |= {name: limits[name] for name in _OPTIONS if name in limits}
+    with watch(**options) as watched:
+        yield watched
+    complaint = ""
+    try:
+        watched.assert_peak(**{name: limits[name] for name in (*_LIMITS, "grown") if name in limits})
+    except AssertionError as error:
+        complaint = str(error)
+    if complaint:
+        pytest.fail(complaint)
+
+
+@pytest.fixture
+def memory_budget() -> MemoryBudget:
+    """Give a context whose block must keep within limits: ``with memory_budget(anonymous="200 MiB"): ...``.
+
+    The limits are those of `onecopy.monitor.Watch.assert_peak`: on what comes while the block runs, children included;
+    of anonymous memory best, as that of files is shared, and goes when somebody else needs it. Options are those of
+    `onecopy.monitor.watch`; looks are made fifty times a second, and peaks shorter than that may pass.
+    """
+    return _budget
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell pytest of the marker."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Watch tests that have the marker."""
+    __tracebackhide__ = True
+    marker = item.get_closest_marker("memory_budget")
+    if marker is None:
+        return (yield)
+    if marker.args:
+        raise TypeError('memory_budget takes limits by name: memory_budget(anonymous="200 MiB")')
+    with _budget(**marker.kwargs):
+        return (yield)
