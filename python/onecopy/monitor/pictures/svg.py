@@ -108,6 +108,7 @@ def _rules(colours: dict[str, str]) -> str:
         f"{fills}{bands}.grid{{stroke:{colours['faint']};stroke-width:1}}"
         f".line{{stroke:{colours['line']};stroke-width:1.5;fill:none;stroke-dasharray:5 3}}"
         f".share{{stroke:{colours['line']};stroke-width:1.5;fill:none}}"
+        f".halo{{stroke:{colours['paper']};stroke-width:3.5;fill:none;opacity:.75}}"
         f".peak{{fill:{colours['ink']};stroke:{colours['paper']};stroke-width:3;paint-order:stroke}}"
         f".dot{{fill:{colours['ink']};stroke:{colours['paper']};stroke-width:1.5}}"
     )
@@ -169,7 +170,9 @@ def _line(frame: Frame) -> str:
     panel = frame.panel
     points = zip(panel.times, panel.columns[panel.line], strict=True)
     path = "L".join(f"{frame.x(at):.1f} {frame.y(nbytes):.1f}" for at, nbytes in points)
-    return f'<path class="{"line" if panel.line == "sum_of_rss" else "share"}" d="M{path}"/>'
+    if panel.line == "sum_of_rss":
+        return f'<path class="line" d="M{path}"/>'
+    return f'<path class="halo" d="M{path}"/><path class="share" d="M{path}"/>'  # it lies on the bands
 
 
 def _peak(frame: Frame) -> Iterable[str]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Fact", "compare", "facts_of"]
 
+_LONG = 120
+"""Characters of a command."""
 Fact = tuple[float | None, str]
 """A number, None where it is not known, and how it is written."""
 
@@ -75,6 +77,7 @@ def _ratio(before: Fact, after: Fact) -> str:
 
 def _code(run: Recording) -> str:
     shown = plain(run.title)
+    shown = shown if len(shown) <= _LONG else f"{shown[: _LONG - 1]}…"
     return f"`{shown.replace('`', chr(39))}`"
 
 
