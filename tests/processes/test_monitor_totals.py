@@ -112,6 +112,44 @@ def test_a_forked_tree_is_counted_by_walks_while_it_copies_what_it_shares():
     assert after.totals.real == pytest.approx(truth_after["pss"], rel=0.02)
 
 
+def test_the_total_keeps_up_while_a_file_and_a_memory_file_are_being_mapped_in(cold_file, tells_dirty):
+    """What was cached and not mapped in at the last walk must not be missing, nor counted, for ever after."""
+    if not tells_dirty:
+        pytest.skip("this kernel does not tell what is cached")
+    path = cold_file(64 * MIB)
+    path.read_bytes()
+    code = (
+        MAP
+        + """
+    import os
+    fd = os.memfd_create("filled")
+    os.truncate(fd, 32 << 20)
+    written = mmap.mmap(fd, 32 << 20)
+    done = 0
+    """
+    )
+    after = """
+    touch(memory, done * (8 << 20), (done + 1) * (8 << 20))
+    for at in range(done * (4 << 20), (done + 1) * (4 << 20), 4096):
+        written[at] = 1
+    done += 1
+    """
+    with Watched(code, path, count=3, after=after) as group, Sampler(group.pids, budget=0.02) as sampler:
+        for _ in range(8):
+            group.go_on()
+            real, truth = sampler.look().totals.real, walked(group.pids)["pss"]
+            assert real == pytest.approx(truth, rel=0.1)
+
+
+def test_a_look_anew_finds_what_was_mapped_a_moment_ago(cold_file):
+    path = cold_file(16 * MIB)
+    with Watched("import sys", path, after=MAP + "    touch(memory)\n") as group, Sampler(group.pids) as sampler:
+        sampler.look()
+        group.go_on()
+        assert str(path) not in [one.path for one in sampler.look().files]
+        assert str(path) in [one.path for one in sampler.look(anew=True).files]
+
+
 def test_exact_is_a_walk_of_everybody_at_each_look(cold_file):
     path = cold_file(16 * MIB)
     with Watched(MAP + "    touch(memory)\n", path, count=3) as group, Sampler(group.pids, exact=True) as sampler:

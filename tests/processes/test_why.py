@@ -11,7 +11,7 @@ from watched import Watched
 
 import onecopy as oc
 from onecopy.monitor import Cause, Diagnosis
-from onecopy.monitor.processes import children_of
+from onecopy.monitor.looking.processes import children_of
 
 pytestmark = pytest.mark.processes
 

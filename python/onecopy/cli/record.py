@@ -17,9 +17,9 @@ import click
 from onecopy import proc
 from onecopy.cli.command_line import describe
 from onecopy.cli.words import plain
+from onecopy.monitor.looking.sampler import Sampler
 from onecopy.monitor.looks import look_of
 from onecopy.monitor.recording import End, Recorder
-from onecopy.monitor.sampler import Sampler
 from onecopy.monitor.series import Series
 from onecopy.monitor.table import series_table
 

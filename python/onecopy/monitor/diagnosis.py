@@ -26,8 +26,8 @@ from onecopy import proc
 from onecopy._sizes import size
 from onecopy.monitor.containers import container
 from onecopy.monitor.labels import label_of
-from onecopy.monitor.mapped import kind_of
-from onecopy.monitor.processes import children_of
+from onecopy.monitor.looking.mapped import kind_of
+from onecopy.monitor.looking.processes import children_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

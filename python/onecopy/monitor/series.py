@@ -8,7 +8,7 @@ exact: the highest of all looks.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +31,8 @@ MOST_PROCESSES = 1_000
 MOST_FILES = 1_000
 _NAMED = 3
 """Processes and files that are named for a peak."""
+_SAME_PEAK = 0.99
+"""Of a peak: who holds so much later on is who held it at the peak."""
 _REAL = COLUMNS.index("real")
 _RSS = COLUMNS.index("sum_of_rss")
 
@@ -299,6 +301,9 @@ class Series:
         for at, number in enumerate(look.total):
             if number > self._heights[at].bytes:
                 self._heights[at] = _height(look, at, number - first[at])
+            elif number >= self._heights[at].bytes * _SAME_PEAK:
+                now = _height(look, at, 0)  # files are known up to a second after they were mapped
+                self._heights[at] = replace(self._heights[at], processes=now.processes, files=now.files)
 
     def _bound(self, at: float) -> None:
         """Thin curves, and let those of processes go that have ended and held least, where there are too many."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from onecopy import proc
 from onecopy._plain import plain
 from onecopy._sizes import size
+from onecopy.monitor.looking.mapped import kind_of
+from onecopy.monitor.looking.sampler import Sampler
+from onecopy.monitor.looking.selection import Selection
 from onecopy.monitor.looks import COLUMNS
-from onecopy.monitor.mapped import kind_of
-from onecopy.monitor.sampler import Sampler
-from onecopy.monitor.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from onecopy._plain import plain
 from onecopy._sizes import parse_size, size
 from onecopy.base import Closing
+from onecopy.monitor.looking.sampler import Sampler
 from onecopy.monitor.looks import look_of
-from onecopy.monitor.sampler import Sampler
 from onecopy.monitor.series import Series
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Watch(Closing):
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-            self._look()
+            self._look(anew=True)
         self._sampler.close()
 
     @property
@@ -198,11 +198,11 @@ class Watch(Closing):
         while not self._stop.wait(max(self._period, self._sampler.pause)):
             self._look()
 
-    def _look(self) -> None:
+    def _look(self, *, anew: bool = False) -> None:
         start = time.thread_time()
         with self._lock:
             try:
-                self._last = self._sampler.look()
+                self._last = self._sampler.look(anew=anew)
                 self._series.add(look_of(self._last))
             except Exception as error:  # what is watched goes on: the report says that a look failed
                 self._failed += 1

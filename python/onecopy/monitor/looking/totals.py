@@ -3,28 +3,30 @@
 Counters say what is anonymous in each process, and the page cache what is in memory of each big file: added up, files
 once, that is the answer in most cases, for a fortieth of the price of PSS or less. Two things counters cannot say:
 how many small libraries are shared, and how much anonymous memory is still shared after a fork. A walk through the page
-tables (PSS) says both. Here what walks found is kept as a difference, per process, and added to what counters say now:
+tables (PSS) says both. What walks found is kept, per process, beside what counters said at that moment, and added to
+what they say now:
 
     real = sum of anonymous - what walks found to be shared by forks
-         + each big file once + what else of files PSS found, per process
+         + each big file once + what else of files walks found, per process
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from onecopy.monitor.readings import FileReading, Key, Totals, Walk, largest_first
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from onecopy.monitor.mapped import CachedFile, MappedFile
-    from onecopy.monitor.processes import Counters
+    from onecopy.monitor.looking.mapped import CachedFile, MappedFile
+    from onecopy.monitor.looking.processes import Counters
 
-__all__ = ["Difference", "Part", "Shares", "difference", "file_readings", "shares_of", "totals_of"]
+__all__ = ["Found", "Part", "Shares", "file_readings", "found_by", "shares_of", "totals_of"]
 
+_KINDS = ("file", "shmem")
 _WORTH_IT = 1 << 20
 """Bytes of anonymous memory that must be shared before a process counts as forked."""
 
@@ -38,30 +40,49 @@ class Part:
     counters: Counters
     files: Mapping[Key, MappedFile]
     walk: Walk | None
-    difference: Difference | None
-    """Of that walk."""
+    found: Found | None
+    """By that walk."""
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """What a walk found beyond what counters say of a process, in bytes; negative where counters say too much."""
+class Kind:
+    """What is known of files, or of shared memory, of a process at one moment, in bytes."""
+
+    rss: int
+    """Mapped in, by its counters."""
+    big: int
+    """Its shares of big files: 1/n of what n processes map."""
+    known: int
+    """Of `rss`, what may be of big files."""
+
+    @property
+    def small(self) -> int:
+        """Of `rss`, what is of no big file that is known."""
+        return max(self.rss - self.known, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a walk found, beside what was known of the process at that moment."""
 
     forked: int
     """Anonymous memory that others of its tree have too, as far as its share of it goes: RSS less PSS."""
     file: int
-    """Its share of files, less its shares of the big ones."""
+    """PSS of files."""
     shmem: int
-    seen: int
-    """What of files and shared memory it had mapped in."""
+    then: dict[str, Kind]
+    """By "file" and "shmem"."""
 
-    def at(self, counters: Counters) -> Difference:
-        """Return it for what counters say now.
+    def share(self, kind: str, now: Kind) -> int:
+        """Return the share that a process has now.
 
-        Counters say too much of a file that was cached and not mapped in; what was mapped in since is there.
+        Small files are shared as they were. Where a walk found less than the shares of big files, these were cached
+        and not all mapped in: then what is mapped in now is taken to be shared as it was.
         """
-        more = max(counters.file + counters.shmem - self.seen, 0)
-        file, shmem = (min(part + more, 0) if part < 0 else part for part in (self.file, self.shmem))
-        return replace(self, file=file, shmem=shmem)
+        pss, then = {"file": self.file, "shmem": self.shmem}[kind], self.then[kind]
+        if pss >= then.big:
+            return now.big + pss - then.big
+        return min(now.big, pss * now.rss // max(then.rss, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,57 +144,68 @@ def _resident(part: Part, kind: str) -> int:
     return part.counters.shmem if kind == "shmem" else part.counters.file
 
 
-def big_shares(part: Part, files: Iterable[FileReading]) -> tuple[int, int]:
-    """Return the bytes of big files, and of shared memory, that are a process's share: of n that map it, 1/n."""
-    mine = [one for one in files if part.pid in one.pids]
-    file = sum(one.once // len(one.pids) for one in mine if one.kind == "file")
-    return file, sum(one.once // len(one.pids) for one in mine if one.kind == "shmem")
+def kind_now(part: Part, kind: str, files: Iterable[FileReading]) -> Kind:
+    """Return what is known of a kind of memory of a process without a walk: "file" or "shmem"."""
+    rss = getattr(part.counters, kind)
+    mine = [one for one in files if one.kind == kind and part.pid in one.pids]
+    known = sum(min(one.once, part.files[one.key].mapped) for one in mine)
+    return Kind(rss, sum(one.once // len(one.pids) for one in mine), min(known, rss))
 
 
-def difference(walk: Walk, counters: Counters, file: int, shmem: int) -> Difference:
-    """Return what a walk found beyond counters of the same moment; `file`, `shmem`: shares of the big ones."""
-    seen = counters.file + counters.shmem
+def found_by(walk: Walk, part: Part, files: tuple[FileReading, ...]) -> Found:
+    """Put what a walk found beside what counters of the same moment say."""
+    then = {kind: kind_now(part, kind, files) for kind in _KINDS}
+    counters = part.counters
     if walk.pss_anonymous is None or walk.pss_file is None or walk.pss_shmem is None:  # before Linux 5.9: only a sum
-        return Difference(0, walk.pss - counters.anonymous - file - shmem, 0, seen)
+        return Found(0, max(walk.pss - counters.anonymous - then["shmem"].big, 0), then["shmem"].big, then)
     forked = max(counters.anonymous - walk.pss_anonymous, 0)
-    return Difference(forked if forked >= _WORTH_IT else 0, walk.pss_file - file, walk.pss_shmem - shmem, seen)
+    return Found(forked if forked >= _WORTH_IT else 0, walk.pss_file, walk.pss_shmem, then)
 
 
 def shares_of(parts: Iterable[Part], files: tuple[FileReading, ...]) -> dict[int, Shares]:
     """Return the shares of processes; they add up to what the group holds."""
-    parts = tuple(parts)
-    alike: defaultdict[str, list[Part]] = defaultdict(list)
+    programs: defaultdict[str, list[Part]] = defaultdict(list)
     for part in parts:
-        if part.difference is not None:
-            alike[part.name].append(part)
+        programs[part.name].append(part)
     found: dict[int, Shares] = {}
-    guessed: set[str] = set()
-    for part in parts:
-        file, shmem = big_shares(part, files)
-        now = None if part.difference is None else part.difference.at(part.counters)
-        if now is None and alike[part.name]:
-            now = _like(part, alike[part.name])
-        elif now is None:  # its small files once, for the first of its name
-            first = part.name not in guessed
-            guessed.add(part.name)
-            rest = max(part.counters.file - file, 0), max(part.counters.shmem - shmem, 0)
-            now = Difference(0, *(rest if first else (0, 0)), 0)
-        counters = part.counters
-        found[part.pid] = Shares(
-            anonymous=counters.anonymous - min(now.forked, counters.anonymous),
-            file=min(max(file + now.file, 0), counters.file),
-            shmem=min(max(shmem + now.shmem, 0), counters.shmem),
-        )
+    for program in programs.values():
+        forked = _forked(program)
+        file, shmem = (_shares_of_kind(program, kind, files) for kind in _KINDS)
+        for part in program:
+            anonymous = part.counters.anonymous
+            found[part.pid] = Shares(anonymous - min(forked(part), anonymous), file[part.pid], shmem[part.pid])
     return found
 
 
-def _like(part: Part, others: list[Part]) -> Difference:
-    """Guess what a walk would find from what walks of the same program found: the same libraries, the same fork."""
-    found = [one.difference for one in others if one.difference is not None]
-    anonymous = sum(one.counters.anonymous for one in others)
-    forked = sum(one.forked for one in found) * part.counters.anonymous // max(anonymous, 1)
-    file, shmem = (sum(getattr(one, kind) for one in found) // len(found) for kind in ("file", "shmem"))
-    return Difference(forked, file, shmem, 0)
+def _forked(program: list[Part]) -> Callable[[Part], int]:
+    """Return a function that tells what a process shares by a fork: of those not walked, as much as of the others."""
+    walked = [part for part in program if part.found is not None]
+    shared = sum(part.found.forked for part in walked if part.found is not None)
+    whole = max(sum(part.counters.anonymous for part in walked), 1)
+    return lambda part: shared * part.counters.anonymous // whole if part.found is None else part.found.forked
+
+
+def _shares_of_kind(program: list[Part], kind: str, files: tuple[FileReading, ...]) -> dict[int, int]:
+    """Return the shares of processes of one program, which load the same libraries and map the same files."""
+    now = {part.pid: kind_now(part, kind, files) for part in program}
+    walked = {part.pid: part.found for part in program if part.found is not None}
+    small = [found.share(kind, now[pid]) - now[pid].big for pid, found in walked.items()]
+    usual = sum(small) // len(small) if small else None
+    shares, new = {}, {}
+    for number, (pid, known) in enumerate(now.items()):
+        if pid in walked:
+            shares[pid] = walked[pid].share(kind, known)
+            new[pid] = max(known.small - walked[pid].then[kind].small, 0)
+        elif usual is not None:
+            shares[pid] = known.big + usual
+        else:  # nobody was walked: what is small counts once, for the first
+            shares[pid] = known.big + (known.small if number == 0 else 0)
+    # What was mapped since and is not yet known to be a big file: as workers do, all of them map the same.
+    mapping = sum(more > 0 for more in new.values())
+    return {
+        pid: min(max(share, 0) + (new.get(pid, 0) // mapping if mapping else 0), now[pid].rss)
+        for pid, share in shares.items()
+    }
 
 
 def totals_of(
@@ -185,7 +217,7 @@ def totals_of(
         sum(getattr(one, kind) for one in shares.values()) for kind in ("anonymous", "file", "shmem")
     )
     dirty = min(file, sum(min(one.dirty or 0, one.once) for one in files if one.kind == "file"))
-    forked = sum(part.difference.forked for part in parts if part.difference is not None)
+    forked = sum(part.found.forked for part in parts if part.found is not None)
     walks = [part.walk.at for part in parts if part.walk is not None]
     walked = [part for part in parts if part.walk is not None]
     basis: Literal["files", "walks", "exact"] = "walks" if forked else "files"

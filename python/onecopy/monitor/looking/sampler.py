@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 from onecopy import proc
 from onecopy.base import Closing, path_text
-from onecopy.monitor.governor import Governor, price_of_walk
-from onecopy.monitor.mapped import Cache, MappedFile, files_of, kind_of, merged
-from onecopy.monitor.processes import Counters, Observed, Times
+from onecopy.monitor.looking.governor import Governor, price_of_walk
+from onecopy.monitor.looking.mapped import Cache, MappedFile, files_of, kind_of, merged
+from onecopy.monitor.looking.processes import Counters, Observed, Times
+from onecopy.monitor.looking.selection import Selection
+from onecopy.monitor.looking.totals import Found, Part, Shares, file_readings, found_by, shares_of, totals_of
 from onecopy.monitor.readings import Cost, Key, ProcessReading, Snapshot, Walk
-from onecopy.monitor.selection import Selection
-from onecopy.monitor.totals import Difference, Part, Shares, big_shares, difference, file_readings, shares_of, totals_of
 from onecopy.residency import mapped_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from onecopy.monitor.mapped import CachedFile
+    from onecopy.monitor.looking.mapped import CachedFile
     from onecopy.monitor.readings import FileReading
 
 __all__ = ["Sampler"]
@@ -56,13 +56,13 @@ class _Member:
     """What of files and shared memory was mapped in when mappings were read."""
     times_at: float = 0.0
     walk: Walk | None = None
-    difference: Difference | None = None
+    found: Found | None = None
     outdated: bool = False
     """Whether the group has changed since the walk."""
     unknown: str = ""
 
     def part(self) -> Part:
-        return Part(self.observed.pid, self.observed.name, self.counters, self.files, self.walk, self.difference)
+        return Part(self.observed.pid, self.observed.name, self.counters, self.files, self.walk, self.found)
 
     def due(self, now: float) -> bool:
         """Whether a walk would tell something new."""
@@ -70,9 +70,12 @@ class _Member:
             return False
         if self.walk is None:
             return True
-        now_seen = self.counters.file + self.counters.shmem
-        moved = self.difference is not None and (
-            self.difference.forked > 0 or abs(now_seen - self.difference.seen) > max(self.difference.seen // 8, _MOVED)
+        moved = self.found is not None and (
+            self.found.forked > 0
+            or any(
+                abs(getattr(self.counters, kind) - then.rss) > max(then.rss // 8, _MOVED)
+                for kind, then in self.found.then.items()
+            )
         )
         age = now - self.walk.at
         return age > _STALE_S or (age > _MOVED_S and (moved or self.outdated))
@@ -175,10 +178,20 @@ class Sampler(Closing):
         """Seconds to wait at least before the next look, so that looks keep to the budget."""
         return self._governor.pause
 
-    def look(self) -> Snapshot:
-        """Look now."""
+    def look(self, *, anew: bool = False) -> Snapshot:
+        """Look now.
+
+        Parameters
+        ----------
+        anew
+            Search for children and read mappings even where that was done less than a second ago.
+        """
         self._governor.begin()
         now, clock = time.time(), time.monotonic()
+        if anew:
+            self._found_at = self._grown_at = -1e9
+            for member in self._members.values():
+                member.files_at = -1e9
         self._ended, self._put_off = [], 0
         self._find(clock)
         self._count(clock)
@@ -325,7 +338,7 @@ class Sampler(Closing):
             pss_shmem=memory.pss_shmem,
             seconds=time.thread_time() - start,
         )
-        member.difference = difference(member.walk, member.counters, *big_shares(member.part(), files))
+        member.found = found_by(member.walk, member.part(), files)
 
 
 def _expression(text: str | None) -> re.Pattern[str] | None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onecopy import cgroup, proc
-from onecopy.monitor.mapped import files_of
-from onecopy.monitor.processes import children_of, everyone, kernel_lists_children
+from onecopy.monitor.looking.mapped import files_of
+from onecopy.monitor.looking.processes import children_of, everyone, kernel_lists_children
 
 if TYPE_CHECKING:
     import re

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from onecopy.monitor.containers import Container
+    from onecopy.monitor.looking.sampler import Sampler
     from onecopy.monitor.readings import Snapshot
-    from onecopy.monitor.sampler import Sampler
 
 __all__ = ["Looks", "application"]
 
@@ -105,7 +105,7 @@ def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK) -> St
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    from onecopy.monitor.metrics import Metrics
+    from onecopy.monitor.serving.metrics import Metrics
 
     registry = CollectorRegistry()
     registry.register(Metrics(looks.look, looks.container, group))
@@ -135,7 +135,7 @@ def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK) -> St
 def _page(name: str) -> str:
     from importlib.resources import files
 
-    return files("onecopy.monitor").joinpath("page", name).read_text("utf-8")
+    return files("onecopy.monitor.serving").joinpath("page", name).read_text("utf-8")
 
 
 def _facts(snapshot: Snapshot, group: str) -> dict[str, Any]:
