@@ -7,6 +7,8 @@
 Nothing is guessed: addresses of weights are looked up in ``/proc/self/maps``, and pages that were copied on being
 written to are counted in ``/proc/self/pagemap`` (of another process: in its smaps).
 
+What the rest of a process's memory is, in sentences, tells `onecopy.why`.
+
 **When not to use it.** In loops: `explain` of a process walks its page tables under a lock (see `onecopy.proc`).
 """
 
