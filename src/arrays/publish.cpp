@@ -3,35 +3,78 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <exception>
+#include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/base/pieces.hpp"
 #include "onecopy/formats/block_checksums.hpp"
 
 namespace onecopy {
 namespace {
 
+constexpr unsigned checksum_threads = 4;  // a page cache is read at the rate of memory by a few
+
 // The blocks of the data section: the array, and the zeros behind it that some kinds of files have.
-std::vector<std::uint32_t> checksums_of(ScratchFile& scratch, const Layout& layout) {
-  const ByteRange section{layout.data_offset(), layout.file_size() - layout.data_offset()};
-  const BlockChecksums blocks(section, Layout::checksum_block, {});
-  const std::uint64_t size = std::as_const(scratch).bytes().size();
-  std::vector<std::uint32_t> found(layout.block_count());
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(section.length, Layout::checksum_block));
-  for (std::size_t number = 0; number < found.size(); ++number) {
-    const ByteRange block = blocks.range(number);
-    const std::uint64_t at = block.offset - section.offset;
-    const std::uint64_t held = at < size ? std::min(block.length, size - at) : 0;
-    const auto bytes = std::span(buffer).first(block.length);
-    scratch.read(std::min(at, size), bytes.first(held));
-    std::ranges::fill(bytes.subspan(held), std::byte{0});
-    found[number] = crc32c(0, bytes);
-    if (held != 0 && scratch.max_resident()) (void)scratch.release(std::array{ByteRange{at, held}});
+class Checksums {
+ public:
+  Checksums(ScratchFile& scratch, const Layout& layout)
+      : scratch_(scratch),
+        section_{layout.data_offset(), layout.file_size() - layout.data_offset()},
+        blocks_(section_, Layout::checksum_block, {}),
+        size_(std::as_const(scratch).bytes().size()),
+        found_(layout.block_count()) {}
+
+  // Throws what reading throws. Under a cap one block at a time is in memory.
+  std::vector<std::uint32_t> take() {
+    const unsigned threads =
+        scratch_.max_resident() ? 1 : std::clamp(std::thread::hardware_concurrency(), 1U, checksum_threads);
+    std::mutex failing;
+    std::exception_ptr failure;
+    for_each_piece(found_.size(), threads, [&](std::uint64_t number) noexcept {
+      try {
+        add(number);
+        return true;
+      } catch (...) {
+        const std::scoped_lock lock(failing);
+        if (!failure) failure = std::current_exception();
+        return false;
+      }
+    });
+    if (failure) std::rethrow_exception(failure);
+    return std::move(found_);
   }
-  return found;
-}
+
+ private:
+  static constexpr std::uint64_t piece = std::uint64_t{64} << 10U;  // from the page cache into a processor's own
+
+  void add(std::uint64_t number) {
+    const ByteRange block = blocks_.range(number);
+    const std::uint64_t at = block.offset - section_.offset;
+    const std::uint64_t held = at < size_ ? std::min(block.length, size_ - at) : 0;
+    std::vector<std::byte> buffer(std::min<std::uint64_t>(block.length, piece));
+    std::uint32_t crc = 0;
+    for (std::uint64_t done = 0; done < block.length; done += piece) {
+      const auto bytes = std::span(buffer).first(std::min(piece, block.length - done));
+      const auto inside = bytes.first(done < held ? std::min<std::uint64_t>(bytes.size(), held - done) : 0);
+      scratch_.read(std::min(at + done, size_), inside);
+      std::ranges::fill(bytes.subspan(inside.size()), std::byte{0});
+      crc = crc32c(crc, bytes);
+    }
+    found_[number] = crc;
+    if (held != 0 && scratch_.max_resident()) (void)scratch_.release(std::array{ByteRange{at, held}});
+  }
+
+  ScratchFile& scratch_;
+  ByteRange section_;
+  BlockChecksums blocks_;
+  std::uint64_t size_;
+  std::vector<std::uint32_t> found_;
+};
 
 }  // namespace
 
@@ -52,7 +95,7 @@ void publish(ScratchFile& scratch, const std::filesystem::path& path, const Arra
   if (layout.placements().front().length != std::as_const(scratch).bytes().size())
     throw FormatError("'" + spec.name + "' is not of the size of the scratch file");
   std::vector<std::uint32_t> blocks;
-  if (layout.checksum()) blocks = checksums_of(scratch, layout);
+  if (layout.checksum()) blocks = Checksums(scratch, layout).take();
   const std::string header = layout.header(blocks);
   scratch.publish(path, std::as_bytes(std::span(header)), layout.file_size(), writing);
 }

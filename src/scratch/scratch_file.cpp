@@ -323,10 +323,7 @@ void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::u
   // The data is as old as it was: those who were given its identity find it unchanged.
   if (here) (void)os::set_written(descriptor(), here.value.mtime_ns);
   state_->expect_nothing_lost("save");
-  if (options.durable)
-    flush();
-  else
-    (void)os::start_writeback(descriptor(), {0, size});
+  if (options.durable) flush();
   std::string hidden;
   if (const int error = target.take_place(descriptor(), hidden); error != 0) {
     if (!hidden.empty()) (void)os::remove_file(hidden);

@@ -102,7 +102,8 @@ class ScratchFile {
   // The sealed file gets a name, in place: `first` becomes the bytes before the data, `size` the file's, everything is
   // flushed, and it appears at `path` whole or not at all, as with AtomicWriter. Once. Throws OsError: EXDEV for
   // another file system, EOPNOTSUPP where it cannot get a name (copy it then); EBUSY when it is not sealed. Not
-  // durable: it is not flushed, only begun to be, and a power cut may leave anything in it.
+  // durable: it is not flushed (even to begin that costs half a millisecond per MB), and a power cut may leave anything
+  // in it.
   void publish(const std::filesystem::path& path, Bytes first, std::uint64_t size, WriteOptions options = {});
 
   std::uint64_t head() const noexcept;
