@@ -128,7 +128,7 @@ def _said(run: Run, case: Case, ours: float, others: dict[str, float]) -> Iterat
             yield f"{words}: {number(ours)} % fewer while onecopy looks, {bar} {BAR:g} %" + (
                 f"; {beside}." if beside else "."
             )
-    elif others and ours > 0:
-        best = min(others, key=others.__getitem__)
-        ratio = number(others[best] / ours)
-        yield f"{words}: onecopy {number(ours)} ms a look; {beside}: the cheapest of these takes {ratio} times as much."
+    elif right := [name for name in others if ways.way_named(name).once]:
+        best = min(right, key=others.__getitem__)
+        ratio = number(others[best] / max(ours, 1e-9))
+        yield f"{words}: onecopy {number(ours)} ms a look; {beside}. {best}, the cheapest that counts once: {ratio} x."

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import resource
 import statistics
@@ -156,6 +157,8 @@ def main(arguments: list[str]) -> None:
     channel = open_channel()
     given = json.loads(sys.stdin.readline())
     errand = Errand(**{**given, "pids": tuple(given["pids"])})
+    for module in filter(None, (ways.way_named(errand.way).module, errand.screen)):
+        importlib.import_module(module)
     with contextlib.suppress(OSError, ValueError):  # one file stays open for each process
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -59,6 +59,8 @@ class Way:
         Whether it is onecopy's.
     module, program
         What it needs that may be missing: a module, a program; empty: nothing. A program's processor time counts too.
+    once
+        Whether it counts what is shared once, so that its answer is one to the question.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Way:
     ours: bool = False
     module: str = ""
     program: str = ""
+    once: bool = True
 
 
 def _sampler(pids: Sequence[int], _: str) -> Looker:
@@ -146,9 +149,9 @@ WAYS: tuple[Way, ...] = (
     Way(PSS, "smaps_rollup, read by Python", _pss, (COST, CROWD, DISTURBANCE)),
     Way("psutil memory_full_info", "its PSS, added up", _full_info, (COST, CROWD), module="psutil"),
     Way("psutil memory_maps", "PSS of each mapping", _memory_maps, (COST, CROWD, DISTURBANCE), module="psutil"),
-    Way("ps", "a process; a sum of RSS", _ps, (COST, CROWD), program="ps"),
-    Way(RSS, "status, read by Python", _rss, (ACCURACY,)),
-    Way(USS, "smaps_rollup of the first: what is its own", _uss, (ACCURACY,)),
+    Way("ps", "a process; a sum of RSS", _ps, (COST, CROWD), program="ps", once=False),
+    Way(RSS, "status, read by Python", _rss, (ACCURACY,), once=False),
+    Way(USS, "smaps_rollup of the first: what is its own", _uss, (ACCURACY,), once=False),
 )
 """In the order of the tables."""
 
