@@ -251,7 +251,9 @@ def test_slowdown_is_paired_by_round_and_held_against_the_bar():
     assert tables.slower(run, ways.PSS, case).median == pytest.approx(10)
     assert tables.slower(run, ways.OURS, case).high == pytest.approx(0.5)
     (said,) = tables.sentences_of(run)
-    assert said == "disturbance, faults: 0.5 % fewer while onecopy looks, below 1 %; sum of PSS 10."
+    assert said == (
+        "disturbance, faults: 0.5 % (0.5 to 0.5) fewer while onecopy looks: the median is below 1 %; sum of PSS 10."
+    )
 
 
 def test_the_cheapest_of_others_is_what_ours_stands_beside():

@@ -123,11 +123,12 @@ def _said(run: Run, case: Case, ours: float, others: dict[str, float]) -> Iterat
         told = f"{words}: onecopy was off by {number(ours)} % at worst"
         yield told + (f", and by others: {beside}." if beside else ".")
     elif case[0] == ways.DISTURBANCE:
-        if run.of(ways.NOBODY, case):
+        spread = slower(run, ways.OURS, case)
+        if spread is not None:
             bar = "below" if ours < BAR else "not below"
-            yield f"{words}: {number(ours)} % fewer while onecopy looks, {bar} {BAR:g} %" + (
-                f"; {beside}." if beside else "."
-            )
+            extremes = f"{number(spread.low)} to {number(spread.high)}"
+            told = f"{words}: {number(ours)} % ({extremes}) fewer while onecopy looks: the median is {bar} {BAR:g} %"
+            yield told + (f"; {beside}." if beside else ".")
     elif right := [name for name in others if ways.way_named(name).once]:
         best = min(right, key=others.__getitem__)
         ratio = number(others[best] / max(ours, 1e-9))
