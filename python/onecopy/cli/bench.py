@@ -19,6 +19,7 @@ from onecopy.cli import (
     bench_crossover,
     bench_images,
     bench_models,
+    bench_monitor,
     bench_mosaic,
     bench_passes,
     bench_records,
@@ -75,6 +76,7 @@ command.add_command(bench_start.command)
 command.add_command(bench_images.command)
 command.add_command(bench_mosaic.command)
 command.add_command(bench_records.command)
+command.add_command(bench_monitor.command)
 
 
 @command.command("open")

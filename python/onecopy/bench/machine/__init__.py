@@ -18,7 +18,8 @@ from onecopy import cgroup
 
 LOADERS = ("safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer")
 HOLDERS = ("pyarrow", "datasets", "lmdb", "msgspec", "orjson", "polars")
-PACKAGES = ("onecopy", "numpy", *LOADERS, *HOLDERS)
+WATCHERS = ("psutil",)
+PACKAGES = ("onecopy", "numpy", *LOADERS, *HOLDERS, *WATCHERS)
 
 
 def facts(path: str | os.PathLike[str]) -> dict[str, Any]:

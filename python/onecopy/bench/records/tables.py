@@ -8,6 +8,7 @@ from onecopy.bench.images import mosaic_tables as mosaic
 from onecopy.bench.images import tables as images
 from onecopy.bench.machine import quiet
 from onecopy.bench.models import tables as models
+from onecopy.bench.monitors import tables as monitors
 from onecopy.bench.passes.tables import Table, number
 from onecopy.bench.records.columns import EMPTY, Case, Column, above_empty, plain, table
 from onecopy.bench.report.sentences import ENOUGH_ROUNDS
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 HEAP = "heap"
 OURS = "onecopy"
 
-SCENARIOS: dict[str, Any] = {module.NAME: module for module in (images, models, mosaic, starts)}
+SCENARIOS: dict[str, Any] = {module.NAME: module for module in (images, models, monitors, mosaic, starts)}
 """Those that make their own tables and sentences, by the scenario's name."""
 
 SHARE_COLUMNS: tuple[Column, ...] = (

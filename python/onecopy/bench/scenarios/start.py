@@ -123,13 +123,18 @@ def run(
 
 
 def write(path: Path, size: int) -> None:
-    """Write weights that nothing can compress or take for one another, down to the disk."""
+    """Write weights that nothing can compress or take for one another, down to the disk; OSError names the file."""
     block = bytearray(os.urandom(min(BLOCK, size)))
     with path.open("wb", buffering=0) as file:
-        for number, at in enumerate(range(0, size, BLOCK)):
-            block[:8] = number.to_bytes(8, "little")
-            file.write(memoryview(block)[: size - at])
-        os.fsync(file.fileno())
+        try:
+            for number, at in enumerate(range(0, size, BLOCK)):
+                block[:8] = number.to_bytes(8, "little")
+                left = memoryview(block)[: size - at]
+                while left:  # a disk that is nearly full takes less than it is given
+                    left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def layout(options: Options) -> Layout:
