@@ -58,9 +58,14 @@ class Governor:
             self._spent -= self._looks.popleft()[1]
         return spent
 
+    @property
+    def left(self) -> float:
+        """Processor seconds that may be spent now; negative where too much was."""
+        return self._credit - (thread_time() - self._began)
+
     def may(self, seconds: float) -> bool:
         """Tell whether something of this price can be paid for now."""
-        return self._credit - (thread_time() - self._began) >= seconds
+        return self.left >= seconds
 
     @property
     def share(self) -> float:

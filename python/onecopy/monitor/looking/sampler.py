@@ -6,16 +6,17 @@ import os
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onecopy import proc
 from onecopy.base import Closing, path_text
 from onecopy.monitor.looking.governor import Governor, price_of_walk
 from onecopy.monitor.looking.mapped import Cache, MappedFile, files_of, kind_of, merged
-from onecopy.monitor.looking.processes import Counters, Observed, Times
+from onecopy.monitor.looking.members import Member
+from onecopy.monitor.looking.processes import Observed
 from onecopy.monitor.looking.selection import Selection
-from onecopy.monitor.looking.totals import Found, Part, Shares, file_readings, found_by, shares_of, totals_of
+from onecopy.monitor.looking.totals import Shares, file_readings, found_by, shares_of, totals_of
 from onecopy.monitor.readings import Cost, Key, ProcessReading, Snapshot, Walk
 from onecopy.residency import mapped_in
 
@@ -35,50 +36,11 @@ _HUGE_S = 5.0
 """The same of what of a file is mapped in huge pages."""
 _SCAN_S = 0.0007 / 2**30
 """Processor seconds for each byte of addresses that is looked at for huge pages."""
-_STALE_S = 60.0
-"""When a walk is made again, if there is nothing special about a process."""
-_MOVED_S, _MOVED = 1.0, 8 << 20
-"""The same of a tree that shares anonymous memory, as only walks see it being copied; of a group that has changed; and
-of a process that has mapped in, or let go, an eighth of its files, or so many bytes."""
+_SAME_S = 0.95
+"""For so long a look is good for a group of which no counter has changed: what else may change is what is dirty."""
+_LEAST_READING_S = 0.002
+"""Processor seconds in which mappings are read at any look, so that everybody has a turn."""
 _SOMEBODY_ELSES = "somebody else's process"
-
-
-@dataclass
-class _Member:
-    """A process of the group, with what is remembered of it from look to look."""
-
-    observed: Observed
-    counters: Counters
-    times: Times
-    files: dict[Key, MappedFile] = field(default_factory=dict)
-    files_at: float = 0.0
-    files_of: tuple[int, int] = (-1, -1)
-    """What of files and shared memory was mapped in when mappings were read."""
-    times_at: float = 0.0
-    walk: Walk | None = None
-    found: Found | None = None
-    outdated: bool = False
-    """Whether the group has changed since the walk."""
-    unknown: str = ""
-
-    def part(self) -> Part:
-        return Part(self.observed.pid, self.observed.name, self.counters, self.files, self.walk, self.found)
-
-    def due(self, now: float) -> bool:
-        """Whether a walk would tell something new."""
-        if self.unknown or self.counters.rss == 0:
-            return False
-        if self.walk is None:
-            return True
-        moved = self.found is not None and (
-            self.found.forked > 0
-            or any(
-                abs(getattr(self.counters, kind) - then.rss) > max(then.rss // 8, _MOVED)
-                for kind, then in self.found.then.items()
-            )
-        )
-        age = now - self.walk.at
-        return age > _STALE_S or (age > _MOVED_S and (moved or self.outdated))
 
 
 class Sampler(Closing):
@@ -153,12 +115,14 @@ class Sampler(Closing):
         self._huge_shares: dict[Key, tuple[float, float | None]] = {}
         self._governor = Governor(budget, at_first)
         self._cache = Cache()
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, Member] = {}
         self._ended: list[int] = []
         self._put_off = 0
         self._unseen = 0
         self._found_at = self._grown_at = -1e9
         self._start = time.monotonic()
+        self._last: Snapshot | None = None
+        self._last_at = -1e9
         found = self._selection.find()
         if pids is not None and not found and len(tuple(pids)) > 0 and match is group is mapping is None:
             raise ProcessLookupError(f"no process {', '.join(map(str, pids))}")
@@ -194,7 +158,10 @@ class Sampler(Closing):
                 member.files_at = -1e9
         self._ended, self._put_off = [], 0
         self._find(clock)
-        self._count(clock)
+        moved = self._count(clock)
+        if self._last is not None and not (moved or anew or self._exact) and clock - self._last_at < _SAME_S:
+            cost = Cost(self._governor.end(), self._governor.share, self._last.cost.put_off)
+            return replace(self._last, time=now, elapsed=clock - self._start, ended=(), cost=cost)
         files = self._look_at_files(clock)
         self._walk(now, files)
         parts = [member.part() for member in self._members.values()]
@@ -203,7 +170,9 @@ class Sampler(Closing):
         processes = tuple(_reading(self._members[pid], shares[pid]) for pid in sorted(self._members))
         spent = self._governor.end()
         cost = Cost(spent, self._governor.share, self._put_off)
-        return Snapshot(now, clock - self._start, processes, files, totals, tuple(self._ended), cost)
+        self._last = Snapshot(now, clock - self._start, processes, files, totals, tuple(self._ended), cost)
+        self._last_at = clock
+        return self._last
 
     # --- who ----------------------------------------------------------------------------------------------------------
 
@@ -228,7 +197,7 @@ class Sampler(Closing):
                 self._unseen += 1
                 continue
             with suppress(OSError):
-                self._members[pid] = _Member(observed, observed.counters(), observed.times())
+                self._members[pid] = Member(observed, observed.counters(), observed.times())
                 continue
             observed.close()
         if new:
@@ -238,29 +207,32 @@ class Sampler(Closing):
         for member in self._members.values():
             member.outdated = True
 
-    def _count(self, clock: float) -> None:
+    def _count(self, clock: float) -> bool:
+        """Read the counters of everybody; tell whether anything is other than it was."""
+        moved = False
         for pid, member in list(self._members.items()):
             try:
-                member.counters = member.observed.counters()
+                now = member.observed.counters()
+                moved |= now != member.counters or member.files_at < 0
+                member.counters = now
                 if clock - member.times_at >= _TIMES_S:
-                    member.times, member.times_at = member.observed.times(), clock
+                    times, member.times_at = member.observed.times(), clock
+                    moved |= times != member.times
+                    member.times = times
             except OSError:
                 member.observed.close()
                 del self._members[pid]
                 self._ended.append(pid)
         if self._ended:
             self._outdate()
+        return moved or bool(self._ended)
 
     # --- files --------------------------------------------------------------------------------------------------------
 
     def _look_at_files(self, clock: float) -> tuple[FileReading, ...]:
         if not self._files:
             return ()
-        for member in self._members.values():
-            now = member.counters.file, member.counters.shmem
-            if clock - member.files_at >= (_SAME_FILES_S if now == member.files_of else _FILES_S):
-                member.files_at, member.files_of = clock, now
-                self._read_files(member)
+        self._read_mappings(clock)
         everyones: dict[Key, tuple[MappedFile, list[int]]] = {}
         for pid, member in self._members.items():
             for key, file in member.files.items():
@@ -295,7 +267,25 @@ class Sampler(Closing):
         self._huge_shares[file.key] = clock, share
         return share
 
-    def _read_files(self, member: _Member) -> None:
+    def _read_mappings(self, clock: float) -> None:
+        """Read mappings that may be others by now, of who has most of files first, for half of what may be spent."""
+        due = []
+        for member in self._members.values():
+            now = member.counters.file, member.counters.shmem
+            if clock - member.files_at >= (_SAME_FILES_S if now == member.files_of else _FILES_S):
+                due.append((sum(now), member))
+        left = max(self._governor.left / 2, _LEAST_READING_S)
+        for _, member in sorted(due, key=lambda pair: -pair[0]):
+            if left < member.reading_s:
+                self._put_off += 1
+                continue
+            start = time.thread_time()
+            member.files_at, member.files_of = clock, (member.counters.file, member.counters.shmem)
+            self._read_files(member)
+            member.reading_s = time.thread_time() - start
+            left -= member.reading_s
+
+    def _read_files(self, member: Member) -> None:
         try:
             member.files, member.unknown = files_of(member.observed.pid) if member.counters.rss else {}, ""
         except PermissionError:
@@ -307,7 +297,13 @@ class Sampler(Closing):
 
     def _walk(self, now: float, files: tuple[FileReading, ...]) -> None:
         waiting = [one for one in self._members.values() if one.counters.rss > 0 and (self._exact or one.due(now))]
-        waiting.sort(key=lambda one: (one.walk.at if one.walk else 0.0, one.counters.rss))
+        # Of each program one at first: the others are taken to be like it. Then who was not seen for longest.
+        seen = {one.observed.name for one in self._members.values() if one.walk is not None}
+        waiting.sort(key=lambda one: (one.observed.name in seen, one.walk.at if one.walk else 0.0, -one.counters.rss))
+        first: dict[str, Member] = {}
+        for one in waiting:
+            first.setdefault(one.observed.name, one)
+        waiting = [*first.values(), *(one for one in waiting if first[one.observed.name] is not one)]
         for member in waiting:
             last = member.walk.seconds if member.walk else None
             price = price_of_walk(member.counters.anonymous, member.counters.file + member.counters.shmem, last)
@@ -316,7 +312,7 @@ class Sampler(Closing):
             else:
                 self._put_off += 1
 
-    def _walk_one(self, member: _Member, files: tuple[FileReading, ...]) -> None:
+    def _walk_one(self, member: Member, files: tuple[FileReading, ...]) -> None:
         start = time.thread_time()
         try:
             memory = proc.rollup(member.observed.pid)
@@ -348,7 +344,7 @@ def _expression(text: str | None) -> re.Pattern[str] | None:
         raise ValueError(f"{text!r} is no regular expression: {error}") from None
 
 
-def _reading(member: _Member, shares: Shares) -> ProcessReading:
+def _reading(member: Member, shares: Shares) -> ProcessReading:
     counters, times, observed = member.counters, member.times, member.observed
     return ProcessReading(
         pid=observed.pid,
