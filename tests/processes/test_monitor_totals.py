@@ -1,7 +1,9 @@
 """The total of a group of real processes beside what walks through all page tables say: a sum of PSS."""
 
+import contextlib
 import mmap
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -262,6 +264,27 @@ def test_a_number_that_is_used_again_is_another_process(monkeypatch):
         told = proc.stat  # as if the second one had the number of the first
         monkeypatch.setattr(proc, "stat", lambda _: told(group.pids[1]))
         assert sampler.look().processes == ()
+
+
+def test_processes_that_cannot_be_opened_for_want_of_descriptors_are_told():
+    with Watched("", count=6) as group:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        null, taken = os.open(os.devnull, os.O_RDONLY), list[int]()
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (null + 20, limit[1]))
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(os.dup(null))
+            for _ in range(4):
+                os.close(taken.pop())
+            with Sampler(group.pids, files=False) as sampler:
+                snapshot = sampler.look()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+            for descriptor in (null, *taken):
+                os.close(descriptor)
+    assert 1 <= len(snapshot.processes) <= 4
+    assert any("may open no more files" in note for note in snapshot.totals.notes)
 
 
 def test_there_is_no_such_process():

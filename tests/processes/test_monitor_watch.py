@@ -66,7 +66,7 @@ def test_children_count_and_a_killed_one_is_remembered(holder):
         until(lambda: watched.peak.anonymous.grown > 50 * MB)
         child.send_signal(signal.SIGKILL)
         child.wait()
-        until(lambda: len(watched.last.processes) == 1)
+        until(lambda: child.pid not in [one.pid for one in watched.last.processes])
     gone = next(one for one in watched.series.processes if one.pid == child.pid)
     assert gone.last < watched.series.seconds
     assert max(gone.curve.numbers("anonymous")) > 50 * MB
@@ -207,7 +207,8 @@ def test_forked_workers_share_what_was_there_before(holder):
             worker.join()
     assert len(block) == 64 * MB
     assert watched.peak.sum_of_rss.grown > 3 * len(block)
-    assert len(watched.series.processes) == 4
+    # Other tests may have left children of this process: a fork server, a resource tracker.
+    assert {os.getpid(), *(worker.pid for worker in workers)} <= {one.pid for one in watched.series.processes}
 
 
 def test_looks_that_fail_are_told_and_end_nothing(monkeypatch):

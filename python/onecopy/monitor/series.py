@@ -31,7 +31,7 @@ MOST_PROCESSES = 1_000
 MOST_FILES = 1_000
 _NAMED = 3
 """Processes and files that are named for a peak."""
-_SAME_PEAK = 0.99
+_SAME_PEAK = 0.95
 """Of a peak: who holds so much later on is who held it at the peak."""
 _REAL = COLUMNS.index("real")
 _RSS = COLUMNS.index("sum_of_rss")

@@ -123,10 +123,7 @@ class Sampler(Closing):
         self._start = time.monotonic()
         self._last: Snapshot | None = None
         self._last_at = -1e9
-        found = self._selection.find()
-        if pids is not None and not found and len(tuple(pids)) > 0 and match is group is mapping is None:
-            raise ProcessLookupError(f"no process {', '.join(map(str, pids))}")
-        self._join(found)
+        self._join(self._selection.find())
         if pids is not None and not self._members and match is group is mapping is None:
             raise ProcessLookupError(f"there is no process {', '.join(map(str, pids))}")
 
@@ -167,6 +164,9 @@ class Sampler(Closing):
         parts = [member.part() for member in self._members.values()]
         shares = shares_of(parts, files)
         totals = totals_of(parts, files, shares, now, exact=self._exact)
+        if self._unseen:
+            note = f"{self._unseen} processes are not counted: this one may open no more files (ulimit -n)"
+            totals = replace(totals, notes=(*totals.notes, note))
         processes = tuple(_reading(self._members[pid], shares[pid]) for pid in sorted(self._members))
         spent = self._governor.end()
         cost = Cost(spent, self._governor.share, self._put_off)
@@ -187,7 +187,7 @@ class Sampler(Closing):
 
     def _join(self, pids: Iterable[int]) -> None:
         new = [pid for pid in pids if pid not in self._members]
-        self._unseen = 0
+        self._unseen = 0  # they are tried anew each time
         for pid in new:
             try:
                 observed = Observed(pid)
@@ -213,7 +213,7 @@ class Sampler(Closing):
         for pid, member in list(self._members.items()):
             try:
                 now = member.observed.counters()
-                moved |= now != member.counters or member.files_at < 0
+                moved |= now != member.counters or (self._files and member.files_at < 0)
                 member.counters = now
                 if clock - member.times_at >= _TIMES_S:
                     times, member.times_at = member.observed.times(), clock
@@ -249,6 +249,7 @@ class Sampler(Closing):
             for key, (file, pids) in everyones.items()
         }
         self._cache.keep_only(everyones)
+        self._huge_shares = {key: share for key, share in self._huge_shares.items() if key in everyones}
         found = file_readings([member.part() for member in self._members.values()], told)
         return tuple(replace(one, huge=self._huge_of(one, clock)) for one in found) if self._huge else found
 
