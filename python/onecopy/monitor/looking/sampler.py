@@ -115,6 +115,7 @@ class Sampler(Closing):
         self._huge_shares: dict[Key, tuple[float, float | None]] = {}
         self._governor = Governor(budget, at_first)
         self._cache = Cache()
+        self._asked: dict[Key, tuple[object, float, CachedFile]] = {}
         self._members: dict[int, Member] = {}
         self._ended: list[int] = []
         self._put_off = 0
@@ -245,13 +246,24 @@ class Sampler(Closing):
                     whole = known[0]._replace(ranges=merged((*known[0].ranges, *file.ranges)))
                     everyones[key] = whole, known[1]
         told: dict[Key, tuple[MappedFile, str, CachedFile]] = {
-            key: (file, kind_of(key, file.path), self._cache.look(key, file, pids))
+            key: (file, kind_of(key, file.path), self._cached(key, file, pids, clock))
             for key, (file, pids) in everyones.items()
         }
+        self._asked = {key: asked for key, asked in self._asked.items() if key in everyones}
         self._cache.keep_only(everyones)
         self._huge_shares = {key: share for key, share in self._huge_shares.items() if key in everyones}
         found = file_readings([member.part() for member in self._members.values()], told)
         return tuple(replace(one, huge=self._huge_of(one, clock)) for one in found) if self._huge else found
+
+    def _cached(self, key: Key, file: MappedFile, pids: list[int], clock: float) -> CachedFile:
+        """Ask what is cached of a file; not again so soon where those who map it have no more and no less of files."""
+        seen = [(self._members[pid].counters.file, self._members[pid].counters.shmem) for pid in pids]
+        known = self._asked.get(key)
+        if known is not None and known[0] == (file.ranges, seen) and clock - known[1] < _SAME_S:
+            return known[2]
+        told = self._cache.look(key, file, pids)
+        self._asked[key] = (file.ranges, seen), clock, told
+        return told
 
     def _huge_of(self, file: FileReading, clock: float) -> float | None:
         """Look at the process that maps most of a file, if it is time and can be paid for."""

@@ -1,10 +1,10 @@
 """What a group of processes really holds: everything once.
 
 Counters say what is anonymous in each process, and the page cache what is in memory of each big file: added up, files
-once, that is the answer in most cases, for a fortieth of the price of PSS or less. Two things counters cannot say:
-how many small libraries are shared, and how much anonymous memory is still shared after a fork. A walk through the page
-tables (PSS) says both. What walks found is kept, per process, beside what counters said at that moment, and added to
-what they say now:
+once, that is the answer in most cases, for a fiftieth of the price of PSS, where files are large. Two things counters
+cannot say: how many small libraries are shared, and how much anonymous memory is still shared after a fork. A walk
+through the page tables (PSS) says both. What walks found is kept, per process, beside what counters said at that
+moment, and added to what they say now:
 
     real = sum of anonymous - what walks found to be shared by forks
          + each big file once + what else of files walks found, per process
