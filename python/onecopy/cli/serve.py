@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import socket
 from typing import Any
 
 import click
 
-from onecopy.cli.top import FIRST_S, duration
-from onecopy.monitor import Sampler
+from onecopy.cli import groups
 from onecopy.monitor.serving import LOOPBACK, Looks, application
 
 NEEDS = "the server needs starlette, uvicorn and prometheus-client: pip install 'onecopy[serve]'"
 
 
 @click.command("serve")
-@click.argument("pids", nargs=-1, type=click.IntRange(min=1), metavar="[PID]...")
-@click.option("--tree", is_flag=True, help="Descendants of the processes too.")
-@click.option("--match", metavar="REGEX", help="Processes whose command line contains this.")
-@click.option("--cgroup", "group", metavar="GROUP", help="Processes in this control group or below.")
-@click.option("--file", "mapping", type=click.Path(), metavar="PATH", help="Everyone who maps this file.")
+@groups.which
 @click.option("--name", help="What the group is called on the page and in labels; else what selects it.")
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; others than loopback are told."
@@ -31,16 +25,7 @@ NEEDS = "the server needs starlette, uvicorn and prometheus-client: pip install 
 @click.option(
     "--allow-host", "names", multiple=True, metavar="NAME", help="A name by which it may be asked for besides."
 )
-@click.option("--every", default="1 s", show_default=True, callback=duration, metavar="TIME", help="Between two looks.")
-@click.option("--exact", is_flag=True, help="PSS of everybody at each look: 6 to 22 ms per GiB and process.")
-@click.option(
-    "--budget",
-    type=click.FloatRange(0, 100, min_open=True),
-    default=1.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="Of one processor, that looking may cost.",
-)
+@groups.price
 def command(
     *,
     pids: tuple[int, ...],
@@ -62,11 +47,8 @@ def command(
         import uvicorn
     except ImportError:
         raise click.ClickException(NEEDS) from None
-    with contextlib.suppress(OSError, ValueError):
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     title = name or _title(pids, options)
-    sampler = Sampler(pids or None, children=tree, budget=budget / 100, at_first=FIRST_S, **options)
+    sampler = groups.sampler_of(pids, tree=tree, budget=budget, **options)
     with Looks(sampler, every, pids[0] if pids else None) as looks, _listening(host, port) as listener:
         try:
             served = application(looks, title, (*LOOPBACK, host, *names))

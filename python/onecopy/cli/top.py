@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-import resource
 import sys
 import time
 from dataclasses import asdict, fields
@@ -15,8 +14,8 @@ import click
 from rich.live import Live
 from rich.text import Text
 
-from onecopy.cli import keys, screen, top_screen
-from onecopy.cli.words import parse_duration, plain
+from onecopy.cli import groups, keys, screen, top_screen
+from onecopy.cli.words import plain
 from onecopy.monitor import FileReading, ProcessReading, Sampler, Totals
 
 if TYPE_CHECKING:
@@ -26,29 +25,13 @@ if TYPE_CHECKING:
 
     from onecopy.monitor import Snapshot
 
-LEAST_S = 0.1
-FIRST_S = 0.25
-"""Of processor time, that the first look may take besides: a short wait, and 500 processes are known."""
 HELP = "q quit  t tree  sort by: s share  a anon  f file  r rss  w swap  m faults  c cpu"
 
 
-def duration(_: click.Context, parameter: click.Parameter, text: str) -> float:
-    """Return an interval in seconds."""
-    try:
-        return max(parse_duration(text), LEAST_S)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=parameter) from None
-
-
 @click.command("top")
-@click.argument("pids", nargs=-1, type=click.IntRange(min=1), metavar="[PID]...")
-@click.option("--tree", is_flag=True, help="Descendants of the processes too, shown below them.")
-@click.option("--match", metavar="REGEX", help="Processes whose name or command line contains this.")
-@click.option("--cgroup", "group", metavar="GROUP", help="Processes in this control group or below: /a/b.")
-@click.option("--file", "mapping", type=click.Path(), metavar="PATH", help="Everyone who maps this file.")
+@groups.which
 @click.option("--sort", type=click.Choice(list(top_screen.ORDERS)), default="share", show_default=True, help="Order.")
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Processes and files at most; else what fits.")
-@click.option("--every", default="1 s", show_default=True, callback=duration, metavar="TIME", help="Between two looks.")
 @click.option("--once", is_flag=True, help="Look once and print it.")
 @click.option("--json", "as_json", is_flag=True, help="One look as JSON on stdout; total.real is in bytes.")
 @click.option(
@@ -59,15 +42,7 @@ def duration(_: click.Context, parameter: click.Parameter, text: str) -> float:
     type=click.Choice(["processes", "files", "total"]),
     help="One look as CSV on stdout: a line for each process, each big file, or the group.",
 )
-@click.option("--exact", is_flag=True, help="PSS of everybody at each look: 6 to 22 ms per GiB and process.")
-@click.option(
-    "--budget",
-    type=click.FloatRange(0, 100, min_open=True),
-    default=1.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="Of one processor, that looking may cost.",
-)
+@groups.price
 def command(
     *,
     pids: tuple[int, ...],
@@ -88,9 +63,8 @@ def command(
 
     Needs no rights: what it may not see is told as unknown. Stops nobody.
     """
-    _lift_file_limit()
     single = once or as_json or as_csv is not None or not sys.stdout.isatty()
-    with Sampler(pids or None, children=tree, huge=True, budget=budget / 100, at_first=FIRST_S, **options) as sampler:
+    with groups.sampler_of(pids, tree=tree, budget=budget, huge=True, **options) as sampler:
         if not single:
             _live(sampler, top_screen.View(sort, tree, limit), every, budget / 100)
             return
@@ -107,13 +81,6 @@ def as_dict(snapshot: Snapshot) -> dict[str, Any]:
     """Return a look for JSON: the total first."""
     facts = snapshot.as_dict()
     return {"total": facts.pop("totals"), **facts}
-
-
-def _lift_file_limit() -> None:
-    """One file stays open for each process: this process has nothing else to open."""
-    with contextlib.suppress(OSError, ValueError):
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _print(console: Console, snapshot: Snapshot, view: top_screen.View) -> None:

@@ -219,9 +219,8 @@ def totals_of(
     dirty = min(file, sum(min(one.dirty or 0, one.once) for one in files if one.kind == "file"))
     forked = sum(part.found.forked for part in parts if part.found is not None)
     walks = [part.walk.at for part in parts if part.walk is not None]
-    walked = [part for part in parts if part.walk is not None]
     basis: Literal["files", "walks", "exact"] = "walks" if forked else "files"
-    if exact and len(walked) == len(parts):
+    if exact and len(walks) == len(parts):
         basis = "exact"
     return Totals(
         real=anonymous + file + shmem,
