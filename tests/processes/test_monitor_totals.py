@@ -269,12 +269,11 @@ def test_a_number_that_is_used_again_is_another_process(monkeypatch):
 def test_processes_that_cannot_be_opened_for_want_of_descriptors_are_told():
     with Watched("", count=6) as group:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-        null, taken = os.open(os.devnull, os.O_RDONLY), list[int]()
+        null = os.open(os.devnull, os.O_RDONLY)
+        # The lowest free numbers are given out: below the highest of these none is free, whatever other tests left open.
+        taken = [os.dup(null) for _ in range(20)]
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (null + 20, limit[1]))
-            with contextlib.suppress(OSError):
-                while True:
-                    taken.append(os.dup(null))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1, limit[1]))
             for _ in range(4):
                 os.close(taken.pop())
             with Sampler(group.pids, files=False) as sampler:
