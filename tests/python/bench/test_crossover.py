@@ -176,5 +176,5 @@ def test_without_any_place_there_is_a_reason(cold_file, monkeypatch):
 
 
 def test_matplotlib_is_loaded_by_the_picture_alone(python):
-    python("import sys, onecopy.cli.bench; assert 'matplotlib' not in sys.modules")
+    python("import sys, onecopy.cli.bench.group; assert 'matplotlib' not in sys.modules")
     assert "onecopy.bench" in sys.modules

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from onecopy.cli import groups
+from onecopy.cli.memory import groups
 from onecopy.monitor.serving import LOOPBACK, Looks, application
 
 NEEDS = "the server needs starlette, uvicorn and prometheus-client: pip install 'onecopy[serve]'"

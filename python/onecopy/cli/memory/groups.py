@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onecopy.cli.words import parse_duration
+from onecopy.cli.quantities import TIME
 from onecopy.monitor import Sampler
 
 if TYPE_CHECKING:
@@ -17,14 +17,6 @@ if TYPE_CHECKING:
 LEAST_S = 0.1
 FIRST_S = 0.25
 """Of processor time, that the first look may take besides: a short wait, and 500 processes are known."""
-
-
-def duration(_: click.Context, parameter: click.Parameter, text: str) -> float:
-    """Return an interval in seconds."""
-    try:
-        return max(parse_duration(text), LEAST_S)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=parameter) from None
 
 
 def which(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,7 +45,12 @@ def price(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--exact", is_flag=True, help="PSS of everybody at each look: 6 to 22 ms per GiB and process."),
         click.option(
-            "--every", default="1 s", show_default=True, callback=duration, metavar="TIME", help="Between two looks."
+            "--every",
+            default="1 s",
+            show_default=True,
+            type=TIME,
+            callback=lambda _, __, seconds: max(seconds, LEAST_S),
+            help="Between two looks.",
         ),
     ):
         command = option(command)

@@ -8,21 +8,21 @@ import click
 
 from onecopy.bench.monitors.ways import NAMES, QUESTIONS
 from onecopy.bench.scenarios import monitor as scenario
-from onecopy.cli import bench_data, top_screen
-from onecopy.cli.bench_start import as_size
+from onecopy.cli.bench import rounds
+from onecopy.cli.memory import top_screen
+from onecopy.cli.quantities import SIZE_OF_SOMETHING
 
 DEFAULTS = scenario.Options()
 
 
 @click.command("monitor")
-@bench_data.choice("--question", "questions", QUESTIONS, "What is asked.")
-@bench_data.choice("--way", "ways", NAMES, "Who looks.")
+@rounds.choice("--question", "questions", QUESTIONS, "What is asked.")
+@rounds.choice("--way", "ways", NAMES, "Who looks.")
 @click.option(
     "--size",
     default="1GiB",
     show_default=True,
-    callback=as_size,
-    metavar="SIZE",
+    type=SIZE_OF_SOMETHING,
     help="Of the file that is mapped; what forked processes share is a quarter of it.",
 )
 @click.option(
@@ -46,10 +46,10 @@ DEFAULTS = scenario.Options()
     show_default=True,
     help="Of the crowd.",
 )
-@bench_data.options(DEFAULTS)
+@rounds.options(DEFAULTS)
 def command(
     *,
-    out: bench_data.Out,
+    out: rounds.Out,
     **chosen: object,
 ) -> None:
     """Measure looking at the memory of processes: by onecopy, by a sum of PSS, by psutil, by ps.
@@ -60,7 +60,7 @@ def command(
     left out.
     """
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
-    bench_data.measured(
+    rounds.measured(
         out,
         lambda place, watch, journal: scenario.run(place, options, watch, journal, top_screen.__name__),
     )

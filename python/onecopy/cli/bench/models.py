@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onecopy.bench.scenarios import models as scenario
-from onecopy.cli import bench_data
+from onecopy.cli.bench import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,25 +25,25 @@ def _several(flag: str, name: str, default: tuple[int, ...], words: str) -> Call
         multiple=True,
         default=default,
         show_default=True,
-        callback=bench_data.once,
+        callback=rounds.once,
         help=f"{words} Repeatable.",
     )
 
 
 @click.command("models")
-@bench_data.choice("--model", "models", scenario.MODELS, "Which is made up.")
+@rounds.choice("--model", "models", scenario.MODELS, "Which is made up.")
 @click.option("--file", type=click.Path(exists=True, dir_okay=False), help="An .onnx of yours, instead of those.")
 @click.option("--inputs", type=click.Path(exists=True, dir_okay=False), help="An .npz of inputs, for --file.")
-@bench_data.choice("--way", "ways", scenario.NAMES, "How it is opened.")
+@rounds.choice("--way", "ways", scenario.NAMES, "How it is opened.")
 @_several("--processes", "processes", DEFAULTS.processes, "That open it at once.")
 @_several("--batch", "batches", DEFAULTS.batches, "Extent of the inputs' first free axis.")
 @click.option("--runs", type=POSITIVE, default=DEFAULTS.runs, show_default=True, help="Of each batch, timed.")
 @click.option("--threads", type=POSITIVE, default=DEFAULTS.threads, show_default=True, help="Of a session.")
-@bench_data.options(DEFAULTS)
+@rounds.options(DEFAULTS)
 def command(
     *,
     file: str | None,
-    out: bench_data.Out,
+    out: rounds.Out,
     **chosen: object,
 ) -> None:
     """Measure ONNX Runtime sessions: time to create, memory of all processes, time of a run, by how they are opened.
@@ -55,7 +55,7 @@ def command(
     if chosen["inputs"] and not file:
         raise click.UsageError("--inputs are those of a --file")
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
-    bench_data.measured(
+    rounds.measured(
         out,
         lambda place, watch, journal: scenario.run(place, options, watch, journal, file),
     )

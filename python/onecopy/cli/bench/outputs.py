@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onecopy.bench.journal import SUFFIX, JournalOf
+from onecopy.cli import targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,14 +17,9 @@ if TYPE_CHECKING:
 AnyJournal = TypeVar("AnyJournal", bound=JournalOf[Any])
 
 
-def has_folder(path: str | None) -> bool:
-    """Tell whether a file could be written: its folder is there, or it is stdout ("-") or nothing."""
-    return path in (None, "-") or Path(str(path)).absolute().parent.is_dir()
-
-
 def check_json(path: str | None) -> None:
     """Raise click.BadParameter where the folder of a record does not exist."""
-    if not has_folder(path):
+    if not targets.has_folder(path):
         raise click.BadParameter(f"no folder for {path!r}", param_hint="--json")
 
 

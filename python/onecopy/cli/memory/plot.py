@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onecopy.cli.command_line import describe
-from onecopy.cli.outputs import has_folder
+from onecopy.cli.targets import has_folder
 from onecopy.cli.words import plain
 from onecopy.monitor.pictures import THEMES, draw
 from onecopy.monitor.recording import Recording, read_recording

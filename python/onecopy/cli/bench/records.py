@@ -7,14 +7,14 @@ import dataclasses
 import click
 
 from onecopy.bench.scenarios import records as scenario
-from onecopy.cli import bench_data
+from onecopy.cli.bench import rounds
 
 DEFAULTS = scenario.Options()
 POSITIVE = click.IntRange(min=1)
 
 
 @click.command("records")
-@bench_data.choice("--case", "cases", scenario.NAMES, "What is asked for.")
+@rounds.choice("--case", "cases", scenario.NAMES, "What is asked for.")
 @click.option("--rows", type=POSITIVE, default=DEFAULTS.rows, show_default=True, help="Annotations.")
 @click.option("--strings", type=POSITIVE, default=DEFAULTS.strings, show_default=True, help="Of 26 characters.")
 @click.option("--pairs", type=POSITIVE, default=DEFAULTS.pairs, show_default=True, help="Of a path and a label.")
@@ -26,15 +26,15 @@ POSITIVE = click.IntRange(min=1)
     multiple=True,
     default=DEFAULTS.shuffle,
     show_default=True,
-    callback=bench_data.once,
+    callback=rounds.once,
     help="Indices of a sampler. Repeatable.",
 )
 @click.option("--draws", type=POSITIVE, default=DEFAULTS.draws, show_default=True, help="Random items of a sample.")
 @click.option("--repeats", type=POSITIVE, default=DEFAULTS.repeats, show_default=True, help="Of all draws.")
-@bench_data.options(DEFAULTS)
+@rounds.options(DEFAULTS)
 def command(
     *,
-    out: bench_data.Out,
+    out: rounds.Out,
     **chosen: object,
 ) -> None:
     """Measure one item at a time: rows, fields, batches, strings, keys, an import, shuffled indices.
@@ -43,7 +43,7 @@ def command(
     whose package is not installed is a row that says so.
     """
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
-    bench_data.measured(
+    rounds.measured(
         out,
         lambda place, watch, journal: scenario.run(place, options, watch, journal),
     )

@@ -12,8 +12,8 @@ import click
 from onecopy.bench.passes.limits import Unavailable
 from onecopy.bench.scenarios import structs as scenario
 from onecopy.bench.structs import program, tables
-from onecopy.cli import bench_passes, outputs
-from onecopy.cli.words import parse_size
+from onecopy.cli.bench import outputs, passes
+from onecopy.cli.quantities import SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,19 +25,9 @@ DEFAULTS = scenario.Options()
 SHARES = {"none": None, "half": 0.5}
 
 
-def as_bytes(_: click.Context, parameter: click.Parameter, text: str) -> int:
-    """Return a size in bytes; a wrong one is a wrong command line."""
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=parameter) from error
-
-
 @click.command("structs")
-@click.option(
-    "--program", "binary", metavar="PATH", help="bench_structs.  [default: that of the checkout's release build]"
-)
-@click.option("--size", callback=as_bytes, default="500MB", show_default=True, help="Of the index, at least.")
+@click.option("--program", "binary", metavar="PATH", help="structs.  [default: that of the checkout's release build]")
+@click.option("--size", type=SIZE, default="500MB", show_default=True, help="Of the index, at least.")
 @click.option("--genome", type=click.Path(exists=True, dir_okay=False), help="FASTA.  [default: made up]")
 @click.option("--folder", type=click.Path(file_okay=False), help="For the files.  [default: a temporary one here]")
 @click.option(
@@ -78,8 +68,8 @@ def as_bytes(_: click.Context, parameter: click.Parameter, text: str) -> int:
     show_default=True,
     help="Seconds after which a process stops asking.",
 )
-@bench_passes.timeout(DEFAULTS.timeout)
-@bench_passes.idle_wait(DEFAULTS.idle_wait)
+@passes.timeout(DEFAULTS.timeout)
+@passes.idle_wait(DEFAULTS.idle_wait)
 @click.option(
     "--backed",
     is_flag=True,
@@ -106,7 +96,7 @@ def command(
     mapped, mapped and warmed, mapped and being warmed, mapped and read by single pages, copied; as a packed stream,
     mapped and loaded; read by fread into vectors; read by cereal, where the program was built with it.
     """
-    bench_passes.check_folders(json_path, markdown)
+    passes.check_folders(json_path, markdown)
     options = dataclasses.replace(DEFAULTS, memory_share=SHARES[limit], **chosen)  # type: ignore[arg-type]
     at = program.find(binary)
     try:
@@ -117,11 +107,11 @@ def command(
                 files = program.build(at, place, size=size, genome=genome, questions=questions)
                 return scenario.run(at, files, options, watch)
 
-            measured = bench_passes.with_bar(run, "building the index")
+            measured = passes.with_bar(run, "building the index")
     except Unavailable as reason:
         raise click.ClickException(str(reason)) from reason
     if markdown is not None:
         Path(markdown).write_text(tables.to_markdown(measured))
     outputs.write(json_path, tables.to_json(measured))
     if json_path != "-":
-        bench_passes.show(tables.heading(measured), tables.tables_of(measured), tables.sentences_of(measured))
+        passes.show(tables.heading(measured), tables.tables_of(measured), tables.sentences_of(measured))

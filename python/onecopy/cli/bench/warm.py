@@ -12,7 +12,7 @@ from onecopy.bench.passes import ablation
 from onecopy.bench.passes.limits import Unavailable
 from onecopy.bench.passes.series import Options, to_json
 from onecopy.bench.scenarios import warm as scenario
-from onecopy.cli import bench_passes, outputs
+from onecopy.cli.bench import outputs, passes
 from onecopy.cli.words import parse_size
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def as_read_aheads(_: click.Context, parameter: click.Parameter, texts: tuple[st
     metavar="SIZE",
     help="'device': where FILE is. A size such as 128K: a copy on a loop device beside it (root). Repeatable.",
 )
-@bench_passes.orders(("file",))
-@bench_passes.options(Options())
+@passes.orders(("file",))
+@passes.options(Options())
 @click.option("--markdown", metavar="OUT", help="Write the tables here.")
 @click.option("--json", "json_path", metavar="OUT", help="Write the record here; '-' for stdout, without tables.")
 def command(
@@ -62,10 +62,10 @@ def command(
     **chosen: object,
 ) -> None:
     """Measure each mechanism that brings FILE into memory, from a cold cache; then touch every page, twice."""
-    bench_passes.check_folders(json_path, markdown)
+    passes.check_folders(json_path, markdown)
     options = dataclasses.replace(Options(), **chosen)  # type: ignore[arg-type]
     try:
-        series = bench_passes.with_bar(lambda watch: scenario.run(file, options, read_aheads, watch))
+        series = passes.with_bar(lambda watch: scenario.run(file, options, read_aheads, watch))
     except Unavailable as reason:
         raise click.ClickException(f"no disk with another read-ahead: {reason}") from reason
     if markdown is not None:
@@ -74,7 +74,7 @@ def command(
     text = to_json(series, tables=tables, sentences=ablation.sentences_of(series))
     outputs.write(json_path, text)
     if json_path != "-":
-        bench_passes.show(heading(series), ablation.tables_of(series), ablation.sentences_of(series))
+        passes.show(heading(series), ablation.tables_of(series), ablation.sentences_of(series))
 
 
 def heading(series: Series) -> str:

@@ -15,23 +15,23 @@ from onecopy.bench.record import Ceilings, Options, Order, Record, to_json
 from onecopy.bench.report import sentences, summary
 from onecopy.bench.scenarios import keys as keys_scenario
 from onecopy.bench.scenarios import open as open_scenario
-from onecopy.cli import (
-    bench_crossover,
-    bench_images,
-    bench_models,
-    bench_monitor,
-    bench_mosaic,
-    bench_passes,
-    bench_records,
-    bench_report,
-    bench_run,
-    bench_share,
-    bench_start,
-    bench_structs,
-    bench_tables,
-    bench_warm,
+from onecopy.cli import screen
+from onecopy.cli.bench import (
+    crossover,
+    images,
+    models,
+    monitor,
+    mosaic,
     outputs,
-    screen,
+    passes,
+    records,
+    report,
+    run,
+    share,
+    start,
+    structs,
+    tables,
+    warm,
 )
 
 if TYPE_CHECKING:
@@ -65,18 +65,18 @@ def command() -> None:
     """Measure in fresh processes, with a declared state of the page cache."""
 
 
-command.add_command(bench_warm.command)
-command.add_command(bench_crossover.command)
-command.add_command(bench_report.command)
-command.add_command(bench_run.command)
-command.add_command(bench_structs.command)
-command.add_command(bench_share.command)
-command.add_command(bench_models.command)
-command.add_command(bench_start.command)
-command.add_command(bench_images.command)
-command.add_command(bench_mosaic.command)
-command.add_command(bench_records.command)
-command.add_command(bench_monitor.command)
+command.add_command(warm.command)
+command.add_command(crossover.command)
+command.add_command(report.command)
+command.add_command(run.command)
+command.add_command(structs.command)
+command.add_command(share.command)
+command.add_command(models.command)
+command.add_command(start.command)
+command.add_command(images.command)
+command.add_command(mosaic.command)
+command.add_command(records.command)
+command.add_command(monitor.command)
 
 
 @command.command("open")
@@ -116,7 +116,7 @@ command.add_command(bench_monitor.command)
     show_default=True,
     help="Seconds that one phase of a child may take.",
 )
-@bench_passes.idle_wait(DEFAULTS.idle_wait)
+@passes.idle_wait(DEFAULTS.idle_wait)
 @click.option(
     "--ceilings",
     type=click.Choice(get_args(Ceilings)),
@@ -164,7 +164,7 @@ def open_command(
         )
     write(json_path, record)
     if json_path != "-":
-        bench_tables.show(screen.out(), record)
+        tables.show(screen.out(), record)
     if journal is not None:
         journal.remove()
 
@@ -202,7 +202,7 @@ def keys_command(arrays: int, iterations: int, json_path: str | None) -> None:
     record = with_bar(lambda watch: keys_scenario.run(arrays, options, watch))
     write(json_path, record)
     if json_path != "-":
-        bench_tables.show_keys(screen.out(), record, REPEATS)
+        tables.show_keys(screen.out(), record, REPEATS)
 
 
 def write(json_path: str | None, record: Record) -> None:

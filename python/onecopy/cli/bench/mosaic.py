@@ -8,8 +8,8 @@ import click
 
 from onecopy.bench.images.mosaics import NAMES
 from onecopy.bench.scenarios import mosaic as scenario
-from onecopy.cli import bench_data
-from onecopy.cli.bench_start import as_size
+from onecopy.cli.bench import rounds
+from onecopy.cli.quantities import SIZE_OF_SOMETHING
 
 DEFAULTS = scenario.Options()
 POSITIVE = click.IntRange(min=1)
@@ -19,14 +19,12 @@ POSITIVE = click.IntRange(min=1)
 @click.option("--rows", type=POSITIVE, default=DEFAULTS.rows, show_default=True, help="Of tiles.")
 @click.option("--columns", type=POSITIVE, default=DEFAULTS.columns, show_default=True, help="Of tiles.")
 @click.option("--size", type=POSITIVE, default=DEFAULTS.size, show_default=True, help="Pixels on the side of a tile.")
-@click.option(
-    "--cap", default="512MiB", show_default=True, callback=as_size, metavar="SIZE", help="Of the canvas in memory."
-)
-@bench_data.choice("--way", "ways", NAMES, "What is compared.")
-@bench_data.options(DEFAULTS)
+@click.option("--cap", default="512MiB", show_default=True, type=SIZE_OF_SOMETHING, help="Of the canvas in memory.")
+@rounds.choice("--way", "ways", NAMES, "What is compared.")
+@rounds.options(DEFAULTS)
 def command(
     *,
-    out: bench_data.Out,
+    out: rounds.Out,
     **chosen: object,
 ) -> None:
     """Measure stitching under a cap: tiles of 16-bit pixels onto a canvas that is brought down to the disk.
@@ -35,7 +33,7 @@ def command(
     13.4 GB, the usual 20 x 20 a quarter of it.
     """
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
-    bench_data.measured(
+    rounds.measured(
         out,
         lambda place, watch, journal: scenario.run(place, options, watch, journal),
     )

@@ -12,7 +12,8 @@ import click
 from onecopy.bench.programs import measure, says
 from onecopy.bench.programs.copies import numbered
 from onecopy.bench.programs.record import RunOptions, RunRecord, to_json
-from onecopy.cli import outputs, screen
+from onecopy.cli import screen
+from onecopy.cli.bench import outputs
 from onecopy.cli.words import plain, significant
 
 if TYPE_CHECKING:

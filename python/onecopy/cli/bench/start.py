@@ -8,26 +8,15 @@ import click
 
 from onecopy.bench.scenarios import start as scenario
 from onecopy.bench.starts.ways import NAMES
-from onecopy.cli import bench_data
-from onecopy.cli.bench_warm import as_read_aheads
-from onecopy.cli.words import parse_size
+from onecopy.cli.bench import rounds
+from onecopy.cli.bench.warm import as_read_aheads
+from onecopy.cli.quantities import SIZE_OF_SOMETHING
 
 DEFAULTS = scenario.Options()
 
 
-def as_size(_: click.Context, parameter: click.Parameter, text: str) -> int:
-    """Return a size option in bytes, at least one; a wrong one is a wrong command line."""
-    try:
-        nbytes = parse_size(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=parameter) from error
-    if nbytes < 1:
-        raise click.BadParameter("it is at least one byte", param=parameter)
-    return nbytes
-
-
 @click.command("start")
-@click.option("--size", default="2GiB", show_default=True, callback=as_size, metavar="SIZE", help="Of the weights.")
+@click.option("--size", default="2GiB", show_default=True, type=SIZE_OF_SOMETHING, help="Of the weights.")
 @click.option(
     "--work-s",
     type=click.FloatRange(min=0),
@@ -42,8 +31,8 @@ def as_size(_: click.Context, parameter: click.Parameter, text: str) -> int:
     show_default=True,
     help="What it is: compiling of source, in one thread that holds the GIL; or waiting.",
 )
-@click.option("--piece", default="16MiB", show_default=True, callback=as_size, metavar="SIZE", help="Copied at once.")
-@bench_data.choice("--way", "ways", NAMES, "Who reads when.")
+@click.option("--piece", default="16MiB", show_default=True, type=SIZE_OF_SOMETHING, help="Copied at once.")
+@rounds.choice("--way", "ways", NAMES, "Who reads when.")
 @click.option(
     "--read-ahead",
     "read_aheads",
@@ -54,10 +43,10 @@ def as_size(_: click.Context, parameter: click.Parameter, text: str) -> int:
     metavar="SIZE",
     help="'device': that of the folder. A size such as 128K: on a loop device beside it (root). Repeatable.",
 )
-@bench_data.options(DEFAULTS)
+@rounds.options(DEFAULTS)
 def command(
     *,
-    out: bench_data.Out,
+    out: rounds.Out,
     **chosen: object,
 ) -> None:
     """Measure a program's start: other work, and then all weights copied out of a cold file, as to a device.
@@ -66,7 +55,7 @@ def command(
     the background. Each sample is a fresh process; the file is evicted before it, and proven to be.
     """
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
-    bench_data.measured(
+    rounds.measured(
         out,
         lambda place, watch, journal: scenario.run(place, options, watch, journal),
     )

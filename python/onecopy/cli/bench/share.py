@@ -9,7 +9,7 @@ import click
 
 from onecopy.bench.records import data
 from onecopy.bench.scenarios import share as scenario
-from onecopy.cli import bench_data
+from onecopy.cli.bench import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,15 +32,15 @@ DEFAULTS = scenario.Options()
     help="Made-up COCO annotations; those of --file, again and again; (path, label) pairs.",
 )
 @click.option("--file", type=click.Path(exists=True, dir_okay=False), help="A COCO file, for --data real.")
-@bench_data.choice("--peer", "peers", scenario.NAMES, "How the rows are held.")
-@bench_data.choice("--start", "starts", scenario.STARTS, "How workers are started.")
+@rounds.choice("--peer", "peers", scenario.NAMES, "How the rows are held.")
+@rounds.choice("--start", "starts", scenario.STARTS, "How workers are started.")
 @click.option(
     "--ranks",
     type=click.IntRange(min=1),
     multiple=True,
     default=DEFAULTS.ranks,
     show_default=True,
-    callback=bench_data.once,
+    callback=rounds.once,
     help="Processes that each have workers, as torchrun starts them. Repeatable.",
 )
 @click.option(
@@ -70,17 +70,17 @@ DEFAULTS = scenario.Options()
     show_default=True,
     help="Between two looks at the memory of the workers.",
 )
-@bench_data.choice("--allocator", "allocators", scenario.ALLOCATORS, "For the builder's heap.")
+@rounds.choice("--allocator", "allocators", scenario.ALLOCATORS, "For the builder's heap.")
 @click.option("--no-heap", is_flag=True, help="Leave the builder's heap out.")
 @click.option("--cold", is_flag=True, help="Evict what a first run has kept before the second.")
-@bench_data.options(DEFAULTS)
+@rounds.options(DEFAULTS)
 def command(
     *,
     rows: int,
     kind: data.Kind,
     file: str | None,
     no_heap: bool,
-    out: bench_data.Out,
+    out: rounds.Out,
     **chosen: object,
 ) -> None:
     """Measure what a dataset costs in a training job: memory of all processes, of a worker over time, time to start.
@@ -97,4 +97,4 @@ def command(
         source = scenario.prepared(place, kind, rows, file, watch)
         return scenario.run(source, place, options, watch, journal)
 
-    bench_data.measured(out, run)
+    rounds.measured(out, run)

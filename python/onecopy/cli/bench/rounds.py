@@ -14,7 +14,7 @@ import click
 
 from onecopy.bench.records import picture, tables
 from onecopy.bench.records.record import Run, RunJournal, to_json
-from onecopy.cli import bench_passes, outputs
+from onecopy.cli.bench import outputs, passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,8 +48,8 @@ def options(defaults: Settings) -> Callable[[Any], Any]:
             show_default=True,
             help="Each takes every row in every case once, in random order.",
         ),
-        bench_passes.timeout(defaults.timeout),
-        bench_passes.idle_wait(defaults.idle_wait),
+        passes.timeout(defaults.timeout),
+        passes.idle_wait(defaults.idle_wait),
         click.option(
             "--backed",
             is_flag=True,
@@ -92,7 +92,7 @@ class Out:
 
     def check(self) -> None:
         """Raise a usage error where a file could not be written at the end of a long run."""
-        bench_passes.check_folders(self.json_path, self.markdown, self.plot)
+        passes.check_folders(self.json_path, self.markdown, self.plot)
         if self.plot is not None and importlib.util.find_spec("matplotlib") is None:
             raise click.ClickException("--plot needs matplotlib: pip install 'onecopy[plots]'")
 
@@ -102,7 +102,7 @@ def measured(out: Out, run: Callable[[Path, Callable[[Progress], None], RunJourn
     out.check()
     journal = outputs.journal_of(out.json_path, RunJournal, resume=out.resume)
     with outputs.told(journal), _place(out.folder) as place:
-        record = bench_passes.with_bar(lambda watch: run(place, watch, journal), "making up the rows")
+        record = passes.with_bar(lambda watch: run(place, watch, journal), "making up the rows")
     found, said = tables.tables_of(record), tables.sentences_of(record)
     outputs.write(out.json_path, to_json(record, tables=[dataclasses.asdict(t) for t in found], sentences=said))
     if out.plot is not None:
@@ -110,7 +110,7 @@ def measured(out: Out, run: Callable[[Path, Callable[[Progress], None], RunJourn
     if out.markdown is not None:
         Path(out.markdown).write_text(tables.to_markdown(record, None if out.plot is None else Path(out.plot).name))
     if out.json_path != "-":
-        bench_passes.show(tables.heading(record), found, said)
+        passes.show(tables.heading(record), found, said)
     if journal is not None:
         journal.remove()
 

@@ -8,8 +8,8 @@ import click
 
 from onecopy.bench.images.ways import NAMES
 from onecopy.bench.scenarios import images as scenario
-from onecopy.cli import bench_data
-from onecopy.cli.bench_start import as_size
+from onecopy.cli.bench import rounds
+from onecopy.cli.quantities import SIZE_OF_SOMETHING
 
 DEFAULTS = scenario.Options()
 
@@ -24,25 +24,23 @@ DEFAULTS = scenario.Options()
     "--cap",
     default="128MiB",
     show_default=True,
-    callback=as_size,
-    metavar="SIZE",
+    type=SIZE_OF_SOMETHING,
     help="Of the canvas in memory, for 'onecopy, capped'.",
 )
 @click.option(
     "--limit",
     default="256MiB",
     show_default=True,
-    callback=as_size,
-    metavar="SIZE",
+    type=SIZE_OF_SOMETHING,
     help="Of private memory, in the case that has one.",
 )
-@bench_data.choice("--way", "ways", NAMES, "What is compared.")
-@bench_data.choice("--input", "inputs", scenario.INPUTS, "Of which files.")
-@bench_data.options(DEFAULTS)
+@rounds.choice("--way", "ways", NAMES, "What is compared.")
+@rounds.choice("--input", "inputs", scenario.INPUTS, "Of which files.")
+@rounds.options(DEFAULTS)
 def command(
     *,
     file: str | None,
-    out: bench_data.Out,
+    out: rounds.Out,
     **chosen: object,
 ) -> None:
     """Measure decoding and stitching: several images held at once, and one canvas of all of them.
@@ -52,7 +50,7 @@ def command(
     """
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     try:
-        bench_data.measured(
+        rounds.measured(
             out,
             lambda place, watch, journal: scenario.run(place, options, watch, journal, file),
         )

@@ -14,7 +14,8 @@ import click
 from rich.live import Live
 from rich.text import Text
 
-from onecopy.cli import groups, keys, screen, top_screen
+from onecopy.cli import screen
+from onecopy.cli.memory import groups, keys, top_screen
 from onecopy.cli.words import plain
 from onecopy.monitor import FileReading, ProcessReading, Sampler, Totals
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from onecopy.cli import outputs, screen
+from onecopy.cli import screen, targets
 from onecopy.cli.words import plain
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def options(defaults: Options) -> Callable[[Function], Function]:
 def check_folders(*paths: str | None) -> None:
     """Raise a usage error where a file could not be written at the end of a long run."""
     for path in paths:
-        if not outputs.has_folder(path):
+        if not targets.has_folder(path):
             raise click.UsageError(f"no folder for {path!r}")
 
 

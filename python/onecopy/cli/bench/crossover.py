@@ -13,22 +13,14 @@ from onecopy.bench.passes import picture, winners
 from onecopy.bench.passes.limits import Unavailable
 from onecopy.bench.passes.series import notes_of, to_json
 from onecopy.bench.scenarios import crossover as scenario
-from onecopy.cli import bench_passes, outputs
-from onecopy.cli.words import parse_size
+from onecopy.cli.bench import outputs, passes
+from onecopy.cli.quantities import SIZE
 
 if TYPE_CHECKING:
     from onecopy.bench.passes.series import Series
 
 DEFAULTS = scenario.DEFAULTS
 SLOW = scenario.Throttle()
-
-
-def as_throttle(_: click.Context, parameter: click.Parameter, text: str) -> int:
-    """Return a rate in bytes per second; a wrong one is a wrong command line."""
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=parameter) from error
 
 
 def as_shares(_: click.Context, __: click.Parameter, percents: tuple[float, ...]) -> tuple[float, ...]:
@@ -69,10 +61,10 @@ def as_shares(_: click.Context, __: click.Parameter, percents: tuple[float, ...]
 @click.option(
     "--passes", type=click.IntRange(min=1), default=DEFAULTS.passes, show_default=True, help="Passes at most."
 )
-@click.option("--throttle", callback=as_throttle, default="250MB", show_default=True, help="Of 'slow', per second.")
+@click.option("--throttle", type=SIZE, default="250MB", show_default=True, help="Of 'slow', per second.")
 @click.option("--requests", type=click.IntRange(min=1), default=SLOW.requests_per_s, show_default=True, help="As well.")
-@bench_passes.orders(DEFAULTS.orders)
-@bench_passes.options(DEFAULTS)
+@passes.orders(DEFAULTS.orders)
+@passes.options(DEFAULTS)
 @click.option("--details", is_flag=True, help="All times too, not only who wins.")
 @click.option("--plot", metavar="OUT", help="Draw who wins, as .svg or .png (needs onecopy[plots]).")
 @click.option("--markdown", metavar="OUT", help="Write the tables here.")
@@ -91,14 +83,14 @@ def command(
     **chosen: object,
 ) -> None:
     """Measure when to map FILE and when to copy it: by the share touched, the passes, the disk and the memory."""
-    bench_passes.check_folders(json_path, markdown, plot)
+    passes.check_folders(json_path, markdown, plot)
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise click.ClickException("--plot needs matplotlib: pip install 'onecopy[plots]'")
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     slower = dataclasses.replace(SLOW, bytes_per_s=throttle, requests_per_s=requests)
     where = cast("tuple[scenario.Where, ...]", tuple(dict.fromkeys(places)))
     try:
-        series = bench_passes.with_bar(
+        series = passes.with_bar(
             lambda watch: scenario.run(file, options, places=where, methods=methods, throttle=slower, watch=watch)
         )
     except Unavailable as reason:
@@ -118,4 +110,4 @@ def show(series: Series, *, details: bool) -> None:
     heading = f"crossover {series.file}: {series.size / 1e6:.1f} MB, cold, {rounds} round{'' if rounds == 1 else 's'}"
     tables = [*winners.tables_of(series), *winners.cost_tables(series)]
     more = winners.detail_tables(series) if details else []
-    bench_passes.show(heading, [*tables, *more], (winners.legend(series), *notes_of(series)))
+    passes.show(heading, [*tables, *more], (winners.legend(series), *notes_of(series)))
