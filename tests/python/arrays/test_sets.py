@@ -4,35 +4,15 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.places import GOLDEN
+from tests.shards import ARRAYS, INDEX, shard_of, write_set
 
 import onecopy as oc
-
-MODELS = GOLDEN / "onnx"
-ARRAYS = {f"layer.{i}": np.arange(i, i + 600, dtype=np.float32).reshape(20, 30) for i in range(6)}
-INDEX = "model.safetensors.index.json"
-
-
-def shard_of(number: int) -> str:
-    return f"model-{number + 1:05}-of-00003.safetensors"
-
-
-def write_set(folder: Path, arrays: dict[str, np.ndarray] = ARRAYS, **save: object) -> Path:
-    """Write two arrays a shard, and the index as Hugging Face writes it."""
-    places = {name: shard_of(at // 2) for at, name in enumerate(arrays)}
-    for file in set(places.values()):
-        oc.save(folder / file, {name: arrays[name] for name in places if places[name] == file}, **save)
-    index = folder / INDEX
-    index.write_text(json.dumps({"metadata": {"total_size": 14400, "by": "us"}, "weight_map": places}, indent=2))
-    return index
 
 
 @pytest.fixture
@@ -365,133 +345,3 @@ def test_no_file_stays_open_after_a_refusal(index):
         with pytest.raises(FileNotFoundError):
             oc.open(index)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-# --- ONNX models with external data -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def model(tmp_path):
-    for name in ("external.onnx", "external.bin"):
-        shutil.copy(MODELS / name, tmp_path)
-    return tmp_path / "external.onnx"
-
-
-def test_what_lies_in_other_files_is_there_too(model):
-    with oc.open(model) as opened:
-        assert list(opened) == ["w", "far"]
-        assert opened["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
-        assert opened["far"].tolist() == list(range(500))
-        assert not opened["far"].flags.writeable
-        assert opened.container == "onnx"
-        assert opened.metadata == {"opset": "21"}
-        assert opened.path_of("far") == str(model.parent / "external.bin")
-        assert opened.warm(["far"]).complete
-        assert opened.residency().bytes > 0
-        with pytest.raises(oc.NoChecksum):
-            opened.verify()
-        with pytest.raises(oc.NoChecksum, match=r"external\.bin"):
-            opened.verify(["far"])
-        again = pickle.loads(pickle.dumps(opened))
-        assert again["far"][7] == 7
-
-
-def test_a_model_without_other_files_is_one_file():
-    assert isinstance(oc.open(MODELS / "small.onnx"), oc.ArrayFile)
-    assert isinstance(oc.open(MODELS / "external.onnx"), oc.ArraySet)
-
-
-def test_a_data_file_that_is_missing_is_told_with_both_paths(model):
-    (model.parent / "external.bin").unlink()
-    with pytest.raises(FileNotFoundError) as error:
-        oc.open(model)
-    assert error.value.filename == str(model.parent / "external.bin")
-    assert str(model) in error.value.strerror
-
-
-def test_a_data_file_that_is_too_short_is_told_with_both_paths(model):
-    os.truncate(model.parent / "external.bin", 1999)
-    with pytest.raises(oc.FormatError, match=r"\[0, 2000\).* the file has 1999") as error:
-        oc.open(model)
-    assert str(model) in str(error.value)
-    assert str(model.parent / "external.bin") in str(error.value)
-
-
-def test_a_data_file_that_is_a_link_out_of_the_folder_is_refused(model):
-    data = model.parent / "external.bin"
-    data.unlink()
-    data.symlink_to(MODELS / "external.bin")
-    with pytest.raises(oc.FormatError, match="not inside the folder"):
-        oc.open(model)
-
-
-def test_a_data_file_that_was_replaced_is_told_when_the_handle_is_opened(model):
-    text = pickle.dumps(oc.open(model))
-    (model.parent / "external.bin").write_bytes(bytes(2000))
-    with pytest.raises(oc.FileChanged, match=r"external\.bin"):
-        pickle.loads(text)
-
-
-def test_names_that_stand_twice_are_told_apart(tmp_path):
-    onnx = pytest.importorskip("onnx")
-    from onnx import helper, numpy_helper
-
-    def constant(value: float):
-        tensor = numpy_helper.from_array(np.full(300, value, np.float32), "t")
-        return helper.make_node("Constant", [], ["c"], value=tensor)
-
-    first, second = constant(1), constant(2)
-    graph = helper.make_graph([first, second], "g", [], [helper.make_tensor_value_info("c", 1, [300])])
-    proto = helper.make_model(graph)
-    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="d.bin", convert_attribute=True)
-    with oc.open(tmp_path / "m.onnx") as model:
-        assert list(model) == ["c.value.t", "c.value.t~2"]
-        assert [float(model[name][0]) for name in model] == [1, 2]
-
-
-# --- the command line ---------------------------------------------------------------------------------------------
-
-
-def onecopy(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "onecopy", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
-
-
-def test_ls_warm_evict_and_verify_take_a_set(index, cached):
-    facts = json.loads(onecopy("ls", "--json", index).stdout)
-    assert facts["container"] == "safetensors set"
-    assert [array["name"] for array in facts["arrays"]] == list(ARRAYS)
-    assert {Path(array["file"]).name for array in facts["arrays"]} == {shard_of(at) for at in range(3)}
-    assert onecopy("evict", index).returncode == 0
-    assert cached(index.parent / shard_of(2)) == 0
-    report = json.loads(onecopy("warm", "--json", index).stdout)
-    assert report["complete"]
-    assert report["bytes"] == sum((index.parent / shard_of(at)).stat().st_size for at in range(3))
-    assert cached(index.parent / shard_of(2)) > 0
-    done = onecopy("verify", index)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "every byte" in done.stdout
-
-
-def test_ls_says_what_kind_of_file_it_is_and_of_how_many(index):
-    assert onecopy("ls", index).stdout.splitlines()[0] == f"{index}: safetensors set, 3 files"
-    assert onecopy("ls", MODELS / "small.onnx").stdout.splitlines()[0] == f"{MODELS / 'small.onnx'}: onnx"
-
-
-def test_warm_of_an_onnx_model_warms_its_data_too(model, cached):
-    data = model.parent / "external.bin"
-    onecopy("evict", model)
-    assert cached(data) == 0
-    assert onecopy("warm", model).returncode == 0
-    assert cached(data) > 0
-
-
-def test_a_missing_shard_is_one_line(index):
-    (index.parent / shard_of(1)).unlink()
-    for verb in ("ls", "warm", "verify"):
-        done = onecopy(verb, index)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("onecopy: ")
-        text = done.stderr.replace("\n", "")  # `verify` folds it
-        assert shard_of(1) in text
-        assert str(index) in text
