@@ -13,6 +13,7 @@ def project(tmp_path):
     """Run pytest, with no plugin but ours, on a file of tests in an empty folder; return what it printed."""
 
     def run(tests: str, *options: str, plugins: tuple[str, ...] = ("-p", "onecopy.testing.plugin")) -> str:
+        (tmp_path / "pytest.ini").write_text("[pytest]\n")  # else one that lies further up is found
         (tmp_path / "test_it.py").write_text(textwrap.dedent(tests))
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugins, *options, "test_it.py"]
         environment = {**os.environ, **({"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if plugins else {})}
