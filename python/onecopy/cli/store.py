@@ -83,7 +83,7 @@ def counted(artefacts: Sequence[Artefact]) -> str:
     return f"{number}, {size(sum(artefact.bytes for artefact in artefacts))}"
 
 
-@click.group("store")
+@click.group("store", cls=screen.Group)
 def command() -> None:
     """List and remove what programs built once for this machine, and keep in its cache folders."""
 
