@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 VERBS = {
     "ls": ("ls", "names, types, shapes, sizes of a file, and what of it is in memory"),
-    "convert": ("convert", "ONNX, GGUF, npz, torch, shards, ... as one safetensors file laid out for mapping"),
+    "convert": ("convert", "ONNX, GGUF, npz, torch, shards and others as one safetensors file laid out for mapping"),
     "import": ("import_", "the rows of a JSON, CSV or Parquet file as records"),
     "images": ("images", "decode images once for this machine; look at them, stitch them"),
     "warm": ("warm", "into memory, with a progress bar and a report; --hold keeps it there"),
