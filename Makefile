@@ -118,6 +118,10 @@ bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4
 docs: .venv/docs.stamp ## the documentation as a site in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+.PHONY: pictures
+pictures: .venv/core.stamp ## make the documentation's pictures anew, into docs/pictures: one to two minutes
+	$(BIN)/python -m tools.pictures
+
 .PHONY: clean
 clean: ## remove what the targets made
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
