@@ -120,7 +120,7 @@ docs: .venv/docs.stamp ## the documentation as a site in build/site; a warning i
 
 .PHONY: pictures
 pictures: .venv/core.stamp ## make the documentation's pictures anew, into docs/pictures: one to two minutes
-	$(BIN)/python -m tools.pictures
+	$(BIN)/python -m tools.docs_pictures
 
 .PHONY: clean
 clean: ## remove what the targets made

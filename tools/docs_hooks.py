@@ -41,7 +41,9 @@ def expanded(items: list[Any], named: set[str]) -> list[Any]:
     menu: list[Any] = []
     for item in items:
         if isinstance(item, str) and item.endswith("/*"):
-            found = (page.relative_to(DOCS).as_posix() for page in sorted((DOCS / item).parent.glob("*.md")))
+            folder = (DOCS / item).parent
+            pages = sorted([*folder.glob("*.md"), *(path.with_suffix(".md") for path in folder.glob("*.ipynb"))])
+            found = (page.relative_to(DOCS).as_posix() for page in pages)
             menu += [page for page in found if page not in named]
         elif isinstance(item, dict):
             menu.append(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("rich")
-from tools.pictures import __main__ as pictures
-from tools.pictures import bars, scenes, terminal
+from tools.docs_pictures import __main__ as pictures
+from tools.docs_pictures import bars, scenes, terminal
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/pictures"

@@ -173,12 +173,14 @@ def test_every_page_is_somewhere_in_the_menu():
         assert place.as_posix() in menu or f"{place.parent}/*" in menu
 
 
+@pytest.mark.timeout(600)  # three notebooks are executed
 def test_the_site_is_built_without_warnings(tmp_path):
-    pytest.importorskip("mkdocs", reason="make docs has not been run: the site's tools are not installed")
-    pytest.importorskip("mkdocstrings")
+    for tool in ("mkdocs", "mkdocstrings", "nbclient", "nbconvert", "ipykernel"):
+        pytest.importorskip(tool, reason="make docs has not been run: the site's tools are not installed")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=570, check=False)
     assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     commands = (tmp_path / "site/reference/command-line/index.html").read_text()
     assert "onecopy bench open" in commands
     headers = (tmp_path / "site/reference/cpp/index.html").read_text()
@@ -188,3 +190,6 @@ def test_the_site_is_built_without_warnings(tmp_path):
             f'id="onecopy.{room}.{name}"'
             in (tmp_path / f"site/reference/{room.replace('.', '/')}/index.html").read_text()
         )
+    for notebook in (ROOT / "docs/notebooks").glob("*.ipynb"):
+        page = (tmp_path / f"site/notebooks/{notebook.stem}/index.html").read_text()
+        assert f"{notebook.stem}_files/output_" in page

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.pictures.terminal import output_of, screen_of
+from tools.docs_pictures.terminal import output_of, screen_of
 
 ROOT = Path(__file__).parents[2]
 MODEL = """

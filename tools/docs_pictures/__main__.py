@@ -1,4 +1,4 @@
-"""Make the pictures: `python -m tools.pictures [--folder FOLDER] [NAME...]`; without names, all of them."""
+"""Make the pictures: `python -m tools.docs_pictures [--folder FOLDER] [NAME...]`; without names, all of them."""
 
 import argparse
 import os
@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.pictures import bars, scenes
+from tools.docs_pictures import bars, scenes
 
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
 PICTURES: dict[str, Callable[[Path], bytes]] = {
@@ -33,7 +33,7 @@ def made(name: str) -> bytes:
 
 def main() -> None:
     """Make the pictures that are named, or all."""
-    parser = argparse.ArgumentParser(prog="python -m tools.pictures", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.docs_pictures", description=__doc__)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where to; docs/pictures if not given")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PICTURES))
     given = parser.parse_args()
