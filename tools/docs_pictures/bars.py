@@ -8,8 +8,9 @@ from xml.sax.saxutils import escape
 ROOT = Path(__file__).parents[2]
 LEFT, WIDE, STEP, TOP = 280, 230, 30, 62
 STYLE = (
-    ".ink{fill:#222}.quiet{fill:#666}.other{fill:#9aa5b1}.ours{fill:#0072B2}"
-    "@media (prefers-color-scheme: dark){.ink{fill:#eee}.quiet{fill:#aaa}.other{fill:#6b7480}.ours{fill:#56B4E9}}"
+    ".paper{fill:#fff}.ink{fill:#222}.quiet{fill:#666}.other{fill:#9aa5b1}.ours{fill:#0072B2}"
+    "@media (prefers-color-scheme: dark)"
+    "{.paper{fill:#1e2129}.ink{fill:#eee}.quiet{fill:#aaa}.other{fill:#6b7480}.ours{fill:#56B4E9}}"
 )
 
 
@@ -31,6 +32,7 @@ def bars_of(title: str, below: str, bars: list[Bar]) -> bytes:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" width="760" height="{height}" role="img" '
         'font-family="system-ui, -apple-system, Segoe UI, DejaVu Sans, sans-serif" font-size="14">',
         f"<title>{escape(title)}</title><style>{STYLE}</style>",
+        f'<rect class="paper" width="760" height="{height}"/>',  # a page may be light on a dark screen
         f'<text class="ink" x="10" y="28" font-size="16" font-weight="600">{escape(title)}</text>',
     ]
     for number, bar in enumerate(bars):
