@@ -3,15 +3,14 @@
 import re
 import sys
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("rich")
+from tests.places import ROOT
 from tools.docs_pictures import __main__ as pictures
 from tools.docs_pictures import bars, scenes, terminal
 
-ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/pictures"
 SHOWN = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 

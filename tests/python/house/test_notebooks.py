@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 MODULES = {"dataset": ("torch", "matplotlib"), "images": ("tifffile", "imagecodecs", "matplotlib")}
 
