@@ -116,7 +116,12 @@ bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4
 
 .PHONY: docs
 docs: .venv/docs.stamp ## the documentation as a site in build/site; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@mkdir -p build
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > build/docs.log 2>&1 || { cat build/docs.log; exit 1; }
+
+.PHONY: pictures
+pictures: .venv/core.stamp ## make the documentation's pictures anew, into docs/pictures: one to two minutes
+	$(BIN)/python -m tools.docs_pictures
 
 .PHONY: clean
 clean: ## remove what the targets made

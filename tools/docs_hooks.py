@@ -4,6 +4,7 @@ A page may hold `<!-- help of the command line -->`, `<!-- decisions -->` and `<
 in /* is what the folder has beyond the items that are named.
 """
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ def on_config(config: Any) -> Any:
     return config
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Put what is asked for into a page."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]  # it is a menu itself
+    markdown = re.sub(r"(notebooks/[\w-]+)\.ipynb\)", r"\1.md)", markdown)  # on the site a notebook is a page
     markdown = markdown.replace("<!-- help of the command line -->", "\n\n".join(helps()))
     markdown = markdown.replace("<!-- decisions -->", "\n".join(decisions()))
     return markdown.replace("<!-- headers -->", "\n".join(headers()))
@@ -41,7 +45,9 @@ def expanded(items: list[Any], named: set[str]) -> list[Any]:
     menu: list[Any] = []
     for item in items:
         if isinstance(item, str) and item.endswith("/*"):
-            found = (page.relative_to(DOCS).as_posix() for page in sorted((DOCS / item).parent.glob("*.md")))
+            folder = (DOCS / item).parent
+            pages = sorted([*folder.glob("*.md"), *(path.with_suffix(".md") for path in folder.glob("*.ipynb"))])
+            found = (page.relative_to(DOCS).as_posix() for page in pages)
             menu += [page for page in found if page not in named]
         elif isinstance(item, dict):
             menu.append(
@@ -62,13 +68,34 @@ def decisions() -> list[str]:
 
 
 def headers() -> list[str]:
-    """List the public headers with the first sentence of each."""
-    rows = ["| header | what it is for |", "|---|---|"]
-    for path in sorted(Path("include").rglob("*.hpp")):
-        essay = " ".join(re.findall(r"^// ?(.*)$", path.read_text(), re.MULTILINE))
-        sentence = re.split(r"(?<=[.:])\s(?=[A-Z])", essay.replace("|", "\\|"))[0]
-        rows.append(f"| `{path.relative_to('include')}` | {sentence} |")
-    return rows
+    """Return what stands at the head of each public header, by room."""
+    lines: list[str] = []
+    for room in sorted(path for path in Path("include/onecopy").iterdir() if path.is_dir()):
+        lines += [f"## {room.name}", ""]
+        for path in sorted(room.rglob("*.hpp")):
+            lines += [f"### `{path.relative_to('include')}`", "", *essay(path), ""]
+    return lines
+
+
+def essay(path: Path) -> list[str]:
+    """Return the comment that a header begins with, as Markdown: what it indents is code. ValueError: there is none."""
+    code = path.read_text().removeprefix("#pragma once").lstrip().splitlines()
+    comment = [line[2:].removeprefix(" ") for line in itertools.takewhile(lambda line: line.startswith("//"), code)]
+    if not comment:
+        raise ValueError(f"{path} says nothing of itself")
+    lines = [""]
+    for line in comment:
+        if line.startswith("    ") != lines[-1].startswith("    "):
+            lines.append("")  # or Markdown takes code for text, or text for code
+        lines.append(line if line.startswith("    ") else escaped(line))
+    return lines
+
+
+def escaped(line: str) -> str:
+    """Return a line of prose so that Markdown takes its signs for what they are; `code` stays."""
+    parts = line.split("`")
+    parts[::2] = [re.sub(r"([*_\[\]])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
+    return "`".join(parts)
 
 
 def helps() -> list[str]:

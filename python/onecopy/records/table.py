@@ -77,20 +77,21 @@ class Table(List[T]):
 
         Returns
         -------
-        A dict with an entry for each column, in the order asked for. What becomes of it follows from the type of the
-        column (see `schema`), and is the same for every batch:
+        dict
+            An entry for each column, in the order asked for. What becomes of it follows from the type of the column
+            (see `schema`), and is the same for every batch:
 
-        * integers: an array as narrow as the column. With None among them anywhere in the column: float64, NaN for
-          None, and beyond 2**53 rounded, as pyarrow and pandas have it.
-        * floats, and floats and ints mixed: float64, NaN for None. Booleans without None: bool.
-        * lists and tuples of those, of any length: ``Ragged(values, offsets)``; None has no items, like an empty list.
-          Lists of lists: a Ragged whose values are one. Arrays of one dimension: a Ragged of their own dtype.
-        * dicts and tuples with a type for each place, where none is None, and some place: a dict, a tuple
-          of columns.
-        * anything else: a list of Python values, as the rows have them: text, bytes, None or booleans with None, big
-          ints, dates and other objects, arrays of several dimensions, values of several types.
+            * integers: an array as narrow as the column. With None among them anywhere in the column: float64, NaN for
+              None, and beyond 2**53 rounded, as pyarrow and pandas have it.
+            * floats, and floats and ints mixed: float64, NaN for None. Booleans without None: bool.
+            * lists and tuples of those, of any length: ``Ragged(values, offsets)``; None has no items, like an empty
+              list. Lists of lists: a Ragged whose values are one. Arrays of one dimension: a Ragged of their own dtype.
+            * dicts and tuples with a type for each place, where none is None, and some place: a dict, a tuple of
+              columns.
+            * anything else: a list of Python values, as the rows have them: text, bytes, None or booleans with None,
+              big ints, dates and other objects, arrays of several dimensions, values of several types.
 
-        A key that a row does not have counts as None.
+            A key that a row does not have counts as None.
 
         Raises
         ------

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,28 @@ def test_a_broken_link_is_seen(tmp_path):
     assert broken_links(tmp_path / "page.md") == ["no.md", "#two"]
 
 
+def malformed(link: str) -> str:
+    """Tell what is wrong with a link to elsewhere; nothing: it is well formed. Nobody asks the net."""
+    parts = urllib.parse.urlsplit(link)
+    if parts.scheme not in ("https", "mailto"):
+        return "not https"
+    if parts.scheme == "https" and not re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z]{2,}", parts.netloc):
+        return "no host of the net"
+    return "" if re.fullmatch(r"[!-~]+", link) and not re.search(r"[.,;:'\"]$", link) else "characters"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_to_elsewhere_are_well_formed(page):
+    links = LINK.findall(CODE.sub("", page.read_text()))
+    assert [(link, malformed(link)) for link in links if re.match(r"[a-z]+:", link) and malformed(link)] == []
+
+
+def test_a_malformed_link_is_seen():
+    good = ["https://arrow.apache.org/docs/format/Columnar.html", "https://github.com/a/b#c", "mailto:a@b.org"]
+    bad = ["http://a.org", "https://localhost/a", "https:/a.org", "https://a.org/b,", "ftp://a.org", "https://a_b.org"]
+    assert [link for link in good + bad if malformed(link)] == bad
+
+
 @pytest.mark.parametrize("name", ["CMakeLists.txt", "main.cpp"])
 def test_the_page_about_cmake_shows_the_project_that_is_tested(name):
     shown = [text for _, _, text in blocks(ROOT / "docs/howto/use-from-cmake.md")]
@@ -173,18 +196,67 @@ def test_every_page_is_somewhere_in_the_menu():
         assert place.as_posix() in menu or f"{place.parent}/*" in menu
 
 
-def test_the_site_is_built_without_warnings(tmp_path):
-    pytest.importorskip("mkdocs", reason="make docs has not been run: the site's tools are not installed")
-    pytest.importorskip("mkdocstrings")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+def built(folder: Path, target: Path, configuration: str = "mkdocs.yml") -> subprocess.CompletedProcess[str]:
+    """Build the site. Not --quiet: what it hides, --strict does not count."""
+    for tool in ("mkdocs", "mkdocstrings", "nbclient", "nbconvert", "ipykernel"):
+        pytest.importorskip(tool, reason="make docs has not been run: the site's tools are not installed")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", configuration, "--site-dir", str(target)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=570, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    target = tmp_path_factory.mktemp("site")
+    done = built(ROOT, target)
     assert done.returncode == 0, done.stderr
-    commands = (tmp_path / "site/reference/command-line/index.html").read_text()
-    assert "onecopy bench open" in commands
-    headers = (tmp_path / "site/reference/cpp/index.html").read_text()
-    assert all(path.relative_to(ROOT / "include").as_posix() in headers for path in (ROOT / "include").rglob("*.hpp"))
+    assert "WARNING" not in done.stderr
+    return target
+
+
+@pytest.mark.timeout(600)  # the first that needs the site builds it, and three notebooks are executed for it
+def test_the_site_is_built_without_warnings_and_has_every_command(site):
+    assert "onecopy bench open" in (site / "reference/command-line/index.html").read_text()
+
+
+@pytest.mark.timeout(600)
+def test_the_site_has_every_header_with_what_it_says_of_itself(site):
+    headers = (site / "reference/cpp/index.html").read_text()
+    for path in (ROOT / "include").rglob("*.hpp"):
+        assert path.relative_to(ROOT / "include").as_posix() in headers
+        first = next(line for line in path.read_text().splitlines() if line.startswith("//"))
+        assert max(re.findall(r"[A-Za-z ]+", first), key=len).strip() in headers, path
+
+
+@pytest.mark.timeout(600)
+def test_the_site_has_every_name_of_the_library(site):
     for name, room in onecopy._HOMES.items():
-        assert (
-            f'id="onecopy.{room}.{name}"'
-            in (tmp_path / f"site/reference/{room.replace('.', '/')}/index.html").read_text()
-        )
+        page = site / f"reference/{room.replace('.', '/')}/index.html"
+        assert f'id="onecopy.{room}.{name}"' in page.read_text()
+
+
+@pytest.mark.timeout(600)
+def test_the_site_has_the_notebooks_with_what_they_drew(site):
+    for notebook in (ROOT / "docs/notebooks").glob("*.ipynb"):
+        assert f"{notebook.stem}_files/output_" in (site / f"notebooks/{notebook.stem}/index.html").read_text()
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_fetched_when_a_page_is_read(site):
+    for page in site.rglob("*.html"):
+        fetched = re.findall(r'<(?:script|img|iframe)[^>]* src="([^"]+)"|<link [^>]*href="([^"]+)"', page.read_text())
+        assert [link for pair in fetched for link in pair if re.match(r"https?:|//", link)] == [], page
+
+
+def test_a_broken_link_fails_the_build(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/index.md").write_text("# One\n\n[a](no.md) [b](#no)\n")
+    settings = (ROOT / "mkdocs.yml").read_text()
+    validation = re.search(r"^validation:\n(?:  .*\n)+", settings, re.MULTILINE)
+    assert validation is not None
+    (tmp_path / "mkdocs.yml").write_text(f"site_name: broken\n{validation[0]}")
+    done = built(tmp_path, tmp_path / "site")
+    assert done.returncode == 1
+    assert "Aborted with 2 warnings" in done.stdout + done.stderr

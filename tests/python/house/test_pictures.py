@@ -1,0 +1,112 @@
+"""The documentation's pictures are what their generator makes, and it works."""
+
+import re
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+
+pytest.importorskip("rich")
+from tests.places import ROOT
+from tools.docs_pictures import __main__ as pictures
+from tools.docs_pictures import bars, scenes, terminal
+
+FOLDER = ROOT / "docs/pictures"
+SHOWN = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))  # and the generator's own is forgotten afterwards
+
+
+def is_svg(content: bytes) -> bool:
+    return ET.fromstring(content).tag.endswith("svg")
+
+
+def words_of(svg: bytes) -> str:
+    return "".join(ET.fromstring(svg).itertext()).replace("\xa0", " ")
+
+
+def test_every_picture_is_made_and_every_one_that_is_made_is_there():
+    assert {path.name for path in FOLDER.iterdir()} == set(pictures.PICTURES)
+
+
+def test_every_picture_is_shown_with_words_and_every_one_that_is_shown_is_there():
+    shown = set()
+    for page in (ROOT / "docs").rglob("*.md"):
+        for words, link in SHOWN.findall(page.read_text()):
+            assert (page.parent / link).is_file(), f"{page}: {link}"
+            assert len(words) > 20, f"{page}: {link} is not told to who cannot see it"
+            shown.add((page.parent / link).resolve())
+    assert {path for path in FOLDER.iterdir() if path.resolve() not in shown} == set()
+
+
+def test_pictures_are_small_fetch_nothing_and_name_nobody_s_folders():
+    for path in FOLDER.iterdir():
+        content = path.read_bytes()
+        assert len(content) < 100_000, path
+        if path.suffix == ".svg":
+            assert is_svg(content)
+            assert b"url(http" not in content
+            assert b"<script" not in content
+            assert b"/tmp/" not in content
+
+
+def test_a_terminal_shows_commands_what_they_wrote_and_its_colours(tmp_path):
+    program = "print('\\033[31mred\\033[0m <&>'); import sys; print(sys.stdout.isatty())"
+    (tmp_path / "a.py").write_text(program)
+    svg = terminal.screen_of("a", [["python", "a.py"]], tmp_path)
+    assert "$ python a.py" in words_of(svg)
+    assert "red" in words_of(svg)
+    assert "<&>" in words_of(svg)
+    assert "True" in words_of(svg)
+    assert b"#f07178" in svg
+
+
+def test_a_command_that_fails_is_told(tmp_path):
+    with pytest.raises(RuntimeError, match=r"status 1: onecopy: no\.safetensors: .*No such file or directory"):
+        terminal.output_of(["onecopy", "ls", "no.safetensors"], tmp_path, 80)
+
+
+def test_bars_are_read_from_the_record():
+    table = bars.table_of(bars.RECORD, "128K")
+    assert f"{table['touch']['all resident ms'].split()[0]} ms" in words_of(bars.page_cache())
+    with pytest.raises(ValueError, match="no table of 'tape'"):
+        bars.table_of(bars.RECORD, "tape")
+
+
+def test_a_program_that_is_on_no_page_is_told():
+    with pytest.raises(ValueError, match=r"docs/index.md has no program 'a.py'"):
+        scenes.program("index.md", "a.py")
+
+
+@pytest.mark.parametrize("name", [name for name in pictures.PICTURES if name not in ("datasets.svg", "mosaic.png")])
+def test_a_picture_is_made(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["pictures", "--folder", str(tmp_path), name])
+    pictures.main()
+    assert is_svg((tmp_path / name).read_bytes())
+
+
+@pytest.mark.slow
+def test_the_recording_of_a_tutorial_is_made(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(sys, "argv", ["pictures", "--folder", str(tmp_path), "datasets.svg"])
+    pictures.main()
+    assert "a list, and shared" in words_of((tmp_path / "datasets.svg").read_bytes())
+
+
+@pytest.mark.slow
+def test_the_tiles_of_a_tutorial_are_stitched(tmp_path, monkeypatch, reserving):
+    pytest.importorskip("tifffile")
+    pytest.importorskip("imagecodecs")
+    monkeypatch.setattr(sys, "argv", ["pictures", "--folder", str(tmp_path), "mosaic.png"])
+    pictures.main()
+    assert (tmp_path / "mosaic.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_nobody_makes_is_told(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["pictures", "no.svg"])
+    with pytest.raises(SystemExit):
+        pictures.main()
+    assert "no picture 'no.svg'" in capsys.readouterr().err

@@ -1,0 +1,49 @@
+"""Make the pictures: `python -m tools.docs_pictures [--folder FOLDER] [NAME...]`; without names, all of them."""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.docs_pictures import bars, scenes
+
+FOLDER = Path(__file__).parents[2] / "docs/pictures"
+PICTURES: dict[str, Callable[[Path], bytes]] = {
+    "datasets.svg": scenes.datasets,
+    "huge-pages.svg": lambda _: bars.huge_pages(),
+    "ls.svg": scenes.ls,
+    "mosaic.png": scenes.mosaic,
+    "page-cache.svg": lambda _: bars.page_cache(),
+    "top.svg": scenes.top,
+    "warm.svg": scenes.warm,
+    "watch-memory.svg": scenes.watch_memory,
+    "why.svg": scenes.why,
+}
+
+
+def made(name: str) -> bytes:
+    """Make one picture, in a folder of its own that is removed, with a store of its own."""
+    with tempfile.TemporaryDirectory(prefix="demo-") as parent:
+        folder = Path(parent) / "demo"
+        folder.mkdir()
+        os.environ["ONECOPY_CACHE"] = str(Path(parent) / "cache")
+        return PICTURES[name](folder)
+
+
+def main() -> None:
+    """Make the pictures that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m tools.docs_pictures", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where to; docs/pictures if not given")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PICTURES))
+    given = parser.parse_args()
+    if unknown := [name for name in given.names if name not in PICTURES]:
+        parser.error(f"no picture {unknown[0]!r}; there are {', '.join(PICTURES)}")
+    for name in given.names or PICTURES:
+        content = made(name)
+        (given.folder / name).write_bytes(content)
+        print(f"{given.folder / name}: {len(content) / 1000:.1f} kB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Bars, read from a committed record of the benchmarks, as a small SVG that follows a light or dark screen."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+ROOT = Path(__file__).parents[2]
+LEFT, WIDE, STEP, TOP = 280, 230, 30, 62
+STYLE = (
+    ".paper{fill:#fff}.ink{fill:#222}.quiet{fill:#666}.other{fill:#9aa5b1}.ours{fill:#0072B2}"
+    "@media (prefers-color-scheme: dark)"
+    "{.paper{fill:#1e2129}.ink{fill:#eee}.quiet{fill:#aaa}.other{fill:#6b7480}.ours{fill:#56B4E9}}"
+)
+
+
+class Bar(NamedTuple):
+    """One bar."""
+
+    label: str
+    number: float
+    words: str
+    """What stands behind it."""
+    ours: bool
+
+
+def bars_of(title: str, below: str, bars: list[Bar]) -> bytes:
+    """Draw bars below one another."""
+    height = TOP + STEP * len(bars) + 34
+    most = max(bar.number for bar in bars)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" width="760" height="{height}" role="img" '
+        'font-family="system-ui, -apple-system, Segoe UI, DejaVu Sans, sans-serif" font-size="14">',
+        f"<title>{escape(title)}</title><style>{STYLE}</style>",
+        f'<rect class="paper" width="760" height="{height}"/>',  # a page may be light on a dark screen
+        f'<text class="ink" x="10" y="28" font-size="16" font-weight="600">{escape(title)}</text>',
+    ]
+    for number, bar in enumerate(bars):
+        y, width = TOP + STEP * number, max(WIDE * bar.number / most, 1)
+        kind = "ours" if bar.ours else "other"
+        parts += [
+            f'<text class="ink" x="{LEFT - 10}" y="{y + 5}" text-anchor="end">{escape(bar.label)}</text>',
+            f'<rect class="{kind}" x="{LEFT}" y="{y - 10}" width="{width:.1f}" height="20" rx="2"/>',
+            f'<text class="ink" x="{LEFT + width + 8:.1f}" y="{y + 5}">{escape(bar.words)}</text>',
+        ]
+    parts.append(f'<text class="quiet" x="10" y="{height - 12}" font-size="12">{escape(below)}</text>')
+    return "\n".join([*parts, "</svg>\n"]).encode()
+
+
+def table_of(record: Path, place: str) -> dict[str, dict[str, str]]:
+    """Return {mechanism: {column: cell}} of one table of a record of `onecopy bench warm`."""
+    for table in json.loads(record.read_text())["tables"]:
+        if table["title"].startswith(f"{place},"):
+            header = [column.replace("\n", " ") for column in table["header"]]
+            return {row[0]: dict(zip(header, row, strict=True)) for row in table["rows"]}
+    raise ValueError(f"{record}: there is no table of {place!r}")
+
+
+RECORD = ROOT / "benchmarks/records/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-warm.json"
+SOURCE = "403 MB, cold, ext4, Linux 6.18, medians of 7 rounds: benchmarks/records/.../2026-11-20-07bf1de-warm.json"
+
+
+def page_cache() -> bytes:
+    """Draw how long it takes until a cold file is in memory."""
+    bars = []
+    for place, words in (("128K", "128 KiB"), ("disk", "8 MiB")):
+        table = table_of(RECORD, place)
+        for name, label in (("touch", "one thread touches"), ("pread-1", "one thread reads"), ("onecopy.warm", "warm")):
+            milliseconds = float(table[name]["all resident ms"].split("\n")[0])
+            bars.append(Bar(f"{words} ahead, {label}", milliseconds, f"{milliseconds:.0f} ms", label == "warm"))
+    return bars_of("Until all of a cold file is in memory", SOURCE, bars)
+
+
+def huge_pages() -> bytes:
+    """Draw how many faults a first pass over a file takes, by the pages that it lies in."""
+    bars = []
+    for label, place, name in (
+        ("128 KiB at a time, touched", "128K", "touch"),
+        ("8 MiB at a time, touched", "disk", "touch"),
+        ("2 MiB pages asked for, touched", "disk", "huge+touch"),
+        ("warm", "disk", "onecopy.warm"),
+    ):
+        cells = table_of(RECORD, place)[name]
+        faults = int(cells["minor"]) + int(cells["major"])
+        words = f"{faults:,} faults, {cells['huge %']} % in 2 MiB pages"
+        bars.append(Bar(label, faults, words, name == "onecopy.warm"))
+    return bars_of("Page faults of a first pass over 403 MB", SOURCE, bars)
