@@ -82,15 +82,14 @@ def processes_hold_one_copy(folder: Path) -> None:
     expected = float(WEIGHTS["encoder.weight"].sum(dtype=np.float64)), 999
     for method in ("forkserver", "spawn", "fork"):
         context = multiprocessing.get_context(method)
-        ours, theirs = context.Pipe()
-        workers = [context.Process(target=_sum, args=(model, rows, theirs)) for _ in range(2)]
+        pipes = [context.Pipe() for _ in range(2)]
+        workers = [context.Process(target=_sum, args=(model, rows, theirs)) for _, theirs in pipes]
         for worker in workers:
             worker.start()
-        assert [ours.recv() for _ in workers] == [expected] * 2, method
+        assert [ours.recv() for ours, _ in pipes] == [expected] * 2, method
         oc.assert_shared(model, workers)
-        for _ in workers:
-            ours.send(None)
-        for worker in workers:
+        for (ours, _), worker in zip(pipes, workers, strict=True):
+            ours.send("end")
             worker.join(60)
             assert worker.exitcode == 0, method
 
