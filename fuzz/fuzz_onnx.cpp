@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/json.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/onnx.hpp"
 

@@ -9,13 +9,13 @@
 #include <cstdlib>
 #include <vector>
 
-#include "files/spool.hpp"
+#include "files/writing/spool.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/arrow.hpp"
 #include "onecopy/records/gathered.hpp"
 #include "onecopy/records/hash_index.hpp"
 #include "onecopy/records/record_file.hpp"
-#include "records/tensor.hpp"
+#include "records/building/tensor.hpp"
 
 namespace {
 

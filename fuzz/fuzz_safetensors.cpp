@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/json.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/safetensors.hpp"
 

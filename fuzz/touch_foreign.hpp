@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "formats/json.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/formats/index.hpp"
 
 namespace foreign {

@@ -11,13 +11,13 @@ affected. Every function releases the GIL and may be called from any thread.
 
 from __future__ import annotations
 
-import os
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from onecopy import _core
 from onecopy._core import EvictReport, MappedPages, PageCache, PinReport, Residency, WarmReport
-from onecopy.base import natural, path_text, thread_count
+from onecopy._targets import Opened, Portion, Range, Selection, Target, of_opened, of_target
+from onecopy.base import natural, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,69 +44,6 @@ __all__ = [
 ]
 
 Mechanism: TypeAlias = Literal["auto", "populate", "read", "advise", "none"]
-Range: TypeAlias = tuple[int, int]
-"""(offset, length) in bytes of the mapping; rounded outwards to whole pages."""
-
-_Portions: TypeAlias = "list[tuple[_core.Mapping, list[Range], _core.Inspector | None]]"
-
-
-class Mapped(Protocol):
-    """Whatever has a mapping: `onecopy.Mapping`, `onecopy.ArrayFile`."""
-
-    @property
-    def core(self) -> _core.Mapping: ...
-
-
-class Portion(NamedTuple):
-    """A file, or what is meant of it."""
-
-    core: _core.Mapping
-    ranges: Sequence[Range] | None = None
-    """None: all of it."""
-    inspector: _core.Inspector | None = None
-
-
-class Selection(NamedTuple):
-    """What is meant of several files."""
-
-    portions: tuple[Portion, ...]
-
-
-class Several(Protocol):
-    """Whatever lies in several files: `onecopy.sets.ArraySet`, a `Selection`."""
-
-    @property
-    def portions(self) -> tuple[Portion, ...]: ...
-
-
-Opened: TypeAlias = "Mapped | Several"
-Target: TypeAlias = "Opened | str | os.PathLike[str]"
-
-
-def _portions(target: Target, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> _Portions:
-    """Return the mappings that are meant, and of each the ranges as the core wants them."""
-    if isinstance(target, str | bytes | os.PathLike):
-        core = _core.open_mapping(path_text(target), 0, None, False, False, 0, None)
-        return [(core, _ranges(ranges), inspector)]
-    return _opened(target, ranges, inspector)
-
-
-def _opened(target: object, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> _Portions:
-    portions = getattr(target, "portions", None)
-    if portions is None:
-        if not hasattr(target, "core"):
-            raise TypeError(f"expected an open onecopy file, not {target!r}")
-        return [(target.core, _ranges(ranges), inspector)]
-    if ranges is not None:
-        raise TypeError("ranges are bytes of one file, and these are several: name arrays instead, file.warm([...])")
-    return [(core, _ranges(part), looks) for core, part, looks in portions]
-
-
-def _ranges(ranges: Sequence[Range] | None) -> list[Range]:
-    """Return the ranges as the core wants them, where none at all means everything; no ranges are nothing."""
-    if ranges is None:
-        return []
-    return [(natural("offset", offset), natural("length", length)) for offset, length in ranges] or [(0, 0)]
 
 
 class WarmJob:
@@ -294,7 +231,7 @@ def warm(
         raise ValueError("on_progress is called while waiting: give it to the job's wait()")
     threads = thread_count(threads)
     budget = None if budget is None else natural("budget", budget)
-    portions = _portions(target, ranges, inspector)
+    portions = of_target(target, ranges, inspector)
     job = WarmJob(_core.start_warm(portions, threads, huge, budget, mechanism, in_order))
     return job.wait(on_progress=on_progress) if wait else job
 
@@ -313,7 +250,7 @@ def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
     >>> oc.evict(path).bytes
     1048576
     """
-    return _core.total_evicted([_core.evict(core, part) for core, part, _ in _portions(target, ranges)])
+    return _core.total_evicted([_core.evict(core, part) for core, part, _ in of_target(target, ranges)])
 
 
 def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residency:
@@ -330,7 +267,7 @@ def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residenc
     >>> residency(path).bytes
     1048576
     """
-    return _core.total_residency([_core.residency(core, part) for core, part, _ in _portions(target, ranges)])
+    return _core.total_residency([_core.residency(core, part) for core, part, _ in of_target(target, ranges)])
 
 
 def page_cache(descriptor: int, offset: int = 0, length: int = 0) -> PageCache:
@@ -397,11 +334,11 @@ def pin(target: Opened, ranges: Sequence[Range] | None = None) -> PinReport:
     ...     oc.pin(mapping).bytes
     65536
     """
-    portions = _opened(target, ranges)  # of a path, nothing would hold the lock
+    portions = of_opened(target, ranges)  # of a path, nothing would hold the lock
     return _core.total_pinned([_core.pin(core, part) for core, part, _ in portions])
 
 
 def unpin(target: Opened, ranges: Sequence[Range] | None = None) -> None:
     """Let go of what `pin` locked."""
-    for core, part, _ in _opened(target, ranges):
+    for core, part, _ in of_opened(target, ranges):
         _core.unpin(core, part)

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "files/addresses.hpp"
-#include "files/copy_in.hpp"
 #include "files/guard.hpp"
 #include "files/page_span.hpp"
+#include "files/writing/copy_in.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "formats/json.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy {

@@ -5,7 +5,7 @@
 #include <random>
 #include <utility>
 
-#include "formats/json.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy {

@@ -6,8 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "formats/json.hpp"
 #include "formats/onecopy_metadata.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/safetensors.hpp"
 

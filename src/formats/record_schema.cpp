@@ -7,7 +7,7 @@
 #include <numeric>
 #include <unordered_set>
 
-#include "formats/json.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::records {

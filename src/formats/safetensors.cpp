@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "formats/json.hpp"
 #include "formats/onecopy_metadata.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::safetensors {

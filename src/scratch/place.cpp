@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "files/nameless.hpp"
+#include "files/writing/nameless.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy {

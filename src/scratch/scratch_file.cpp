@@ -10,7 +10,7 @@
 
 #include "files/addresses.hpp"
 #include "files/page_span.hpp"
-#include "files/target.hpp"
+#include "files/writing/target.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/residency/warm.hpp"
 #include "os/os.hpp"

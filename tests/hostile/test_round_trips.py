@@ -1,7 +1,7 @@
 """Any file through onecopy and through the safetensors package, both ways; numpy and the file's bytes are the judges.
 
-What `tests/python/test_arrays_open.py` and `test_arrays_save.py` show for numpy's own element types is shown here for
-all that both sides can say, together with metadata and alignment, and for headers that no writer of ours would make.
+What the tests of arrays show for numpy's own element types is shown here for all that both sides can say, together with
+metadata and alignment, and for headers that no writer of ours would make.
 """
 
 import json

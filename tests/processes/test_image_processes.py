@@ -18,6 +18,7 @@ import pytest
 from small_disks import mount
 from storing import fork, status_of, suffixes
 from tests.fallbacks.seccomp import refuse
+from tests.places import SLIDE, needs
 
 import onecopy as oc
 
@@ -25,8 +26,6 @@ tifffile = pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
 
 ROUNDS = 500 if os.environ.get("ONECOPY_TORTURE") == "1" else 30
-DATA = Path(os.environ.get("ONECOPY_TEST_DATA", Path(__file__).parents[3] / "shared/data"))
-SLIDE = DATA / "slides/test3-DAPI-2.ndpi"
 
 pytestmark = [
     pytest.mark.processes,
@@ -300,7 +299,7 @@ HELD = """
 """
 
 
-@pytest.mark.skipif(not SLIDE.is_file(), reason=f"the slide is not in {DATA}; ONECOPY_TEST_DATA says where it is")
+@needs(SLIDE)
 @pytest.mark.parametrize("how", ["open", "decode"])
 def test_eight_slides_that_are_held_take_no_heap(nameless, reserving, python, tmp_path, how):
     if not os.access("/proc/self/status", os.R_OK):

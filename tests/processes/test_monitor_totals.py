@@ -1,6 +1,5 @@
 """The total of a group of real processes beside what walks through all page tables say: a sum of PSS."""
 
-import contextlib
 import mmap
 import os
 import resource
@@ -270,7 +269,7 @@ def test_processes_that_cannot_be_opened_for_want_of_descriptors_are_told():
     with Watched("", count=6) as group:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         null = os.open(os.devnull, os.O_RDONLY)
-        # The lowest free numbers are given out: below the highest of these none is free, whatever other tests left open.
+        # The lowest free numbers are given out: below the highest of these none is free, whatever other tests opened.
         taken = [os.dup(null) for _ in range(20)]
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1, limit[1]))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.places import ROOT
 
 Tensors = dict[str, tuple[str, list[int], bytes]]
 
@@ -31,7 +32,7 @@ def write_tensors(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def bench_structs() -> Path:
     """The C++ program of any build of this checkout, an optimised one first; skips where there is none of today."""
-    root = Path(__file__).parents[2]
+    root = ROOT
     newest = max(path.stat().st_mtime for path in (root / "benchmarks/cpp").iterdir())
     built = [path for path in root.glob("build/*/benchmarks/bench_structs") if path.stat().st_mtime >= newest]
     if not built:

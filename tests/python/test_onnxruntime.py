@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from tests.onnx_models import IDS, save_external, save_inline, save_ort, words_model
+from tests.places import DATA, needs
 
 import onecopy as oc
 from onecopy import proc
@@ -16,7 +17,7 @@ from onecopy.base import FormatError
 from onecopy.integrations.onnxruntime import _ladder, _packing
 from onecopy.integrations.onnxruntime._packing import Packed
 
-DATA = Path(os.environ.get("ONECOPY_TEST_DATA", Path(__file__).parents[3] / "shared" / "data")) / "onnx"
+REAL = DATA / "onnx"
 PREPACKING_OFF = "session.disable_prepacking"
 KINDS = ["aligned", "not aligned", "external", "ort"]
 MODES = ["read", "map", "direct", "packed", "auto"]
@@ -292,10 +293,10 @@ def test_an_unknown_mode_is_refused(tmp_path):
         oc.onnxruntime.session("model.onnx", "fast")
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="the real model is not there")
+@needs(REAL)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_real_model_answers_alike_on_every_rung(mode, store, worth_it):
-    path = DATA / "silero_vad.onnx"
+    path = REAL / "silero_vad.onnx"
     inputs = {
         "input": np.linspace(-1, 1, 512, dtype=np.float32)[None],
         "state": np.zeros((2, 1, 128), np.float32),

@@ -6,7 +6,6 @@ Verbs are imported when they are asked for, so that `onecopy ls` does not pay fo
 from __future__ import annotations
 
 import importlib
-import keyword
 import os
 import sys
 import warnings
@@ -19,24 +18,25 @@ from onecopy.cli.words import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS = (
-    "ls",
-    "convert",
-    "import",
-    "images",
-    "warm",
-    "evict",
-    "verify",
-    "store",
-    "top",
-    "why",
-    "container",
-    "record",
-    "plot",
-    "diff",
-    "serve",
-    "bench",
-)
+VERBS = {
+    "ls": "ls",
+    "convert": "convert",
+    "import": "import_",
+    "images": "images",
+    "warm": "warm",
+    "evict": "evict",
+    "verify": "verify",
+    "store": "store",
+    "top": "memory.top",
+    "why": "memory.why",
+    "container": "memory.container",
+    "record": "memory.record",
+    "plot": "memory.plot",
+    "diff": "memory.diff",
+    "serve": "memory.serve",
+    "bench": "bench.group",
+}
+"""The module of each, in the order in which they are explained."""
 
 BENCH = "Measure in fresh processes, with a declared state of the page cache."
 """What `bench` is, for the list of verbs: to ask its module loads numpy and knows all peers, half a second."""
@@ -48,15 +48,14 @@ class Verbs(click.Group):
     """A group whose commands live in one module each, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the verbs in the order in which they are explained."""
+        """Return the verbs."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import the module of a verb and return its command."""
         if cmd_name not in VERBS:
             return None
-        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command = importlib.import_module(f"onecopy.cli.{module}").command
+        command = importlib.import_module(f"onecopy.cli.{VERBS[cmd_name]}").command
         assert isinstance(command, click.Command)
         return command
 

@@ -19,7 +19,7 @@ from rich.progress import DownloadColumn
 import onecopy
 from onecopy.arrays import not_savable, open_arrays
 from onecopy.cli import screen
-from onecopy.cli.warm import as_bytes
+from onecopy.cli.quantities import SIZE
 from onecopy.cli.words import significant, size
 
 if TYPE_CHECKING:
@@ -127,8 +127,7 @@ def show(facts: dict[str, Any]) -> None:
 @click.option("--names", "pattern", metavar="GLOB", default="*", help="Only arrays whose names match.")
 @click.option(
     "--align",
-    callback=as_bytes,
-    metavar="SIZE",
+    type=SIZE,
     help="Every array at a multiple of SIZE, from 64 to 2MiB, by fillers named #0, #1, ... that other readers show. "
     "If not given: no fillers; most arrays at a multiple of 64, all at one of their item size.",
 )

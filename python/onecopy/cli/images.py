@@ -16,7 +16,7 @@ from rich.progress import DownloadColumn
 from onecopy import images
 from onecopy.cli import screen
 from onecopy.cli.images_stitch import stitch
-from onecopy.cli.warm import as_bytes
+from onecopy.cli.quantities import SIZE
 from onecopy.cli.words import plain, significant, size
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def opened(path: str, level: int, **options: Any) -> Image:
 @click.argument("path", metavar="IMAGE", type=click.Path())
 @click.option("--level", type=click.IntRange(min=0), default=0, help="Of a pyramid: 0, the largest, if not given.")
 @click.option("--folder", type=click.Path(), metavar="FOLDER", help="Of the store; the usual one if not given.")
-@click.option("--max-bytes", callback=as_bytes, metavar="SIZE", help="Refuse what is larger when decoded.")
+@click.option("--max-bytes", type=SIZE, help="Refuse what is larger when decoded.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, as_json: bool) -> None:
     """Decode IMAGE into the store of this machine, if no process has yet, and say where it is.

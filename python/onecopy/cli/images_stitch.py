@@ -12,7 +12,7 @@ from rich.progress import DownloadColumn
 
 from onecopy import images
 from onecopy.cli import screen
-from onecopy.cli.warm import as_bytes
+from onecopy.cli.quantities import SIZE
 from onecopy.cli.words import significant, size
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
     "--size", "extent", callback=pair_of, metavar="WxH", help="Of the image; as far as tiles reach if not given."
 )
 @click.option("--tile", callback=pair_of, metavar="WxH", help="Of the tiles of a TIFF, the chunks of a Zarr; 512x512.")
-@click.option("--max-resident", callback=as_bytes, metavar="SIZE", help="Of the image in memory, at most: 512MiB.")
+@click.option("--max-resident", type=SIZE, help="Of the image in memory, at most: 512MiB.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="That decode; 4 at most if not given.")
 @click.option("--force", is_flag=True, help="Replace OUT if it is there.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout, positions among it.")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onecopy.cli import screen
-from onecopy.cli.warm import as_bytes
-from onecopy.cli.words import duration, parse_duration, plain, size
+from onecopy.cli.quantities import SIZE, TIME
+from onecopy.cli.words import duration, plain, size
 from onecopy.store import Store, default_folder
 
 if TYPE_CHECKING:
@@ -33,14 +33,6 @@ COLUMNS = (
 )
 PLACES: tuple[Place, ...] = ("disk", "memory")
 SOURCES = {None: "-", True: "present", False: "gone or changed"}
-
-
-def as_seconds(_: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Return an age option in seconds; a wrong one is a wrong command line."""
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=parameter) from error
 
 
 def which(function: Callable[..., None]) -> Callable[..., None]:
@@ -115,13 +107,13 @@ def ls(*, folder: str | None, place: Place | None, as_json: bool) -> None:
 @which
 @click.option(
     "--max-age",
-    callback=as_seconds,
+    type=TIME,
     is_flag=False,
     flag_value="60d",
     metavar="AGE",
     help="What was not used for so long: 30d, 12h, 2w; without AGE 60 days.",
 )
-@click.option("--max-size", callback=as_bytes, metavar="SIZE", help="Per folder, such as 20GiB; the oldest go first.")
+@click.option("--max-size", type=SIZE, help="Per folder, such as 20GiB; the oldest go first.")
 @click.option("--missing-source", is_flag=True, help="What was built from a file that is gone or has changed.")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="This one; may be given again.")
 @click.option("--all", "everything", is_flag=True, help="Everything.")

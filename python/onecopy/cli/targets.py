@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy.arrays import open_arrays
@@ -29,3 +30,8 @@ def opened(path: str) -> ArrayFile | Mapping:
         raise
     except FormatError:
         return Mapping(path)
+
+
+def has_folder(path: str | None) -> bool:
+    """Tell whether a file could be written: its folder is there, or it is stdout ("-") or nothing."""
+    return path in (None, "-") or Path(str(path)).absolute().parent.is_dir()

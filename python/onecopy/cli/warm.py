@@ -11,32 +11,17 @@ from rich.progress import DownloadColumn
 
 import onecopy
 from onecopy.cli import holding, reports, screen, targets
-from onecopy.cli.words import parse_duration, parse_size, plain
+from onecopy.cli.quantities import SIZE, Quantity
+from onecopy.cli.words import parse_duration, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 HOLDS, WARMS = ("interval", "pin"), ("pattern", "verify")
 """Options that go with --hold, and that do not."""
-
-
-def as_bytes(_: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """Return a size option in bytes; a wrong one is a wrong command line."""
-    try:
-        return None if text is None else parse_size(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=parameter) from error
-
-
-def as_seconds(_: click.Context, parameter: click.Parameter, text: str) -> float:
-    """Return a duration option in seconds; a wrong one is a wrong command line."""
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=parameter) from error
-    if not 0 < seconds <= holding.LONGEST:
-        raise click.BadParameter(f"{text!r} is not more than 0 s and at most a year", param=parameter)
-    return seconds
+INTERVAL = Quantity(
+    "time", parse_duration, lambda seconds: 0 < seconds <= holding.LONGEST, "more than 0 s and at most a year"
+)
 
 
 def names_matching(file: Any, pattern: str) -> list[str]:
@@ -65,8 +50,7 @@ def warm(
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; chosen by size and cores if not given.")
 @click.option(
     "--budget",
-    callback=as_bytes,
-    metavar="SIZE",
+    type=SIZE,
     help="Bring in so much at most, or hold it; of all FILEs, in their order.",
 )
 @click.option("--huge/--no-huge", default=None, help="Ask for huge pages, or not; chosen if not given.")
@@ -76,14 +60,12 @@ def warm(
     "--interval",
     default="10s",
     show_default=True,
-    callback=as_seconds,
-    metavar="TIME",
+    type=INTERVAL,
     help="With --hold: look for what was dropped or replaced so often.",
 )
 @click.option(
     "--pin",
-    callback=as_bytes,
-    metavar="SIZE",
+    type=SIZE,
     help="With --hold: lock so much at most.  [default: what RLIMIT_MEMLOCK allows]",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; with --hold, a line for each change.")

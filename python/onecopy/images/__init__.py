@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onecopy.images import codecs
-    from onecopy.images.codecs import CodecError, DamagedError
+    from onecopy.images.facts import CodecError, DamagedError
     from onecopy.images.image import Image
     from onecopy.images.opening import decode, open  # noqa: A004 - oc.images.open, as in gzip.open
     from onecopy.images.registering import Link, Registration, register
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from onecopy.images.thumbnails import thumbnail
 
 _HOMES = {
-    "CodecError": "codecs",
-    "DamagedError": "codecs",
+    "CodecError": "facts",
+    "DamagedError": "facts",
     "Image": "image",
     "decode": "opening",
     "open": "opening",

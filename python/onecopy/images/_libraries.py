@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.images.codecs import Facts
+    from onecopy.images.facts import Facts
 
 
 class Reader(Protocol):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from onecopy.images.codecs import CodecError, Facts, no_level
+from onecopy.images.facts import CodecError, Facts, no_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyvips
 
-from onecopy.images.codecs import CodecError, Facts, no_level
+from onecopy.images.facts import CodecError, Facts, no_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,15 +20,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from onecopy._building import trim_heap
 from onecopy._dtypes import of_numpy
 from onecopy._sizes import parse_size, size
 from onecopy.base import FileChanged, FormatError, few_processors, natural, path_text
 from onecopy.images._libraries import LIBRARIES, TIFF, Codec, installed
+from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, NoLevelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,50 +44,6 @@ __all__ = ["Codec", "CodecError", "DamagedError", "Facts", "InPlace", "codecs_fo
 _INSTALL = "pip install 'onecopy[images]'"
 _PLAUSIBLE, _RATIO = 4 << 30, 1000
 """An image of more than 4 GiB must have a file of a thousandth of that: deflate and JPEG reach about as much."""
-
-
-class CodecError(FormatError):
-    """No installed library can read an image: none is for its format, or its bytes are not what the format asks for.
-
-    The message names the file and what each library said.
-    """
-
-
-class DamagedError(CodecError):
-    """The bytes of an image are not all there: no other library is asked, because some make up what is missing."""
-
-
-class InPlace(NamedTuple):
-    """Pixels that lie in the file as they do in memory."""
-
-    offset: int
-    """Bytes from the start of the file."""
-    dtype: str
-    """numpy's spelling, with the byte order of the file: ">u2"."""
-
-
-class Facts(NamedTuple):
-    """What a header says of one level of an image."""
-
-    codec: str
-    """The library, and the versions of what decodes: "tifffile 2026.3.3, imagecodecs 2026.3.6"."""
-    shape: tuple[int, ...]
-    dtype: str
-    """As numpy spells it, little-endian."""
-    axes: str
-    """A letter for each axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
-    level: int
-    levels: tuple[tuple[int, ...], ...]
-    """The shape of each level; the first one is the largest."""
-    in_place: InPlace | None = None
-    """Where the file's own bytes are the pixels; None: they have to be decoded."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the decoded level."""
-        import numpy as np
-
-        return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
@@ -309,7 +265,7 @@ def _translated(path: str, codec: Codec) -> Iterator[None]:
     """Make a CodecError of whatever a library raises over the bytes of a file; what the system refused stays."""
     try:
         yield
-    except (FormatError, FileChanged, MemoryError, _Refused):
+    except (FormatError, FileChanged, MemoryError, NoLevelError):
         raise
     except OSError as error:
         if error.errno is not None:
@@ -318,13 +274,3 @@ def _translated(path: str, codec: Codec) -> Iterator[None]:
     except Exception as error:
         words = f"{type(error).__name__}: {error}"
         raise CodecError(f"{path}: {codec.version}: {' '.join(words.split())[:500]}") from error
-
-
-class _Refused(ValueError):
-    """The caller asked for what there is not."""
-
-
-def no_level(path: str, level: int, levels: int) -> ValueError:
-    """Return the error for a level that an image does not have."""
-    have = "one level, 0" if levels == 1 else f"the levels 0 to {levels - 1}"
-    return _Refused(f"{path}: there is no level {level}: it has {have}")

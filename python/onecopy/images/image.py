@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.arrays import ArrayFile
-    from onecopy.images.codecs import Facts
+    from onecopy.images.facts import Facts
     from onecopy.store import Artefact
 
 NAME = "data"

@@ -11,6 +11,7 @@ from onecopy.arrays import ArrayFile
 from onecopy.base import FileChanged, natural, path_text
 from onecopy.files import Mapping
 from onecopy.images import codecs
+from onecopy.images.facts import no_level
 from onecopy.images.image import NAME, About, Image
 from onecopy.store import Store, file_key
 from onecopy.store import progress as tell_who_waits
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from onecopy.files import Identity
-    from onecopy.images.codecs import Codec, Facts
+    from onecopy.images.codecs import Codec
+    from onecopy.images.facts import Facts
     from onecopy.scratching import HeapArray, Scratch
     from onecopy.store import Artefact, Waiting
 
@@ -235,7 +237,7 @@ def _of_file(path: str, level: int) -> Image:
         about = About.of_file(file)
         if level != about.level:
             raise (
-                codecs.no_level(path, level, 1)
+                no_level(path, level, 1)
                 if not about.level
                 else ValueError(f"{path}: it holds level {about.level}, not {level}")
             )

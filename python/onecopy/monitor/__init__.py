@@ -21,11 +21,11 @@ from onecopy.monitor.containers import Container, container
 from onecopy.monitor.diagnosis import Cause, Diagnosis, why
 from onecopy.monitor.looking.sampler import Sampler
 from onecopy.monitor.looks import COLUMNS, FileLook, Look, ProcessLook, look_of
-from onecopy.monitor.readings import Cost, FileReading, Key, ProcessReading, Snapshot, Totals, Walk
+from onecopy.monitor.readings import Cost, FileReading, Key, ProcessReading, Snapshot, Totals, Walk, WatchCost
 from onecopy.monitor.recording import End, Machine, Recorder, Recording, read_recording
 from onecopy.monitor.series import Curve, FilePeak, Height, Holder, Peaks, ProcessSeries, Series
 from onecopy.monitor.table import ProcessMemory, memory_of, memory_table
-from onecopy.monitor.watching import Watch, WatchCost, watch
+from onecopy.monitor.watching import Watch, watch
 
 __all__ = [
     "COLUMNS",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Cost", "FileReading", "Key", "ProcessReading", "Snapshot", "Totals", "Walk"]
+__all__ = ["Cost", "FileReading", "Key", "ProcessReading", "Snapshot", "Totals", "Walk", "WatchCost"]
 
 Key: TypeAlias = tuple[int, int]
 """Device and inode of a file: what stays when its name goes."""
@@ -184,3 +184,22 @@ class Snapshot:
 def largest_first(files: Iterable[FileReading]) -> tuple[FileReading, ...]:
     """Sort files by what they hold in memory, then by name."""
     return tuple(sorted(files, key=lambda one: (-one.once, one.path, one.key)))
+
+
+@dataclass(frozen=True, slots=True)
+class WatchCost:
+    """What watching took."""
+
+    looks: int
+    seconds: float
+    """From the first look to the last one."""
+    cpu_s: float
+    """Processor seconds of all looks."""
+    failed: int
+    """Looks that failed; `reason` is of the first."""
+    reason: str
+
+    @property
+    def share(self) -> float:
+        """Of one processor; of at least one second."""
+        return self.cpu_s / max(self.seconds, 1.0)

@@ -20,8 +20,8 @@ from onecopy.monitor.looks import COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from onecopy.monitor.readings import WatchCost
     from onecopy.monitor.series import Series
-    from onecopy.monitor.watching import WatchCost
 
 __all__ = ["ROWS", "ProcessMemory", "memory_of", "memory_table", "series_table", "watch_table"]
 

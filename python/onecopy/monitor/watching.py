@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onecopy._plain import plain
@@ -13,6 +12,7 @@ from onecopy._sizes import parse_size, size
 from onecopy.base import Closing
 from onecopy.monitor.looking.sampler import Sampler
 from onecopy.monitor.looks import look_of
+from onecopy.monitor.readings import WatchCost
 from onecopy.monitor.series import Series
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onecopy.monitor.readings import Snapshot
     from onecopy.monitor.series import Height, Holder, Peaks
 
-__all__ = ["Watch", "WatchCost", "watch"]
+__all__ = ["Watch", "watch"]
 
 _FASTEST = 1_000.0
 """Looks a second."""
@@ -33,25 +33,6 @@ _WORDS = {
     "page_tables": "page tables",
     "real": "memory, everything once,",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class WatchCost:
-    """What watching took."""
-
-    looks: int
-    seconds: float
-    """From the first look to the last one."""
-    cpu_s: float
-    """Processor seconds of all looks."""
-    failed: int
-    """Looks that failed; `reason` is of the first."""
-    reason: str
-
-    @property
-    def share(self) -> float:
-        """Of one processor; of at least one second."""
-        return self.cpu_s / max(self.seconds, 1.0)
 
 
 class Watch(Closing):

@@ -8,8 +8,8 @@
 #include "formats/entry_list.hpp"
 #include "formats/executorch/layout.hpp"
 #include "formats/executorch/segments.hpp"
-#include "formats/flatbuffer.hpp"
-#include "formats/json.hpp"
+#include "formats/wire/flatbuffer.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::executorch {

@@ -5,7 +5,7 @@
 #include <ranges>
 #include <string_view>
 
-#include "formats/json.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::executorch {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/flatbuffer.hpp"
+#include "formats/wire/flatbuffer.hpp"
 #include "onecopy/base/dtype.hpp"
 
 namespace onecopy::executorch {

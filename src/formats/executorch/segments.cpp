@@ -1,6 +1,6 @@
 #include "formats/executorch/segments.hpp"
 
-#include "formats/json.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::executorch {

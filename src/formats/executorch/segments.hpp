@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "formats/entry_list.hpp"
-#include "formats/flatbuffer.hpp"
+#include "formats/wire/flatbuffer.hpp"
 #include "onecopy/base/bytes.hpp"
 
 namespace onecopy::executorch {

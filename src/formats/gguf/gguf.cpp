@@ -11,7 +11,7 @@
 #include "formats/entry_list.hpp"
 #include "formats/gguf/types.hpp"
 #include "formats/gguf/values.hpp"
-#include "formats/json.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::gguf {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <charconv>
 
-#include "formats/json.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/gguf.hpp"
 

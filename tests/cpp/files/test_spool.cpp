@@ -1,4 +1,4 @@
-#include "files/spool.hpp"
+#include "files/writing/spool.hpp"
 
 #include <doctest/doctest.h>
 

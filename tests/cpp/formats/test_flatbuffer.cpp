@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "flatbuffer_builder.hpp"
-#include "formats/flatbuffer.hpp"
+#include "formats/wire/flatbuffer.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/npy_array.hpp"
+#include "formats/numpy/npy_array.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/npy.hpp"
 #include "onecopy/formats/npz.hpp"

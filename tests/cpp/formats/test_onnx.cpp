@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/protobuf.hpp"
+#include "formats/wire/protobuf.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/onnx.hpp"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/pickle_reader.hpp"
+#include "formats/torch/pickle_reader.hpp"
 #include "onecopy/base/error.hpp"
 #include "pickle_of.hpp"
 

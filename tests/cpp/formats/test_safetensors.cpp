@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/json.hpp"
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/safetensors.hpp"
 #include "scratch_folder.hpp"

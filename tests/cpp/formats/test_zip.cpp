@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/zip.hpp"
+#include "formats/wire/zip.hpp"
 #include "onecopy/base/error.hpp"
 #include "zip_of.hpp"
 

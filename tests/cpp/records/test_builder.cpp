@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "built.hpp"
-#include "files/spool.hpp"
+#include "files/writing/spool.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/memory_file_writer.hpp"
 

@@ -1,5 +1,5 @@
 // JSON text becomes the rows it spells, or is refused with its place. The oracle of values is Python's json.loads, in
-// tests/python/test_json_import.py; here is what it cannot show.
+// tests/python/records/test_json_import.py; here is what it cannot show.
 #include "onecopy/records/json_import.hpp"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@
 #include "naive_reader.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/builder.hpp"
-#include "records/json_numbers.hpp"
+#include "records/json/json_numbers.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {

@@ -35,7 +35,7 @@ def started(one) -> list[int]:
 @pytest.mark.processes
 def test_every_way_looks_and_what_tells_pss_agrees(tmp_path):
     options = replace(SMALL, questions=(ways.COST, ways.CROWD), ways=ways.NAMES, seconds=0.1)
-    run = monitor.run(tmp_path, options, screen="onecopy.cli.top_screen")
+    run = monitor.run(tmp_path, options, screen="onecopy.cli.memory.top_screen")
     assert {(s.state, s.reason) for s in run.samples} == {("ok", "")}
     asked = {
         (case, row) for case in (ways.COST, ways.CROWD) for row in ways.NAMES if case in ways.way_named(row).questions

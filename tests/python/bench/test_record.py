@@ -4,9 +4,9 @@ import json
 import os
 import socket
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from tests.places import ROOT
 
 from onecopy.bench import machine
 from onecopy.bench.record import FIRST_FORMAT, FORMAT, Case, from_json, to_json
@@ -106,7 +106,7 @@ def test_a_record_of_the_first_format_becomes_one_of_a_single_case(record_of):
     assert from_json(json.dumps(plain)) == replace(record, options=replace(record.options, ceilings="all"))
 
 
-RECORDS = sorted((Path(__file__).parents[3] / "benchmarks" / "records").rglob("*.json"))
+RECORDS = sorted((ROOT / "benchmarks" / "records").rglob("*.json"))
 
 
 @pytest.mark.skipif(not RECORDS, reason="the records are not in source packages")

@@ -138,5 +138,5 @@ def test_a_run_without_a_good_sample_can_be_drawn(record_of, tmp_path):
 
 
 def test_matplotlib_is_imported_by_nobody_who_draws_nothing():
-    code = "import sys, onecopy.bench.report.picture, onecopy.cli.bench; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, onecopy.bench.report.picture, onecopy.cli.bench.group; sys.exit('matplotlib' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

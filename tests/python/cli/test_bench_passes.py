@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onecopy.bench.passes import series
-from onecopy.cli import bench_warm
+from onecopy.cli.bench import warm as bench_warm
 
 pytestmark = pytest.mark.usefixtures("with_core")
 

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.places import GOLDEN
 
 import onecopy as oc
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("with_core")]
-
-GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """`onecopy images` over real files, as a user runs it: in a process of its own."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.places import DATA, needs
 
 import onecopy as oc
 from onecopy.cli.images_stitch import in_order_of_names, parse_positions
@@ -14,10 +14,8 @@ tifffile = pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
 pictures = pytest.importorskip("PIL.Image")
 
-DATA = Path(os.environ.get("ONECOPY_TEST_DATA", Path(__file__).parents[4] / "shared/data")) / "mist"
-mist = pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"the tiles of MIST are not in {DATA}; ONECOPY_TEST_DATA says where they are"
-)
+REAL = DATA / "mist"
+mist = needs(REAL)
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("with_core")]
 
@@ -143,10 +141,10 @@ def test_an_image_that_is_none_is_one_line(onecopy_process, tmp_path):
 
 @mist
 def test_mist_is_stitched_without_a_differing_pixel(onecopy_process, tmp_path):
-    options = ["--positions", DATA / "global-positions-1.txt", "--first", "ImageName_t01_p05.tif", "--size", "1187x890"]
-    done = onecopy_process("images", "stitch", DATA, "-o", tmp_path / "out.oc", *options)
+    options = ["--positions", REAL / "global-positions-1.txt", "--first", "ImageName_t01_p05.tif", "--size", "1187x890"]
+    done = onecopy_process("images", "stitch", REAL, "-o", tmp_path / "out.oc", *options)
     assert done.returncode == 0, done.stderr
-    reference = tifffile.imread(DATA / "img-stitched-1.tif")
+    reference = tifffile.imread(REAL / "img-stitched-1.tif")
     assert np.count_nonzero(oc.images.open(tmp_path / "out.oc").array != reference) == 0
 
 

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from onecopy.bench.report import summary
-from onecopy.cli import bench_tables, ls, screen
+from onecopy.cli import ls, screen
+from onecopy.cli.bench import tables as bench_tables
 from onecopy.cli.words import significant
 
 

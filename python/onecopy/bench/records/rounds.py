@@ -12,19 +12,20 @@ import tempfile
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from onecopy import cgroup
-from onecopy.bench import runner
+from onecopy.bench import machine, runner
 from onecopy.bench.children import Crew, SampleError
 from onecopy.bench.machine.quiet import Patience
 from onecopy.bench.programs.trees import resident
-from onecopy.bench.records.record import Measured
+from onecopy.bench.records.record import Entry, Measured, Run, plain_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from onecopy.bench.records.record import Run, RunJournal
+    from onecopy.bench.record import Absent
+    from onecopy.bench.records.record import RunJournal
 
 Result = tuple[dict[str, float | None], tuple[tuple[float, ...], ...]]
 """Numbers by name, and points."""
@@ -54,6 +55,38 @@ class Turn:
     def title(self) -> str:
         """What a progress bar calls it."""
         return ", ".join((self.row, *self.case))
+
+
+class Row(Protocol):
+    """What every way of every scenario has to be a row of its record."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def detail(self) -> str: ...  # noqa: D102
+    @property
+    def ours(self) -> bool: ...  # noqa: D102
+
+
+def heading(
+    scenario: str,
+    place: Path,
+    settings: Settings,
+    rows: Iterable[Row],
+    *,
+    data: dict[str, Any] | None = None,
+    absent: Iterable[Absent] = (),
+) -> Run:
+    """Return a record without samples: when, on which machine and disk, by which options, of which rows and data."""
+    return Run(
+        scenario=scenario,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=machine.facts(place),
+        data=data or {},
+        options=plain_options(settings),
+        entries=tuple(Entry(row.name, row.detail, row.ours) for row in rows),
+        absent=tuple(absent),
+    )
 
 
 def run(

@@ -15,12 +15,11 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy import cgroup
-from onecopy.bench import machine, runner
+from onecopy.bench import runner
 from onecopy.bench.children import SampleError
 from onecopy.bench.images import inputs, worker
 from onecopy.bench.images.canvases import installed
@@ -28,13 +27,12 @@ from onecopy.bench.images.sampler import Sampler
 from onecopy.bench.images.tables import NAME
 from onecopy.bench.images.ways import NAMES, WAYS, Way, Work
 from onecopy.bench.records import rounds
-from onecopy.bench.records.record import Entry, Run, plain_options
 from onecopy.bench.records.rounds import Settings, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from onecopy.bench.records.record import RunJournal
+    from onecopy.bench.records.record import Run, RunJournal
     from onecopy.bench.records.rounds import Result
 
 NEEDS = ("tifffile", "imagecodecs")
@@ -107,19 +105,12 @@ def run(
     paths = {kind: tuple(map(str, sorted((place / kind).iterdir()))) for kind in INPUTS}
     works = {kind: Work(paths[kind], "", options.columns, shape, options.cap) for kind in options.inputs}
     nbytes = shape[0] * shape[1] * (shape[2] if len(shape) > 2 else 1) * options.count
-    heading = Run(
-        scenario=NAME,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine.facts(place),
-        data={
-            "shape": list(shape),
-            "decoded": nbytes,
-            "compressed": sum(Path(path).stat().st_size for path in paths["compressed"]),
-        },
-        options=plain_options(options),
-        entries=tuple(Entry(way.name, way.detail, way.ours) for way in chosen),
-        absent=tuple(absent),
-    )
+    data = {
+        "shape": list(shape),
+        "decoded": nbytes,
+        "compressed": sum(Path(path).stat().st_size for path in paths["compressed"]),
+    }
+    heading = rounds.heading(NAME, place, options, chosen, data=data, absent=absent)
     wanted = Expected(place, works, options)
     cases = [(kind, sync, None) for kind in options.inputs for sync in options.syncs]
     limits = [(kind, False, options.limit) for kind in options.inputs[:1] if options.limit]

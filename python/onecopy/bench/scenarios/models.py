@@ -15,18 +15,17 @@ import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy.bench import machine, runner
+from onecopy.bench import runner
 from onecopy.bench.children import SampleError
 from onecopy.bench.models import generated, worker
 from onecopy.bench.models.ways import EMPTY, WAYS, Way
 from onecopy.bench.programs.trees import totals_of
 from onecopy.bench.record import Absent
 from onecopy.bench.records import rounds
-from onecopy.bench.records.record import Entry, Run, plain_options
+from onecopy.bench.records.record import Entry, Run
 from onecopy.bench.records.rounds import Settings, Turn
 
 if TYPE_CHECKING:
@@ -116,18 +115,9 @@ def run(
             folders[name] = written(place, name, file)
         except SampleError as error:
             absent.append(Absent(name, error.reason))
-    heading = Run(
-        scenario=NAME,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine.facts(place),
-        data={name: (folder / generated.INLINE).stat().st_size for name, folder in folders.items()},
-        options=plain_options(options),
-        entries=(
-            *(Entry(way.name, way.detail, way.ours) for way in chosen),
-            Entry(EMPTY, "imports everything, opens nothing", ours=False),
-        ),
-        absent=tuple(absent),
-    )
+    data = {name: (folder / generated.INLINE).stat().st_size for name, folder in folders.items()}
+    empty = Entry(EMPTY, "imports everything, opens nothing", ours=False)
+    heading = rounds.heading(NAME, place, options, (*chosen, empty), data=data, absent=absent)
     found = [turn for folder in folders.values() for turn in turns(folder, chosen, options)]
     return rounds.run(heading, found, options, place, watch=watch, journal=journal)
 

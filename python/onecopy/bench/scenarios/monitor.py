@@ -10,16 +10,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from onecopy.bench import machine, runner
+from onecopy.bench import runner
 from onecopy.bench.children import SampleError
 from onecopy.bench.monitors import cases, target, watcher
 from onecopy.bench.monitors.tables import NAME
 from onecopy.bench.monitors.ways import ACCURACY, DISTURBANCE, NAMES, NOBODY, QUESTIONS, Way, available
 from onecopy.bench.records import rounds
-from onecopy.bench.records.record import Entry, Run, plain_options
 from onecopy.bench.records.rounds import Settings, Turn
 from onecopy.bench.scenarios.start import write
 
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
     from onecopy.bench.children import Crew
     from onecopy.bench.monitors.cases import Case
-    from onecopy.bench.records.record import RunJournal
+    from onecopy.bench.records.record import Run, RunJournal
     from onecopy.bench.records.rounds import Result
 
 TRUTH_EVERY = 5
@@ -96,15 +94,7 @@ def run(
     write(place / "mapped.bin", options.size)
     write(place / "small.bin", cases.MAPPINGS * target.PAGE)
     chosen, absent = available(options.ways, screen)
-    heading = Run(
-        scenario=NAME,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine.facts(place),
-        data={"bytes": options.size},
-        options=plain_options(options),
-        entries=tuple(Entry(way.name, way.detail, way.ours) for way in chosen),
-        absent=tuple(absent),
-    )
+    heading = rounds.heading(NAME, place, options, chosen, data={"bytes": options.size}, absent=absent)
     found = [
         Turn(way.name, case.name, case.memory, sample(way, case, files, options, screen))
         for question in options.questions

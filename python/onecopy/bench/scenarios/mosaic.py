@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from onecopy.bench import machine, runner
+from onecopy.bench import runner
 from onecopy.bench.children import SampleError
 from onecopy.bench.images import mosaics
 from onecopy.bench.images.canvases import installed
@@ -14,7 +13,6 @@ from onecopy.bench.images.mosaic_tables import NAME
 from onecopy.bench.images.mosaics import NAMES, WAYS, Errand, Way
 from onecopy.bench.images.sampler import Sampler
 from onecopy.bench.records import rounds
-from onecopy.bench.records.record import Entry, Run, plain_options
 from onecopy.bench.records.rounds import Settings, Turn
 from onecopy.bench.report.summary import MB
 from onecopy.bench.scenarios.images import written_bytes
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from onecopy.bench.records.record import RunJournal
+    from onecopy.bench.records.record import Run, RunJournal
     from onecopy.bench.records.rounds import Result
 
 
@@ -76,15 +74,7 @@ def run(
     chosen, absent = installed(WAYS, options.ways)
     errand = errand_of("", str(place), options)
     nbytes = 2 * errand.shape[0] * errand.shape[1]
-    heading = Run(
-        scenario=NAME,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine.facts(place),
-        data={"bytes": nbytes},
-        options=plain_options(options),
-        entries=tuple(Entry(way.name, way.detail, way.ours) for way in chosen),
-        absent=tuple(absent),
-    )
+    heading = rounds.heading(NAME, place, options, chosen, data={"bytes": nbytes}, absent=absent)
     expected = mosaics.expected(errand)
     case = (f"{options.rows} x {options.columns} tiles",)
     found = [Turn(way.name, case, nbytes * way.private, sample(way, expected, nbytes, options)) for way in chosen]

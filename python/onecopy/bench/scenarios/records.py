@@ -11,18 +11,17 @@ import dataclasses
 import os
 import statistics
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy.bench import machine, runner
+from onecopy.bench import runner
 from onecopy.bench.children import SampleError
 from onecopy.bench.record import Absent
 from onecopy.bench.records import probe, rounds
 from onecopy.bench.records.data import Source
 from onecopy.bench.records.peers import imports
 from onecopy.bench.records.probe import Errand
-from onecopy.bench.records.record import Entry, Run, plain_options
+from onecopy.bench.records.record import Entry, Run
 from onecopy.bench.records.rounds import Settings, Turn
 from onecopy.bench.records.ways import CASES, WAYS, draw, right_answer
 from onecopy.bench.scenarios.share import prepared
@@ -101,15 +100,7 @@ def run(
     """
     sources = write_sources(place, options, watch)
     found = [turn for case in CASES if case.name in options.cases for turn in turns(case, sources, options)]
-    heading = Run(
-        scenario=NAME,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine.facts(place),
-        data={},
-        options=plain_options(options),
-        entries=entries(options),
-        absent=absences(options),
-    )
+    heading = rounds.heading(NAME, place, options, entries(options), absent=absences(options))
     return rounds.run(heading, found, options, place, watch=watch, journal=journal)
 
 

@@ -18,11 +18,10 @@ import statistics
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
 from onecopy import proc
-from onecopy.bench import machine, runner
+from onecopy.bench import runner
 from onecopy.bench.children import SampleError
 from onecopy.bench.machine import cache
 from onecopy.bench.programs.trees import Trees, totals_of
@@ -31,7 +30,7 @@ from onecopy.bench.records import data, rank, rounds
 from onecopy.bench.records.peers.heap import EMPTY
 from onecopy.bench.records.peers.table import SHARED
 from onecopy.bench.records.rank import Allocator, Errand, Loader, Start
-from onecopy.bench.records.record import Entry, Run, plain_options
+from onecopy.bench.records.record import Entry, Run
 from onecopy.bench.records.rounds import Settings, Turn
 
 if TYPE_CHECKING:
@@ -124,15 +123,9 @@ def run(
         If the journal is of another run.
     """
     peers, absent = available(options)
-    heading = Run(
-        scenario=NAME,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine.facts(place),
-        data={"kind": source.kind, "rows": source.count, "pickled": source.pickled},
-        options=plain_options(options),
-        entries=tuple(Entry(p.name, p.detail, p.name.startswith("onecopy")) for p in peers),
-        absent=absent,
-    )
+    rows = (Entry(peer.name, peer.detail, peer.name.startswith("onecopy")) for peer in peers)
+    data = {"kind": source.kind, "rows": source.count, "pickled": source.pickled}
+    heading = rounds.heading(NAME, place, options, rows, data=data, absent=absent)
     return rounds.run(heading, turns(source, peers, options), options, place, watch=watch, journal=journal)
 
 

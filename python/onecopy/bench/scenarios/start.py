@@ -11,17 +11,15 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from onecopy.bench import machine, runner, touch
+from onecopy.bench import runner, touch
 from onecopy.bench.children import SampleError
 from onecopy.bench.layout import Layout, Piece
 from onecopy.bench.machine import cache
 from onecopy.bench.passes.limits import Unavailable
 from onecopy.bench.record import Absent
 from onecopy.bench.records import rounds
-from onecopy.bench.records.record import Entry, Run, plain_options
 from onecopy.bench.records.rounds import Settings, Turn
 from onecopy.bench.scenarios.warm import spot_of
 from onecopy.bench.starts import worker
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from onecopy.bench.passes.cells import Spot
-    from onecopy.bench.records.record import RunJournal
+    from onecopy.bench.records.record import Run, RunJournal
     from onecopy.bench.records.rounds import Result
 
 BLOCK = 16 << 20
@@ -103,15 +101,8 @@ def run(
                 spots.append(spot_of(source, ahead, stack))
             except Unavailable as reason:
                 absent.append(Absent(f"read-ahead of {(ahead or 0) >> 10} KiB", str(reason)))
-        heading = Run(
-            scenario=NAME,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            machine=machine.facts(source),
-            data={"bytes": options.size, "places": {s.place.name: s.place.read_ahead_bytes for s in spots}},
-            options=plain_options(options),
-            entries=tuple(Entry(way.name, way.detail, way.ours) for way in chosen),
-            absent=tuple(absent),
-        )
+        data = {"bytes": options.size, "places": {s.place.name: s.place.read_ahead_bytes for s in spots}}
+        heading = rounds.heading(NAME, source, options, chosen, data=data, absent=absent)
         work = units(options) if options.work == "cpu" and spots else 0
         checksum = touch.of_file(source, layout(options))
         found = [

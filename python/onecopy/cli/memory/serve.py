@@ -1,0 +1,90 @@
+"""`onecopy serve`: the memory of a group as OpenMetrics, and as a live page."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from typing import Any
+
+import click
+
+from onecopy.cli.memory import groups
+from onecopy.monitor.serving import LOOPBACK, Looks, application
+
+NEEDS = "the server needs starlette, uvicorn and prometheus-client: pip install 'onecopy[serve]'"
+
+
+@click.command("serve")
+@groups.which
+@click.option("--name", help="What the group is called on the page and in labels; else what selects it.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; others than loopback are told."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=9477, show_default=True, help="0: any that is free.")
+@click.option(
+    "--allow-host", "names", multiple=True, metavar="NAME", help="A name by which it may be asked for besides."
+)
+@groups.price
+def command(
+    *,
+    pids: tuple[int, ...],
+    tree: bool,
+    name: str | None,
+    host: str,
+    port: int,
+    names: tuple[str, ...],
+    every: float,
+    budget: float,
+    **options: Any,
+) -> None:
+    """Serve the memory of a group of processes: OpenMetrics at /metrics, a live page at /.
+
+    Which processes is told as for `onecopy top`. It looks when it is asked to, listens on this machine only unless
+    --host says otherwise, and has nothing that could be written to: no passwords either, so keep it from strangers.
+    """
+    try:
+        import uvicorn
+    except ImportError:
+        raise click.ClickException(NEEDS) from None
+    title = name or _title(pids, options)
+    sampler = groups.sampler_of(pids, tree=tree, budget=budget, **options)
+    with Looks(sampler, every, pids[0] if pids else None) as looks, _listening(host, port) as listener:
+        try:
+            served = application(looks, title, (*LOOPBACK, host, *names))
+        except ImportError:
+            raise click.ClickException(NEEDS) from None
+        where = listener.getsockname()
+        shown = f"[{where[0]}]" if ":" in where[0] else where[0]
+        click.echo(f"onecopy: {title} at http://{shown}:{where[1]}/ and /metrics; Ctrl-C ends it", err=True)
+        if host not in LOOPBACK:
+            click.echo("onecopy: warning: not only this machine can read it, and it asks for no password", err=True)
+        config = uvicorn.Config(
+            served, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
+        )
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _title(pids: tuple[int, ...], options: dict[str, Any]) -> str:
+    told = [f"process {', '.join(map(str, pids))}"] if pids else []
+    told += [f"{word} {options[key]}" for key, word in (("match", "match"), ("group", "cgroup")) if options[key]]
+    if options["mapping"]:
+        told.append(f"who maps {os.path.basename(options['mapping'])}")  # noqa: PTH119 - text
+    return ", ".join(told) or socket.gethostname()
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Any:
+    """Listen, before anything is said: a port that is taken is an error of one line."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise click.BadParameter(f"{host}: {error.strerror or error}", param_hint="--host") from None
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        listener.listen(64)
+        yield listener

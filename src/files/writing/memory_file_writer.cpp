@@ -1,0 +1,139 @@
+#include "onecopy/files/memory_file_writer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "files/writing/nameless.hpp"
+#include "files/writing/stage.hpp"
+#include "onecopy/base/error.hpp"
+#include "os/os.hpp"
+
+namespace onecopy {
+namespace {
+
+// A reservation in memory starts anew when a signal interrupts it: short ones come to an end under a profiler's timer.
+constexpr std::uint64_t reserved_at_once = std::uint64_t{16} << 20U;
+
+int reserve(int fd, std::uint64_t size, std::uint64_t at_once) noexcept {
+  int error = 0;
+  for (std::uint64_t at = 0; at < size && error == 0; at += at_once)
+    error = os::reserve_space(fd, {at, std::min(at_once, size - at)});
+  return error == EOPNOTSUPP ? 0 : error;  // then writing tells, which is an error as well
+}
+
+bool is_in_memory(int fd) noexcept {
+  const auto system = os::file_system_of(fd);
+  return system && system.value.storage == os::Storage::memory;
+}
+
+}  // namespace
+
+struct MemoryFileWriter::State {
+  State(std::string label, std::uint64_t bytes, const std::filesystem::path& folder)
+      : name(std::move(label)), size(bytes), stage(bytes) {
+    if (folder.empty())
+      create();
+    else
+      create_unsealed({folder.string()});
+  }
+
+  // Containers often give /dev/shm a few megabytes; the folder for temporary files is on a disk, and works as well.
+  void create() {
+    auto memory = os::create_sealable(name);
+    if (memory.error == EOPNOTSUPP)
+      return create_unsealed({"/dev/shm", std::filesystem::temp_directory_path().string()});
+    if (!memory) fail("create", memory.error);
+    sealable = true;
+    if (const int error = take(std::move(memory.value)); error != 0) fail("reserve memory for", error, shortage(error));
+  }
+
+  void create_unsealed(const std::vector<std::string>& folders) {
+    int error = 0;
+    for (const auto& folder : folders) {
+      auto file = create_nameless(folder);
+      error = file ? take(std::move(file.value)) : file.error;
+      place = folder;
+      if (error == 0) return;
+    }
+    fail("reserve space for", error, shortage(error));
+  }
+
+  // Returns errno. What the kernel cannot give it does not refuse, it ends processes: so it is asked before.
+  int take(os::Fd file) {
+    fd = std::move(file);
+    if (!is_in_memory(fd.get())) return reserve(fd.get(), size, size);
+    available = os::available_memory();
+    const std::uint64_t staged = std::min<std::uint64_t>(size, Stage::piece_size);
+    if (available && !in_bounds(available.value, size, staged)) return ENOMEM;
+    return reserve(fd.get(), size, reserved_at_once);
+  }
+
+  std::string shortage(int error) const {
+    if (error != ENOMEM || !available) return {};
+    return "it needs " + std::to_string(size) + " bytes of memory, and up to 16 MiB to write them, but " +
+           std::to_string(available.value) + " may be used";
+  }
+
+  void put(Bytes piece, std::uint64_t offset) const {
+    if (committed) fail("write", EPERM, "it is finished");
+    if (const auto result = os::write_at(fd.get(), piece, offset); !result) fail("write", result.error);
+  }
+
+  void commit() {
+    stage.flush([this](Bytes piece, std::uint64_t offset) { put(piece, offset); });
+    if (stage.written() != size)
+      fail("commit", EINVAL,
+           std::to_string(size) + " bytes were announced, " + std::to_string(stage.written()) + " written");
+    if (const int error = sealable ? os::seal(fd.get()) : 0; error != 0) fail("seal", error);
+    // Kernels before 6.7 refuse to map what is sealed through a descriptor that could write.
+    if (auto reader = os::reopen_read(fd.get())) fd = std::move(reader.value);
+    committed = true;
+  }
+
+  [[noreturn]] void fail(const char* operation, int error, std::string detail = {}) const {
+    throw OsError(operation, name, error, std::move(detail));
+  }
+
+  std::string name;
+  std::uint64_t size;
+  Stage stage;
+  std::string place;
+  bool sealable = false;
+  bool committed = false;
+  os::Fd fd;
+  os::Result<std::uint64_t> available{0, ENOSYS};
+};
+
+MemoryFileWriter::MemoryFileWriter(std::string name, std::uint64_t size, const std::filesystem::path& folder)
+    : state_(std::make_unique<State>(std::move(name), size, folder)) {}
+MemoryFileWriter::MemoryFileWriter(MemoryFileWriter&&) noexcept = default;
+MemoryFileWriter& MemoryFileWriter::operator=(MemoryFileWriter&&) noexcept = default;
+MemoryFileWriter::~MemoryFileWriter() = default;
+
+void MemoryFileWriter::write(Bytes bytes) {
+  state_->stage.write(bytes, [this](Bytes piece, std::uint64_t offset) { state_->put(piece, offset); });
+}
+
+void MemoryFileWriter::overwrite(std::uint64_t offset, Bytes bytes) {
+  if (!in_bounds(written(), offset, bytes.size())) state_->fail("overwrite", EINVAL, "beyond what was written");
+  state_->stage.overwrite(offset, bytes, [this](Bytes piece, std::uint64_t at) { state_->put(piece, at); });
+}
+
+std::uint64_t MemoryFileWriter::written() const noexcept { return state_->stage.written(); }
+
+void MemoryFileWriter::commit() { state_->commit(); }
+
+Mapping MemoryFileWriter::open(const MappingOptions& options) const {
+  if (!state_->committed) state_->fail("open", EBUSY, "it is still being written");
+  return Mapping::from_descriptor(descriptor(), name(), options);
+}
+
+const std::string& MemoryFileWriter::name() const& noexcept { return state_->name; }
+int MemoryFileWriter::descriptor() const noexcept { return state_->fd.get(); }
+
+std::string MemoryFileWriter::reason() const {
+  if (state_->sealable) return state_->committed ? "in memory, and sealed" : "in memory, to be sealed when it is whole";
+  return "an unnamed file in " + state_->place + ", which nothing seals";
+}
+
+}  // namespace onecopy

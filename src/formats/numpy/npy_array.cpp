@@ -1,0 +1,227 @@
+#include "formats/numpy/npy_array.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+#include "formats/wire/json.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/npy.hpp"
+
+namespace onecopy::npy {
+namespace {
+
+using json::describe;
+
+constexpr std::string_view magic = "\x93NUMPY";
+constexpr std::uint64_t before_length = 8;  // magic and version
+
+// A dict as Python writes it, of strings, True or False, and tuples of integers: {'descr': '<f4', 'shape': (3, 4), }.
+class Literal {
+ public:
+  explicit Literal(std::string_view text) noexcept : text_(text) {}
+
+  // Calls value(key) for each item, which must read it; stops when that gives false.
+  template <class Value>
+  void dict(const Value& value) {
+    expect('{');
+    while (!take('}')) {
+      const auto key = string();
+      expect(':');
+      if (!value(key)) return;
+      if (take(',')) continue;
+      expect('}');
+      break;
+    }
+    skip_space();
+    if (at_ != text_.size()) fail("text after the end");
+  }
+
+  bool next_is(char wanted) noexcept {
+    skip_space();
+    return at_ < text_.size() && text_[at_] == wanted;
+  }
+
+  std::string_view string() {
+    skip_space();
+    const char quote = at_ < text_.size() ? text_[at_] : '\0';
+    if (quote != '\'' && quote != '"') fail("expected a string");
+    const std::size_t begin = ++at_;
+    for (; at_ < text_.size() && text_[at_] != quote; ++at_)
+      if (text_[at_] < 0x20 || text_[at_] > 0x7E || text_[at_] == '\\') fail("a string with more than plain ASCII");
+    if (at_ == text_.size()) fail("the string does not end");
+    return text_.substr(begin, at_++ - begin);
+  }
+
+  bool boolean() {
+    if (word("True")) return true;
+    if (!word("False")) fail("expected True or False");
+    return false;
+  }
+
+  // (), (3,), (3, 4); but (3) is a number, and no tuple.
+  std::vector<std::uint64_t> shape() {
+    std::vector<std::uint64_t> shape;
+    expect('(');
+    bool has_comma = true;
+    while (!take(')')) {
+      if (!has_comma) fail("expected ',' or ')'");
+      if (shape.size() == most_axes) fail("the shape has more than " + std::to_string(most_axes) + " axes");
+      shape.push_back(integer());
+      has_comma = take(',');
+      if (!has_comma && shape.size() == 1) fail("the shape is no tuple");
+    }
+    return shape;
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw FormatError("npy: byte " + std::to_string(at_) + " of the header: " + what);
+  }
+
+ private:
+  void skip_space() noexcept {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
+      ++at_;
+  }
+
+  bool take(char wanted) noexcept {
+    if (!next_is(wanted)) return false;
+    ++at_;
+    return true;
+  }
+
+  void expect(char wanted) {
+    if (!take(wanted)) fail(std::string("expected '") + wanted + "'");
+  }
+
+  bool word(std::string_view wanted) noexcept {
+    skip_space();
+    if (text_.substr(at_, wanted.size()) != wanted) return false;
+    at_ += wanted.size();
+    return true;
+  }
+
+  std::uint64_t integer() {
+    skip_space();
+    const char* const begin = text_.data() + at_;
+    const char* const end = text_.data() + text_.size();
+    std::uint64_t number = 0;
+    const auto [stop, error] = std::from_chars(begin, end, number);
+    if (error == std::errc::result_out_of_range) fail("a number of more than 64 bits");
+    if (error != std::errc()) fail("expected a non-negative integer");
+    if (*begin == '0' && stop - begin > 1) fail("a number with a leading zero");
+    at_ += static_cast<std::size_t>(stop - begin);
+    if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // Python 2 wrote long integers so
+    return number;
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+struct Header {
+  ItemType type;
+  std::string_view descr;
+  std::string reason;  // why nothing more was read
+  std::vector<std::uint64_t> shape;
+  bool first_fastest = false;
+};
+
+// False: the type is one whose elements cannot be looked at, and `reason` says so.
+bool read_type(Literal& literal, Header& header) {
+  if (literal.next_is('[') || literal.next_is('(')) {
+    header.reason = "has a structured type, which is not supported: save its fields as arrays of their own";
+    return false;
+  }
+  header.descr = literal.string();
+  const auto type = parse_type(header.descr);
+  if (!type) literal.fail(describe(header.descr) + " is no type of numpy");
+  header.type = *type;
+  if (type->is_object) header.reason = "holds Python objects, which only unpickling could read";
+  return !type->is_object;
+}
+
+Header read_header(std::string_view text) {
+  Literal literal(text);
+  Header header;
+  bool has_type = false;
+  bool has_order = false;
+  bool has_shape = false;
+  literal.dict([&](std::string_view key) {
+    const auto once = [&](bool& seen) {
+      if (std::exchange(seen, true)) literal.fail(describe(key) + " stands there twice");
+    };
+    if (key == "descr") {
+      once(has_type);
+      return read_type(literal, header);
+    }
+    if (key == "fortran_order") {
+      once(has_order);
+      header.first_fastest = literal.boolean();
+    } else if (key == "shape") {
+      once(has_shape);
+      header.shape = literal.shape();
+    } else {
+      literal.fail("the unknown key " + describe(key));
+    }
+    return true;
+  });
+  if (header.reason.empty() && !(has_type && has_order && has_shape))
+    throw FormatError("npy: the header lacks descr, fortran_order or shape");
+  return header;
+}
+
+// Where the dict lies in the file.
+ByteRange header_range(Bytes file) {
+  if (!is_npy(file)) throw FormatError("npy: the file does not begin with \\x93NUMPY and a version");
+  const auto byte = [file](std::uint64_t at) { return std::to_integer<std::uint64_t>(file[at]); };
+  const std::uint64_t major = byte(6);
+  if (major < 1 || major > 3 || byte(7) != 0)
+    throw FormatError("npy: version " + std::to_string(major) + '.' + std::to_string(byte(7)) +
+                      " is not one of 1.0, 2.0 and 3.0");
+  const std::uint64_t width = major == 1 ? 2 : 4;
+  if (!in_bounds(file.size(), before_length, width)) throw FormatError("npy: the header's length is cut off");
+  std::uint64_t length = 0;
+  for (std::uint64_t i = 0; i < width; ++i) length |= byte(before_length + i) << (8 * i);
+  if (length > largest_header)
+    throw FormatError("npy: the header would have " + std::to_string(length) + " bytes, more than the " +
+                      std::to_string(largest_header) + " that are allowed");
+  if (!in_bounds(file.size(), before_length + width, length))
+    throw FormatError("npy: the header would have " + std::to_string(length) + " bytes, but the file has " +
+                      std::to_string(file.size()));
+  return {before_length + width, length};
+}
+
+}  // namespace
+
+bool is_npy(Bytes file) noexcept {
+  return file.size() >= before_length &&
+         std::string_view(reinterpret_cast<const char*>(file.data()), magic.size()) == magic;
+}
+
+NpyArray read_array(Bytes whole, ByteRange place) {
+  const Bytes file = whole.subspan(place.offset, place.length);
+  const ByteRange range = header_range(file);
+  Header header = read_header({reinterpret_cast<const char*>(file.data()) + range.offset, range.length});
+  NpyArray found;
+  found.reason = std::move(header.reason);
+  if (!found.reason.empty()) return found;
+  const auto size = size_in_bytes(header.shape, header.type.size);
+  if (!size) throw FormatError("npy: the shape asks for more elements than 63 bits can say");
+  const std::uint64_t begin = range.offset + range.length;
+  if (*size != file.size() - begin)
+    throw FormatError("npy: the elements have " + std::to_string(file.size() - begin) +
+                      " bytes, but type and shape ask for " + std::to_string(*size));
+  FoundArray& array = found.array;
+  if (header.type.dtype)
+    array.dtype = *header.type.dtype;
+  else
+    array.raw_type = header.descr;
+  if (header.first_fastest) array.strides = first_runs_fastest(header.shape);
+  array.shape = std::move(header.shape);
+  array.data = {place.offset + begin, *size};
+  return found;
+}
+
+}  // namespace onecopy::npy

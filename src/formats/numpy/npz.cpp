@@ -1,0 +1,90 @@
+#include "onecopy/formats/npz.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/numpy/npy_array.hpp"
+#include "formats/wire/json.hpp"
+#include "formats/wire/zip.hpp"
+#include "onecopy/base/error.hpp"
+
+namespace onecopy::npz {
+namespace {
+
+constexpr std::string_view suffix = ".npy";
+
+std::string_view without_suffix(std::string_view name) noexcept { return name.substr(0, name.size() - suffix.size()); }
+
+// What is no entry, and why.
+class LeftOut {
+ public:
+  void add(std::string_view why, std::string_view name) {
+    std::string& names = metadata_[std::string(why)];
+    if (!names.empty()) names += ", ";
+    names += name;
+  }
+
+  bool has(std::string_view why) const { return metadata_.contains(why); }
+  auto take() { return std::move(metadata_); }
+
+ private:
+  std::map<std::string, std::string, std::less<>> metadata_;
+};
+
+[[noreturn]] void refuse(const LeftOut& left_out, const std::string& reason) {
+  if (left_out.has("compressed"))
+    throw FormatError(
+        "npz: no member can be looked at in place, because they are compressed: numpy.savez writes arrays as they are, "
+        "where savez_compressed packs them");
+  throw FormatError(reason.empty() ? "npz: there is no array in it" : "npz: " + reason);
+}
+
+}  // namespace
+
+bool is_npz(Bytes file) {
+  const auto first = zip::first_name(file);
+  if (first.empty()) return false;
+  if (first.ends_with(suffix)) return true;
+  try {
+    return std::ranges::any_of(zip::members(file), [](const auto& member) { return member.name.ends_with(suffix); });
+  } catch (const FormatError&) {
+    return false;  // whatever it is, it cannot be told
+  }
+}
+
+Index parse(Bytes file) {
+  std::vector<FoundArray> arrays;
+  LeftOut left_out;
+  std::string first_reason;
+  for (const zip::Member& member : zip::members(file)) {
+    if (!member.name.ends_with(suffix)) {
+      left_out.add("others", member.name);
+      continue;
+    }
+    const auto name = without_suffix(member.name);
+    if (member.method != zip::Method::stored) {
+      left_out.add("compressed", name);
+      continue;
+    }
+    try {
+      auto found = npy::read_array(file, member.data);
+      if (found.reason.empty()) {
+        found.array.name = name;
+        arrays.push_back(std::move(found.array));
+      } else {
+        left_out.add("unsupported", name);
+        if (first_reason.empty()) first_reason = json::describe(name) + ' ' + found.reason;
+      }
+    } catch (const FormatError& error) {
+      throw FormatError("npz: " + json::describe(name) + ": " + error.what());
+    }
+  }
+  if (arrays.empty()) refuse(left_out, first_reason);
+  return index_of(std::move(arrays), left_out.take(), "npz");
+}
+
+}  // namespace onecopy::npz

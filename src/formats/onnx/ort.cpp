@@ -1,0 +1,207 @@
+#include "onecopy/formats/ort.hpp"
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/entry_list.hpp"
+#include "formats/onnx/onnx_types.hpp"
+#include "formats/wire/flatbuffer.hpp"
+#include "formats/wire/json.hpp"
+#include "onecopy/base/error.hpp"
+#include "onecopy/formats/onnx.hpp"
+
+namespace onecopy::ort {
+namespace {
+
+using flatbuffer::Table;
+using flatbuffer::Vector;
+using json::describe;
+
+constexpr std::string_view ort_identifier = "ORTM";
+
+// Fields by their places in ort.fbs.
+namespace session_field {
+constexpr unsigned version = 0, model = 1;
+}
+namespace model_field {
+constexpr unsigned producer_name = 2, producer_version = 3, graph = 7;
+}
+namespace graph_field {
+constexpr unsigned initializers = 0, nodes = 2, sparse_initializers = 7;
+}
+namespace node_field {
+constexpr unsigned name = 0, outputs = 9, attributes = 10;
+}
+namespace attribute_field {
+constexpr unsigned name = 0, tensor = 6, graph = 7, tensors = 11, graphs = 12;
+}
+namespace tensor_field {
+constexpr unsigned name = 0, dims = 2, type = 3, raw = 4, external = 6;
+}
+
+class ModelReader {
+ public:
+  explicit ModelReader(Bytes file) : file_(file), buffer_(file) {}
+
+  Index read() {
+    const auto session = buffer_.root();
+    const auto model = session.table(session_field::model);
+    if (!model) throw FormatError("ORT: the session has no model");
+    const auto graph = model->table(model_field::graph);
+    if (!graph) throw FormatError("ORT: the model has no graph");
+    read_graph(*graph, "", 0);
+    entries_.reject_overlaps();
+    const std::uint64_t begin = entries_.first_byte(file_.size());
+    return std::move(entries_).finish("ort", metadata(session, *model), begin);
+  }
+
+ private:
+  struct LeftOut {
+    std::uint64_t texts = 0;
+    std::uint64_t sparse = 0;
+    std::uint64_t outside = 0;
+    std::uint64_t unknown = 0;
+  };
+
+  std::map<std::string, std::string, std::less<>> metadata(const Table& session, const Table& model) const {
+    std::map<std::string, std::string, std::less<>> found;
+    found["ort_version"] = session.text(session_field::version);
+    std::string producer(model.text(model_field::producer_name));
+    if (const auto version = model.text(model_field::producer_version); !version.empty())
+      producer += (producer.empty() ? "" : " ") + std::string(version);
+    found["producer"] = producer;
+    if (const auto text = left_out_text(); !text.empty()) found["left out"] = text;
+    return found;
+  }
+
+  std::string left_out_text() const {
+    const std::array<std::pair<std::uint64_t, std::string_view>, 4> counts{{{left_out_.texts, "of text"},
+                                                                            {left_out_.sparse, "sparse"},
+                                                                            {left_out_.outside, "in another file"},
+                                                                            {left_out_.unknown, "of an unknown type"}}};
+    std::string text;
+    for (const auto& [count, what] : counts)
+      if (count != 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + ' ' + std::string(what);
+    return text;
+  }
+
+  void read_graph(const Table& graph, const std::string& prefix, int depth) {
+    if (depth > deepest_graph)
+      throw FormatError("ORT: graphs are nested more than " + std::to_string(deepest_graph) + " deep");
+    const auto initializers = graph.offsets(graph_field::initializers);
+    for (std::uint32_t i = 0; i < initializers.size(); ++i) read_tensor(initializers.table(i), prefix);
+    left_out_.sparse += graph.offsets(graph_field::sparse_initializers).size();
+    const auto nodes = graph.offsets(graph_field::nodes);
+    for (std::uint32_t i = 0; i < nodes.size(); ++i) read_node(nodes.table(i), prefix, depth);
+  }
+
+  void read_node(const Table& node, const std::string& prefix, int depth) {
+    const auto attributes = node.offsets(node_field::attributes);
+    for (std::uint32_t i = 0; i < attributes.size(); ++i) read_attribute(attributes.table(i), node, prefix, depth);
+  }
+
+  // Most attributes are numbers; of the others one field has a value.
+  void read_attribute(const Table& attribute, const Table& node, const std::string& prefix, int depth) {
+    const auto tensor = attribute.table(attribute_field::tensor);
+    const auto graph = attribute.table(attribute_field::graph);
+    const auto tensors = attribute.offsets(attribute_field::tensors);
+    const auto graphs = attribute.offsets(attribute_field::graphs);
+    if (!tensor && !graph && tensors.size() == 0 && graphs.size() == 0) return;
+    const auto path = prefix + name_of(node) + '.' + std::string(attribute.text(attribute_field::name)) + '.';
+    buffer_.spend(path.size());
+    if (tensor) read_tensor(*tensor, path);
+    for (std::uint32_t i = 0; i < tensors.size(); ++i) read_tensor(tensors.table(i), path);
+    if (graph) read_graph(*graph, path, depth + 1);
+    for (std::uint32_t i = 0; i < graphs.size(); ++i) read_graph(graphs.table(i), path, depth + 1);
+  }
+
+  static std::string name_of(const Table& node) {
+    const auto name = node.text(node_field::name);
+    if (!name.empty()) return std::string(name);
+    const auto outputs = node.offsets(node_field::outputs);
+    return outputs.size() == 0 ? std::string() : std::string(outputs.text(0));
+  }
+
+  void read_tensor(const Table& tensor, const std::string& prefix) {
+    auto name = name_for(prefix + std::string(tensor.text(tensor_field::name)), prefix.empty());
+    const auto type = tensor.number<std::int32_t>(tensor_field::type);
+    const auto* facts = onnx::facts_of(type);
+    if (facts == nullptr || facts->bits == 0) {
+      ++(type == onnx::text_type ? left_out_.texts : left_out_.unknown);
+      return;
+    }
+    const auto shape = shape_of(tensor, name);
+    const auto size = onnx::size_of(type, shape);
+    if (!size) throw FormatError("ORT: the shape of " + describe(name) + " asks for more than 64 bits can say");
+    if (const auto data = place(tensor, name, *size))
+      entries_.add(std::move(name), type_of(*facts, shape, *size), shape, *data);
+  }
+
+  // Initialisers of the main graph, which are read first, have their names for themselves; names of nodes need not be
+  // distinct, and so what is behind them gets a number where its path is there already.
+  std::string name_for(std::string name, bool is_of_main_graph) {
+    buffer_.spend(name.size());
+    std::uint64_t& uses = names_[name];
+    if (++uses == 1) return name;
+    if (is_of_main_graph) throw FormatError("ORT: two initializers have the name " + describe(name));
+    const std::string path = name + '~';
+    for (;; ++uses) {
+      buffer_.spend(path.size());
+      name = path + std::to_string(uses);
+      if (names_.try_emplace(name, 1).second) return name;
+    }
+  }
+
+  static std::vector<std::uint64_t> shape_of(const Table& tensor, const std::string& name) {
+    const Vector dims = tensor.vector(tensor_field::dims, sizeof(std::int64_t));
+    std::vector<std::uint64_t> shape;
+    for (std::uint32_t i = 0; i < dims.size(); ++i) {
+      const auto extent = dims.number<std::int64_t>(i);
+      if (extent < 0) throw FormatError("ORT: " + describe(name) + " has a negative extent");
+      shape.push_back(static_cast<std::uint64_t>(extent));
+    }
+    return shape;
+  }
+
+  // None: the bytes are not in this file.
+  std::optional<ByteRange> place(const Table& tensor, const std::string& name, std::uint64_t size) {
+    const auto data = tensor.vector(tensor_field::raw, 1).range();
+    if (data.length == size) return data;
+    if (data.length == 0 && tensor.number<std::int64_t>(tensor_field::external, -1) >= 0) {
+      ++left_out_.outside;
+      return std::nullopt;
+    }
+    throw FormatError("ORT: " + describe(name) + " has " + std::to_string(data.length) +
+                      " bytes, but its type and shape ask for " + std::to_string(size));
+  }
+
+  // Elements of 4 bits that do not fill their last byte have no DType: theirs fill theirs.
+  static ElementType type_of(const onnx::TypeFacts& facts, const std::vector<std::uint64_t>& shape,
+                             std::uint64_t size) {
+    if (!facts.dtype) return {DType::u8, facts.name};
+    std::uint64_t bits = size == 0 ? 0 : facts.bits;  // of a product that size_of has seen to fit
+    for (const std::uint64_t extent : shape) bits *= extent;
+    return bits % 8 == 0 ? ElementType{*facts.dtype, {}} : ElementType{DType::u8, facts.name};
+  }
+
+  Bytes file_;
+  flatbuffer::Buffer buffer_;
+  EntryList entries_;
+  LeftOut left_out_;
+  std::map<std::string, std::uint64_t, std::less<>> names_;
+};
+
+}  // namespace
+
+bool is_ort(Bytes file) noexcept { return flatbuffer::identifier(file) == ort_identifier; }
+
+Index parse(Bytes file) {
+  if (!is_ort(file)) throw FormatError("ORT: the file does not begin with an offset and the identifier 'ORTM'");
+  return ModelReader(file).read();
+}
+
+}  // namespace onecopy::ort

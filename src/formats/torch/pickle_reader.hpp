@@ -1,0 +1,27 @@
+// Reading a pickle without unpickling: a pickle is a program, and this is no machine for it.
+//
+// The opcodes that Python's pickler writes in protocols 2 to 5 push values, put them together and name what should be
+// called; here a call becomes an inert object that remembers its name. Nothing is imported and nothing runs. A pickle
+// has at most `largest` bytes and makes less than one value from each. What no torch.save writes (text opcodes,
+// extension registries, buffers outside) is refused by name. https://docs.python.org/3/library/pickletools.html
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "formats/torch/pickle_values.hpp"
+
+namespace onecopy::pickle {
+
+inline constexpr std::uint64_t largest = std::uint64_t{256} << 20U;  // bytes
+inline constexpr std::size_t longest_global = 500;                   // bytes of a module's name, and of a name in it
+
+struct Pickle {
+  Values values;  // looks into the bytes of the pickle
+  Id root = Values::none;
+};
+
+// All of `bytes` is the pickle. Throws FormatError.
+Pickle read(std::string_view bytes);
+
+}  // namespace onecopy::pickle

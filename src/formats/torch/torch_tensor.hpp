@@ -1,0 +1,89 @@
+// From the calls in a torch checkpoint's pickle that make tensors to where their elements lie.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/found_array.hpp"
+#include "formats/torch/pickle_values.hpp"
+#include "formats/wire/zip.hpp"
+#include "onecopy/base/bytes.hpp"
+
+namespace onecopy::torch_zip {
+
+// The members of a checkpoint, by their names behind the folder that all of them lie in.
+class Archive {
+ public:
+  // Throws FormatError.
+  explicit Archive(Bytes file);
+
+  const zip::Member* find(std::string_view name) const noexcept;  // null: there is none
+  bool has_folder(std::string_view name) const noexcept;
+  std::string_view text(const zip::Member& member) const noexcept;
+
+ private:
+  Bytes file_;
+  std::string_view folder_;
+  std::vector<zip::Member> members_;  // by name
+};
+
+// Names of what is no tensor: the first few, sorted.
+class Objects {
+ public:
+  void add(std::string_view module, std::string_view name);
+  bool empty() const noexcept { return names_.empty(); }
+  std::string joined() const;
+
+ private:
+  std::set<std::string, std::less<>> names_;
+};
+
+// Whether a call of this function is understood, and no class of somebody's.
+bool is_known(pickle::Global function) noexcept;
+
+struct ElementType;
+
+class TensorReader {
+ public:
+  TensorReader(const pickle::Values& values, const Archive& archive, Objects& objects) noexcept
+      : values_(values), archive_(archive), objects_(objects) {}
+
+  // None: the object is no tensor whose elements could be looked at. Throws FormatError: it says so, and lies.
+  std::optional<FoundArray> read(pickle::Id object, const std::string& name);
+
+  void add_objects();                       // of all values
+  void add_storage(pickle::Id persistent);  // one without a tensor
+
+ private:
+  struct Call {
+    pickle::Global function;
+    std::span<const pickle::Id> arguments;
+  };
+  struct Storage {
+    const ElementType* element = nullptr;
+    ByteRange bytes;
+  };
+
+  std::optional<Call> innermost(pickle::Id object) const;
+  std::optional<pickle::Global> global(pickle::Id id) const noexcept;
+  std::optional<FoundArray> place(const Call& call, std::size_t least, const std::string& name);
+  std::optional<Storage> storage(pickle::Id id, const std::string& name);
+  const zip::Member& member(std::string_view key, const std::string& name) const;
+  const ElementType* own_type(pickle::Id id, const std::string& name);
+  void read_axes(FoundArray& array, const Call& call) const;
+  std::uint64_t count(pickle::Id id, std::string_view what, const std::string& name) const;
+  std::vector<std::uint64_t> counts(pickle::Id id, std::string_view what, const std::string& name) const;
+  bool is_plain(const Call& call, std::size_t least) const noexcept;
+
+  const pickle::Values& values_;
+  const Archive& archive_;
+  Objects& objects_;
+};
+
+}  // namespace onecopy::torch_zip

@@ -1,0 +1,194 @@
+#include "onecopy/formats/torch_zip.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/found_array.hpp"
+#include "formats/torch/pickle_reader.hpp"
+#include "formats/torch/torch_tensor.hpp"
+#include "formats/wire/json.hpp"
+#include "formats/wire/zip.hpp"
+#include "onecopy/base/error.hpp"
+
+namespace onecopy::torch_zip {
+namespace {
+
+using json::describe;
+using pickle::Global;
+using pickle::Id;
+using pickle::Kind;
+
+// Protocol 2, and the number 0x1950A86A20F9469CFC6C: what torch.save began its files with before version 1.6.
+constexpr std::string_view old_magic = "\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.";
+
+bool is_old(Bytes file) noexcept {
+  return file.size() >= old_magic.size() &&
+         std::string_view(reinterpret_cast<const char*>(file.data()), old_magic.size()) == old_magic;
+}
+
+// "<folder>/data.pkl", in one folder
+bool is_root(std::string_view name) noexcept {
+  const auto slash = name.find('/');
+  return slash != std::string_view::npos && name.substr(slash) == "/data.pkl";
+}
+
+// Goes through dicts, lists and tuples from the root, in their order. A pickle can share a dict between two others, and
+// so say in few bytes what has many paths: their number and the bytes of all names are limited by the pickle's size.
+class Walk {
+ public:
+  Walk(const pickle::Values& values, TensorReader& tensors, Objects& objects, std::uint64_t pickle_size)
+      : values_(values),
+        tensors_(tensors),
+        objects_(objects),
+        visits_left_(pickle_size),
+        name_bytes_left_(pickle_size * 4 + 65536) {}
+
+  std::vector<FoundArray> from(Id root) {
+    visit(root);
+    return std::move(arrays_);
+  }
+
+ private:
+  void visit(Id id) {
+    if (visits_left_-- == 0)
+      throw FormatError("torch: its dicts and lists share so much that there are more paths than the pickle has bytes");
+    switch (values_.kind(id)) {
+      case Kind::dict: return inside(id, [&] { visit_items(id); });
+      case Kind::list:
+      case Kind::tuple: return inside(id, [&] { visit_sequence(id); });
+      case Kind::object: return visit_object(id);
+      case Kind::persistent: return tensors_.add_storage(id);
+      default: return;
+    }
+  }
+
+  void visit_object(Id id) {
+    const Id callable = values_.callable(id);
+    const auto function = values_.kind(callable) == Kind::global ? values_.global(callable) : Global{};
+    if (function == Global{"collections", "OrderedDict"} && !values_.items(values_.arguments(id)).empty())
+      return objects_.add(function.module, function.name);  // with its items as arguments, as Python 2 wrote it
+    if (function == Global{"collections", "OrderedDict"} || function == Global{"collections", "defaultdict"})
+      return inside(id, [&] { visit_items(id); });
+    spend(path_.size());
+    auto found = tensors_.read(id, on_path_.empty() ? std::string(array_name) : path_);
+    if (found) arrays_.push_back(std::move(*found));
+  }
+
+  void spend(std::uint64_t bytes) {
+    if (bytes > name_bytes_left_) throw FormatError("torch: the names of all tensors are much longer than the pickle");
+    name_bytes_left_ -= bytes;
+  }
+
+  // What holds itself is gone through once.
+  template <class Visit>
+  void inside(Id id, const Visit& visit_all) {
+    if (std::ranges::find(on_path_, id) != on_path_.end()) return;
+    if (on_path_.size() == deepest)
+      throw FormatError("torch: dicts and lists are nested deeper than " + std::to_string(deepest));
+    on_path_.push_back(id);
+    visit_all();
+    on_path_.pop_back();
+  }
+
+  void visit_items(Id id) {
+    const auto items = values_.items(id);
+    for (std::size_t i = 0; i < items.size(); i += 2) {
+      if (values_.kind(items[i]) == Kind::text)
+        visit_at(text(items[i]), items[i + 1]);
+      else if (values_.kind(items[i]) == Kind::integer)
+        visit_at(std::to_string(values_.integer(items[i])), items[i + 1]);
+      else
+        visit_at('[' + std::to_string(i / 2) + ']', items[i + 1]);  // the place of an item whose key has no name
+    }
+  }
+
+  void visit_sequence(Id id) {
+    const auto items = values_.items(id);
+    for (std::size_t i = 0; i < items.size(); ++i) visit_at(std::to_string(i), items[i]);
+  }
+
+  void visit_at(std::string_view key, Id id) {
+    const std::size_t before = path_.size();
+    spend(key.size());
+    if (on_path_.size() > 1) path_ += '.';
+    path_ += key;
+    visit(id);
+    path_.resize(before);
+  }
+
+  std::string_view text(Id key) const {
+    const auto text = values_.text(key);
+    if (!json::is_utf8(text)) throw FormatError("torch: a key in " + describe(path_) + " is not UTF-8");
+    return text;
+  }
+
+  const pickle::Values& values_;
+  TensorReader& tensors_;
+  Objects& objects_;
+  std::uint64_t visits_left_;
+  std::uint64_t name_bytes_left_;
+  std::vector<Id> on_path_;
+  std::string path_;
+  std::vector<FoundArray> arrays_;
+};
+
+void check_kind(const Archive& archive) {
+  if (archive.find("constants.pkl") != nullptr || archive.has_folder("code/"))
+    throw FormatError(
+        "torch: this is a TorchScript archive, code for torch.jit.load; save the module's state_dict() with "
+        "torch.save");
+  const zip::Member* order = archive.find("byteorder");
+  if (order == nullptr) return;  // written before torch 2.1, on a machine of which it says nothing
+  if (order->method != zip::Method::stored || archive.text(*order) != "little")
+    throw FormatError(archive.text(*order) == "big"
+                          ? "torch: its numbers are big-endian, and only little-endian ones can be looked at"
+                          : "torch: its byte order is neither little nor big");
+}
+
+std::string_view pickle_of(const Archive& archive) {
+  const zip::Member* root = archive.find("data.pkl");
+  if (root == nullptr) throw FormatError("torch: there is no data.pkl in the archive (is this a file of torch.save?)");
+  if (root->method != zip::Method::stored)
+    throw FormatError("torch: data.pkl is compressed: torch.save writes it as it is");
+  return archive.text(*root);
+}
+
+}  // namespace
+
+bool is_torch_zip(Bytes file) {
+  if (is_old(file)) return true;
+  const auto first = zip::first_name(file);
+  if (first.empty()) return false;
+  if (is_root(first)) return true;
+  try {
+    return std::ranges::any_of(zip::members(file), [](const auto& member) { return is_root(member.name); });
+  } catch (const FormatError&) {
+    return false;  // whatever it is, it cannot be told
+  }
+}
+
+Index parse(Bytes file) {
+  if (is_old(file))
+    throw FormatError(
+        "torch: saved in torch's old format, which cannot be looked at in place: save it again with torch.save(..., "
+        "_use_new_zipfile_serialization=True)");
+  const Archive archive(file);
+  check_kind(archive);
+  const auto bytes = pickle_of(archive);
+  const auto pickle = pickle::read(bytes);
+  Objects objects;
+  TensorReader tensors(pickle.values, archive, objects);
+  auto arrays = Walk(pickle.values, tensors, objects, bytes.size()).from(pickle.root);
+  tensors.add_objects();
+  if (arrays.empty() && !objects.empty())
+    throw FormatError("torch: there is no tensor in its dicts and lists, only what unpickling would have to make: " +
+                      objects.joined() + " (save a module's state_dict())");
+  std::map<std::string, std::string, std::less<>> metadata{{"format", "pt"}};
+  if (!objects.empty()) metadata.emplace("objects", objects.joined());
+  return index_of(std::move(arrays), std::move(metadata), "torch");
+}
+
+}  // namespace onecopy::torch_zip

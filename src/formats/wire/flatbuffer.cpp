@@ -1,0 +1,140 @@
+#include "formats/wire/flatbuffer.hpp"
+
+#include <utility>
+
+#include "formats/wire/json.hpp"
+#include "onecopy/base/error.hpp"
+
+namespace onecopy::flatbuffer {
+namespace {
+
+constexpr unsigned offset_bytes = 4;
+constexpr std::uint64_t root_bytes = 8;  // the way to the root table, and the identifier
+constexpr unsigned vtable_head = 4;      // its size, and the table's
+constexpr std::uint64_t table_cost = 8;  // its way to the vtable, and the offset that led to it
+
+std::uint64_t little_endian(Bytes bytes) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) value |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
+  return value;
+}
+
+}  // namespace
+
+std::string_view identifier(Bytes file) noexcept {
+  if (file.size() < root_bytes) return {};
+  const std::uint64_t root = little_endian(file.first(offset_bytes));
+  if (root < root_bytes || root % offset_bytes != 0 || !in_bounds(file.size(), root, offset_bytes)) return {};
+  return {reinterpret_cast<const char*>(file.data()) + offset_bytes, offset_bytes};
+}
+
+void Buffer::fail(const std::string& what, std::uint64_t at) {
+  throw FormatError("flatbuffer: " + what + ", at byte " + std::to_string(at));
+}
+
+void Buffer::spend(std::uint64_t cost) {
+  if (cost > budget_)
+    throw FormatError("flatbuffer: the same parts are referred to again and again, beyond " + std::to_string(times) +
+                      " times the " + std::to_string(bytes_.size()) + " bytes");
+  budget_ -= cost;
+}
+
+std::uint64_t Buffer::number(std::uint64_t at, unsigned bytes) const {
+  if (!in_bounds(bytes_.size(), at, bytes)) fail("a number of " + std::to_string(bytes) + " bytes is cut off", at);
+  if (at % bytes != 0) fail("a number of " + std::to_string(bytes) + " bytes is not aligned", at);
+  return little_endian(bytes_.subspan(at, bytes));
+}
+
+// Where the offset at `at` leads: at or behind where it stands, and inside the buffer.
+std::uint64_t Buffer::follow(std::uint64_t at) const {
+  const std::uint64_t offset = number(at, offset_bytes);
+  if (offset == 0) fail("an offset leads nowhere", at);
+  if (!in_bounds(bytes_.size(), at, offset))
+    fail("an offset of " + std::to_string(offset) + " leads out of the " + std::to_string(bytes_.size()) + " bytes",
+         at);
+  return at + offset;
+}
+
+Table Buffer::root() { return table_at(follow(0), 0); }
+
+Table Buffer::table_at(std::uint64_t at, int depth) { return {*this, at, depth}; }
+
+Buffer::Found Buffer::vector_at(std::uint64_t at, unsigned element) const {
+  const auto count = number_at<std::uint32_t>(at);
+  const std::uint64_t begin = at + offset_bytes;  // in bounds, as the count was
+  if (!in_bounds(bytes_.size(), begin, std::uint64_t{count} * element))
+    fail("a vector would have " + std::to_string(count) + " elements of " + std::to_string(element) + " bytes, but " +
+             std::to_string(bytes_.size() - begin) + " bytes are left",
+         at);
+  if (count != 0 && begin % element != 0)
+    fail("a vector's elements of " + std::to_string(element) + " bytes are not aligned", at);
+  return {begin, count};
+}
+
+std::string_view Buffer::text_at(std::uint64_t at) {
+  const Found found = vector_at(at, 1);
+  const std::uint64_t end = found.begin + found.count;
+  if (!in_bounds(bytes_.size(), end, 1) || bytes_[end] != std::byte{0}) fail("a text has no zero behind it", at);
+  spend(std::uint64_t{found.count} + offset_bytes);
+  const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + found.begin, found.count);
+  if (!json::is_utf8(text)) fail("a text is not UTF-8", at);
+  return text;
+}
+
+Table Vector::table(std::uint32_t i) const {
+  return buffer_->table_at(buffer_->follow(found_.begin + std::uint64_t{i} * offset_bytes), depth_ + 1);
+}
+
+std::string_view Vector::text(std::uint32_t i) const {
+  return buffer_->text_at(buffer_->follow(found_.begin + std::uint64_t{i} * offset_bytes));
+}
+
+Table::Table(Buffer& buffer, std::uint64_t at, int depth) : buffer_(&buffer), at_(at), depth_(depth) {
+  if (depth > deepest) Buffer::fail("tables are nested more than " + std::to_string(deepest) + " deep", at);
+  buffer.spend(table_cost);
+  const std::uint64_t size = buffer.bytes_.size();
+  const std::int64_t back = buffer.number_at<std::int32_t>(at);  // to the vtable, which lies before or behind
+  if (std::cmp_greater(back, at)) Buffer::fail("a table's vtable would begin before the file", at);
+  vtable_ = static_cast<std::uint64_t>(static_cast<std::int64_t>(at) - back);
+  vtable_size_ = buffer.number_at<std::uint16_t>(vtable_);
+  if (vtable_size_ < vtable_head || vtable_size_ % 2 != 0 || !in_bounds(size, vtable_, vtable_size_))
+    Buffer::fail("a vtable would have " + std::to_string(vtable_size_) + " bytes", vtable_);
+  size_ = buffer.number_at<std::uint16_t>(vtable_ + 2);
+  if (size_ < offset_bytes || !in_bounds(size, at, size_))
+    Buffer::fail("a table would have " + std::to_string(size_) + " bytes", at);
+}
+
+std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {
+  const unsigned slot = vtable_head + 2 * field;
+  if (!in_bounds(vtable_size_, slot, 2)) return std::nullopt;
+  const auto offset = buffer_->number_at<std::uint16_t>(vtable_ + slot);
+  if (offset == 0) return std::nullopt;
+  if (offset < offset_bytes || !in_bounds(size_, offset, bytes))
+    Buffer::fail("field " + std::to_string(field) + " of " + std::to_string(bytes) + " bytes at " +
+                     std::to_string(offset) + " lies outside of its table of " + std::to_string(size_),
+                 at_);
+  return at_ + offset;
+}
+
+std::optional<Table> Table::table(unsigned field) const {
+  const auto at = find(field, offset_bytes);
+  if (!at) return std::nullopt;
+  return buffer_->table_at(buffer_->follow(*at), depth_ + 1);
+}
+
+std::string_view Table::text(unsigned field) const {
+  const auto at = find(field, offset_bytes);
+  return at ? buffer_->text_at(buffer_->follow(*at)) : std::string_view();
+}
+
+Vector Table::vector(unsigned field, unsigned element) const {
+  const auto at = find(field, offset_bytes);
+  if (!at) return {};
+  return {*buffer_, buffer_->vector_at(buffer_->follow(*at), element), element, depth_};
+}
+
+std::optional<Table> Table::variant(unsigned type_field, std::uint8_t type) const {
+  return number<std::uint8_t>(type_field) == type ? table(type_field + 1) : std::nullopt;
+}
+
+}  // namespace onecopy::flatbuffer

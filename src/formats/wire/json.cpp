@@ -1,0 +1,258 @@
+#include "formats/wire/json.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+
+#include "onecopy/base/error.hpp"
+
+namespace onecopy::json {
+namespace {
+
+constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+
+constexpr bool is_plain(char c) noexcept { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; }
+
+constexpr bool is_continuation(unsigned c) noexcept { return (c & 0xC0U) == 0x80U; }
+
+// The length of the UTF-8 sequence at the start of `text`, or 0: overlong forms, surrogates and numbers over U+10FFFF
+// are mistakes (RFC 3629).
+std::size_t sequence_length(std::string_view text) noexcept {
+  const auto at = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned first = at(0);
+  const unsigned second = at(1);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return is_continuation(second) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const bool overlong = first == 0xE0 && second < 0xA0;
+    const bool surrogate = first == 0xED && second > 0x9F;
+    return is_continuation(second) && is_continuation(at(2)) && !overlong && !surrogate ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    const bool overlong = first == 0xF0 && second < 0x90;
+    const bool too_large = first == 0xF4 && second > 0x8F;
+    return is_continuation(second) && is_continuation(at(2)) && is_continuation(at(3)) && !overlong && !too_large ? 4
+                                                                                                                  : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void append_utf8(std::string& into, std::uint32_t code) {
+  const auto put = [&](std::uint32_t byte) { into.push_back(static_cast<char>(byte)); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xC0 | (code >> 6U));
+    put(0x80 | (code & 0x3FU));
+  } else if (code < 0x10000) {
+    put(0xE0 | (code >> 12U));
+    put(0x80 | ((code >> 6U) & 0x3FU));
+    put(0x80 | (code & 0x3FU));
+  } else {
+    put(0xF0 | (code >> 18U));
+    put(0x80 | ((code >> 12U) & 0x3FU));
+    put(0x80 | ((code >> 6U) & 0x3FU));
+    put(0x80 | (code & 0x3FU));
+  }
+}
+
+bool is_utf8(std::string_view text) noexcept {
+  while (!text.empty()) {
+    std::uint64_t word = 0;
+    if (text.size() >= sizeof word) {
+      std::memcpy(&word, text.data(), sizeof word);
+      if ((word & 0x8080808080808080U) == 0) {  // eight characters of ASCII
+        text.remove_prefix(sizeof word);
+        continue;
+      }
+    }
+    const std::size_t length = sequence_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (is_plain(c)) {
+      out.push_back(c);
+    } else if (c == '"' || c == '\\') {
+      out.push_back('\\');
+      out.push_back(c);
+    } else {
+      std::array<char, 8> escape{};
+      std::snprintf(escape.data(), escape.size(), "\\u%04x", static_cast<unsigned char>(c));
+      out += escape.data();
+    }
+  }
+  out.push_back('"');
+  return out;
+}
+
+std::string describe(std::string_view name) {
+  constexpr std::size_t longest = 200;
+  std::size_t size = std::min(name.size(), longest);
+  while (size < name.size() && size > 0 && is_continuation(static_cast<unsigned char>(name[size]))) --size;
+  const std::string text = quoted(name.substr(0, size));
+  return "'" + text.substr(1, text.size() - 2) + (size < name.size() ? "...'" : "'");
+}
+
+void Reader::fail(const std::string& what) const {
+  throw FormatError("JSON at byte " + std::to_string(at_) + ": " + what);
+}
+
+void Reader::skip_space() noexcept {
+  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
+    ++at_;
+}
+
+bool Reader::take(char wanted) noexcept {
+  skip_space();
+  if (at_ >= text_.size() || text_[at_] != wanted) return false;
+  ++at_;
+  return true;
+}
+
+void Reader::expect(char wanted) {
+  if (!take(wanted)) fail(std::string("expected '") + wanted + "'");
+}
+
+void Reader::open(char bracket) {
+  if (depth_ == deepest) fail("nested deeper than " + std::to_string(deepest));
+  ++depth_;
+  expect(bracket);
+}
+
+std::string_view Reader::string() {
+  expect('"');
+  const std::size_t start = at_;
+  while (at_ < text_.size() && is_plain(text_[at_])) ++at_;
+  if (at_ >= text_.size()) fail("the string does not end");
+  if (text_[at_] == '"') return text_.substr(start, at_++ - start);
+  return unescape(start);
+}
+
+std::string_view Reader::unescape(std::size_t start) {
+  std::string& out = unescaped_.emplace_back(text_.substr(start, at_ - start));
+  for (;;) {
+    if (at_ >= text_.size()) fail("the string does not end");
+    const char c = text_[at_];
+    if (c == '"') break;
+    if (c == '\\')
+      escape(out);
+    else if (is_plain(c))
+      out.push_back(text_[at_++]);
+    else
+      fail("a control character in a string");
+  }
+  ++at_;
+  return out;
+}
+
+void Reader::escape(std::string& into) {
+  ++at_;  // the backslash
+  const char c = at_ < text_.size() ? text_[at_++] : '\0';
+  constexpr std::string_view names = "\"\\/bfnrt";
+  constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
+  if (const auto found = names.find(c); found != std::string_view::npos && c != '\0') {
+    into.push_back(meanings[found]);
+    return;
+  }
+  if (c != 'u') fail("an escape that JSON does not have");
+  std::uint32_t code = four_hex_digits();
+  if (code >= 0xDC00 && code <= 0xDFFF) fail("half of a surrogate pair");
+  if (code >= 0xD800 && code <= 0xDBFF) {
+    if (text_.substr(at_, 2) != "\\u") fail("half of a surrogate pair");
+    at_ += 2;
+    const std::uint32_t low = four_hex_digits();
+    if (low < 0xDC00 || low > 0xDFFF) fail("half of a surrogate pair");
+    code = 0x10000 + ((code - 0xD800) << 10U) + (low - 0xDC00);
+  }
+  append_utf8(into, code);
+}
+
+std::uint32_t Reader::four_hex_digits() {
+  const auto digits = text_.substr(at_, 4);
+  std::uint32_t code = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
+  if (digits.size() != 4 || error != std::errc{} || end != digits.data() + 4) fail("\\u needs four hexadecimal digits");
+  at_ += 4;
+  return code;
+}
+
+std::uint64_t Reader::integer() {
+  skip_space();
+  const char* const begin = text_.data() + at_;
+  const char* const end = text_.data() + text_.size();
+  if (begin == end || !is_digit(*begin)) fail("expected a non-negative integer");
+  if (*begin == '0' && begin + 1 != end && is_digit(begin[1])) fail("a number with a leading zero");
+  std::uint64_t number = 0;
+  const auto [stop, error] = std::from_chars(begin, end, number);
+  if (error != std::errc{}) fail("a number of more than 64 bits");
+  at_ += static_cast<std::size_t>(stop - begin);
+  if (stop != end && (*stop == '.' || *stop == 'e' || *stop == 'E')) fail("expected an integer");
+  return number;
+}
+
+void Reader::skip() {
+  const std::size_t kept = unescaped_.size();
+  const auto forget = [&] { unescaped_.resize(kept); };  // a list of what nobody looks at could be large
+  skip_space();
+  const char c = at_ < text_.size() ? text_[at_] : '\0';
+  switch (c) {
+    case '{':
+      return object([&](std::string_view) {
+        forget();
+        skip();
+      });
+    case '[': return array([this] { skip(); });
+    case '"': (void)string(); return forget();
+    case 't': return skip_word("true");
+    case 'f': return skip_word("false");
+    case 'n': return skip_word("null");
+    default: return skip_number();
+  }
+}
+
+void Reader::skip_word(std::string_view word) {
+  if (text_.substr(at_, word.size()) != word) fail("expected a value");
+  at_ += word.size();
+}
+
+bool Reader::digits() noexcept {
+  const std::size_t start = at_;
+  while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
+  return at_ != start;
+}
+
+void Reader::skip_number() {
+  const auto next_is = [this](std::string_view any) {
+    return at_ < text_.size() && any.find(text_[at_]) != std::string_view::npos;
+  };
+  if (next_is("-")) ++at_;
+  const std::size_t start = at_;
+  if (!digits()) fail("expected a value");
+  if (text_[start] == '0' && at_ - start > 1) fail("a number with a leading zero");
+  if (next_is(".")) {
+    ++at_;
+    if (!digits()) fail("a fraction needs digits");
+  }
+  if (next_is("eE")) {
+    ++at_;
+    if (next_is("+-")) ++at_;
+    if (!digits()) fail("an exponent needs digits");
+  }
+}
+
+void Reader::end() {
+  skip_space();
+  if (at_ != text_.size()) fail("text after the end");
+}
+
+}  // namespace onecopy::json

@@ -1,0 +1,174 @@
+#include "onecopy/records/column.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "onecopy/base/error.hpp"
+#include "records/building/leaves.hpp"
+#include "records/building/nested.hpp"
+#include "records/building/record_values.hpp"
+
+namespace onecopy::records {
+namespace {
+
+constexpr auto anything = [](const auto& /*alternative*/) { return true; };
+
+}  // namespace
+
+struct ColumnBuffer : IntegerBuffer {
+  using IntegerBuffer::IntegerBuffer;
+};
+
+Column::Column(Spool& spool, std::string path) : spool_(&spool), path_(std::move(path)) {}
+Column::~Column() = default;
+
+// The first alternative of this kind that takes the value, or a new one; the value is counted.
+template <class T, class Takes, class Make>
+T& Column::alternative(TypeKind kind, const Takes& takes, const Make& make) {
+  std::size_t tag = 0;
+  for (; tag < alternatives_.size(); ++tag)
+    if (alternatives_[tag]->kind() == kind && takes(static_cast<const T&>(*alternatives_[tag]))) break;
+  if (tag == alternatives_.size()) add(make());
+  if (alternatives_.size() > 1) tags_->append(static_cast<std::int64_t>(tag));
+  ++length_;
+  return static_cast<T&>(*alternatives_[tag]);
+}
+
+void Column::add(std::unique_ptr<Alternative> alternative) {
+  if (alternatives_.size() == most_alternatives)
+    throw FormatError(path_ + ": values of more than " + std::to_string(most_alternatives) + " types");
+  if (alternatives_.empty()) alternative->nulls(length_);
+  alternatives_.push_back(std::move(alternative));
+  if (alternatives_.size() != 2) return;
+  tags_ = std::make_unique<ColumnBuffer>(*spool_);
+  tags_->append_zeros(length_);
+}
+
+void Column::nulls(std::uint64_t count) {
+  if (count == 0) return;
+  if (!alternatives_.empty()) alternatives_.front()->nulls(count);
+  if (tags_) tags_->append_zeros(count);
+  length_ += count;
+}
+
+void Column::boolean(bool value) {
+  alternative<BooleanValues>(TypeKind::boolean, anything, [this] {
+    return std::make_unique<BooleanValues>(*spool_);
+  }).append(value);
+}
+
+void Column::integer(std::int64_t value) {
+  alternative<NumberValues>(
+      TypeKind::number, [value](const NumberValues& numbers) { return numbers.takes(value); },
+      [this] { return std::make_unique<NumberValues>(*spool_); })
+      .append(value);
+}
+
+void Column::real(double value) {
+  alternative<NumberValues>(
+      TypeKind::number, [](const NumberValues& numbers) { return numbers.takes_reals(); },
+      [this] { return std::make_unique<NumberValues>(*spool_); })
+      .append(value);
+}
+
+void Column::text(std::string_view utf8) {
+  alternative<TextValues>(TypeKind::text, anything, [this] {
+    return std::make_unique<TextValues>(*spool_, TypeKind::text);
+  }).append(std::as_bytes(std::span(utf8)));
+}
+
+void Column::bytes(Bytes value) {
+  alternative<TextValues>(TypeKind::bytes, anything, [this] {
+    return std::make_unique<TextValues>(*spool_, TypeKind::bytes);
+  }).append(value);
+}
+
+void Column::bigint(Bytes little_endian) {
+  alternative<TextValues>(TypeKind::bigint, anything, [this] {
+    return std::make_unique<TextValues>(*spool_, TypeKind::bigint);
+  }).append(little_endian);
+}
+
+void Column::array(const ArrayValue& value) {
+  alternative<ArrayValues>(
+      TypeKind::array, [&](const ArrayValues& arrays) { return arrays.takes(value); },
+      [&] { return std::make_unique<ArrayValues>(*spool_, value); })
+      .append(value);
+}
+
+ListColumn& Column::list() {
+  auto& lists = alternative<ListValues>(
+      TypeKind::list, anything, [this] { return std::make_unique<ListValues>(*spool_, TypeKind::list, path_); });
+  lists.begin();
+  return lists;
+}
+
+ListColumn& Column::tuple() {
+  auto& tuples = alternative<ListValues>(
+      TypeKind::tuple, anything, [this] { return std::make_unique<ListValues>(*spool_, TypeKind::tuple, path_); });
+  tuples.begin();
+  return tuples;
+}
+
+FixedColumn& Column::fixed(std::size_t length) {
+  auto& fixeds = alternative<FixedValues>(
+      TypeKind::fixed, [length](const FixedValues& one) { return one.size() == length; },
+      [&] { return std::make_unique<FixedValues>(*spool_, length, path_); });
+  fixeds.begin();
+  return fixeds;
+}
+
+RecordColumn& Column::record() {
+  auto& records = alternative<RecordValues>(TypeKind::record, anything,
+                                            [this] { return std::make_unique<RecordValues>(*spool_, path_); });
+  records.begin();
+  return records;
+}
+
+MapColumn& Column::map() {
+  auto& maps =
+      alternative<MapValues>(TypeKind::map, anything, [this] { return std::make_unique<MapValues>(*spool_, path_); });
+  maps.begin();
+  return maps;
+}
+
+Column& Column::extension(std::string_view name) {
+  return alternative<ExtensionValues>(
+             TypeKind::extension, [name](const ExtensionValues& one) { return one.name() == name; },
+             [&] { return std::make_unique<ExtensionValues>(*spool_, name, path_); })
+      .begin();
+}
+
+bool Column::fits_record(std::span<const std::string_view> keys) const {
+  for (const auto& one : alternatives_)
+    if (one->kind() == TypeKind::record) return static_cast<const RecordValues&>(*one).fits(keys);
+  return keys.size() <= RecordValues::most_fields;
+}
+
+Type Column::finish(const std::string& path, std::vector<Tensor>& tensors) {
+  if (alternatives_.size() == 1) return alternatives_.front()->finish(path, tensors);
+  Type type;
+  type.length = length_;
+  if (alternatives_.empty()) return type;
+  type.kind = TypeKind::choice;
+  add_choice_tensors(path, tensors);
+  for (std::size_t i = 0; i < alternatives_.size(); ++i)
+    type.children.push_back(alternatives_[i]->finish(child_path(path, type, i), tensors));
+  return type;
+}
+
+// Where a value stands in its alternative, as Arrow's dense union says it, is how many of its tag came before.
+void Column::add_choice_tensors(const std::string& path, std::vector<Tensor>& tensors) const {
+  TensorList own(path, tensors);
+  own.add("tag", DType::i8, {length_}, [this](const Put& put) { tags_->write_as(DType::i8, put); });
+  std::uint64_t longest = 0;
+  for (const auto& one : alternatives_) longest = std::max(longest, one->length());
+  const DType dtype = offset_type(longest);
+  own.add("offsets", dtype, {length_}, [this, dtype](const Put& put) {
+    std::array<std::int64_t, most_alternatives> counts{};
+    tags_->write_as(dtype, put, [&](std::int64_t tag) { return counts[static_cast<std::size_t>(tag)]++; });
+  });
+}
+
+}  // namespace onecopy::records

@@ -1,0 +1,91 @@
+#include "records/building/record_values.hpp"
+
+#include <algorithm>
+
+#include "onecopy/base/error.hpp"
+
+namespace onecopy::records {
+namespace {
+
+DType shape_type(std::size_t shapes) noexcept {
+  if (shapes <= std::size_t{1} << 8U) return DType::u8;
+  return shapes <= std::size_t{1} << 16U ? DType::u16 : DType::u32;
+}
+
+}  // namespace
+
+std::size_t RecordValues::ShapeHash::operator()(const Shape& shape) const noexcept {
+  std::uint64_t hash = 0xCBF29CE484222325;  // FNV-1a, by numbers
+  for (const std::uint32_t field : shape) hash = (hash ^ field) * 0x100000001B3;
+  return hash;
+}
+
+bool RecordValues::is_like_last(std::span<const std::string_view> keys) const {
+  if (shapes_.empty()) return false;
+  const auto name_of = [this](std::uint32_t field) -> std::string_view { return fields_[field]->name; };
+  return std::ranges::equal(shapes_[last_], keys, {}, name_of);
+}
+
+bool RecordValues::fits(std::span<const std::string_view> keys) const {
+  if (is_like_last(keys)) return true;
+  Shape shape;
+  for (const auto key : keys)
+    if (const auto found = numbers_.find(key); found != numbers_.end()) shape.push_back(found->second);
+  const std::size_t added = keys.size() - shape.size();
+  if (fields_.size() + added > most_fields) return false;
+  if (length() >= first_values && late_fields_ + added > most_late_fields) return false;
+  return shapes_.size() < most_shapes || (added == 0 && shape_numbers_.contains(shape));
+}
+
+std::uint32_t RecordValues::number_of(std::string_view key) {
+  const std::size_t position = current_.size();
+  if (!shapes_.empty()) {
+    const Shape& guess = shapes_[last_];
+    if (position < guess.size() && fields_[guess[position]]->name == key) return guess[position];
+  }
+  if (const auto found = numbers_.find(key); found != numbers_.end()) return found->second;
+  const auto number = static_cast<std::uint32_t>(fields_.size());
+  fields_.push_back(std::make_unique<Field>(*spool_, key, path_));
+  numbers_.emplace(fields_.back()->name, number);
+  if (length() > first_values) ++late_fields_;
+  return number;
+}
+
+Column& RecordValues::field_column(std::string_view key) {
+  const std::uint32_t number = number_of(key);
+  Column& column = fields_[number]->column;
+  const std::uint64_t before = length() - 1;
+  if (column.length() > before) throw FormatError(path_ + ": a dict with the key '" + std::string(key) + "' twice");
+  column.nulls(before - column.length());
+  current_.push_back(number);
+  return column;
+}
+
+void RecordValues::finish_value() {
+  if (shapes_.empty() || current_ != shapes_[last_]) {
+    const auto [known, added] = shape_numbers_.try_emplace(current_, static_cast<std::uint32_t>(shapes_.size()));
+    if (added) shapes_.push_back(current_);
+    last_ = known->second;
+  }
+  shape_.append(last_);
+  current_.clear();
+}
+
+void RecordValues::describe(Type& type, TensorList& tensors) {
+  type.shapes = shapes_;
+  for (const auto& field : fields_) type.fields.push_back(field->name);
+  if (shapes_.size() > 1) {
+    const DType dtype = shape_type(shapes_.size());
+    tensors.add("shape", dtype, {type.length}, [this, dtype](const Put& put) { shape_.write_as(dtype, put); });
+  }
+  for (std::size_t i = 0; i < fields_.size(); ++i) {
+    Column& column = fields_[i]->column;
+    column.nulls(length() - column.length());
+    type.children.push_back(column.finish(child_path(tensors.path(), type, i), tensors.all()));
+  }
+}
+
+Column& RecordColumn::field(std::string_view key) { return static_cast<RecordValues*>(this)->field_column(key); }
+void RecordColumn::end() { static_cast<RecordValues*>(this)->finish_value(); }
+
+}  // namespace onecopy::records

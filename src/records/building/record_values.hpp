@@ -1,0 +1,62 @@
+// Dicts whose keys are text: a column per key. Most rows are alike, and then a key costs one comparison.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "records/building/alternative.hpp"
+
+namespace onecopy::records {
+
+class RecordValues final : public Alternative, public RecordColumn {
+ public:
+  static constexpr std::size_t most_fields = 1024;
+  static constexpr std::size_t most_late_fields = 64;  // that the first values did not have
+  static constexpr std::uint64_t first_values = 64;
+  static constexpr std::size_t most_shapes = 65536;
+
+  RecordValues(Spool& spool, std::string path)
+      : Alternative(spool, TypeKind::record), spool_(&spool), path_(std::move(path)), shape_(spool) {}
+
+  bool fits(std::span<const std::string_view> keys) const;
+  void begin() { count_value(); }
+  Column& field_column(std::string_view key);
+  void finish_value();
+
+ private:
+  using Shape = std::vector<std::uint32_t>;  // which fields, in which order
+
+  struct Field {
+    Field(Spool& spool, std::string_view key, const std::string& path) : name(key), column(spool, path + "." + name) {}
+    std::string name;
+    Column column;  // ends with the last value that had this field; the nulls behind it come when they are needed
+  };
+
+  struct ShapeHash {
+    std::size_t operator()(const Shape& shape) const noexcept;
+  };
+
+  bool is_like_last(std::span<const std::string_view> keys) const;
+  std::uint32_t number_of(std::string_view key);
+  void fill(std::uint64_t count) override { shape_.append_zeros(count); }
+  void describe(Type& type, TensorList& tensors) override;
+
+  Spool* spool_;
+  std::string path_;
+  std::vector<std::unique_ptr<Field>> fields_;
+  std::unordered_map<std::string_view, std::uint32_t> numbers_;  // of the fields; looks into their names
+  std::size_t late_fields_ = 0;
+  std::vector<Shape> shapes_;
+  std::unordered_map<Shape, std::uint32_t, ShapeHash> shape_numbers_;
+  Shape current_;           // the fields of the value that has begun
+  std::uint32_t last_ = 0;  // the shape of the value before, which is the guess for the next
+  IntegerBuffer shape_;
+};
+
+}  // namespace onecopy::records

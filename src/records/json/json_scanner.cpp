@@ -1,0 +1,319 @@
+#include "records/json/json_scanner.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "formats/wire/json.hpp"
+#include "onecopy/base/error.hpp"
+#include "records/json/json_numbers.hpp"
+
+namespace onecopy::records {
+namespace {
+
+using Kind = JsonValue::Kind;
+
+constexpr std::uint64_t each_byte = 0x0101010101010101;
+constexpr std::uint64_t high_bits = 0x80 * each_byte;
+
+constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+constexpr bool is_space(char c) noexcept { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+constexpr bool is_of_name(char c) noexcept {
+  return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+constexpr bool is_plain(char c) noexcept { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; }
+
+// High bits of the bytes that end a run of plain characters: right up to the first of them, which is all that is asked.
+constexpr std::uint64_t ends_of_plain(std::uint64_t word) noexcept {
+  const auto zeros = [](std::uint64_t bytes) { return (bytes - each_byte) & ~bytes & high_bits; };
+  const std::uint64_t controls = (word - 0x20 * each_byte) & ~word & high_bits;
+  return zeros(word ^ ('"' * each_byte)) | zeros(word ^ ('\\' * each_byte)) | controls;
+}
+
+JsonValue integer_value(std::int64_t number, Kind kind = Kind::integer) noexcept {
+  JsonValue value;
+  value.kind = kind;
+  value.integer = number;
+  return value;
+}
+
+JsonValue real_value(double number) noexcept {
+  JsonValue value;
+  value.kind = Kind::real;
+  value.real = number;
+  return value;
+}
+
+JsonValue text_value(const char* text, std::size_t size, Kind kind = Kind::text) noexcept {
+  JsonValue value;
+  value.kind = kind;
+  value.size = size & ((std::uint64_t{1} << 56U) - 1);
+  value.text = text;
+  return value;
+}
+
+// How much of a text is UTF-8; not all of it is.
+std::size_t valid_start(std::string_view text) noexcept {
+  std::size_t valid = 0;
+  for (std::size_t size = 1; size <= 4; ++size)
+    if (valid + size <= text.size() && json::is_utf8(text.substr(valid, size))) valid += std::exchange(size, 0);
+  return valid;
+}
+
+// Both factors are exact, so the quotient is the nearest real.
+constexpr std::size_t exact_digits = 15;
+constexpr std::array<double, exact_digits + 1> powers_of_ten{1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                                             1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+
+constexpr std::uint64_t check_bytes = std::uint64_t{64} << 10U;
+constexpr auto check_every = std::chrono::milliseconds(50);
+
+}  // namespace
+
+JsonScanner::JsonScanner(Bytes text, Progress progress)
+    : begin_(reinterpret_cast<const char*>(text.data())),  // NOLINT: bytes seen as text
+      at_(begin_),
+      end_(begin_ + text.size()),
+      progress_(std::move(progress)) {
+  const std::string_view start(begin_, std::min<std::size_t>(text.size(), 3));
+  if (start == "\xEF\xBB\xBF") fail("the text begins with a byte order mark (BOM): save it as UTF-8 without one");
+  if (start.starts_with("\xFE\xFF") || start.starts_with("\xFF\xFE"))
+    fail("the text begins with a byte order mark (BOM) of UTF-16: save it as UTF-8");
+}
+
+char JsonScanner::next() noexcept {
+  while (at_ < end_ && is_space(*at_)) ++at_;
+  return at_ < end_ ? *at_ : '\0';
+}
+
+bool JsonScanner::take(char wanted) noexcept {
+  if (next() != wanted || at_ == end_) return false;
+  ++at_;
+  return true;
+}
+
+void JsonScanner::open(char bracket) {
+  if (!take(bracket)) fail(std::string("expected '") + bracket + "'");
+  if (steps_.size() >= top_ + deepest) fail_at(at_ - 1, "nested deeper than " + std::to_string(deepest));
+  steps_.emplace_back();
+}
+
+void JsonScanner::close(char bracket) {
+  if (!take(bracket)) fail(std::string("expected ',' or '") + bracket + "'");
+}
+
+void JsonScanner::end() {
+  if (next() != '\0' || at_ < end_) fail("text behind the end of the value");
+}
+
+const char* JsonScanner::line_end(const char* last) const noexcept {
+  const void* const found = std::memchr(at_, '\n', static_cast<std::size_t>(last - at_));
+  return found != nullptr ? static_cast<const char*>(found) : last;
+}
+
+void JsonScanner::check_time() {
+  check_at_ = position() + check_bytes;
+  const auto now = std::chrono::steady_clock::now();
+  if (!progress_ || now - told_ < check_every) return;
+  told_ = now;
+  progress_(position());
+}
+
+void JsonScanner::skip() {
+  switch (next()) {
+    case '[': return array([this] { skip(); });
+    case '{':
+      return object([this](const JsonValue& /*key*/) {
+        forget();
+        skip();
+      });
+    default: static_cast<void>(scalar()); forget();
+  }
+}
+
+JsonValue JsonScanner::scalar() {
+  switch (next()) {
+    case '"': return string();
+    case 't': return word("true", integer_value(1, Kind::boolean));
+    case 'f': return word("false", integer_value(0, Kind::boolean));
+    case 'n': return word("null", {});
+    case 'N': return word("NaN", real_value(std::numeric_limits<double>::quiet_NaN()));
+    case 'I': return word("Infinity", real_value(std::numeric_limits<double>::infinity()));
+    default: return number();
+  }
+}
+
+JsonValue JsonScanner::word(std::string_view word, JsonValue value) {
+  if (!std::string_view(at_, static_cast<std::size_t>(end_ - at_)).starts_with(word)) fail("expected a value");
+  at_ += word.size();
+  return value;
+}
+
+// --- numbers ---------------------------------------------------------------------------------------------------
+
+std::size_t JsonScanner::digits(std::uint64_t& number) noexcept {
+  const char* const start = at_;
+  for (; at_ < end_ && is_digit(*at_); ++at_) number = number * 10 + static_cast<std::uint64_t>(*at_ - '0');
+  return static_cast<std::size_t>(at_ - start);
+}
+
+JsonValue JsonScanner::number() {
+  const char* const start = at_;
+  const auto next_is = [this](auto... any) { return at_ < end_ && ((*at_ == any) || ...); };
+  if (next_is('-')) ++at_;
+  if (at_ != start && next_is('I')) return word("Infinity", real_value(-std::numeric_limits<double>::infinity()));
+  const char* const first = at_;
+  std::uint64_t mantissa = 0;
+  const std::size_t before = digits(mantissa);
+  if (before == 0) fail_at(start, start == end_ ? "the end, where a value is expected" : "expected a value");
+  if (before > 1 && *first == '0') fail_at(start, "a number with a leading zero");
+  std::size_t behind = 0;
+  const bool has_point = next_is('.');
+  if (has_point) {
+    ++at_;
+    behind = digits(mantissa);
+    if (behind == 0) fail("a fraction needs digits");
+  }
+  const bool has_exponent = next_is('e', 'E');
+  if (has_exponent) {
+    ++at_;
+    if (next_is('+', '-')) ++at_;
+    std::uint64_t exponent = 0;
+    if (digits(exponent) == 0) fail("an exponent needs digits");
+  }
+  if (!has_point && !has_exponent) return whole(start, before);
+  if (has_exponent || before + behind > exact_digits)
+    return real_value(real_of({start, static_cast<std::size_t>(at_ - start)}));
+  const double magnitude = static_cast<double>(mantissa) / powers_of_ten.at(behind);
+  return real_value(*start == '-' ? -magnitude : magnitude);
+}
+
+JsonValue JsonScanner::whole(const char* start, std::size_t digits) {
+  std::int64_t number = 0;
+  if (std::from_chars(start, at_, number).ec == std::errc{}) return integer_value(number);
+  if (digits > most_digits)
+    fail_at(start,
+            "an integer of " + std::to_string(digits) + " digits, and " + std::to_string(most_digits) + " is the most");
+  return text_value(start, static_cast<std::size_t>(at_ - start), Kind::bigint);
+}
+
+// --- strings ---------------------------------------------------------------------------------------------------
+
+JsonValue JsonScanner::string() {
+  const char* const start = ++at_;
+  plain();
+  if (at_ == end_ || *at_ != '"') return unescape(start);
+  return text_value(start, static_cast<std::size_t>(at_++ - start));
+}
+
+void JsonScanner::plain() {
+  const char* const start = at_;
+  std::uint64_t seen = 0;
+  std::uint64_t word = 0;
+  bool found = false;
+  while (!found && static_cast<std::size_t>(end_ - at_) >= sizeof word) {
+    std::memcpy(&word, at_, sizeof word);
+    seen |= word;
+    const std::uint64_t ends = ends_of_plain(word);
+    found = ends != 0;
+    at_ += found ? std::countr_zero(ends) / 8 : static_cast<int>(sizeof word);
+  }
+  for (; at_ < end_ && is_plain(*at_); ++at_) seen |= static_cast<unsigned char>(*at_);
+  if ((seen & high_bits) == 0) return;
+  const std::string_view run(start, static_cast<std::size_t>(at_ - start));
+  if (!json::is_utf8(run)) fail_at(start + valid_start(run), "no UTF-8");
+}
+
+JsonValue JsonScanner::unescape(const char* start) {
+  const std::size_t place = unescaped_.size();
+  unescaped_.append(start, at_);
+  while (at_ < end_ && *at_ != '"') {
+    if (*at_ != '\\') fail("a control character in a string");
+    escape();
+    const char* const run = at_;
+    plain();
+    unescaped_.append(run, at_);
+  }
+  if (at_ == end_) fail_at(start - 1, "a string that does not end");
+  ++at_;
+  JsonValue value = text_value(nullptr, unescaped_.size() - place, Kind::unescaped);
+  value.place = place;
+  return value;
+}
+
+void JsonScanner::escape() {
+  const char* const start = at_++;
+  constexpr std::string_view names = "\"\\/bfnrt";
+  constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
+  const char c = at_ < end_ ? *at_++ : '\0';
+  if (const auto found = names.find(c); c != '\0' && found != std::string_view::npos) {
+    unescaped_.push_back(meanings[found]);
+    return;
+  }
+  if (c != 'u') fail_at(start, "an escape that JSON does not have");
+  std::uint32_t code = four_hex_digits(start);
+  constexpr auto half = "half of a surrogate pair, which is no character: UTF-8 cannot express it";
+  if (code >= 0xDC00 && code <= 0xDFFF) fail_at(start, half);
+  if (code >= 0xD800 && code <= 0xDBFF) {
+    if (end_ - at_ < 2 || at_[0] != '\\' || at_[1] != 'u') fail_at(start, half);
+    at_ += 2;
+    const std::uint32_t low = four_hex_digits(at_ - 2);
+    if (low < 0xDC00 || low > 0xDFFF) fail_at(start, half);
+    code = 0x10000 + ((code - 0xD800) << 10U) + (low - 0xDC00);
+  }
+  json::append_utf8(unescaped_, code);
+}
+
+std::uint32_t JsonScanner::four_hex_digits(const char* escape) {
+  std::uint32_t code = 0;
+  const char* const last = at_ + std::min<std::ptrdiff_t>(4, end_ - at_);
+  const auto [stop, error] = std::from_chars(at_, last, code, 16);
+  if (error != std::errc{} || stop != at_ + 4) fail_at(escape, "\\u needs four hexadecimal digits");
+  at_ = stop;
+  return code;
+}
+
+// --- errors ----------------------------------------------------------------------------------------------------
+
+void JsonScanner::fail_at(const char* place, const std::string& what) const {
+  const std::string_view before(begin_, static_cast<std::size_t>(place - begin_));
+  const auto lines = std::ranges::count(before, '\n');
+  const auto line = before.substr(before.rfind('\n') + 1);
+  const auto column =
+      std::ranges::count_if(line, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+  const std::string where = path();
+  throw FormatError("JSON at byte " + std::to_string(before.size()) + " (line " + std::to_string(lines + 1) +
+                    ", column " + std::to_string(column + 1) + (where.empty() ? ")" : ", in " + where + ")") + ": " +
+                    what);
+}
+
+// Of the value that is being read: annotations[12].bbox[3]. Keys as they stand in the text.
+std::string JsonScanner::path() const {
+  std::string path;
+  for (const auto& step : steps_) {
+    if (step.key != nullptr) {
+      const std::string_view key = key_at(step.key);
+      const bool is_name = !key.empty() && std::ranges::all_of(key, is_of_name);
+      path += is_name ? (path.empty() ? "" : ".") + std::string(key) : "[\"" + std::string(key) + "\"]";
+    } else if (step.index != no_index) {
+      path += "[" + std::to_string(step.index) + "]";
+    }
+  }
+  return path;
+}
+
+// What stands behind a quote, as far as it fits into a message.
+std::string_view JsonScanner::key_at(const char* quote) const noexcept {
+  constexpr std::ptrdiff_t longest = 100;
+  const char* const start = quote + 1;
+  const char* stop = start;
+  while (end_ - stop > 1 && stop - start < longest && (is_plain(*stop) || *stop == '\\')) stop += *stop == '\\' ? 2 : 1;
+  const std::string_view key(start, static_cast<std::size_t>(stop - start));
+  return key.substr(0, valid_start(key));
+}
+
+}  // namespace onecopy::records

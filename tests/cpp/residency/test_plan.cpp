@@ -1,0 +1,148 @@
+#include <doctest/doctest.h>
+
+#include <array>
+
+#include "onecopy/base/error.hpp"
+#include "onecopy/residency/warm.hpp"
+#include "os/os.hpp"
+#include "residency/plan.hpp"
+#include "residency/ranges.hpp"
+#include "scratch_folder.hpp"
+
+namespace onecopy {
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
+
+}  // namespace
+
+TEST_CASE("whole_pages sorts, merges and stays inside") {
+  const std::vector<ByteRange> asked{{9000, 10}, {0, 5000}, {5000, 1}, {100'000, 50}, {1'000'000, 5}, {7, 0}};
+  const auto pages = whole_pages(asked, 100'020, 0);
+  CHECK(pages == std::vector<ByteRange>{{0, 12288}, {98304, 1716}});
+  CHECK(whole_pages({}, 77, 0) == std::vector<ByteRange>{{0, 77}});
+  // A mapping that begins in the middle of a page: pages are those of the file.
+  CHECK(whole_pages(std::array{ByteRange{4000, 1}}, 10'000, 100) == std::vector<ByteRange>{{3996, 4096}});
+}
+
+TEST_CASE("a mode is chosen by where the file lies and what memory there is, and says why") {
+  const auto choose = [](os::Storage storage, const char* name, std::uint64_t size, std::uint64_t available,
+                         std::uint64_t ahead = 0) {
+    return choose_mode(FileConditions{size, os::FileSystem{storage, name}, available, ahead});
+  };
+  CHECK(choose(os::Storage::local, "", 500, 1000, 8 * mib).huge);
+  CHECK(choose(os::Storage::local, "", 500, 1000, 8 * mib).reason.find("8.0 MiB ahead") != std::string::npos);
+  CHECK_FALSE(choose(os::Storage::local, "", 501, 1000, 8 * mib).huge);
+  CHECK_FALSE(choose(os::Storage::local, "", 500, 1000, 128 * 1024).huge);
+  CHECK_FALSE(choose(os::Storage::memory, "tmpfs", 500, 1000, 8 * mib).huge);
+  CHECK(choose(os::Storage::local, "", 1, 1000).mode == Mode::map);
+  CHECK(choose(os::Storage::memory, "tmpfs", 1, 1000).mode == Mode::map);
+  CHECK(choose(os::Storage::remote, "nfs", 250, 1000).mode == Mode::copy);
+  CHECK(choose(os::Storage::remote, "nfs", 251, 1000).mode == Mode::map);
+  CHECK(choose(os::Storage::remote, "nfs", 250, 1000).reason.find("nfs") != std::string::npos);
+  CHECK(choose_mode(FileConditions{1, os::FileSystem{os::Storage::remote, "fuse"}, std::nullopt, std::nullopt}).mode ==
+        Mode::map);
+  CHECK(choose_mode(FileConditions{1, std::nullopt, 1000, std::nullopt}).mode == Mode::map);
+  const testing::ScratchFolder folder;
+  CHECK(!choose_mode(folder.write("data", testing::random_bytes(10))).reason.empty());
+  CHECK_THROWS_AS(choose_mode(folder / "missing"), OsError);
+}
+
+TEST_CASE("huge pages are asked for where at least half of one is wanted") {
+  using Ranges = std::vector<ByteRange>;
+  constexpr std::uint64_t size = 7 * mib;
+  CHECK(huge_parts(Ranges{{0, size}}, size, 0) == Ranges{{0, size}});
+  CHECK(huge_parts(Ranges{{0, size}}, size, 4096) == Ranges{{0, size}});
+  CHECK(huge_parts(Ranges{{0, 100}}, 100, 4096) == Ranges{{0, 100}});
+  CHECK(huge_parts(Ranges{{2 * mib, 4096}}, size, 0).empty());
+  CHECK(huge_parts(Ranges{{2 * mib, mib}}, size, 0) == Ranges{{2 * mib, 2 * mib}});
+  CHECK(huge_parts(Ranges{{3 * mib, 2 * mib}}, size, 0) == Ranges{{2 * mib, 4 * mib}});
+  CHECK(huge_parts(Ranges{{3 * mib + 4096, 2 * mib - 8192}}, size, 0).empty());
+  CHECK(huge_parts(Ranges{{2 * mib + mib / 2, mib - 4096}}, size, 0).empty());
+  CHECK(huge_parts(Ranges{{mib, 2 * mib}}, size, mib) == Ranges{{mib, 2 * mib}});
+  CHECK(huge_parts(Ranges{{size - mib, mib}}, size, 0) == Ranges{{6 * mib, mib}});
+}
+
+TEST_CASE("what lies alone is what the kernel would read too much beside") {
+  using Ranges = std::vector<ByteRange>;
+  constexpr std::uint64_t size = 100 * mib;
+  CHECK(lonely(Ranges{{0, size}}, size, 4 * mib, 4).empty());
+  CHECK(lonely(Ranges{}, size, 4 * mib, 4).empty());
+  CHECK(lonely(Ranges{{10 * mib, mib}}, size, 4 * mib, 4) == Ranges{{10 * mib, mib}});
+  CHECK(lonely(Ranges{{10 * mib, 16 * mib}}, size, 4 * mib, 4).empty());
+  CHECK(lonely(Ranges{{10 * mib, 16 * mib - 4096}}, size, 4 * mib, 4).size() == 1);
+  CHECK(lonely(Ranges{{4096, size - 4096}}, size, 4 * mib, 4).empty());  // a header is no gap to speak of
+  CHECK(lonely(Ranges{{0, mib}, {mib + 4096, mib}, {9 * mib, mib}}, size, 4 * mib, 4) ==
+        Ranges{{mib + 4096, mib}, {9 * mib, mib}});
+  CHECK(lonely(Ranges{{size - mib, mib}}, size, 3 * mib, 4).size() == 1);
+  CHECK(lonely(Ranges{{size - 4 * mib, 4 * mib}}, size, 3 * mib, 4).empty());  // nothing is behind the end
+  CHECK(lonely(Ranges{{0, 8 * mib}}, size, 3 * mib, 4).empty());
+  CHECK(lonely(Ranges{{0, 8 * mib - 4096}}, size, 3 * mib, 4).size() == 1);
+  CHECK(lonely(Ranges{{size - 2 * mib, mib}, {size - mib - 4096, mib + 4096}}, size, 4096, 4).empty());
+}
+
+TEST_CASE("the plan follows what was measured, and says why") {
+  Conditions conditions;
+  conditions.file_size = 4096 * mib;
+  conditions.missing = 4096 * mib;
+  conditions.available = 20'000 * mib;
+  conditions.read_ahead = 128 * 1024;
+  CHECK(choose(conditions, {}).mechanism == Mechanism::populate);
+  CHECK(choose(conditions, {}).huge);
+  CHECK(choose(conditions, {}).overshoot == 4 * mib);
+  CHECK(choose(conditions, {}).at_once == 128 * 1024);
+
+  SUBCASE("small pages are read ahead as far as the device does, and what is asked for stays as asked") {
+    WarmOptions small;
+    small.huge = Huge::no;
+    conditions.read_ahead = 8 * mib;
+    CHECK(choose(conditions, small).overshoot == 12 * mib);
+    CHECK(choose(conditions, small).at_once == 8 * mib);
+    conditions.read_ahead = std::nullopt;
+    CHECK(choose(conditions, small).at_once == 128 * 1024);
+    small.huge = Huge::yes;
+    CHECK(choose(conditions, small).overshoot == 0);
+  }
+  SUBCASE("files larger than half of the memory stay in small pages") {
+    conditions.available = 8000 * mib;
+    const auto plan = choose(conditions, {});
+    CHECK(!plan.huge);
+    CHECK(plan.reason.find("4.0 GiB is more than half of the 7.8 GiB") != std::string::npos);
+    WarmOptions forced;
+    forced.huge = Huge::yes;
+    CHECK(choose(conditions, forced).huge);
+  }
+  SUBCASE("a file larger than memory is not pushed through it") {
+    conditions.available = 1000 * mib;
+    CHECK(choose(conditions, {}).most < 1000 * mib);
+    CHECK(choose(conditions, {}).most > 900 * mib);
+  }
+  SUBCASE("in a tight group few threads read, and something is left for what the kernel reads ahead") {
+    conditions.available = 80 * mib;
+    conditions.read_ahead = 8 * mib;
+    CHECK(choose(conditions, {}).threads == 2);
+    CHECK(choose(conditions, {}).most == 48 * mib);
+    conditions.available = 12 * mib;
+    CHECK(choose(conditions, {}).threads == 1);
+    CHECK(choose(conditions, {}).most == 0);
+    conditions.available.reset();
+    CHECK(choose(conditions, {}).threads == 8);
+    CHECK(choose(conditions, {}).most > 4096 * mib);
+  }
+  SUBCASE("with a large read-ahead and use in order, only huge pages help") {
+    conditions.read_ahead = 8 * mib;
+    WarmOptions in_order;
+    in_order.in_order = true;
+    CHECK(choose(conditions, in_order).mechanism == Mechanism::advise);
+    in_order.huge = Huge::no;
+    CHECK(choose(conditions, in_order).mechanism == Mechanism::none);
+    conditions.read_ahead = 128 * 1024;
+    CHECK(choose(conditions, in_order).mechanism == Mechanism::populate);
+  }
+  SUBCASE("nothing missing, nothing done") {
+    conditions.missing = 0;
+    CHECK(choose(conditions, {}).mechanism == Mechanism::none);
+  }
+}
+
+}  // namespace onecopy

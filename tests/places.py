@@ -1,0 +1,17 @@
+"""Where tests find what is not theirs: the checkout, the golden files, and real data, which is never in the project."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "tests/golden"
+DATA = Path(os.environ.get("ONECOPY_TEST_DATA", ROOT.parent / "shared/data"))
+"""Real data, by the folders coco, genome, mist, onnx and slides."""
+SLIDE = DATA / "slides/test3-DAPI-2.ndpi"
+
+
+def needs(path: Path) -> pytest.MarkDecorator:
+    """Skip a test where a piece of the real data is missing."""
+    return pytest.mark.skipif(not path.exists(), reason=f"no {path.name} in {DATA}: ONECOPY_TEST_DATA is its folder")

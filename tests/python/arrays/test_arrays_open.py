@@ -1,0 +1,339 @@
+"""Opening files of named arrays; written with the format's own README (`write_tensors`) or the safetensors package."""
+
+import errno
+import os
+import pickle
+import random
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+import onecopy as oc
+from onecopy import proc
+
+DTYPES = {
+    "BOOL": np.bool_,
+    "U8": np.uint8,
+    "I8": np.int8,
+    "I16": np.int16,
+    "U16": np.uint16,
+    "F16": np.float16,
+    "I32": np.int32,
+    "U32": np.uint32,
+    "F32": np.float32,
+    "C64": np.complex64,
+    "F64": np.float64,
+    "I64": np.int64,
+    "U64": np.uint64,
+    "BF16": ml_dtypes.bfloat16,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+    "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+}
+PACKED = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}  # bits
+NOT_NUMPYS = [name for name, dtype in DTYPES.items() if dtype.__module__ == "ml_dtypes"]
+names = st.text(max_size=30)
+
+
+def random_bytes(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+# --- element types ----------------------------------------------------------------------------------------------------
+
+
+def test_all_22_element_types_of_the_format_are_tested_here():
+    assert len(DTYPES) + len(PACKED) == 22
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("shape", [(), (1,), (2, 4), (0,), (3, 0, 2), (2, 1, 3)])
+@pytest.mark.parametrize("shift", [0, 1])  # of the data: other writers align nothing
+def test_every_element_type_opens_as_the_array_that_numpy_makes_of_the_bytes(write_tensors, name, shape, shift):
+    dtype = np.dtype(DTYPES[name])
+    data = random_bytes(dtype.itemsize * int(np.prod(shape)))
+    if name == "BOOL":
+        data = bytes(byte & 1 for byte in data)
+    file = oc.open(write_tensors({"first": ("U8", [shift], bytes(shift)), "x": (name, list(shape), data)}))
+    array = file["x"]
+    assert (array.dtype, array.shape) == (dtype, shape)
+    assert array.tobytes() == data
+    assert array.size == 0 or array.ctypes.data % 2**21 == file.entry("x").offset
+    assert not array.flags.writeable
+    numbers = np.frombuffer(data, dtype).reshape(shape)
+    assert np.array_equal(array.astype(np.complex128), numbers.astype(np.complex128), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("shape", [(8,), (4, 2), (0, 3), (2, 2, 4)])
+def test_packed_elements_come_as_bytes_and_say_what_they_are(write_tensors, name, shape):
+    data = random_bytes(PACKED[name] * int(np.prod(shape)) // 8)
+    file = oc.open(write_tensors({"x": (name, list(shape), data)}))
+    array = file["x"]
+    assert (array.dtype, array.shape) == (np.uint8, (len(data),))
+    assert array.dtype.metadata["onecopy"] == name
+    assert array.tobytes() == data
+    assert (file.entry("x").dtype, file.entry("x").shape) == (name, shape)
+
+
+def test_without_ml_dtypes_elements_are_raw_items_of_the_right_size(write_tensors, python):
+    tensors = {name: (name, [6], random_bytes(6 * np.dtype(DTYPES[name]).itemsize)) for name in NOT_NUMPYS}
+    path = write_tensors(tensors)
+    told = python(
+        """
+        import sys
+        sys.modules["ml_dtypes"] = None  # as if it were not installed
+        import onecopy as oc
+        file = oc.open(sys.argv[1])
+        for name, array in file.items():
+            print(name, array.dtype.kind, array.dtype.itemsize, array.dtype.metadata["onecopy"], array.tobytes().hex())
+        oc.save(sys.argv[2], file)  # and they can be saved again
+        """,
+        path,
+        path.with_suffix(".again"),
+    )
+    expected = [f"{name} V {len(data) // 6} {name} {data.hex()}" for name, (_, _, data) in tensors.items()]
+    assert told.splitlines() == expected
+    again = oc.open(path.with_suffix(".again"))
+    assert {entry.name: entry.dtype for entry in again.entries} == {name: name for name in NOT_NUMPYS}
+    assert all(again[name].tobytes() == data for name, (_, _, data) in tensors.items())
+
+
+# --- files of the safetensors package ---------------------------------------------------------------------------------
+
+arrays = npst.arrays(
+    dtype=st.sampled_from([dtype for name, dtype in DTYPES.items() if name not in NOT_NUMPYS]),
+    shape=npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
+)
+
+
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+
+
+# Without tensors and with empty metadata the package writes what it cannot read itself: {},"__metadata__":{}}.
+some_metadata = st.none() | st.dictionaries(names, names, min_size=1)
+
+
+@given(tensors=st.dictionaries(names, arrays, max_size=5), metadata=some_metadata)
+def test_what_the_safetensors_package_writes_opens_the_same(tmp_path, tensors, metadata):
+    path = tmp_path / "theirs.safetensors"
+    safetensors.numpy.save_file(tensors, path, metadata)
+    with oc.open(path) as file:
+        assert set(file) == set(tensors)
+        assert len(file) == len(tensors)
+        assert all(same(file[name], tensors[name]) for name in tensors)
+        assert file.nbytes == sum(array.nbytes for array in tensors.values())
+        assert file.kind == "foreign"
+        assert file.metadata == {key: value for key, value in (metadata or {}).items() if key != "onecopy"}
+
+
+@given(name=names, other=names)
+def test_a_name_is_found_and_another_is_not(write_tensors, name, other):
+    file = oc.open(write_tensors({name: ("U8", [1], b"x")}))
+    assert list(file) == [name]
+    assert (name in file, other in file) == (True, name == other)
+    assert file.entry(name) == oc.Entry(name, "U8", (1,), 4096, 1)
+    if name != other:
+        assert file.get(other) is None
+        with pytest.raises(KeyError):
+            file[other]
+        with pytest.raises(KeyError):
+            file.entry(other)
+
+
+def test_a_key_error_holds_the_key(write_tensors):
+    file = oc.open(write_tensors({"x": ("U8", [1], b"x")}))
+    with pytest.raises(KeyError) as raised:
+        file["a\0b"]
+    assert raised.value.args == ("a\0b",)
+
+
+def test_no_file_has_a_name_that_is_no_unicode(write_tensors):
+    file = oc.open(write_tensors({"x": ("U8", [1], b"x")}))
+    assert "\ud800" not in file
+    assert file.get("\ud800") is None
+
+
+def test_a_file_is_a_mapping_but_equal_only_to_itself(write_tensors):
+    path = write_tensors({"b": ("U8", [2], b"bb"), "a": ("I16", [2], b"aaaa")})
+    file = oc.open(path)
+    assert isinstance(file, Mapping)
+    assert list(file.keys()) == ["b", "a"]
+    assert [array.nbytes for array in file.values()] == [2, 4]
+    assert 5 not in file
+    assert file != oc.open(path)
+    assert file == file  # noqa: PLR0124
+    assert len({file, oc.open(path)}) == 2
+    assert file.entries == (oc.Entry("b", "U8", (2,), 4096, 2), oc.Entry("a", "I16", (2,), 4098, 4))
+    assert (file.path, file.mode) == (str(path), "map")
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model(write_tensors):
+    numbers = np.arange(24, dtype=np.float32)
+    return write_tensors({"w": ("F32", [6, 4], numbers.tobytes()), "b": ("F32", [4], numbers[:4].tobytes())})
+
+
+@pytest.mark.parametrize("mode", ["map", "copy"])
+def test_arrays_are_read_only_and_cannot_be_made_writeable(model, mode):
+    array = oc.open(model, mode)["w"]
+    assert not array.flags.writeable
+    for one in (array, array[1:], array.T, array.view(np.uint8)):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            one.setflags(write=True)
+    with pytest.raises(ValueError, match="read-only"):
+        array[0, 0] = 1
+
+
+def test_private_arrays_are_writable_and_the_file_stays(model):
+    before = model.read_bytes()
+    with oc.open(model, private=True) as mine, oc.open(model) as shared:
+        mine["w"][1] = 99
+        assert mine["w"][1, 0] == 99
+        assert shared["w"][1, 0] == 4
+    assert model.read_bytes() == before
+
+
+def test_an_array_keeps_the_memory_after_close_until_the_last_one_is_gone(model):
+    def is_mapped() -> bool:
+        return bool(proc.regions_of(os.getpid(), model))
+
+    with oc.open(model) as file:
+        rows = file["w"][2:4]
+        other = file["b"]
+        assert file.views == 2
+    assert (file.closed, file.views) == (True, 2)
+    assert rows.tolist() == [[8, 9, 10, 11], [12, 13, 14, 15]]
+    del other
+    assert file.views == 1
+    assert is_mapped()
+    del rows
+    assert file.views == 0
+    assert not is_mapped()
+
+
+def test_looking_up_an_array_copies_nothing(model):
+    file = oc.open(model)
+    assert np.shares_memory(file["w"], file["w"])
+    assert file["w"].ctypes.data - file["b"].ctypes.data == file.entry("w").offset - file.entry("b").offset
+
+
+def test_a_closed_file_says_so_and_still_has_a_repr(model):
+    file = oc.open(model)
+    assert repr(file) == f"<onecopy.ArrayFile {str(model)!r} 2 arrays, 0.0 MB, map>"
+    file.close()
+    file.close()
+    assert repr(file) == f"<onecopy.ArrayFile {str(model)!r} closed>"
+    for use in (
+        lambda: file["w"],
+        lambda: "w" in file,
+        lambda: file.entries,
+        lambda: file.entry("w"),
+        lambda: file.metadata,
+        lambda: file.nbytes,
+        lambda: file.kind,
+        lambda: file.identity,
+        lambda: pickle.dumps(file),
+        file.changed,
+        file.warm,
+        file.evict,
+        file.residency,
+        file.pin,
+    ):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("options", [{}, {"mode": "copy"}, {"private": True}])
+def test_a_pickle_is_a_small_handle(model, protocol, options):
+    file = oc.open(model, **options)
+    text = pickle.dumps(file, protocol)
+    assert len(text) < 600 + len(str(model))
+    again = pickle.loads(text)
+    assert again["w"].tobytes() == file["w"].tobytes()
+    assert again["w"].flags.writeable == options.get("private", False)
+    assert (again.identity, again.mode) == (file.identity, file.mode)
+
+
+def test_a_handle_of_a_replaced_file_is_refused(model):
+    text = pickle.dumps(oc.open(model))
+    other = model.with_suffix(".other")
+    other.write_bytes(model.read_bytes())
+    other.replace(model)
+    with pytest.raises(oc.FileChanged) as raised:
+        pickle.loads(text)
+    assert (raised.value.errno, raised.value.filename) == (errno.ESTALE, str(model))
+
+
+# --- shards -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("axis", "ranks"), [(0, 1), (0, 2), (0, 3), (0, 6), (1, 2), (1, 4), (-1, 2), (-2, 3)])
+def test_shards_are_views_that_make_up_the_array(model, axis, ranks):
+    file = oc.open(model)
+    parts = [file.shard("w", rank, ranks, axis=axis) for rank in range(ranks)]
+    assert len({part.shape for part in parts}) == 1
+    assert np.array_equal(np.concatenate(parts, axis), file["w"])
+    assert all(np.shares_memory(part, file["w"]) and not part.flags.writeable for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("w", 0, 4), ValueError),
+        (("w", 2, 2), ValueError),
+        (("w", -1, 2), ValueError),
+        (("w", 0, 0), ValueError),
+        (("w", 0, -2), ValueError),
+        (("missing", 0, 2), KeyError),
+    ],
+)
+def test_a_shard_that_cannot_be_is_an_error(model, arguments, error):
+    with pytest.raises(error):
+        oc.open(model).shard(*arguments)
+
+
+def test_a_shard_along_an_axis_that_is_not_there_is_an_index_error(model):
+    with pytest.raises(IndexError):
+        oc.open(model).shard("w", 0, 2, axis=2)
+
+
+def test_packed_rows_that_cannot_be_split_are_refused_too(write_tensors):
+    path = write_tensors({"w": ("F4", [3, 4], bytes(6))})
+    with pytest.raises(ValueError, match="split"):
+        oc.open(path).shard("w", 0, 2)
+
+
+def test_auto_maps_local_files_and_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    oc.save(path, {"a": np.zeros(3)})
+    with oc.open(path, "auto") as file:
+        assert file.mode == "map"
+        assert file.mode_reason.startswith("mapped, because")
+        assert pickle.loads(pickle.dumps(file)).mode == "map"
+    assert oc.open(path).mode_reason == "as asked"
+    with pytest.raises(FileNotFoundError):
+        oc.open(tmp_path / "none", "auto")
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no /dev/shm here")
+def test_auto_knows_memory_file_systems() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder, "m")
+        oc.save(path, {"a": np.zeros(3)})
+        assert "tmpfs" in oc.open(path, "auto").mode_reason

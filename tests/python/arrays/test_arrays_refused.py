@@ -1,0 +1,93 @@
+"""Files that are no files of arrays, damaged ones, and shapes that numpy cannot have: errors that name the file."""
+
+import json
+import struct
+import warnings
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+
+
+@pytest.fixture
+def model(write_tensors):
+    numbers = np.arange(24, dtype=np.float32)
+    return write_tensors({"w": ("F32", [6, 4], numbers.tobytes()), "b": ("F32", [4], numbers[:4].tobytes())})
+
+
+def spoiled(header: bytes, data: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def entry(**changes) -> bytes:
+    return json.dumps({"weight": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]} | changes}).encode()
+
+
+SPOILED = {
+    "shorter than its first number": b"1234567",
+    "a header longer than the file": struct.pack("<Q", 9) + b"{}",
+    "a header of 2**63 bytes": struct.pack("<Q", 2**63) + b"{}",
+    "no JSON": spoiled(b"[1, 2]"),
+    "half a JSON": spoiled(b'{"a": '),
+    "bytes missing at the end": spoiled(entry(), b"123"),
+    "bytes too many": spoiled(entry(), b"12345"),
+    "a shape that does not fit": spoiled(entry(shape=[5]), b"1234"),
+    "a shape that wraps at 2**64": spoiled(entry(shape=[2**32, 2**32 + 1]), b"1234"),
+    "a negative shape": spoiled(entry(shape=[-4]), b"1234"),
+    "an unknown type": spoiled(entry(dtype="F128"), b"1234"),
+    "offsets beyond 64 bits": spoiled(entry(data_offsets=[2**64, 2**64 + 4]), b"1234"),
+    "offsets that end before they begin": spoiled(entry(data_offsets=[4, 0]), b"1234"),
+    "one name twice": spoiled(entry()[:-1] + b"," + entry()[1:], b"1234"),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILED)
+def test_what_is_no_safetensors_file_is_a_format_error_that_names_it(tmp_path, kind):
+    path = tmp_path / "spoiled.safetensors"
+    path.write_bytes(SPOILED[kind])
+    with pytest.raises(oc.FormatError) as raised:
+        oc.open(path)
+    assert isinstance(raised.value, ValueError)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("name", ["a" * 199 + "é", "before\0after"])
+def test_a_format_error_can_name_any_array(write_tensors, name):
+    path = write_tensors({name: ("F128", [1], b"x")})
+    with pytest.raises(oc.FormatError, match="unknown dtype"):
+        oc.open(path)
+
+
+def test_a_format_error_can_name_any_file(tmp_path):
+    path = tmp_path / "spoiled\udcff"
+    path.write_bytes(b"1234567")
+    with pytest.raises(oc.FormatError) as raised:
+        oc.open(path)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_a_file_that_nobody_damaged_opens_without_a_warning(model, tmp_path):
+    oc.save(tmp_path / "ours", oc.open(model), {"note": "'\"\\\n\u2028"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert oc.open(tmp_path / "ours").kind == "arrays"
+
+
+def test_a_damaged_header_is_told(model, tmp_path):
+    path = tmp_path / "ours.safetensors"
+    oc.save(path, oc.open(model))
+    path.write_bytes(path.read_bytes().replace(b'"w"', b'"v"', 1))
+    with pytest.warns(UserWarning, match="checksum") as told:
+        file = oc.open(path)
+    assert told[0].filename == __file__
+    assert list(file) == ["v", "b"]
+    assert file.kind == "foreign"
+
+
+@pytest.mark.parametrize("shape", [[1] * 65 + [4], [0, 2**64 - 1, 2**64 - 1]])
+def test_a_shape_that_numpy_cannot_have_names_the_array(write_tensors, shape: list[int]) -> None:
+    with oc.open(write_tensors({"strange": ("U8", shape, bytes(0 if 0 in shape else 4))})) as file:
+        with pytest.raises(oc.FormatError, match="'strange': numpy has no array of its shape"):
+            file["strange"]
+        assert file.entry("strange").shape == tuple(shape)

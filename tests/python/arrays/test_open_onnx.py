@@ -1,0 +1,91 @@
+"""ONNX models behind `oc.open`: what lies in the file as it lies in memory, in place; the rest told."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tests.places import DATA, GOLDEN, needs
+
+import onecopy as oc
+
+MODELS = GOLDEN / "onnx"
+REAL = DATA / "onnx"
+
+
+def test_every_tensor_in_place_is_what_onnx_wrote():
+    model = oc.open(MODELS / "small.onnx")
+    assert model.container == "onnx"
+    assert model.kind == "foreign"
+    assert list(model) == [
+        "c.value", "y.else_branch.ew", "y.then_branch.tw", "w", "half", "scalar", "bf", "i4", "typed",
+    ]  # fmt: skip
+    assert model["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert model["half"].dtype == np.float16
+    assert model["scalar"].shape == ()
+    assert int(model["scalar"]) == 7
+    assert model["bf"].tobytes() == np.array([0x3FC0, 0xC000], "<u2").tobytes()  # 1.5 and -2
+    assert model["typed"].tolist() == [1, 2]
+    assert model["c.value"].tolist() == [1, 2]
+    assert model["y.then_branch.tw"].tolist() == [3, 4]
+    assert model.metadata == {"author": "us", "opset": "21", "producer": "golden"}
+
+
+def test_a_type_of_the_format_alone_is_bytes_with_its_name():
+    model = oc.open(MODELS / "small.onnx")
+    assert model.entry("i4").dtype == "INT4"
+    assert model.entry("i4").shape == (3,)
+    assert model["i4"].tolist() == [0x21, 0x03]
+    assert model["i4"].dtype.metadata == {"onecopy": "INT4"}
+    with pytest.raises(ValueError, match="raw bytes"):
+        model.shard("i4", 0, 1)
+
+
+def test_views_are_read_only_and_outlive_the_file():
+    with oc.open(MODELS / "small.onnx") as model:
+        weights = model["w"]
+    assert weights.sum() == 15
+    with pytest.raises(ValueError, match="read-only"):
+        weights[0, 0] = 1
+
+
+def test_residency_and_warming_work_by_name():
+    with oc.open(MODELS / "small.onnx") as model:
+        assert model.warm(["w"]).complete
+        with pytest.raises(oc.NoChecksum):
+            model.verify()
+
+
+def test_a_model_that_is_cut_off_is_an_error_with_the_path(tmp_path):
+    whole = (MODELS / "small.onnx").read_bytes()
+    for length in (10, 60, 300, len(whole) - 1):
+        path = tmp_path / f"cut{length}.onnx"
+        path.write_bytes(whole[:length])
+        with pytest.raises(oc.FormatError, match=rf"cut{length}\.onnx: "):
+            oc.open(path)
+
+
+def test_the_format_is_told_by_the_content(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes((MODELS / "small.onnx").read_bytes())
+    assert oc.open(path).container == "onnx"
+    oc.save(tmp_path / "model.onnx", {"w": np.ones(3)})
+    assert oc.open(tmp_path / "model.onnx").container == "safetensors"
+
+
+def test_ls_tells_the_container():
+    command = [sys.executable, "-m", "onecopy", "ls", "--json", MODELS / "small.onnx"]
+    facts = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert facts["container"] == "onnx"
+    assert [array["dtype"] for array in facts["arrays"]][-2:] == ["INT4", "F32"]
+
+
+@needs(REAL)
+def test_a_real_model_opens_in_place():
+    model = oc.open(REAL / "silero_vad.onnx")
+    assert len(model) == 344
+    assert model.metadata["producer"] == "spox"
+    large = [entry for entry in model.entries if entry.nbytes > 10_000]
+    assert all(np.isfinite(model[entry.name]).all() for entry in large if entry.dtype == "F32")
+    assert sum(entry.nbytes for entry in large) > 0.9 * (REAL / "silero_vad.onnx").stat().st_size

@@ -1,0 +1,126 @@
+"""Other tools' files behind `oc.open`: what the tools themselves read from the golden files, and nothing executed."""
+
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.places import GOLDEN
+
+import onecopy as oc
+
+LINES = [
+    (folder, line.split(" "))
+    for folder in ("numpy", "torch")
+    for line in (GOLDEN / folder / "expected.txt").read_text().splitlines()
+]
+REFUSED = [(folder, line[0], " ".join(line[2:])) for folder, line in LINES if line[1] == "refused"]
+ARRAYS = [(folder, *line) for folder, line in LINES if line[1] != "refused"]
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return () if text == "-" else tuple(map(int, text.split(",")))
+
+
+@pytest.mark.parametrize(("folder", "name", "array", "kind", "shape", "strides", "elements"), ARRAYS)
+def test_an_array_is_what_the_tool_wrote(folder, name, array, kind, shape, strides, elements):
+    with oc.open(GOLDEN / folder / name) as file:
+        assert file.entry(array).dtype == kind
+        view = file[array]
+        if view.dtype.metadata:  # a type of torch's own: bytes under its name
+            assert view.dtype.metadata == {"onecopy": kind}
+            assert view.tobytes() == bytes.fromhex(elements)
+            return
+        assert view.shape == numbers(shape)
+        assert view.tobytes() == bytes.fromhex(elements.replace("-", ""))
+        if numbers(strides):
+            assert tuple(step // view.itemsize for step in view.strides) == numbers(strides)
+        assert not view.flags.writeable
+
+
+@pytest.mark.parametrize(("folder", "name", "why"), REFUSED)
+def test_a_file_that_cannot_be_read_in_place_says_why(folder, name, why):
+    with pytest.raises(oc.FormatError) as error:
+        oc.open(GOLDEN / folder / name)
+    assert why in str(error.value)
+    assert str(GOLDEN / folder / name) in str(error.value)
+
+
+def test_numpy_reads_the_same():
+    for path in sorted((GOLDEN / "numpy").glob("*.npy")):
+        try:
+            ours = oc.open(path)["array"]
+        except oc.FormatError:
+            continue
+        theirs = np.load(path)
+        assert ours.dtype == theirs.dtype
+        assert ours.tobytes() == theirs.tobytes()
+
+
+def test_an_npz_tells_what_is_compressed(tmp_path):
+    np.savez(tmp_path / "stored.npz", a=np.arange(5), b=np.ones((2, 2), order="F"))
+    with oc.open(tmp_path / "stored.npz") as file:
+        assert file.container == "npz"
+        assert list(file) == ["a", "b"]
+        assert file["a"].tolist() == [0, 1, 2, 3, 4]
+        assert file.warm(["b"]).complete
+    np.savez_compressed(tmp_path / "small.npz", a=np.arange(5))
+    with pytest.raises(oc.FormatError, match="savez"):
+        oc.open(tmp_path / "small.npz")
+
+
+class Trap:
+    """Unpickled, it would leave a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.path),)
+
+
+def test_a_checkpoint_is_never_unpickled(tmp_path):
+    trap = tmp_path / "executed"
+    path = tmp_path / "bad.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("bad/data.pkl", pickle.dumps({"w": Trap(str(trap))}, 2))
+        archive.writestr("bad/version", "3\n")
+        archive.writestr("bad/data/0", bytes(16))
+    with pytest.raises(oc.FormatError):
+        oc.open(path)
+    assert not trap.exists()
+
+
+def test_quantised_blocks_are_bytes_under_the_name_of_their_type():
+    with oc.open(GOLDEN / "gguf" / "small.gguf") as model:
+        assert model.container == "gguf"
+        raw = [entry for entry in model.entries if model[entry.name].dtype.metadata]
+        assert raw
+        for entry in raw:
+            assert model[entry.name].dtype.metadata == {"onecopy": entry.dtype}
+            assert model[entry.name].nbytes == entry.nbytes
+        assert model.metadata["general.architecture"]
+
+
+@pytest.mark.parametrize(
+    ("name", "container"), [("ort/small.ort", "ort"), ("executorch/small.pte", "pte"), ("executorch/small.ptd", "ptd")]
+)
+def test_flatbuffers_open_in_place(name, container):
+    with oc.open(GOLDEN / name) as file:
+        assert file.container == container
+        assert len(file) > 0
+        size = (GOLDEN / name).stat().st_size
+        for entry in file.entries:
+            assert file[entry.name].nbytes == entry.nbytes
+            assert entry.offset + entry.nbytes <= size
+
+
+@pytest.mark.parametrize("name", ["numpy/some.npz", "numpy/c_order.npy", "torch/state_dict.pt", "gguf/small.gguf"])
+def test_every_file_that_is_cut_off_is_an_error_with_its_path(tmp_path, name):
+    whole = (GOLDEN / name).read_bytes()
+    for length in (1, 40, len(whole) // 2, len(whole) - 1):
+        path = tmp_path / f"{length}.bin"
+        path.write_bytes(whole[:length])
+        with pytest.raises(oc.FormatError, match=rf"{length}\.bin: "):
+            oc.open(path)

@@ -1,0 +1,347 @@
+"""Several files as one behind `oc.open`: every array, every shard, and nothing that an index may not name."""
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.shards import ARRAYS, INDEX, shard_of, write_set
+
+import onecopy as oc
+
+
+@pytest.fixture
+def index(tmp_path):
+    return write_set(tmp_path)
+
+
+def test_shards_are_one_mapping_from_names_to_views(index):
+    with oc.open(index) as model:
+        assert list(model) == list(ARRAYS)
+        assert len(model) == 6
+        for name, array in ARRAYS.items():
+            assert np.array_equal(model[name], array)
+            assert not model[name].flags.writeable
+            assert not model[name].flags.owndata
+        assert model.metadata == {"total_size": "14400", "by": "us"}
+        assert model.container == "safetensors set"
+        assert (model.kind, model.mode, model.mode_reason) == ("foreign", "map", "as asked")
+        assert model.nbytes == sum(array.nbytes for array in ARRAYS.values())
+        assert "3 files" in repr(model)
+        kept = model["layer.0"]
+    assert model.closed
+    assert kept[0, 1] == 1
+    with pytest.raises(ValueError, match="closed"):
+        model["layer.0"]
+
+
+def test_an_entry_is_a_place_in_the_file_that_path_of_tells(index):
+    model = oc.open(index)
+    assert [entry.name for entry in model.entries] == list(ARRAYS)
+    for entry in model.entries:
+        data = Path(model.path_of(entry.name)).read_bytes()[entry.offset : entry.offset + entry.nbytes]
+        assert data == ARRAYS[entry.name].tobytes()
+    assert model.path_of("layer.5") == str(index.parent / shard_of(2))
+    assert {file.path for file in model.files} == {str(index.parent / shard_of(at)) for at in range(3)}
+    for ask in (model.entry, model.path_of, model.__getitem__, lambda name: model.residency([name])):
+        with pytest.raises(KeyError):
+            ask("nothing")
+
+
+def test_parts_of_arrays_are_views_too(index):
+    model = oc.open(index)
+    assert np.array_equal(model.slice("layer.3", slice(2, 4), 0), ARRAYS["layer.3"][2:4, 0])
+    assert np.array_equal(model.shard("layer.3", 1, 2, axis=1), ARRAYS["layer.3"][:, 15:])
+
+
+def test_an_array_of_a_shard_that_the_index_does_not_name_is_not_there(index):
+    text = json.loads(index.read_text())
+    del text["weight_map"]["layer.1"]
+    index.write_text(json.dumps(text))
+    assert "layer.1" not in oc.open(index)
+    assert "layer.0" in oc.open(index)
+
+
+# --- residency ----------------------------------------------------------------------------------------------------
+
+
+def test_warming_all_is_one_report_over_all_shards(index):
+    with oc.open(index) as model:
+        model.evict()
+        seen = []
+        report = model.warm(on_progress=lambda done, total: seen.append((done, total)))
+        assert report.complete
+        assert report.bytes == sum(file.core.nbytes for file in model.files)
+        assert seen[-1] == (report.bytes, report.bytes)
+        assert report.reason.endswith("3 files")
+        job = model.warm(wait=False)
+        assert job.wait().complete
+        assert job.progress == (report.bytes, report.bytes)
+        assert oc.warm(model).bytes == oc.residency.residency(model).bytes == report.bytes
+
+
+def test_warming_some_touches_no_other_shard(index, cached):
+    with oc.open(index) as model:
+        model.evict()
+        model.warm(["layer.5", ("layer.4", slice(0, 1))], huge=False)
+        paths = [Path(file.path) for file in model.files]
+        assert cached(paths[2]) > 0
+        assert model.residency(["layer.4"]).cached > 0
+        assert model.warm([]).bytes == 0
+
+
+def test_ranges_of_bytes_are_refused_because_they_are_of_one_file(index):
+    with pytest.raises(TypeError, match="name arrays instead"):
+        oc.warm(oc.open(index), [(0, 5)])
+    with pytest.raises(TypeError, match="list of names"):
+        oc.open(index).warm("layer.0")
+
+
+def test_pinning_and_evicting_add_up(index):
+    with oc.open(index) as model:
+        whole = sum(file.core.nbytes for file in model.files)
+        pinned = oc.pin(model)
+        assert pinned.bytes == whole
+        oc.unpin(model)
+        assert model.pin(["layer.0"]).bytes < whole
+        model.unpin()
+        assert oc.evict(model).bytes == whole
+
+
+def test_verifying_reads_all_shards_and_names_the_damaged_one(index):
+    assert oc.open(index).verify().bytes >= sum(array.nbytes for array in ARRAYS.values())
+    assert oc.open(index, warm=True, verify=True).verify([]).bytes == 0
+    second = index.parent / shard_of(1)
+    data = bytearray(second.read_bytes())
+    data[-1] ^= 1
+    second.write_bytes(data)
+    with pytest.raises(oc.ChecksumError, match=shard_of(1)):
+        oc.open(index).verify()
+    assert oc.open(index).verify(["layer.0"]).bytes > 0
+
+
+def test_a_shard_without_checksums_is_told(tmp_path):
+    index = write_set(tmp_path, checksum=False)
+    with pytest.raises(oc.NoChecksum, match="of-00003"):
+        oc.open(index).verify()
+
+
+def test_modes(index):
+    copied = oc.open(index, "copy")
+    assert copied.mode == "copy"
+    assert np.array_equal(copied["layer.5"], ARRAYS["layer.5"])
+    automatic = oc.open(index, "auto")
+    assert automatic.mode in ("map", "copy")
+    assert automatic.mode_reason != "as asked"
+    mine = oc.open(index, private=True)["layer.1"]
+    mine += 1
+    assert np.array_equal(oc.open(index)["layer.1"], ARRAYS["layer.1"])
+    with pytest.raises(ValueError, match="mode must be"):
+        oc.open(index, "mapped")
+
+
+# --- other processes ----------------------------------------------------------------------------------------------
+
+
+def test_it_pickles_as_a_handle(index, python, monkeypatch):
+    monkeypatch.chdir(index.parent)
+    with oc.open(INDEX) as model:
+        text = pickle.dumps(model)
+    assert len(text) < 2000
+    out = python(
+        "import pickle, sys; m = pickle.loads(bytes.fromhex(sys.argv[1])); print(m['layer.5'][0, 0], len(m), m.mode)",
+        text.hex(),
+    )
+    assert out.split() == ["5.0", "6", "map"]
+
+
+@pytest.mark.parametrize("which", [INDEX, shard_of(1)])
+def test_a_file_that_was_replaced_is_told_when_the_handle_is_opened(index, which):
+    model = oc.open(index)
+    text = pickle.dumps(model)
+    assert not model.changed()
+    path = index.parent / which
+    shutil.copy(path, path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)
+    assert model.changed()
+    with pytest.raises(oc.FileChanged) as error:
+        pickle.loads(text)
+    assert error.value.filename == str(path)
+
+
+def test_one_copy_is_proven_over_all_shards(index):
+    model = oc.open(index)
+    sharing = oc.assert_shared(model, [os.getpid()])
+    assert sharing.paths == tuple(file.path for file in model.files)
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------
+
+
+def refused(index: Path, weight_map: object, **more: object) -> str:
+    index.write_text(json.dumps({"weight_map": weight_map, **more}))
+    with pytest.raises(oc.FormatError) as error:
+        oc.open(index)
+    assert str(index) in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "place", ["/etc/passwd", "../up.safetensors", "a/../../b", "", "a\0b", "a\\b", "\ud800", 5, None]
+)
+def test_a_place_outside_of_the_folder_is_refused(index, place):
+    assert "no path inside the folder" in refused(index, {"layer.0": place})
+
+
+@pytest.mark.parametrize("weight_map", [[], "all", None, 5, [["a", "b"]]])
+def test_no_weight_map_is_no_index(index, weight_map):
+    assert "no 'weight_map'" in refused(index, weight_map)
+    assert "no 'weight_map'" in refused(index, {"layer.0": shard_of(0)}, metadata=5)
+
+
+def test_an_index_without_shards_is_refused(index):
+    assert "empty" in refused(index, {})
+
+
+def test_a_name_that_its_shard_has_not_is_told_with_both_paths(index):
+    message = refused(index, {"layer.0": shard_of(0), "layer.2": shard_of(0)})
+    assert "'layer.2'" in message
+    assert shard_of(0) in message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"weight_map": {"a": "x", "a": "y"}}',
+        '{"weight_map": {"a": "x"}} and more',
+        '{"weight_map": ',
+        '{"weight_map": ' * 100_000,
+        '{"weight_map": {"\\ud800": "x"}}',
+        '{"metadata": {"n": ' + "9" * 5000 + '}, "weight_map": {"a": "x"}}',
+        "{}",
+        '{"\xff',
+    ],
+)
+def test_hostile_json_is_a_format_error_with_its_path(index, text):
+    index.write_bytes(text.encode("latin-1"))
+    with pytest.raises(oc.FormatError, match="index"):
+        oc.open(index)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_an_index_with_a_flipped_byte_opens_or_is_refused(tmp_path, at, flip):
+    index = tmp_path / INDEX
+    if not index.exists():
+        write_set(tmp_path)
+    whole = json.dumps({"weight_map": {name: shard_of(at // 2) for at, name in enumerate(ARRAYS)}}).encode()
+    data = bytearray(whole)
+    data[at % len(data)] ^= flip
+    index.write_bytes(data)
+    told = str(tmp_path)
+    try:
+        with oc.open(index) as model:
+            assert all(model[name].nbytes == model.entry(name).nbytes for name in model)
+    except (oc.FormatError, OSError) as error:
+        told = str(error)
+    assert str(tmp_path) in told
+    index.write_bytes(whole[: at % len(whole)])
+    with pytest.raises((oc.FormatError, OSError)):
+        oc.open(index)
+
+
+def test_an_index_is_read_up_to_a_hundred_million_bytes(tmp_path):
+    path = tmp_path / INDEX
+    path.write_text('{"weight_map": {}}')
+    os.truncate(path, 200 << 20)
+    with pytest.raises(oc.FormatError, match=INDEX):
+        oc.open(path)
+    with path.open("r+b") as file:
+        file.write(b'{"weight_map": ' + b" " * 100)
+    with pytest.raises(oc.FormatError, match="at most"):
+        oc.open(path)
+
+
+def test_a_shard_that_is_missing_is_told_with_the_index(index):
+    (index.parent / shard_of(1)).unlink()
+    with pytest.raises(FileNotFoundError) as error:
+        oc.open(index)
+    assert error.value.filename == str(index.parent / shard_of(1))
+    assert str(index) in error.value.strerror
+
+
+def test_a_shard_that_is_cut_off_is_told_with_its_path(index):
+    os.truncate(index.parent / shard_of(2), 5000)
+    with pytest.raises(oc.FormatError, match=shard_of(2)):
+        oc.open(index)
+
+
+def test_what_is_no_array_file_is_no_shard(index):
+    (index.parent / "folder").mkdir()
+    index.write_text(json.dumps({"weight_map": {"a": "folder"}}))
+    with pytest.raises(IsADirectoryError):
+        oc.open(index)
+    os.mkfifo(index.parent / "pipe")
+    index.write_text(json.dumps({"weight_map": {"a": "pipe"}}))
+    with pytest.raises(OSError, match="names it"):
+        oc.open(index)
+    assert INDEX in refused(index, {"a": INDEX})
+
+
+def test_shards_of_two_formats_are_refused(index):
+    np.save(index.parent / "array.npy", np.ones(3))
+    message = refused(index, {"layer.0": shard_of(0), "array": "array.npy"})
+    assert "npy" in message
+    assert "safetensors" in message
+
+
+def test_shards_may_be_of_any_one_format(tmp_path):
+    np.savez(tmp_path / "a.npz", w=np.arange(3))
+    np.savez(tmp_path / "b.npz", v=np.arange(4))
+    (tmp_path / "index.json").write_text(json.dumps({"weight_map": {"w": "a.npz", "v": "b.npz"}}))
+    with oc.open(tmp_path / "index.json") as model:
+        assert model.container == "npz set"
+        assert model["v"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_link_out_of_the_folder_is_refused(index, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "a.safetensors"
+    shard = index.parent / shard_of(0)
+    shutil.move(shard, elsewhere)
+    shard.symlink_to(elsewhere)
+    with pytest.raises(oc.FormatError, match="not inside the folder") as error:
+        oc.open(index)
+    assert str(elsewhere) in str(error.value)
+    assert str(index) in str(error.value)
+
+
+def test_a_folder_that_is_a_link_out_of_the_folder_is_refused(index, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    shutil.move(index.parent / shard_of(0), elsewhere / "a.safetensors")
+    (index.parent / "sub").symlink_to(elsewhere)
+    assert "not inside the folder" in refused(index, {"layer.0": "sub/a.safetensors"})
+
+
+def test_a_cache_of_links_into_one_folder_is_opened(index, tmp_path_factory):
+    """huggingface_hub: snapshots/<revision>/<name> are links to blobs/<digest>, the index among them."""
+    root = tmp_path_factory.mktemp("hub")
+    (root / "blobs").mkdir()
+    (root / "snapshots" / "main").mkdir(parents=True)
+    for number, path in enumerate(sorted(index.parent.iterdir())):
+        shutil.copy(path, root / "blobs" / f"digest{number}")
+        (root / "snapshots" / "main" / path.name).symlink_to(f"../../blobs/digest{number}")
+    with oc.open(root / "snapshots" / "main" / INDEX) as model:
+        assert np.array_equal(model["layer.4"], ARRAYS["layer.4"])
+
+
+def test_no_file_stays_open_after_a_refusal(index):
+    (index.parent / shard_of(2)).unlink()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        with pytest.raises(FileNotFoundError):
+            oc.open(index)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -1,0 +1,190 @@
+"""Every page is true: its examples run, its links lead somewhere, what it lists is complete.
+
+A page's examples are one script, run in a fresh process in an empty folder. In the order of the page: ```python blocks
+as they stand, blocks with title="name" written to that file, and of ```console blocks the lines that begin with
+"$ onecopy", "$ python", "$ c++" or "$ ./"; a status other than 0 is a failure. What an HTML comment holds is run too,
+to prepare files that the reader has and the test has not. ```cpp blocks without a title must compile; pkg-config finds
+the libraries that the extension was built from. ```c++ blocks show libraries that are not here.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.places import ROOT
+
+import onecopy
+
+PAGES = sorted(path for folder in ("docs", "benchmarks") for path in (ROOT / folder).rglob("*.md"))
+PAGES += sorted(ROOT.glob("*.md"))
+
+BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"]+)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    """List (language, title, text) of the fenced blocks of a page."""
+    return [(language, title, text) for _, language, title, text in BLOCK.findall(page.read_text())]
+
+
+def script_of(page: Path) -> str:
+    """Make one script of the examples of a page."""
+    steps = []
+    for language, title, text in blocks(page):
+        if language in {"python", "cpp"} and title:
+            steps.append(f"__import__('pathlib').Path({title!r}).write_text({text!r})")
+        elif language == "python":
+            steps.append(text)
+        elif language == "console":
+            lines = re.findall(r"^\$ ((?:onecopy |python |c\+\+ |\./).*)$", text, re.MULTILINE)
+            steps += [f"__import__('subprocess').run({line!r}, shell=True, check=True)" for line in lines]
+    return "\n".join(steps)
+
+
+def describe_libraries(folder: Path) -> None:
+    """Write what pkg-config would find if the libraries beside the extension were installed."""
+    if not (libraries := list((ROOT / "build/python/src").glob("libonecopy_structs.a"))):
+        pytest.skip("the C++ libraries are not in build/python")
+    if not shutil.which("c++") or not shutil.which("pkg-config"):
+        pytest.skip("there is no C++ compiler or no pkg-config here")
+    rooms = re.findall(r"^onecopy_room\((\w+)", (ROOT / "src/CMakeLists.txt").read_text(), re.MULTILINE)
+    flags = " ".join(f"-lonecopy_{room}" for room in reversed(rooms))
+    (folder / "onecopy.pc").write_text(
+        "Name: onecopy\nDescription: as it was built\nVersion: 0\n"
+        f"Cflags: -I{ROOT / 'include'}\nLibs: -L{libraries[0].parent} {flags} -pthread\n"
+    )
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=name_of)
+def test_the_examples_of_a_page_run(page, tmp_path, request):
+    script = script_of(page)
+    if "oc.scratch(" in script or "oc.images.decode(" in script:
+        request.getfixturevalue("reserving")
+    if "c++ -std" in script:
+        describe_libraries(tmp_path)
+    (tmp_path / "page.py").write_text(script)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "page.py"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PATH": path,
+            "TMPDIR": str(tmp_path),
+            "PKG_CONFIG_PATH": str(tmp_path),
+            "ONECOPY_CACHE": str(tmp_path / "cache"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+CPP = [
+    (name_of(page), text) for page in PAGES for language, title, text in blocks(page) if language == "cpp" and not title
+]
+
+
+@pytest.mark.parametrize(("page", "text"), CPP, ids=[f"{page}-{number}" for number, (page, _) in enumerate(CPP)])
+def test_the_cpp_of_a_page_compiles(page, text, tmp_path):
+    compiler = shutil.which("c++") or pytest.skip("there is no C++ compiler here")
+    includes = "".join(re.findall(r"^#include .*\n", text, re.MULTILINE))
+    body = re.sub(r"^#include .*\n", "", text, flags=re.MULTILINE)
+    source = text if "int main" in text else f"{includes}int main() {{\n{body}\n}}\n"
+    (tmp_path / "page.cpp").write_text(source)
+    command = [compiler, "-std=c++20", "-fsyntax-only", f"-I{ROOT / 'include'}", str(tmp_path / "page.cpp")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def anchors(page: Path) -> set[str]:
+    """List the anchors of a page's headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    """List the relative links of a page that lead nowhere."""
+    broken = []
+    for link in LINK.findall(CODE.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_relative_links_lead_somewhere(page):
+    assert broken_links(page) == []
+
+
+def test_a_broken_link_is_seen(tmp_path):
+    (tmp_path / "page.md").write_text("# One\n\n[a](no.md) [b](#one) [c](#two) [d](page.md#one) [e](https://x.y/z)\n")
+    assert broken_links(tmp_path / "page.md") == ["no.md", "#two"]
+
+
+@pytest.mark.parametrize("name", ["CMakeLists.txt", "main.cpp"])
+def test_the_page_about_cmake_shows_the_project_that_is_tested(name):
+    shown = [text for _, _, text in blocks(ROOT / "docs/howto/use-from-cmake.md")]
+    assert (ROOT / "examples/cmake_consumer" / name).read_text() in shown
+
+
+def reference() -> str:
+    return "\n".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
+
+
+def test_every_room_is_in_the_reference():
+    rooms = {room for room in onecopy.__all__ if room in onecopy._ROOMS}
+    assert rooms == set(re.findall(r"^::: onecopy\.(\w+)$", reference(), re.MULTILINE))
+
+
+def public_names(header: Path) -> list[str]:
+    """List what a header of the room `structs` has in namespace onecopy: types, concepts, constants, functions."""
+    text = re.sub(r"^namespace onecopy::structs \{.*", "", header.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^namespace structs \{.*?^\}  // namespace structs", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^(?:inline |constexpr |consteval |[\w:<>]+ )+?(\w+)(?: \{|\(|\{\}| =|<)", text, re.MULTILINE)
+
+
+def test_the_page_about_structs_names_everything_that_is_public():
+    page = (ROOT / "docs/reference/structs.md").read_text()
+    names = {name for path in (ROOT / "include/onecopy/structs").glob("*.hpp") for name in public_names(path)}
+    assert names >= {"OwningSpan", "save", "open", "share", "schema_hash", "versions_of", "OpenReport"}
+    assert {name for name in names if not re.search(rf"\b{name}\b", page)} == set()
+
+
+def test_every_page_is_somewhere_in_the_menu():
+    menu = (ROOT / "mkdocs.yml").read_text()
+    for page in (ROOT / "docs").rglob("*.md"):
+        place = page.relative_to(ROOT / "docs")
+        assert place.as_posix() in menu or f"{place.parent}/*" in menu
+
+
+def test_the_site_is_built_without_warnings(tmp_path):
+    pytest.importorskip("mkdocs", reason="make docs has not been run: the site's tools are not installed")
+    pytest.importorskip("mkdocstrings")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    commands = (tmp_path / "site/reference/command-line/index.html").read_text()
+    assert "onecopy bench open" in commands
+    headers = (tmp_path / "site/reference/cpp/index.html").read_text()
+    assert all(path.relative_to(ROOT / "include").as_posix() in headers for path in (ROOT / "include").rglob("*.hpp"))
+    for name, room in onecopy._HOMES.items():
+        assert (
+            f'id="onecopy.{room}.{name}"'
+            in (tmp_path / f"site/reference/{room.replace('.', '/')}/index.html").read_text()
+        )

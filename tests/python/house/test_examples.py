@@ -1,0 +1,77 @@
+"""Every example in a docstring of a public module runs and shows what it says."""
+
+import doctest
+import importlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import pytest
+from tests.onnx_models import save_inline
+from tests.places import ROOT
+
+
+def kernel_has_memfd() -> bool:
+    try:
+        os.close(os.memfd_create("probe"))
+    except OSError:
+        return False
+    return True
+
+
+ROOMS = (
+    "_aligned", "_named", "_saving", "arrays", "cgroup", "explaining", "files", "images._regions", "images.codecs",
+    "images.opening", "images.registering", "images.stitching", "images.thumbnails", "integrations.onnxruntime._report",
+    "integrations.torch._datasets", "integrations.torch._load", "monitor.looks", "monitor.series", "monitor.table",
+    "monitor.watching", "proc", "residency", "sampling", "scratching.heap",
+    "scratching.regions", "scratching.reports", "scratching.sealed", "scratching.writable", "workers",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch, request):
+    if room.startswith(("scratching", "images")):
+        request.getfixturevalue("reserving")
+    if room.startswith("images."):
+        pytest.importorskip("tifffile")
+        pytest.importorskip("imagecodecs")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if not kernel_has_memfd():  # to the examples any new file is as good
+        monkeypatch.setattr(os, "memfd_create", lambda name: tempfile.mkstemp(name)[0])
+    result = doctest.testmod(importlib.import_module(f"onecopy.{room}"), optionflags=doctest.ELLIPSIS)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_four_workers_hold_one_copy(tmp_path):
+    example = ROOT / "examples/share_between_workers.py"
+    done = subprocess.run(
+        [sys.executable, str(example)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    held = int(re.fullmatch(r"4 workers hold (\d+) MB of a file of 64 MB\n", done.stdout)[1])
+    assert 60 <= held <= 70  # and not 256
+
+
+def test_an_inference_server_holds_one_copy(tmp_path):
+    pytest.importorskip("uvicorn")
+    model = save_inline(tmp_path / "model.onnx", aligned=True, rows=40_000)
+    request = tmp_path / "request.json"
+    request.write_text('{"ids": [1, 2, 3]}')
+    example = ROOT / "examples/serve_model.py"
+    done = subprocess.run(
+        [sys.executable, str(example), str(model), str(request), "2"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "ONECOPY_CACHE": str(tmp_path / "cache")},
+    )
+    private = {
+        mode: int(re.search(rf"^{mode} .* (\d+) MB .*ms$", done.stdout, re.MULTILINE)[1]) for mode in ("read", "packed")
+    }
+    assert private["packed"] < private["read"] - 30  # of twice 20

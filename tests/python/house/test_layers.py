@@ -1,0 +1,87 @@
+"""The layer checks hold, and they see a violation."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.places import ROOT
+
+
+def check_cpp(root: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tools/check_layers.py"), str(root)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for folder in ("include", "src", "bindings", "python"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def plant(path: Path, line: str) -> None:
+    path.write_text(line + "\n" + path.read_text())
+
+
+def test_the_tree_keeps_its_layers(tree: Path) -> None:
+    result = check_cpp(tree)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "message"),
+    [
+        ("src/formats/index.cpp", '#include "onecopy/files/mapping.hpp"', "formats may use base, formats"),
+        ("src/files/mapping.cpp", '#include "residency/plan.hpp"', "files may use base, files, os"),
+        ("src/store/store.cpp", '#include "formats/wire/json.hpp"', "store may use base, files, os, store"),
+        ("src/arrays/array_file.cpp", "#include <sys/mman.h>", "system headers belong to os"),
+        (
+            "include/onecopy/files/mapping.hpp",
+            '#include "os/os.hpp"',
+            "public headers include public headers only",
+        ),
+        ("bindings/bind_files.cpp", '#include "os/os.hpp"', "bindings use public headers only"),
+    ],
+)
+def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: str) -> None:
+    plant(tree / place, line)
+    result = check_cpp(tree)
+    assert result.returncode == 1
+    assert place in result.stdout
+    assert message in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("python/onecopy/files.py", "import onecopy.arrays"),
+        ("python/onecopy/proc.py", "import onecopy.base"),
+        ("python/onecopy/store.py", "import onecopy.arrays"),
+        ("python/onecopy/residency.py", "import rich"),
+        ("python/onecopy/bench/runner.py", "import onecopy.cli"),
+    ],
+)
+def test_a_planted_import_is_found(tree: Path, place: str, line: str) -> None:
+    source = (tree / place).read_text()
+    (tree / place).write_text(source + f"\n{line}\n")
+    program = (
+        "import sys; sys.path.insert(0, 'python'); from importlinter.cli import lint_imports_command as run; "
+        "run(['--no-cache'], standalone_mode=True)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", "import sys; sys.path[:] = " + repr(sys.path) + "; " + program],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "broken" in result.stdout

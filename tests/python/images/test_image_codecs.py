@@ -1,0 +1,280 @@
+"""Libraries that decode into given memory, judged by what the same libraries make by themselves."""
+
+import importlib
+import os
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.places import SLIDE, needs
+
+import onecopy as oc
+from onecopy.images import CodecError, codecs
+
+tifffile = pytest.importorskip("tifffile")
+pytest.importorskip("imagecodecs")
+pictures = pytest.importorskip("PIL.Image")
+
+slide = needs(SLIDE)
+
+
+def noise(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    return np.random.default_rng(7).integers(0, 100, shape).astype(dtype)
+
+
+def decoded(path: Path, level: int = 0, **options) -> np.ndarray:
+    facts = codecs.look(path, level)
+    pixels = np.empty(facts.shape, facts.dtype)
+    codecs.decode(path, pixels, level, **options)
+    return pixels
+
+
+KINDS = [
+    {},
+    {"byteorder": ">"},
+    {"bigtiff": True},
+    {"rowsperstrip": 7},
+    {"compression": "zlib"},
+    {"compression": "zlib", "rowsperstrip": 7, "predictor": True},
+    {"compression": "lzw", "byteorder": ">", "rowsperstrip": 7},
+    {"tile": (64, 32)},
+    {"tile": (64, 32), "compression": "zstd"},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((90, 70), "u1"), ((90, 70, 3), "u1"), ((90, 70), "u2"), ((4, 90, 70), "i2"), ((90, 70), "f4")]
+)
+def test_tiff_files_of_every_layout_are_what_tifffile_reads(tmp_path, shape, dtype, kind):
+    path, image = tmp_path / "a.tif", noise(shape, dtype)
+    options = kind if dtype != "f4" or "predictor" not in kind else {**kind, "predictor": False}
+    tifffile.imwrite(path, image, photometric="rgb" if shape[-1] == 3 else "minisblack", **options)
+    assert np.array_equal(decoded(path), image)
+    facts = codecs.look(path)
+    assert (facts.shape, np.dtype(facts.dtype), facts.nbytes) == (shape, np.dtype(dtype), image.nbytes)
+    assert (
+        facts.codec
+        == f"tifffile {tifffile.__version__}, imagecodecs {importlib.import_module('imagecodecs').__version__}"
+    )
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "I;16", "I", "F"])
+@pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "gif", "webp", "tif"])
+def test_other_files_are_what_pillow_reads(tmp_path, mode, suffix):
+    path = tmp_path / f"a.{suffix}"
+    image = pictures.fromarray(noise((50, 40), "u1")).convert("L")
+    image = image.convert(mode) if mode not in {"I;16"} else pictures.fromarray(noise((50, 40), "u2"))
+    try:
+        image.save(path)
+    except (OSError, ValueError, KeyError) as error:
+        pytest.skip(f"{suffix} has no {mode}: {error}")
+    codec = next(one for one in codecs.codecs_for(path) if one.name == "pillow")
+    facts = codecs.facts_of(codec, path, 0)
+    pixels = np.empty(facts.shape, facts.dtype)
+    codecs.fill(codec, path, facts, pixels)
+    with pictures.open(path) as judge:
+        assert np.array_equal(pixels, np.asarray(judge))
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_libvips_reads_what_pillow_does(tmp_path, samples):
+    pytest.importorskip("pyvips")
+    path = tmp_path / "a.png"
+    image = noise((3000, 500, 3), "u1") if samples == 3 else noise((3000, 500), "u2")
+    pictures.fromarray(image).save(path)
+    codec = next(one for one in codecs.codecs_for(path) if one.name == "pyvips")
+    facts = codecs.facts_of(codec, path, 0)
+    pixels, seen = np.empty(facts.shape, facts.dtype), []
+    codecs.fill(codec, path, facts, pixels, progress=lambda done, total: seen.append((done, total)))
+    assert np.array_equal(pixels, image)
+    assert seen[-1] == (image.nbytes, image.nbytes)
+
+
+@slide
+@pytest.mark.parametrize("level", range(4))
+def test_each_level_of_a_slide_is_what_tifffile_reads(level):
+    facts = codecs.look(SLIDE, level)
+    assert facts.levels == ((4864, 3968, 3), (2432, 1984, 3), (1216, 992, 3), (608, 496, 3))
+    assert np.array_equal(decoded(SLIDE, level), tifffile.imread(SLIDE, level=level))
+
+
+def test_a_level_that_is_not_there_is_told(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", noise((9, 9), "u1"))
+    pictures.fromarray(noise((9, 9), "u1")).save(tmp_path / "a.png")
+    for name in ("a.tif", "a.png"):
+        with pytest.raises(ValueError, match=r"there is no level 1: it has one level, 0"):
+            codecs.look(tmp_path / name, 1)
+        with pytest.raises(ValueError, match="negative"):
+            codecs.look(tmp_path / name, -1)
+
+
+def test_a_part_of_another_array_is_filled_and_nothing_beside_it(tmp_path):
+    path, image = tmp_path / "a.tif", noise((90, 70), "u2")
+    for options in ({}, {"compression": "zlib"}, {"tile": (32, 32), "compression": "zlib"}):
+        tifffile.imwrite(path, image, **options)
+        canvas = np.full((100, 100), 60000, np.uint16)
+        codecs.decode(path, canvas[5:95, 20:90])
+        assert np.array_equal(canvas[5:95, 20:90], image)
+        assert (np.delete(canvas[5:95], np.s_[20:90], 1) == 60000).all()
+
+
+@pytest.mark.parametrize("shape", [(9, 8), (9, 9, 1), (8, 9)])
+def test_an_array_of_another_shape_is_refused(tmp_path, shape):
+    tifffile.imwrite(tmp_path / "a.tif", noise((9, 9), "u1"), compression="zlib")
+    with pytest.raises(ValueError, match=r"must be a writable array of 9 x 9 elements"):
+        codecs.decode(tmp_path / "a.tif", np.empty(shape, np.uint8))
+
+
+def test_a_read_only_array_is_refused(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", noise((9, 9), "u1"), compression="zlib")
+    pixels = np.empty((9, 9), np.uint8)
+    pixels.flags.writeable = False
+    with pytest.raises(ValueError, match="writable"):
+        codecs.decode(tmp_path / "a.tif", pixels)
+
+
+class StopError(Exception):
+    """Of the test."""
+
+
+@pytest.mark.parametrize("suffix", ["tif", "png"])
+def test_what_progress_raises_ends_the_work_and_is_passed_on(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    image = noise((3000, 900), "u2")
+    if suffix == "tif":
+        tifffile.imwrite(path, image, compression="zlib", rowsperstrip=100)
+    else:
+        pictures.fromarray(image).save(path)
+
+    def stop(done: int, total: int) -> None:
+        assert total == image.nbytes
+        raise StopError(done)
+
+    with pytest.raises(StopError):
+        codecs.decode(path, np.empty(image.shape, image.dtype), progress=stop)
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def test_what_to_install_is_told_where_nothing_is(tmp_path, monkeypatch):
+    hide(monkeypatch, "tifffile", "PIL", "pyvips")
+    tifffile.imwrite(tmp_path / "a.tif", noise((9, 9), "u1"))
+    with pytest.raises(CodecError) as raised:
+        codecs.look(tmp_path / "a.tif")
+    assert str(raised.value) == (
+        f"{tmp_path / 'a.tif'}: neither tifffile nor pillow nor pyvips is installed to read it: "
+        "pip install 'onecopy[images]'"
+    )
+
+
+def test_the_next_library_is_asked_where_one_is_missing(tmp_path, monkeypatch):
+    image = noise((30, 20), "u1")
+    tifffile.imwrite(tmp_path / "a.tif", image, compression="zlib")
+    hide(monkeypatch, "tifffile")
+    assert codecs.look(tmp_path / "a.tif").codec.startswith("pillow ")
+    assert np.array_equal(decoded(tmp_path / "a.tif"), image)
+
+
+def test_what_each_library_said_is_told(tmp_path):
+    (tmp_path / "a.txt").write_text("no image at all")
+    with pytest.raises(
+        CodecError, match=r"a\.txt: no installed library can read it: pillow .*cannot identify.*; pyvips"
+    ):
+        codecs.look(tmp_path / "a.txt")
+
+
+def test_paths_that_are_no_file_are_errors_of_the_system(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        codecs.look(tmp_path / "none.tif")
+    with pytest.raises(IsADirectoryError):
+        codecs.look(tmp_path)
+    (tmp_path / "empty").touch()
+    with pytest.raises(CodecError, match="the file is empty"):
+        codecs.look(tmp_path / "empty")
+
+
+# --- hostile files ----------------------------------------------------------------------------------------------------
+
+
+def bomb(path: Path, width: int, height: int) -> Path:
+    """Write a TIFF file of some hundred bytes that claims to be huge, in one strip that is in the file."""
+    tifffile.imwrite(path, np.zeros((16, 16), np.uint8), compression="zlib")
+    data = bytearray(path.read_bytes())
+    with tifffile.TiffFile(path) as file:
+        tags = file.pages[0].tags
+        for code, value in ((256, width), (257, height), (278, height)):
+            tag = tags[code]
+            struct.pack_into("<HHII", data, tag.offset, code, 4, 1, value)
+    path.write_bytes(data)
+    return path
+
+
+def test_a_header_that_claims_a_terabyte_is_refused_before_anything_is_reserved(tmp_path):
+    path = bomb(tmp_path / "bomb.tif", 1 << 20, 1 << 20)
+    with pytest.raises(CodecError, match=r"claims 1048576 x 1048576 elements.*1\.10 TB.*believed 4\.29 GB at most"):
+        codecs.check_size(str(path), codecs.look(path), None)
+    with pytest.raises(CodecError, match=r"1\.10 TB, and 1\.00 MB are allowed: max_bytes says otherwise"):
+        codecs.check_size(str(path), codecs.look(path), "1 MB")
+    codecs.check_size(str(path), codecs.look(path), 1 << 40)
+
+
+@pytest.mark.parametrize("compression", [None, "zlib", "lzw", "jpeg"])
+@pytest.mark.parametrize("part", [0.999, 0.5, 0.1])
+def test_a_file_that_is_cut_off_is_an_error_and_no_image(tmp_path, compression, part):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, noise((200, 160), "u1"), compression=compression, rowsperstrip=20)
+    os.truncate(path, int(part * path.stat().st_size))
+    with pytest.raises(CodecError, match=r"a\.tif: "):
+        decoded(path)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "bmp"])
+@pytest.mark.parametrize("part", [0.9, 0.5, 0.1])
+def test_other_files_that_are_cut_off_are_errors(tmp_path, suffix, part):
+    path = tmp_path / f"a.{suffix}"
+    pictures.fromarray(noise((200, 160, 3), "u1")).save(path)
+    os.truncate(path, int(part * path.stat().st_size))
+    with pytest.raises(CodecError):
+        decoded(path)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_flipped_bytes_are_an_error_or_an_image_of_its_shape(tmp_path, seed):
+    path, rng = tmp_path / "a.tif", np.random.default_rng(seed)
+    tifffile.imwrite(path, noise((64, 48), "u2"), compression=["zlib", None, "lzw", "zstd"][seed % 4], rowsperstrip=9)
+    data = bytearray(path.read_bytes())
+    for _ in range(3):
+        data[rng.integers(4, min(len(data), 400) if seed % 2 else len(data))] = rng.integers(256)
+    path.write_bytes(data)
+    try:
+        facts = codecs.look(path)
+        codecs.check_size(str(path), facts, "64 MB")
+        pixels = np.empty(facts.shape, facts.dtype)
+        codecs.decode(path, pixels)
+    except CodecError:
+        pass
+
+
+@pytest.mark.parametrize("how", ["replaced", "written", "removed"])
+def test_a_file_that_changes_while_it_is_decoded_is_told(tmp_path, how):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, noise((200, 160), "u2"), compression="zlib", rowsperstrip=20)
+    tifffile.imwrite(tmp_path / "b.tif", noise((200, 160), "u2") + 1, compression="zlib", rowsperstrip=20)
+
+    def change(done: int, total: int) -> None:
+        if how == "replaced" and (tmp_path / "b.tif").exists():
+            (tmp_path / "b.tif").replace(path)
+        elif how == "written":
+            path.write_bytes((tmp_path / "b.tif").read_bytes())
+        else:
+            path.unlink(missing_ok=True)
+
+    with pytest.raises(oc.FileChanged) as raised:
+        codecs.decode(path, np.empty((200, 160), np.uint16), progress=change)
+    assert raised.value.filename == str(path)

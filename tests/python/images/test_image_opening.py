@@ -1,0 +1,302 @@
+"""Images decoded once and mapped, judged by what tifffile and Pillow read."""
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.places import SLIDE, needs
+
+import onecopy as oc
+from onecopy.images import CodecError, Image
+
+tifffile = pytest.importorskip("tifffile")
+pytest.importorskip("imagecodecs")
+pictures = pytest.importorskip("PIL.Image")
+
+slide = needs(SLIDE)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    """Keep what is decoded out of the usual folder."""
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def noise(shape: tuple[int, ...], dtype: str = "u2") -> np.ndarray:
+    return np.random.default_rng(7).integers(0, 100, shape).astype(dtype)
+
+
+def write(path: Path, image: np.ndarray, **options) -> Path:
+    tifffile.imwrite(path, image, **{"compression": "zlib", "rowsperstrip": 20, **options})
+    return path
+
+
+def listed(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.suffix for path in folder.iterdir())
+
+
+def test_the_first_decodes_and_the_second_attaches(tmp_path, cache):
+    image = noise((300, 200))
+    path = write(tmp_path / "a.tif", image)
+    first, second = oc.images.open(path), oc.images.open(path)
+    assert (first.artefact.built, second.artefact.built) == (True, False)
+    assert first.artefact.path == second.artefact.path
+    for one in (first, second):
+        assert np.array_equal(one.array, image)
+        assert (one.path, one.level, one.levels, one.axes) == (str(path), 0, ((300, 200),), "YX")
+        assert (one.shape, one.dtype, one.nbytes, len(one)) == (image.shape, image.dtype, image.nbytes, 300)
+        assert not one.array.flags.writeable
+        assert one.codec.startswith("tifffile ")
+        assert one.reason == one.artefact.reason
+    assert names_in(cache) == [".about", ".oc"]
+
+
+def test_the_artefact_is_a_file_of_arrays_that_can_be_verified(tmp_path):
+    path = write(tmp_path / "a.tif", noise((300, 200)))
+    with oc.images.open(path) as image, oc.open(image.artefact.path, verify=True) as file:
+        assert list(file) == ["data"]
+        assert file.kind == "arrays"
+        assert np.array_equal(file["data"], image.array)
+        assert file.metadata["source"] == str(path)
+        assert image.artefact.source == str(path)
+
+
+@slide
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_slide_is_what_tifffile_reads(level):
+    seen = []
+    image = oc.images.open(SLIDE, level, progress=lambda done, total: seen.append((done, total)))
+    assert np.array_equal(image.array, tifffile.imread(SLIDE, level=level))
+    assert image.levels == ((4864, 3968, 3), (2432, 1984, 3), (1216, 992, 3), (608, 496, 3))
+    assert seen[-1] == (image.nbytes, image.nbytes)
+    assert seen == sorted(seen)
+    assert oc.images.open(SLIDE, level).levels == image.levels
+
+
+def test_levels_are_artefacts_of_their_own(tmp_path, cache):
+    image = noise((256, 256), "u1")
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        file.write(image, subifds=1, tile=(64, 64), compression="zlib")
+        file.write(image[::2, ::2], subfiletype=1, tile=(64, 64), compression="zlib")
+    assert np.array_equal(oc.images.open(tmp_path / "a.tif").array, image)
+    assert np.array_equal(oc.images.open(tmp_path / "a.tif", level=1).array, image[::2, ::2])
+    assert names_in(cache) == [".about", ".about", ".oc", ".oc"]
+    with pytest.raises(ValueError, match="there is no level 2: it has the levels 0 to 1"):
+        oc.images.open(tmp_path / "a.tif", 2)
+
+
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+@pytest.mark.parametrize("shape", [(300, 200), (4, 30, 20), (30, 20, 3)])
+def test_an_uncompressed_tiff_is_mapped_where_it_lies(tmp_path, cache, byteorder, shape):
+    image = noise(shape)
+    options = {"photometric": "rgb" if shape[-1] == 3 else "minisblack", "byteorder": byteorder}
+    tifffile.imwrite(tmp_path / "a.tif", image, **options)
+    opened = oc.images.open(tmp_path / "a.tif")
+    assert np.array_equal(opened.array, image)
+    assert opened.artefact is None
+    assert opened.reason.startswith("mapped in the file itself, at byte ")
+    assert opened.dtype == np.dtype("u2").newbyteorder(byteorder)
+    assert opened.file.path == str(tmp_path / "a.tif")
+    assert list(cache.iterdir()) == []
+    assert np.array_equal(pickle.loads(pickle.dumps(opened)).array, image)
+
+
+def test_plain_pixels_that_are_misaligned_are_copied_through_the_store(tmp_path):
+    image = noise((30, 20))
+    tifffile.imwrite(tmp_path / "a.tif", image)
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        offset, place = file.pages[0].dataoffsets[0], file.pages[0].tags[273].valueoffset
+    data = bytearray((tmp_path / "a.tif").read_bytes())
+    data[offset:offset] = b"\0"
+    data[place : place + 4] = (offset + 1).to_bytes(4, "little")
+    (tmp_path / "a.tif").write_bytes(data)
+    opened = oc.images.open(tmp_path / "a.tif")
+    assert np.array_equal(opened.array, image)
+    assert opened.artefact is not None
+    assert opened.array.flags.aligned
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "webp"])
+def test_pictures_are_decoded_by_pillow(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    pictures.fromarray(noise((60, 50, 3), "u1")).save(path)
+    image = oc.images.open(path)
+    with pictures.open(path) as judge:
+        assert np.array_equal(image.array, np.asarray(judge))
+    assert image.codec.startswith("pillow ")
+    assert image.axes == "YXS"
+
+
+def test_pillow_tells_its_progress_here_too(tmp_path):
+    pictures.fromarray(noise((3000, 900, 3), "u1")).save(tmp_path / "a.png")
+    seen = []
+    image = oc.images.open(tmp_path / "a.png", progress=lambda *done: seen.append(done))
+    assert seen[-1] == (image.nbytes, image.nbytes)
+    assert len(seen) > 1
+
+
+def test_an_image_is_an_array_to_numpy(tmp_path):
+    pixels = noise((30, 20))
+    image = oc.images.open(write(tmp_path / "a.tif", pixels))
+    assert np.shares_memory(np.asarray(image), image.array)
+    assert np.asarray(image, "f4").dtype == np.float32
+    assert np.array(image).flags.writeable
+    assert np.array_equal(image[3:5, 1], pixels[3:5, 1])
+    with pytest.raises(ValueError, match="by a copy only"):
+        np.asarray(image, "f4", copy=False)
+
+
+def test_views_live_on_after_close(tmp_path):
+    pixels = noise((30, 20))
+    with oc.images.open(write(tmp_path / "a.tif", pixels)) as image:
+        row = image.array[3]
+        assert not image.closed
+    assert image.closed
+    assert row.tolist() == pixels[3].tolist()
+    assert image.array.size == 0
+    assert "closed" in repr(image)
+    image.close()
+
+
+def test_another_process_maps_the_same_file(tmp_path, python):
+    pixels = noise((300, 200))
+    image = oc.images.open(write(tmp_path / "a.tif", pixels))
+    (tmp_path / "image.pickle").write_bytes(pickle.dumps(image))
+    code = """
+        import pickle, sys, pathlib
+        image = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
+        assert "tifffile" not in sys.modules and "PIL" not in sys.modules
+        print(int(image.array.sum()), image.file.identity, image.levels)
+    """
+    printed = python(code, tmp_path / "image.pickle")
+    assert printed.strip() == f"{pixels.sum()} {image.file.identity} {image.levels}"
+
+
+def test_a_second_process_loads_no_codec(tmp_path, python, cache):
+    path = write(tmp_path / "a.tif", noise((300, 200)))
+    oc.images.open(path)
+    code = """
+        import sys, onecopy as oc
+        image = oc.images.open(sys.argv[1])
+        print(image.artefact.built, *{"tifffile", "imagecodecs", "PIL", "pyvips"} & set(sys.modules))
+    """
+    assert python(code, path) == "False\n"
+
+
+def test_a_file_that_was_written_anew_is_decoded_anew(tmp_path):
+    path = write(tmp_path / "a.tif", noise((300, 200)))
+    old = oc.images.open(path)
+    write(path, noise((300, 200)) + 1)
+    new = oc.images.open(path)
+    assert new.artefact.built
+    assert np.array_equal(new.array, old.array + 1)
+    assert [one.source_present for one in oc.Store().ls()].count(False) == 1
+
+
+def test_a_source_that_is_replaced_while_it_is_decoded_leaves_nothing(tmp_path, cache):
+    path = write(tmp_path / "a.tif", noise((300, 200)))
+    write(tmp_path / "b.tif", noise((300, 200)) + 1)
+
+    def replace(done: int, total: int) -> None:
+        if (tmp_path / "b.tif").exists():
+            (tmp_path / "b.tif").replace(path)
+
+    with pytest.raises(oc.FileChanged):
+        oc.images.open(path, progress=replace)
+    assert list(cache.iterdir()) == []
+    assert np.array_equal(oc.images.open(path).array, noise((300, 200)) + 1)
+
+
+def test_what_raises_in_progress_leaves_nothing(tmp_path, cache):
+    path = write(tmp_path / "a.tif", noise((300, 200)))
+    for error in (KeyError, KeyboardInterrupt):
+        with pytest.raises(error):
+            oc.images.open(path, progress=lambda *_, error=error: (_ for _ in ()).throw(error))
+        assert list(cache.iterdir()) == []
+
+
+def test_a_damaged_file_leaves_nothing_and_is_not_remembered(tmp_path, cache):
+    path = write(tmp_path / "a.tif", noise((300, 200)))
+    whole = path.read_bytes()
+    os.truncate(path, len(whole) // 2)
+    with pytest.raises(CodecError, match=r"a\.tif: cut off: segment 7 ends at byte \d+, behind its end at \d+$"):
+        oc.images.open(path)
+    assert list(cache.iterdir()) == []
+    path.write_bytes(whole)
+    assert np.array_equal(oc.images.open(path).array, noise((300, 200)))
+
+
+def test_an_artefact_that_was_pruned_is_decoded_again(tmp_path):
+    path = write(tmp_path / "a.tif", noise((300, 200)))
+    old = oc.images.open(path)
+    assert len(oc.Store().prune(everything=True).removed) == 1
+    assert np.array_equal(old.array, noise((300, 200)))  # who has it mapped keeps it
+    assert oc.images.open(path).artefact.built
+
+
+def test_more_than_is_allowed_is_refused_before_anything_is_made(tmp_path, cache):
+    path = write(tmp_path / "a.tif", noise((300, 200)))
+    with pytest.raises(CodecError, match=r"120 kB, and 100 kB are allowed"):
+        oc.images.open(path, max_bytes="100 kB")
+    with pytest.raises(CodecError, match="allowed"):
+        oc.images.decode(path, max_bytes=0)
+    assert list(cache.iterdir()) == []
+
+
+def test_the_folder_of_the_store_may_be_another_one(tmp_path, cache):
+    path = write(tmp_path / "a.tif", noise((300, 200)))
+    image = oc.images.open(path, folder=tmp_path / "mine")
+    assert image.artefact.path.parent == tmp_path / "mine"
+    assert not cache.exists()
+
+
+def test_a_decoded_image_may_be_written(reserving, tmp_path):
+    pixels = noise((300, 200))
+    path = write(tmp_path / "a.tif", pixels)
+    seen = []
+    with oc.images.decode(path, folder=tmp_path, progress=lambda *done: seen.append(done)) as canvas:
+        assert np.array_equal(canvas.array, pixels)
+        canvas.array[0] = 7
+        assert int(canvas.array[0].sum()) == 1400
+    assert seen[-1] == (pixels.nbytes, pixels.nbytes)
+    assert listed(tmp_path) == ["a.tif"]
+
+
+def test_a_file_of_one_array_is_an_image(tmp_path):
+    pixels = noise((30, 20, 3), "u1")
+    oc.save(tmp_path / "a.oc", {"mine": pixels})
+    image = oc.images.open(tmp_path / "a.oc")
+    assert np.array_equal(image.array, pixels)
+    assert (image.levels, image.axes, image.artefact) == (((30, 20, 3),), "YXS", None)
+    with pytest.raises(ValueError, match="there is no level 1"):
+        oc.images.open(tmp_path / "a.oc", 1)
+    oc.save(tmp_path / "b.oc", {"a": pixels, "b": pixels})
+    with pytest.raises(oc.FormatError, match="it holds 2 arrays, and none is called 'data'"):
+        oc.images.open(tmp_path / "b.oc")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"level": "x", "levels": [], "axes": "", "codec": ""}', "\0"])
+def test_metadata_that_are_damaged_are_an_error(tmp_path, text):
+    oc.save(tmp_path / "a.oc", {"data": noise((30, 20))}, {"image": text})
+    with pytest.raises(oc.FormatError, match="what its metadata say of an image is damaged"):
+        oc.images.open(tmp_path / "a.oc")
+
+
+def test_an_image_that_cannot_be_an_array_of_a_file_is_refused(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((9, 9), np.complex128), compression="zlib")
+    with pytest.raises(CodecError, match="for which there is no type"):
+        oc.images.open(tmp_path / "a.tif")
+
+
+def test_it_says_what_it_is(tmp_path):
+    path = write(tmp_path / "a.tif", noise((30, 20)))
+    image = oc.images.open(path)
+    assert isinstance(image, Image)
+    assert repr(image).startswith(f"<onecopy.images.Image {str(path)!r} level 0, 30 x 20 uint16, built here in ")

@@ -1,0 +1,390 @@
+"""What is imported from JSON is what json.loads gives, types, order and bits included; else it is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import pickle
+import random
+import signal
+import struct
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.places import DATA, needs
+
+import onecopy as oc
+from onecopy import records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COCO = DATA / "coco"
+
+
+def same(mine: Any, theirs: Any) -> bool:
+    """Tell whether two values are the same: types, order of keys and bits of floats included."""
+    if type(mine) is not type(theirs):
+        return False
+    if isinstance(mine, float):
+        return struct.pack("d", mine) == struct.pack("d", theirs)
+    if isinstance(mine, list):
+        return len(mine) == len(theirs) and all(map(same, mine, theirs))
+    if isinstance(mine, dict):
+        return list(mine) == list(theirs) and all(same(mine[key], theirs[key]) for key in mine)
+    return bool(mine == theirs)
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """Import text as rows of a nameless List."""
+
+    def run(text: str | bytes, path: Any = (), lines: bool = False) -> list[Any]:
+        file = tmp_path / "rows.json"
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return list(records.jsonl_rows(file) if lines else records.json_rows(file, path))
+
+    return run
+
+
+EDGES = [sign * 2**bits + more for bits in (7, 15, 31, 53, 63, 64, 200) for sign in (1, -1) for more in (-1, 0, 1)]
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(EDGES) | st.floats() | TEXTS,
+    lambda inner: (
+        st.lists(inner, max_size=5)
+        | st.dictionaries(st.sampled_from(["a", "b", "é", "", 'x"y', "\\", "\n"]) | TEXTS, inner, max_size=5)
+    ),
+    max_leaves=40,
+)
+DUMPS = st.fixed_dictionaries(
+    {
+        "ensure_ascii": st.booleans(),
+        "indent": st.sampled_from([None, 0, 3, "\t"]),
+        "separators": st.sampled_from([(",", ":"), (" ,\r\n ", "\t: ")]),
+        "sort_keys": st.booleans(),
+    }
+)
+
+
+@given(st.lists(VALUES, max_size=8), DUMPS)
+@settings(max_examples=300)
+def test_any_values_written_in_any_way(imported, rows, dumps):
+    text = json.dumps(rows, **dumps)
+    assert same(imported(text), json.loads(text))
+    text = json.dumps({"x": [rows], "data": {"rows": rows, "more": rows}}, **dumps)
+    assert same(imported(text, "data.rows"), json.loads(text)["data"]["rows"])
+
+
+@given(st.lists(VALUES, max_size=8), st.sampled_from(["\n", "\r\n", "\n\n", "\n \t\n"]), st.booleans(), st.booleans())
+@settings(max_examples=100)
+def test_any_values_as_lines(imported, rows, end, last, ascii_only):
+    lines = [json.dumps(row, ensure_ascii=ascii_only) for row in rows]
+    assert same(imported(end.join(lines) + end * last, lines=True), [json.loads(line) for line in lines])
+
+
+NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=20))
+@settings(max_examples=500)
+def test_numbers_however_they_are_spelt(imported, numbers):
+    text = "[" + ", ".join(numbers) + "]"
+    assert same(imported(text), json.loads(text))
+
+
+JSON_LIKE = st.text(st.sampled_from('[]{}:,"\\ \n0123456789.eE+-truefalsnNaIity/bu\x00\x1fé'), max_size=12)
+
+
+@given(JSON_LIKE.map(lambda text: f"[{text}]") | JSON_LIKE)
+@settings(max_examples=1000)
+def test_what_looks_like_json_is_taken_or_refused_as_json_loads_does(imported, text):
+    try:
+        wanted = json.loads(text)
+        json.dumps(wanted, ensure_ascii=False).encode()  # lone surrogates: refused here alone
+    except (ValueError, RecursionError):
+        wanted = None
+    if isinstance(wanted, list):
+        assert same(imported(text), wanted)
+    else:
+        with pytest.raises(oc.FormatError, match="JSON"):
+            imported(text)
+
+
+SMALL = '{"no": [1e2], "rows": [{"k\\u00e9": "\\ud83d\\ude00 é", "n": [-0.5, 12345678901234567890]}, null, true]}'
+
+
+def test_every_truncation_and_every_flipped_byte_is_refused_or_json(imported):
+    text = SMALL.encode()
+    assert same(imported(text, "rows"), json.loads(text)["rows"])
+    for size in range(1, len(text)):
+        with pytest.raises(oc.FormatError):
+            imported(text[:size], "rows")
+    for at in range(len(text)):
+        for flip in (0x01, 0x02, 0x20, 0x80, 0xFF):
+            damaged = text[:at] + bytes([text[at] ^ flip]) + text[at + 1 :]
+            try:
+                wanted = json.loads(damaged.decode())["rows"]
+                json.dumps(wanted, ensure_ascii=False).encode()
+            except (ValueError, KeyError):
+                wanted = None
+            if isinstance(wanted, list):
+                assert same(imported(damaged, "rows"), wanted), damaged
+            else:
+                with pytest.raises(oc.FormatError):
+                    imported(damaged, "rows")
+
+
+def test_keys_that_come_twice_have_their_first_place_and_last_value(imported):
+    text = '[{"a": 1, "b": [2], "a": {"c": 3, "c": 4}, "b": 5}, {"\\u0061": 1, "a": 2}]'
+    assert same(imported(text), json.loads(text))
+
+
+def test_dicts_whose_keys_are_data(imported):
+    rows = [{f"{i}-{j}": j for j in range(40)} for i in range(100)] + [{str(i): i for i in range(3000)}]
+    assert same(imported(json.dumps(rows)), rows)
+
+
+def test_the_members_of_an_object_are_a_dict(tmp_path):
+    data = {"a": [{"x": 1}], "é": None, "": {"y": 2.5}}
+    path = tmp_path / "dict.json"
+    path.write_text(json.dumps({"all": data}))
+    rows = records.json_rows(path, ["all"], container="dict")
+    with records.Writer(tmp_path / "dict.oc", container=rows.container) as writer:
+        assert writer.extend(rows) == 3
+    pairs = oc.arrays.ArrayFile(tmp_path / "dict.oc")
+    assert "records.0.0.data" in pairs.keys()  # noqa: SIM118
+
+
+def test_sixty_levels_are_taken_and_one_more_is_refused(imported):
+    rows = json.loads("[" * 61 + "]" * 61)
+    assert same(imported(json.dumps(rows)), rows)
+    with pytest.raises(oc.FormatError, match="nested deeper than 60"):
+        imported("[" * 62 + "]" * 62)
+    with pytest.raises(oc.FormatError, match="nested deeper than 60"):
+        imported('{"a": ' * 10**6, "b")
+
+
+def test_integers_of_any_size_up_to_where_json_loads_refuses(imported):
+    largest = "9" * sys.get_int_max_str_digits()
+    rows = imported(f"[{largest}, -{largest}]")
+    assert rows == [int(largest), -int(largest)]
+    with pytest.raises(oc.FormatError, match="an integer of 4301 digits"):
+        imported(f"[{largest}0]")
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "message"),
+    [
+        (
+            '{"a": {"b": [0, {"c d": [1, tru]}]}}',
+            "a.b",
+            r"byte 28 \(line 1, column 29, in a\.b\[1\]\[\"c d\"\]\[1\]\): exp",
+        ),
+        ('[\n1,\n "é", x]', "", r"byte 12 \(line 3, column 7, in \[2\]\): expected a value"),
+        ('["\\ud800"]', "", "half of a surrogate pair"),
+        ("\ufeff[]", "", "byte order mark"),
+        ('{"annotations": [], "images": []}', "", "give the path to one of its members, 'annotations', 'images'"),
+        ('{"annotations": []}', "annotation", "no member 'annotation' in the object; it has 'annotations'"),
+        ('{"a": [], "a": []}', "a", "comes twice"),
+        ("[1]", "a", "expected an object with the member 'a'"),
+        ("7", "", "expected an array"),
+        (b"  ", "", "expected an array"),
+        (b'["\xff"]', "", "no UTF-8"),
+    ],
+)
+def test_what_is_refused_says_where(imported, tmp_path, text, path, message):
+    with pytest.raises(oc.FormatError, match=message) as error:
+        imported(text, [part for part in path.split(".") if part])
+    assert str(error.value).startswith(str(tmp_path / "rows.json") + ": JSON at byte ")
+
+
+def test_an_empty_file_of_lines_has_no_rows_and_one_of_json_is_none(imported):
+    assert imported(b"", lines=True) == []
+    with pytest.raises(oc.FormatError, match="empty"):
+        imported(b"")
+
+
+@needs(COCO)
+@pytest.mark.parametrize("name", ["instances_train2017_mini.json", "captions_train2017_mini.json"])
+@pytest.mark.parametrize("member", ["annotations", "images"])
+def test_real_annotations(tmp_path, name, member):
+    source = COCO / name
+    wanted = json.loads(source.read_text())[member]
+    rows = records.import_json(source, tmp_path / "rows.oc", path=member)
+    assert same(list(rows), wanted)
+    assert [pickle.dumps(row) for row in records.open(tmp_path / "rows.oc")] == [pickle.dumps(row) for row in rows]
+
+
+def test_a_source_is_shared_by_key_and_not_opened_again(tmp_path):
+    source = tmp_path / "rows.json"
+    source.write_text('[{"id": 1}, {"id": 2}]')
+    told: list[tuple[int, int, int]] = []
+    rows = records.json_rows(source, on_progress=lambda *done: told.append(done))
+    key = oc.file_key(source)
+    assert list(oc.share(rows, key, folder=tmp_path / "store")) == [{"id": 1}, {"id": 2}]
+    assert told[-1] == (2, 22, 22)
+    source.unlink()
+    again = oc.share(records.json_rows(source), key, folder=tmp_path / "store")
+    assert again == [{"id": 1}, {"id": 2}]
+    with pytest.raises(FileNotFoundError):
+        oc.share(records.json_rows(source))
+
+
+def test_a_writer_takes_sources_between_rows_and_none_after_one_that_failed(tmp_path):
+    (tmp_path / "a.jsonl").write_text("1\n2\n")
+    (tmp_path / "bad.jsonl").write_text("3\n{\n")
+    with records.Writer(tmp_path / "rows.oc") as writer:
+        writer.append(0)
+        assert writer.extend(records.jsonl_rows(tmp_path / "a.jsonl")) == 2
+        writer.append({"x": 3})
+    assert list(oc.open(tmp_path / "rows.oc")) == [0, 1, 2, {"x": 3}]
+    writer = records.Writer(tmp_path / "no.oc")
+    with pytest.raises(oc.FormatError):
+        writer.extend(records.jsonl_rows(tmp_path / "bad.jsonl"))
+    with pytest.raises(ValueError, match="refused"):
+        writer.append(4)
+    assert not (tmp_path / "no.oc").exists()
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> Path:
+    """Some 100 MB of annotations."""
+    path = tmp_path_factory.mktemp("large") / "instances.json"
+    draw = random.Random(0)
+    lines = []
+    for i in range(1000):
+        polygon = [round(draw.uniform(0, 640), 2) for _ in range(2 * max(4, int(draw.lognormvariate(3.06, 0.62))))]
+        lines.append(json.dumps({"segmentation": [polygon], "bbox": polygon[:4], "iscrowd": 0, "name": f"näme {i}"}))
+    block = ",\n".join(lines).encode()
+    with path.open("wb") as file:
+        file.write(b'{"images": [' + block + b'], "annotations": [')
+        for i in range(100_000_000 // len(block)):
+            file.write((b",\n" if i else b"") + block)
+        file.write(b"]}")
+    yield path
+    path.unlink()
+
+
+PEAK = """
+    import sys, threading, onecopy.records as records
+
+    def anonymous():
+        with open("/proc/self/smaps_rollup") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("Anonymous")) << 10
+
+    records.import_json(sys.argv[2], sys.argv[3], path="images").close()  # what is loaded once
+    peak, done = 0, threading.Event()
+    def look():
+        global peak
+        while not done.wait(0.01):
+            peak = max(peak, anonymous())
+    thread = threading.Thread(target=look)
+    thread.start()
+    start = anonymous()
+    rows = records.import_json(sys.argv[1], sys.argv[3], path="annotations")
+    done.set()
+    thread.join()
+    print(len(rows), peak - start)
+"""
+
+
+def test_a_large_file_needs_little_memory(large, tmp_path, python):
+    small = tmp_path / "small.json"
+    small.write_text('{"images": [1]}')
+    rows, grown = map(int, python(PEAK, large, small, tmp_path / "rows.oc").split())
+    assert rows > 100_000
+    assert grown < 64 << 20
+
+
+def test_an_import_stops_at_a_signal_and_at_an_exception_of_progress(large, tmp_path):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGUSR1])
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            _import_for_ever(large, tmp_path / "rows.oc")
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert [path.name for path in tmp_path.iterdir()] in ([], ["rows.oc"])  # it may be quick
+
+    class EnoughError(Exception):
+        pass
+
+    seen: list[tuple[int, int, int]] = []
+
+    def stop(rows: int, done: int, size: int) -> None:
+        seen.append((rows, done, size))
+        raise EnoughError
+
+    with pytest.raises(EnoughError):
+        records.import_json(large, tmp_path / "no.oc", path="annotations", on_progress=stop)
+    assert len(seen) == 1
+    assert 0 < seen[0][1] <= seen[0][2] == large.stat().st_size
+    assert not (tmp_path / "no.oc").exists()
+
+
+def test_other_threads_run_meanwhile(large, tmp_path):
+    running = True
+    counts: list[int] = []
+
+    def count() -> None:
+        n = 0
+        while running:
+            n += 1
+        counts.append(n)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        records.import_json(large, tmp_path / "rows.oc", path="annotations")
+    finally:
+        running = False
+        thread.join()
+    assert counts[0] > 1000
+
+
+def test_a_full_disk_is_told_and_nothing_is_left(large, tmp_path, in_child):
+    def fill() -> str:
+        import resource
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))
+        try:
+            records.import_json(large, tmp_path / "rows.oc", path="annotations")
+        except OSError as error:
+            return f"{errno.errorcode[error.errno or 0]} {error.filename}"
+        return "no error"
+
+    assert in_child(fill) == f"EFBIG {tmp_path}"
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_asked_for_wrongly(tmp_path):
+    with pytest.raises(ValueError, match="container must be 'list' or 'dict', not 'table'"):
+        records.json_rows(tmp_path / "a.json", container="table")  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        list(records.json_rows(tmp_path / "a.json"))
+    with pytest.raises(IsADirectoryError):
+        records.import_json(tmp_path, tmp_path / "rows.oc")
+    assert math.isnan(records.import_json(_written(tmp_path, "[NaN]"), tmp_path / "nan.oc")[0])
+
+
+def _import_for_ever(source: Path, target: Path) -> None:
+    while True:
+        records.import_json(source, target, path="annotations")
+
+
+def _written(folder: Path, text: str) -> Path:
+    path = folder / "text.json"
+    path.write_text(text)
+    return path

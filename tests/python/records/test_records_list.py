@@ -1,0 +1,245 @@
+"""A List is what went in: equal, of the same types, in every order that is asked for. Judged by Python's own lists."""
+
+from __future__ import annotations
+
+import decimal
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.places import DATA, needs
+from tests.rows import Colour, Point, same
+
+import onecopy as oc
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-300, 300)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=8)
+    | st.datetimes()
+    | st.sampled_from([Colour.RED, Colour.GREEN, Point(1.5, 2), decimal.Decimal("1.50")])
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=11).map(tuple)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=4)
+        | st.dictionaries(st.integers(-5, 5) | st.tuples(st.booleans()), inner, max_size=3)
+    ),
+    max_leaves=25,
+)
+
+
+@given(st.lists(VALUES, max_size=12))
+@settings(deadline=None, max_examples=300)
+def test_what_was_shared_comes_back_as_it_was(rows):
+    shared = oc.share(rows)
+    assert len(shared) == len(rows)
+    assert all(map(same, shared, rows))
+
+
+@given(
+    st.lists(st.fixed_dictionaries({"id": st.integers(0, 300)}, optional={"a": st.none() | st.floats(), "b": VALUES}))
+)
+@settings(deadline=None, max_examples=150)
+def test_missing_is_not_none_and_keys_keep_their_order(rows):
+    rows = [dict(reversed(row.items())) if i % 3 == 0 else row for i, row in enumerate(rows)]
+    assert all(map(same, oc.share(rows), rows))
+
+
+@given(st.lists(st.integers(), max_size=20), st.data())
+@settings(deadline=None, max_examples=200)
+def test_slices_of_slices_are_those_of_a_list(rows, data):
+    shared: Any = oc.share(rows)
+    for _ in range(3):
+        part = data.draw(st.slices(len(rows)))
+        shared, rows = shared[part], rows[part]
+        assert list(shared) == rows
+        assert shared == rows
+        chosen = data.draw(st.lists(st.integers(-len(rows), len(rows) - 1), max_size=5)) if rows else []
+        assert list(shared.select(chosen)) == [rows[i] for i in chosen]
+        assert shared.__getitems__(chosen) == [rows[i] for i in chosen]
+        selected, expected = shared.select(chosen)[::-2], [rows[i] for i in chosen][::-2]
+        assert list(selected) == expected
+        assert list(reversed(shared)) == rows[::-1]
+
+
+def test_a_handle_is_small_whatever_it_leads_to(tmp_path):
+    rows = oc.share(list(range(100_000)))
+    assert len(pickle.dumps(rows)) < 200
+    part = rows[10:90_000:7]
+    assert len(pickle.dumps(part)) < 200
+    assert pickle.loads(pickle.dumps(part)) == part
+    chosen = rows.select([5, 1])
+    assert list(pickle.loads(pickle.dumps(chosen))) == [5, 1]
+    oc.records.save(tmp_path / "rows.oc", list("abc"))
+    opened = oc.records.open(tmp_path / "rows.oc")
+    assert pickle.loads(pickle.dumps(opened)) == ["a", "b", "c"]
+
+
+def test_a_handle_to_another_file_by_now_is_refused(tmp_path):
+    path = tmp_path / "rows.oc"
+    oc.records.save(path, ["old"])
+    handle = pickle.dumps(oc.records.open(path))
+    oc.records.save(path, ["new"])
+    with pytest.raises(oc.FileChanged):
+        pickle.loads(handle)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        pickle.loads(handle)
+
+
+def test_data_that_is_gone_says_who_had_it():
+    handle = pickle.dumps(oc.share(["x"]))
+    with pytest.raises(FileNotFoundError, match="has ended or closed it"):
+        pickle.loads(handle)
+
+
+def test_concat_is_one_sequence_of_all():
+    a, b = oc.share([1, 2, 3]), oc.share([4, 5])
+    both = a + b
+    plain = [1, 2, 3, 4, 5]
+    assert both == plain
+    assert both[::-2] == plain[::-2]
+    assert list(both.select([4, 0])) == [5, 1]
+    assert both[1:4][-1] == 4
+    assert list(a.concat(["x"], b)) == [1, 2, 3, "x", 4, 5]
+    assert pickle.loads(pickle.dumps(both)) == plain
+    with pytest.raises(IndexError):
+        both[5]
+
+
+def test_it_behaves_as_a_sequence():
+    rows = oc.share(["a", "b", "a"])
+    assert "b" in rows
+    assert "c" not in rows
+    assert (rows.index("a"), rows.index("a", 1), rows.count("a")) == (0, 2, 2)
+    with pytest.raises(ValueError, match="'c' is not in the list"):
+        rows.index("c")
+    for index in (3, -4, 2**70, -(2**70)):
+        with pytest.raises(IndexError):
+            rows[index]
+    with pytest.raises(TypeError, match="select"):
+        rows["a"]  # type: ignore[call-overload]
+    with pytest.raises(TypeError):
+        rows[0] = "x"  # type: ignore[index]
+    assert rows != ["a", "b"]
+    assert rows != ("a", "b", "a")
+    assert "3 rows" in repr(rows)
+    with pytest.raises(TypeError):
+        hash(rows)
+    rows.close()
+    assert repr(rows) == "<onecopy.List, closed>"
+    with pytest.raises(ValueError, match="closed"):
+        rows[0]
+
+
+def test_an_empty_list_is_one():
+    rows = oc.share([])
+    assert len(rows) == 0
+    assert rows == []
+    assert list(rows[::-1]) == []
+    assert not rows
+
+
+def test_lazy_rows_decode_what_is_touched():
+    row = {
+        "id": 7,
+        "name": "x",
+        "box": [1, 2.5],
+        "path": ["a", None],
+        "more": {"k": [1, 2]},
+        "t": (1, "z"),
+        "m": {1: 2},
+    }
+    shared = oc.share([row, {"id": 8}])
+    lazy = shared.lazy[0]
+    assert (lazy.id, lazy["name"], lazy.t[1], lazy.t[-1], lazy.more.k.tolist()) == (7, "x", "z", "z", [1, 2])
+    assert lazy.box.tolist() == [1.0, 2.5]
+    assert lazy.box.dtype == np.float64
+    assert not lazy.box.flags.writeable
+    assert (lazy.path[0], lazy.path[1], len(lazy.path), list(lazy.path)) == ("a", None, 2, ["a", None])
+    assert lazy == row
+    assert lazy.copy() == row
+    assert lazy.keys() == list(row)
+    assert list(lazy) == list(row)
+    assert (lazy.m[1], list(lazy.m), "id" in lazy, "no" in lazy, len(lazy)) == (2, [1], True, False, 7)
+    other = shared.lazy[1]
+    assert list(other) == ["id"]
+    with pytest.raises(KeyError):
+        other["name"]
+    with pytest.raises(AttributeError):
+        _ = other.name
+    with pytest.raises(IndexError):
+        lazy.t[2]
+    assert repr(lazy).startswith("<lazy {'id': 7")
+    del shared
+    assert lazy.box[1] == 2.5  # views keep the memory
+
+
+def test_a_builder_is_called_once_and_its_error_comes_through():
+    calls = []
+
+    def load():
+        calls.append(1)
+        raise LookupError("no such split")
+
+    with pytest.raises(LookupError, match="no such split"):
+        oc.share(load, where="here")
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("where", ["child", "here"])
+@pytest.mark.parametrize("place", ["auto", "memory", "disk"])
+def test_nameless_data_is_where_it_was_asked_for(where, place):
+    rows = oc.share(lambda: ([i, str(i)] for i in range(1000)), where=where, place=place)
+    assert rows[999] == [999, "999"]
+    behind = str(Path(rows.path).readlink())
+    assert behind.startswith("/memfd:") == (place != "disk")
+    assert behind.endswith("(deleted)")
+
+
+def test_keyed_data_is_built_once(tmp_path):
+    calls = []
+    build = lambda: calls.append(1) or ["a"]  # noqa: E731
+    first = oc.share(build, "k", folder=tmp_path / "c", where="here")
+    again = oc.share(build, "k", folder=tmp_path / "c", where="here")
+    assert (calls, first == again) == ([1], True)
+    assert first.report is not None
+    assert (first.report.built, again.report.built) == (True, False)
+
+
+REAL = DATA / "coco"
+
+
+@needs(REAL)
+@pytest.mark.parametrize("name", ["instances_train2017_mini", "captions_train2017_mini"])
+def test_real_annotations_come_back_and_take_less_than_their_pickles(name):
+    content = json.loads((REAL / f"{name}.json").read_text())
+    for rows in content.values():
+        if isinstance(rows, list):
+            shared = oc.share(rows)
+            assert all(map(same, shared, rows))
+            assert all(lazy == row for lazy, row in zip((shared.lazy[i] for i in range(len(rows))), rows, strict=True))
+            assert shared.nbytes < sum(len(pickle.dumps(row, 5)) for row in rows)
+
+
+class Closer:
+    """Of a type whose objects close the rows they come from."""
+
+
+def test_rows_that_are_closed_while_one_is_made_live_until_it_is_there():
+    oc.records.register(Closer, lambda _: "x" * 1000, lambda _: rows.close())
+    rows = oc.share([(1, Closer(), "after")])
+    assert rows[0] == (1, None, "after")
+    assert rows.closed

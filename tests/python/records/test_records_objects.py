@@ -1,0 +1,161 @@
+"""Objects in rows: those that come back as they were, and those that are refused."""
+
+import dataclasses
+import datetime as dt
+import decimal
+import math
+import pickle
+import uuid
+import zoneinfo
+from collections import OrderedDict, deque
+from fractions import Fraction
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.rows import Box, Point, same
+
+import onecopy as oc
+
+ODD = [
+    dt.datetime(2026, 3, 29, 2, 30, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"), fold=1),
+    dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+    dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.timezone(dt.timedelta(minutes=-7), "x")),
+    dt.date(2026, 2, 28),
+    dt.time(23, 59, 59, 999999, fold=1),
+    dt.timedelta(-999999, 5, 7),
+    decimal.Decimal("-0.10"),
+    Fraction(-3, 7),
+    complex(-0.0, math.inf),
+    uuid.UUID(int=7),
+    Path("/a/b"),
+    PurePosixPath("c"),
+    bytearray(b"x"),
+    range(3, -9, -2),
+    {1, "a", (2,)},
+    frozenset({b"z"}),
+    OrderedDict(b=1, a=2),
+    deque([1, 2], maxlen=5),
+    Box(Point(0.5, 1), None, [1, 2]),
+    Box(Point(0.5, 1), "l", []),
+    "lone \udc80 surrogate",
+    2**63,
+    -(2**63) - 1,
+    2**1000,
+    -(2**53) - 1,
+    np.float32(1.5),
+    np.int64(-3),
+    np.bool_(True),
+    np.datetime64("2026-01-01", "ns"),
+]
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: type(value).__name__)
+def test_objects_come_back_as_objects_of_their_type(value):
+    (back,) = oc.share([value])
+    assert type(back) is type(value)
+    assert back == value
+    assert getattr(back, "tzinfo", None) == getattr(value, "tzinfo", None)
+    assert getattr(back, "fold", 0) == getattr(value, "fold", 0)
+    assert getattr(back, "maxlen", 0) == getattr(value, "maxlen", 0)
+
+
+def test_odd_objects_side_by_side_come_back_too():
+    assert all(map(same, oc.share(ODD * 3), ODD * 3))
+
+
+ARRAYS = [
+    np.arange(6.0).reshape(2, 3),
+    np.arange(4, dtype=">i2"),
+    np.zeros((0, 5), np.float16),
+    np.array(3.5),
+    np.arange(8)[::2],
+    np.array(["a", "bcd"]),
+    np.array([b"x", b"yz"]),
+    np.asfortranarray(np.arange(6).reshape(3, 2)),
+    np.array([1 + 2j]),
+    np.array([True, False]),
+    np.array(["2026-01-01"], "M8[D]"),
+]
+
+
+def test_arrays_come_back_with_dtype_and_shape_as_private_copies():
+    shared = oc.share([{"a": array, "n": i} for i, array in enumerate(ARRAYS)])
+    for i, array in enumerate(ARRAYS):
+        back = shared[i]["a"]
+        assert same(back, array)
+        back[...] = back  # writable, and nobody else's
+        view = shared.lazy[i].a
+        assert not isinstance(view, np.ndarray) or not view.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("rows", "path"),
+    [
+        ([1, object()], r"\[1\]: an object of type object"),
+        ([{"a": [1, {"b c": {1: open}}]}], r"\[0\].a\[1\]\[.b c.\]\[1\]: "),
+        ([(1, 2, lambda: 0)], r"\[0\]\[2\]: an object of type function"),
+        ([np.array([object()])], r"\[0\]: "),
+        ([np.zeros(1, [("x", "i4")])], r"\[0\]: "),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_with_its_path(rows, path):
+    with pytest.raises(oc.NotShareable, match=path):
+        oc.share(rows)
+
+
+def test_what_contains_itself_is_refused():
+    rows: list[Any] = [[]]
+    rows[0].append(rows)
+    with pytest.raises(oc.NotShareable, match=r"\[0\]\[0\]\[0\]"):
+        oc.share(rows)
+
+
+def test_a_subclass_is_not_taken_for_its_base():
+    class Name(str):
+        __slots__ = ()
+
+    with pytest.raises(oc.NotShareable, match=r"\[0\]: an object of type .*Name"):
+        oc.share([Name("x")])
+
+
+def test_a_local_class_is_refused_because_others_cannot_find_it():
+    @dataclasses.dataclass
+    class Local:
+        x: int
+
+    with pytest.raises(oc.NotShareable, match=r"\[0\]: .*defined inside a function"):
+        oc.share([Local(1)])
+
+
+def test_pickle_is_used_where_it_was_asked_for_and_never_on_open(tmp_path):
+    rows = oc.share([{"f": math.sqrt, "n": 1}], codec="pickle")
+    assert rows[0]["f"] is math.sqrt
+    with pytest.raises(oc.NotShareable):
+        oc.share([{"f": math.sqrt}])
+    path = tmp_path / "rows.oc"
+    path.write_bytes(Path(rows.path).read_bytes())
+    opened = oc.records.open(path)
+    with pytest.raises(oc.FormatError, match="executes no code"):
+        opened[0]
+    assert opened.lazy[0].n == 1
+
+
+def test_a_file_makes_objects_only_of_classes_that_are_imported(tmp_path, monkeypatch):
+    (tmp_path / "their_module.py").write_text("import enum\nclass E(enum.Enum):\n    A = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import sys
+
+    import their_module  # type: ignore[import-not-found]
+
+    path = tmp_path / "rows.oc"
+    oc.records.save(path, [their_module.E.A])
+    shared = oc.share([their_module.E.A])
+    handle = pickle.dumps(shared)
+    monkeypatch.delitem(sys.modules, "their_module")
+    with pytest.raises(oc.FormatError, match="import their_module first"):
+        oc.records.open(path)[0]
+    assert "their_module" not in sys.modules
+    assert repr(oc.records.open(path))
+    assert pickle.loads(handle)[0].name == "A"  # a share of this job imports it

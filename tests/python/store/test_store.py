@@ -1,0 +1,344 @@
+"""The store as Python sees it: one process, one folder. What processes do to each other is in tests/processes."""
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+from onecopy.store import Waiting, announce
+
+
+def never(path: Path) -> None:
+    raise AssertionError(f"built again: {path}")
+
+
+def text(content: str):
+    return lambda path: path.write_text(content)
+
+
+def names(store: oc.Store) -> list[str]:
+    return sorted(path.suffix for path in store.folder.iterdir())
+
+
+# --- building and attaching -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["here", "child", "auto"])
+def test_the_first_call_builds_and_the_second_attaches(store, where):
+    first = store.get_or_build("k", lambda path: oc.save(path, {"a": np.arange(1000)}), where=where)
+    second = store.get_or_build("k", never, where=where)
+    assert (first.built, second.built) == (True, False)
+    assert (first.path, first.bytes, first.key) == (second.path, second.bytes, "k")
+    assert first.reason.startswith("built here in ")
+    assert second.reason == "attached to what was built before"
+    assert oc.open(second.path)["a"].tolist() == list(range(1000))
+    assert names(store) == [".about", ".oc"]
+
+
+@pytest.mark.parametrize("key", ["", "a", "a\0b c\nd", "ключ", "\udce4 not UTF-8", "k" * 100_000])
+def test_any_text_is_a_key(store, key):
+    made = store.get_or_build(key, text("x"))
+    assert store.find(key).key == made.key == key
+    assert [artefact.key for artefact in store.ls()] == [key]
+
+
+def test_what_is_not_there_is_not_found(store):
+    assert store.find("k") is None
+    assert store.path("k").parent == store.folder
+    assert not store.path("k").exists()
+
+
+@pytest.mark.parametrize("where", ["here", "child"])
+def test_what_a_build_raises_is_passed_on_and_not_remembered(store, where):
+    def fail(path: Path) -> None:
+        path.write_text("half")
+        raise KeyError("no such record", 17)
+
+    for _ in range(2):
+        with pytest.raises(KeyError) as raised:
+            store.get_or_build("k", fail, where=where)
+        assert raised.value.args == ("no such record", 17)
+        assert list(store.folder.iterdir()) == []
+    assert store.get_or_build("k", text("x"), where=where).built
+
+
+def test_what_is_raised_in_a_child_has_its_traceback(store):
+    def deep_inside(path: Path) -> None:
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong") as raised:
+        store.get_or_build("k", deep_inside, where="child")
+    assert "in deep_inside" in raised.value.__notes__[0]
+
+
+class StrangeError(Exception):
+    """Cannot be read again by pickle: it wants two arguments, and remembers one."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one}, not {two}")
+
+
+def test_an_exception_that_cannot_travel_is_named(store):
+    def fail(path: Path) -> None:
+        raise StrangeError(1, 2)
+
+    with pytest.raises(RuntimeError, match=r"test_store\.StrangeError: 1, not 2"):
+        store.get_or_build("k", fail, where="child")
+
+
+def test_a_child_that_is_killed_or_leaves_is_told(store):
+    with pytest.raises(ChildProcessError, match="was ended by SIGKILL"):
+        store.get_or_build("k", lambda _: os.kill(os.getpid(), 9), where="child")
+    with pytest.raises(ChildProcessError, match="left with status 3"):
+        store.get_or_build("k", lambda _: os._exit(3), where="child")
+    assert list(store.folder.iterdir()) == []
+
+
+def test_a_build_that_makes_no_file_is_told(store):
+    with pytest.raises(FileNotFoundError, match="the build function returned without this file") as raised:
+        store.get_or_build("k", lambda _: None)
+    assert raised.value.filename == str(store.path("k"))
+
+
+@pytest.mark.parametrize("where", ["here", "child"])
+def test_a_build_that_asks_for_itself_is_an_error(store, where):
+    with pytest.raises(OSError, match="which is itself") as raised:
+        store.get_or_build("k", lambda _: store.get_or_build("k", text("x")), where=where)
+    assert raised.value.errno == errno.EDEADLK
+    assert list(store.folder.iterdir()) == []
+
+
+def test_a_build_may_ask_for_others(store):
+    def outer(path: Path) -> None:
+        path.write_text(store.get_or_build("inner", text("x"), where="child").path.read_text() * 2)
+
+    assert store.get_or_build("outer", outer, where="child").path.read_text() == "xx"
+
+
+def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
+    monkeypatch.setattr("onecopy._building._KEEP_THREADS", ())  # another test may have imported one of them
+
+    def builders() -> tuple[int, int, int]:
+        release = threading.Event()
+        thread = threading.Thread(target=release.wait)
+        thread.start()
+        one = store.get_or_build("k", lambda path: path.write_text(str(os.getpid())), where="auto")
+        release.set()
+        thread.join()
+        other = store.get_or_build("l", lambda path: path.write_text(str(os.getpid())), where="auto")
+        return os.getpid(), int(one.path.read_text()), int(other.path.read_text())
+
+    own, with_thread, without = in_child(builders)  # a process whose threads are its own: others leave some behind
+    assert with_thread == own != without
+
+
+@pytest.mark.parametrize("wrong", [{"where": "there"}, {"timeout": -1}, {"timeout": float("nan")}])
+def test_wrong_options_are_told(store, wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        store.get_or_build("k", text("x"), **wrong)
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def builder(store: oc.Store, key: str = "k"):
+    """Build in a thread that is done when the block is."""
+    begun, release = threading.Event(), threading.Event()
+
+    def build(path: Path) -> None:
+        oc.store.progress(12_345_678)
+        begun.set()
+        release.wait()
+        path.write_text("x")
+
+    thread = threading.Thread(target=store.get_or_build, args=(key, build))
+    thread.start()
+    begun.wait()
+    yield release
+    release.set()
+    thread.join()
+
+
+def test_who_waits_sees_who_builds_and_how_far_it_is(store):
+    seen: list[Waiting] = []
+    with builder(store) as release:
+
+        def look(waiting: Waiting) -> None:
+            seen.append(waiting)
+            release.set()
+
+        artefact = store.get_or_build("k", never, on_wait=look)
+    assert not artefact.built
+    assert artefact.waited > 0
+    assert artefact.reason.endswith(f"for process {os.getpid()}, which built it")
+    assert (seen[0].key, seen[0].pid, seen[0].bytes) == ("k", os.getpid(), 12_345_678)
+    assert abs(seen[0].since - time.time()) < 100
+
+
+def test_patience_ends_with_the_number_of_the_builder(store):
+    with builder(store), pytest.raises(TimeoutError, match=f"process {os.getpid()} is still building it"):
+        store.get_or_build("k", never, timeout=0.01)
+
+
+def test_what_on_wait_raises_ends_the_wait(store):
+    def give_up(waiting: Waiting) -> None:
+        raise LookupError("enough")
+
+    with builder(store), pytest.raises(LookupError, match="enough"):
+        store.get_or_build("k", never, on_wait=give_up)
+    assert store.find("k")
+
+
+def test_a_builder_that_raises_is_followed_by_one_that_waited(store):
+    begun = threading.Event()
+    failed: list[BaseException] = []
+
+    def fail(path: Path) -> None:
+        begun.set()
+        while not waiting:
+            time.sleep(0.001)
+        raise ValueError("no")
+
+    def first() -> None:
+        try:
+            store.get_or_build("k", fail)
+        except ValueError as error:
+            failed.append(error)
+
+    waiting: list[Waiting] = []
+    thread = threading.Thread(target=first)
+    thread.start()
+    begun.wait()
+    artefact = store.get_or_build("k", text("x"), on_wait=waiting.append)
+    thread.join()
+    assert artefact.built
+    assert "which ended without it" in artefact.reason
+    assert len(failed) == 1
+
+
+def test_the_usual_word_comes_after_two_seconds_and_then_every_five(capsys):
+    say = announce()
+    for tenth in range(130):
+        say(Waiting("k", 17 if tenth else 0, 0.0, 5_000_000 if tenth > 50 else 0, tenth / 10))
+    assert capsys.readouterr().err.splitlines() == [
+        "onecopy: process 17 builds 'k'; waited 2 s",
+        "onecopy: process 17 builds 'k', 5.0 MB so far; waited 7 s",
+        "onecopy: process 17 builds 'k', 5.0 MB so far; waited 12 s",
+    ]
+
+
+def test_what_is_being_built_is_listed_with_its_progress_and_kept(store):
+    with builder(store):
+        (artefact,) = store.ls()
+        assert (artefact.state, artefact.key, artefact.bytes) == ("building", "k", 12_345_678)
+        assert artefact.reason == f"process {os.getpid()} is building it"
+        assert store.prune(everything=True).removed == []
+    assert store.find("k")
+
+
+# --- what stands in the way -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701, 0o777, 0o1777])
+def test_a_folder_that_others_may_enter_is_refused(tmp_path, mode):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store").chmod(mode)
+    with pytest.raises(PermissionError, match=f"others may enter it \\(mode 0{mode:o}\\)") as raised:
+        oc.Store(tmp_path / "store")
+    assert raised.value.filename == str(tmp_path / "store")
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path, nobody):
+    (tmp_path / "store").mkdir(mode=0o700)
+    os.chown(tmp_path / "store", nobody, nobody)
+    with pytest.raises(PermissionError, match=f"it belongs to user {nobody}, and we are user {os.geteuid()}"):
+        oc.Store(tmp_path / "store")
+
+
+def test_a_link_is_no_folder(tmp_path, store):
+    (tmp_path / "link").symlink_to(store.folder)
+    for path in (tmp_path / "link", f"{tmp_path}/link/", f"{tmp_path}/link/."):
+        with pytest.raises(OSError, match="it is a symbolic link"):
+            oc.Store(path)
+    (tmp_path / "above").symlink_to(tmp_path)  # but the way there may lead over one
+    assert oc.Store(tmp_path / "above" / "store").place == store.place
+
+
+def test_new_folders_are_private_and_those_above_are_made(tmp_path):
+    store = oc.Store(tmp_path / "a" / "b" / "store")
+    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_is_removed_is_made_again(store):
+    store.folder.rmdir()
+    assert store.find("k") is None
+    assert store.ls() == []
+    assert store.get_or_build("k", text("x")).built
+
+
+PLACES = {
+    "a folder": (lambda path: path.mkdir(), IsADirectoryError),
+    "a link": (lambda path: path.symlink_to("/etc/passwd"), OSError),
+    "a FIFO": (os.mkfifo, FileExistsError),
+    "somebody else's file": (lambda path: (path.touch(), os.chown(path, 65534, 65534)), PermissionError),
+}
+
+
+@pytest.mark.parametrize("suffix", [".oc", ".about", ".claim"])
+@pytest.mark.parametrize("kind", PLACES)
+def test_what_is_no_file_of_ours_is_told_and_stays(store, kind, suffix):
+    make, error = PLACES[kind]
+    if kind.startswith("somebody") and os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    if suffix == ".oc":
+        store.get_or_build("k", text("x")).path.unlink()
+    path = store.path("k").with_suffix(suffix)
+    make(path)
+    before = path.lstat()
+    with pytest.raises(error) as raised:
+        store.get_or_build("k", never)
+    assert raised.value.filename == str(path)
+    assert [artefact.path for artefact in store.ls() if artefact.state == "foreign"] == [path]
+    store.prune(everything=True)
+    assert path.lstat() == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda about: about[:40], lambda about: about[:-1], lambda _: b"{}", lambda about: about + b"\n"],
+)
+def test_a_damaged_description_is_told_and_prune_removes_it(store, damage):
+    about = store.get_or_build("k", text("x")).path.with_suffix(".about")
+    about.write_bytes(damage(about.read_bytes()))
+    for ask in (lambda: store.find("k"), lambda: store.get_or_build("k", never)):
+        with pytest.raises(oc.FormatError, match="not the description of an artefact") as raised:
+            ask()
+        assert str(about) in str(raised.value)
+    assert [artefact.state for artefact in store.ls()] == ["damaged"]
+    assert len(store.prune().removed) == 1
+    assert store.get_or_build("k", text("x")).built
+
+
+def test_two_keys_with_one_digest_are_told(store):
+    about = store.get_or_build("one key", text("x")).path.with_suffix(".about")
+    about.rename(store.path("another").with_suffix(".about"))
+    with pytest.raises(oc.FormatError, match="this is of the key 'one key', which has the digest of 'another'"):
+        store.get_or_build("another", never)
+
+
+@pytest.mark.parametrize("change", [lambda path: os.truncate(path, 1), os.utime, lambda path: path.write_text("other")])
+def test_what_was_changed_since_it_was_built_is_built_again(store, change):
+    path = store.get_or_build("k", text("content")).path
+    change(path)
+    assert store.find("k") is None
+    assert [artefact.state for artefact in store.ls()] == ["leftover"]
+    assert store.get_or_build("k", text("content")).built
+    assert path.read_text() == "content"

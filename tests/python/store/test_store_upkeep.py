@@ -1,0 +1,138 @@
+"""What is in a store, what is taken out of it, under which keys things are found, and where stores are."""
+
+import errno
+import os
+import pickle
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+import onecopy as oc
+from onecopy.store import choose_place
+
+
+def text(content: str):
+    return lambda path: path.write_text(content)
+
+
+# --- list and prune ---------------------------------------------------------------------------------------------------
+
+
+def use_at(store: oc.Store, key: str, when: float) -> None:
+    os.utime(store.path(key).with_suffix(".about"), (when, when))
+
+
+def test_artefacts_are_listed_by_their_last_use(store, tmp_path):
+    source = tmp_path / "source"
+    source.write_text("x")
+    for key, size in (("a", 10), ("b", 20), ("c", 30)):
+        store.get_or_build(key, text("x" * size), source=source if key == "b" else None)
+    for key, when in (("a", 300), ("b", 100), ("c", 200)):
+        use_at(store, key, when)
+    listed = store.ls()
+    assert [(artefact.key, artefact.bytes, artefact.last_used) for artefact in listed] == [
+        ("a", 10, 300.0),
+        ("c", 30, 200.0),
+        ("b", 20, 100.0),
+    ]
+    assert [artefact.source_present for artefact in listed] == [None, None, True]
+    source.write_text("xy")
+    assert store.ls()[2].source_present is False
+    assert store.find("b").last_used > 300
+
+
+def test_prune_takes_what_it_is_asked_for(store, tmp_path):
+    now = time.time()
+    source = tmp_path / "source"
+    source.write_text("x")
+    for key, age in (("a", 10), ("b", 2000), ("c", 3000), ("d", 4000)):
+        store.get_or_build(key, text("x" * 100), source=source if key == "a" else None)
+        use_at(store, key, now - age)
+    assert store.prune().removed == []
+    assert {artefact.key for artefact in store.prune(max_age=2500, dry_run=True).removed} == {"c", "d"}
+    assert [artefact.key for artefact in store.prune(max_age=3500).removed] == ["d"]
+    assert [artefact.key for artefact in store.prune(max_bytes=250).removed] == ["c"]
+    assert store.prune(missing_source=True).removed == []
+    source.unlink()
+    assert [artefact.key for artefact in store.prune(missing_source=True).removed] == ["a"]
+    report = store.prune(keys=["b", "never heard of"])
+    assert ([artefact.key for artefact in report.removed], report.bytes) == (["b"], 100)
+    assert list(store.folder.iterdir()) == []
+
+
+def test_what_is_mapped_can_be_read_after_it_was_pruned(store):
+    mapping = oc.Mapping(store.get_or_build("k", text("content")).path)
+    store.prune(everything=True)
+    assert bytes(mapping.view()) == b"content"
+
+
+# --- keys and places --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_key_is_another_one_when_the_file_or_the_version_is(tmp_path):
+    path = tmp_path / "source"
+    path.write_text("1")
+    keys = {oc.file_key(path), oc.file_key(path, "2"), oc.file_key(str(path), "3")}
+    path.write_text("22")
+    keys.add(oc.file_key(path))
+    os.utime(path, (1, 1))
+    keys.add(oc.file_key(path))
+    (tmp_path / "other").write_text("22")
+    os.utime(tmp_path / "other", (1, 1))
+    (tmp_path / "other").rename(path)
+    keys.add(oc.file_key(path))
+    assert len(keys) == 6
+    (tmp_path / "link").symlink_to(path)
+    assert oc.file_key(tmp_path / "link") == oc.file_key(path) == oc.file_key(os.fsencode(path).decode())
+    with pytest.raises(FileNotFoundError):
+        oc.file_key(tmp_path / "nothing")
+
+
+def test_the_environment_says_where_the_store_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("ONECOPY_CACHE", raising=False)
+    assert oc.Store().folder == tmp_path / "cache" / "onecopy"
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "mine"))
+    assert oc.Store().folder == tmp_path / "mine"
+    assert oc.Store().reason == "$ONECOPY_CACHE says so"
+    monkeypatch.delenv("ONECOPY_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert oc.Store().folder == tmp_path / ".cache" / "onecopy"
+
+
+def test_a_store_in_memory_is_of_this_user():
+    folder = Path(f"/dev/shm/onecopy-{os.geteuid()}")
+    if not folder.parent.is_dir():
+        pytest.skip("there is no /dev/shm here")
+    was_there = folder.exists()
+    store = oc.Store(place="memory")
+    assert (store.folder, store.place) == (folder, "memory")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    if not was_there:
+        folder.rmdir()
+
+
+def test_a_store_travels_by_its_folder(store):
+    again = pickle.loads(pickle.dumps(store))
+    assert (again.folder, again.place) == (store.folder, store.place)
+
+
+def test_small_things_fit_and_huge_ones_fit_nowhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path))
+    assert choose_place(1) == ("disk", "on disk, where the kernel can take the pages back when memory is short")
+    assert choose_place(1, "disk")[0] == "disk"
+    for wanted in ("auto", "disk", "memory"):
+        with pytest.raises(OSError, match="there is no room for 1152921504606846976 bytes") as raised:
+            choose_place(1 << 60, wanted)
+        assert raised.value.errno == errno.ENOSPC
+
+
+def test_what_does_not_fit_into_memory_goes_to_the_disk_and_says_why(monkeypatch):
+    monkeypatch.setattr("onecopy._places.memory_left", lambda: (100 << 20, "the control group /jobs/7"))
+    assert choose_place(90 << 20, "memory") == (
+        "disk",
+        "on disk, because the control group /jobs/7 leaves 104857600 bytes",
+    )

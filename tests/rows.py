@@ -1,0 +1,40 @@
+"""Types of objects that tests put into rows, and what it means for an object to have come back."""
+
+import dataclasses
+import enum
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Colour(enum.Enum):
+    RED = 1
+    GREEN = "g"
+
+
+class Point(NamedTuple):
+    x: float
+    y: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    corner: Point
+    label: str | None
+    sizes: list[int]
+
+
+def same(mine: Any, theirs: Any) -> bool:
+    """Tell whether two values are the same: types, order of keys and bits of floats included."""
+    if type(mine) is not type(theirs):
+        return False
+    if isinstance(mine, float):
+        return struct.pack("d", mine) == struct.pack("d", theirs)
+    if isinstance(mine, (list, tuple)):
+        return len(mine) == len(theirs) and all(map(same, mine, theirs))
+    if isinstance(mine, dict):
+        return same(list(mine.items()), list(theirs.items()))
+    if isinstance(mine, np.ndarray):
+        return mine.dtype == theirs.dtype and mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()
+    return bool(mine == theirs)
