@@ -13,11 +13,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.places import ROOT
 
 import onecopy as oc
 from onecopy import _core
 
-ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION = PROJECT["project"]["version"]
 GROUPS = PROJECT["dependency-groups"]
