@@ -12,6 +12,7 @@
 #include "onecopy/base/dtype.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/pieces.hpp"
+#include "onecopy/base/version.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -29,6 +30,11 @@ std::uint64_t near_an_edge(std::mt19937_64& random) {
     case 3: return random() >> (random() % 64);
     default: return (random() % 1000) * 4096 + wobble;
   }
+}
+
+TEST_CASE("the library says the version that CMake says, and perhaps that it is a candidate") {
+  CHECK(version().starts_with(ONECOPY_NUMBERS));
+  CHECK(version().size() <= std::string_view(ONECOPY_NUMBERS).size() + 6);
 }
 
 }  // namespace
