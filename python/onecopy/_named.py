@@ -10,6 +10,7 @@ import abc
 import builtins
 import errno
 import hashlib
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard, overload
 
@@ -367,6 +368,15 @@ def array_of(where: str, name: str, memory: Memory) -> NDArray[Any]:
         return np.ndarray(shape, dtype, view, strides=tuple(step * dtype.itemsize for step in strides) or None)
     except ValueError as error:  # 65 axes, or extents beyond 63 bits beside a zero: valid in the file
         raise FormatError(f"{where}: {name!r}: numpy has no array of its shape: {error}") from None
+
+
+def no_array(name: object, file: NamedArrays) -> KeyError:
+    """Return the error of a name that is not there; the key is all that it holds, and a note says what there is."""
+    error = KeyError(name)
+    first = ", ".join(repr(each) for each in itertools.islice(file, 4))
+    count = f"{len(file)} array{'' if len(file) == 1 else 's'}"
+    error.add_note(f"{file.path} has {count}: {first}{', ...' if len(file) > 4 else ''}")
+    return error
 
 
 def is_text(name: object) -> TypeGuard[str]:

@@ -66,7 +66,8 @@ def save(
     OSError
         No folder, no permission, no space (known before anything is written, where the file system can reserve).
     FormatError, TypeError, ValueError
-        A name twice or reserved; an element type that safetensors does not have.
+        A name twice or reserved; an element type that safetensors does not have; a path that ends as another format's
+        do (".npy", ".pt", ".gguf"), where whoever opens it would be misled.
 
     Examples
     --------
@@ -76,6 +77,7 @@ def save(
     >>> oc.open(path)["step"].item()
     7
     """
+    _check_target(path_text(path), arrays)
     names = list(arrays)
     _check_texts(names, metadata)
     align = None if align is None else natural("align", align)
@@ -99,6 +101,34 @@ def save(
 def not_savable(entries: Iterable[Entry]) -> dict[str, str]:
     """Return the arrays that `save` cannot write, and their types: quantised, packed, text, complex of 16 bytes, ..."""
     return {entry.name: entry.dtype for entry in entries if not _dtypes.in_safetensors(entry.dtype)}
+
+
+OTHERS = (
+    ".npy",
+    ".npz",
+    ".pt",
+    ".pth",
+    ".gguf",
+    ".onnx",
+    ".ort",
+    ".pkl",
+    ".h5",
+    ".hdf5",
+    ".parquet",
+    ".arrow",
+    ".zarr",
+)
+"""Names under which other programs, and their users, expect another format."""
+
+
+def _check_target(path: str, arrays: object) -> None:
+    """Raise for a name that promises another format, and for what is no dict of arrays."""
+    if path.lower().endswith(OTHERS):
+        raise ValueError(f"{path}: save writes safetensors files, whatever their name: call it .safetensors, or .oc")
+    if not hasattr(arrays, "keys"):
+        raise TypeError(
+            f"save takes a dict of names to arrays, not a {type(arrays).__name__}: save(path, {{'name': x}})"
+        )
 
 
 def _check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:

@@ -19,7 +19,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onecopy import _core, residency
-from onecopy._named import Entry, Memory, NamedArrays, Part, VerifyReport, array_of, is_text, key_of, name_of, range_of
+from onecopy._named import (
+    Entry,
+    Memory,
+    NamedArrays,
+    Part,
+    VerifyReport,
+    array_of,
+    is_text,
+    key_of,
+    name_of,
+    no_array,
+    range_of,
+)
 from onecopy._saving import not_savable, save
 from onecopy.base import FormatError, path_text, thread_count
 from onecopy.files import Identity, Mode, OpenFile, absolute, check_mode
@@ -115,7 +127,7 @@ class ArrayFile(OpenFile, NamedArrays):
         """Return the bytes of one array, and what they are; KeyError when there is none of that name."""
         found = self._core.view(name) if is_text(name) else None
         if found is None:
-            raise KeyError(name)
+            raise no_array(name, self)
         return Memory(*found)
 
     def __iter__(self) -> Iterator[str]:
@@ -141,7 +153,7 @@ class ArrayFile(OpenFile, NamedArrays):
         """Return what the header says of one array; KeyError when there is none of that name."""
         row = self._core.entry(name) if is_text(name) else None
         if row is None:
-            raise KeyError(name)
+            raise no_array(name, self)
         return Entry(*row)
 
     def path_of(self, name: str) -> str:

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "onecopy/base/error.hpp"
 #include "onecopy/formats/executorch.hpp"
 #include "onecopy/formats/gguf.hpp"
 #include "onecopy/formats/npy.hpp"
@@ -56,6 +58,39 @@ bool may_be_another_format(Bytes first) noexcept {
          identifier == "ORTM" || identifier.starts_with("ET") || identifier.starts_with("FT") || onnx::is_onnx(first);
 }
 
+// What people open by mistake: what its first bytes say it is, and what would open it.
+struct Other {
+  std::string_view begin;
+  std::string_view what;
+};
+
+constexpr std::array others{
+    Other{"\x89PNG", "a PNG image (onecopy.images.open)"},
+    Other{"\xFF\xD8\xFF", "a JPEG image (onecopy.images.open)"},
+    Other{{"II*\0", 4}, "a TIFF image (onecopy.images.open)"},
+    Other{{"MM\0*", 4}, "a TIFF image (onecopy.images.open)"},
+    Other{"II+", "a BigTIFF image (onecopy.images.open)"},
+    Other{"\x89HDF", "an HDF5 file"},
+    Other{"PAR1", "a Parquet file (onecopy.records.import_parquet)"},
+    Other{"ARROW1", "an Arrow file"},
+    Other{"\x1F\x8B", "compressed by gzip"},
+    Other{"\x28\xB5\x2F\xFD", "compressed by zstd"},
+    Other{"\x80\x04", "a pickle, which is never read: it could execute code"},
+    Other{"\x80\x05", "a pickle, which is never read: it could execute code"},
+    Other{"SQLite format 3", "an SQLite database"},
+    Other{"\x7F"
+          "ELF",
+          "a program or library"},
+    Other{"%PDF", "a PDF document"},
+};
+
+// A file whose header would be absurdly long is none of ours: say what it looks like, where that is known.
+void refuse_others(Bytes begin) {
+  for (const Other& other : others)
+    if (text_at(begin, 0, other.begin.size()) == other.begin)
+      throw FormatError("no file of arrays, but " + std::string(other.what));
+}
+
 Index read_safetensors(const Mapping& mapping, Bytes begin) {
   const std::uint64_t size = mapping.bytes().size();
   std::vector<char> header(safetensors::header_length(begin, size));
@@ -76,6 +111,7 @@ Index read_index(const Mapping& mapping) {
   if (!is_safetensors(begin) && may_be_another_format(begin))
     for (const Format& format : formats)
       if (format.recognise(mapping.bytes())) return format.read(mapping.bytes());
+  if (!is_safetensors(begin)) refuse_others(begin);
   return read_safetensors(mapping, begin);
 }
 

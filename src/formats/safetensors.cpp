@@ -118,7 +118,7 @@ class Parser {
     if (begin > end) throw FormatError(describe(entry.name) + ": " + range + " end before they begin");
     if (!in_bounds(data_size(), begin, end - begin))
       throw FormatError(describe(entry.name) + ": " + range + " but the data section has " +
-                        std::to_string(data_size()));
+                        std::to_string(data_size()) + ": the file is cut off, or its header is wrong");
     const auto shape = std::span(parts_.dimensions).subspan(shape_starts_.back());
     const auto bits = size_in_bits(entry.dtype, shape);
     if (!bits || *bits % 8 != 0 || *bits / 8 != end - begin)

@@ -4,11 +4,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "back_end.hpp"
+
 namespace onecopy::testing {
 
 // Not on the portable back end, which makes no Linux calls.
 inline bool has_memory_files() {
-#if defined(ONECOPY_OS_linux)
+#ifdef __linux__
+  if (!on_linux) return false;
   const int fd = ::memfd_create("probe", MFD_ALLOW_SEALING | MFD_CLOEXEC);
   if (fd >= 0) ::close(fd);
   return fd >= 0;

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 U8 = '"dtype":"U8","shape":[4],"data_offsets":[0,4]'
 GOOD = '{"a":{' + U8 + "}}"
+CUT = ": the file is cut off, or its header is wrong"
 LIMIT = "more than the 100000000 that are allowed (is this a safetensors file?)"
 KNOWN_VERSIONS = "this version of onecopy reads up to 1"
 STRUCT_DAMAGED = (
@@ -203,9 +204,11 @@ ENTRIES = {
     "a shape in hexadecimal": file('{"a":{"shape":[0x4]}}', "JSON at byte 16: expected ']'"),
     "a shape that is a number": one("JSON at byte 30: expected '['", shape=4),
     "a shape of shapes": one("JSON at byte 31: expected a non-negative integer", shape=[[4]]),
-    "offsets beyond the file": one("'a': bytes [0, 5) but the data section has 4", shape=[5], data_offsets=[0, 5]),
+    "offsets beyond the file": one(
+        "'a': bytes [0, 5) but the data section has 4" + CUT, shape=[5], data_offsets=[0, 5]
+    ),
     "offsets at the end of 64 bits": one(
-        "'a': bytes [18446744073709551611, 18446744073709551615) but the data section has 4",
+        "'a': bytes [18446744073709551611, 18446744073709551615) but the data section has 4" + CUT,
         data_offsets=[2**64 - 5, 2**64 - 1],
     ),
     "offsets beyond 64 bits": one("JSON at byte 52: a number of more than 64 bits", data_offsets=[2**64, 2**64 + 4]),
@@ -222,7 +225,7 @@ ENTRIES = {
 }
 
 DATA = {
-    "a byte missing at the end": file(GOOD, "'a': bytes [0, 4) but the data section has 3", b"123"),
+    "a byte missing at the end": file(GOOD, "'a': bytes [0, 4) but the data section has 3" + CUT, b"123"),
     "a byte too many at the end": file(GOOD, "the arrays end at byte 65, but the file has 66", b"12345"),
     "data and no array": file("{}", "the arrays end at byte 10, but the file has 14"),
     "arrays that overlap": file(
@@ -248,7 +251,7 @@ DATA = {
         b"12345",
     ),
     "a hole of 2**60 bytes": one(
-        "'a': bytes [1152921504606846976, 1152921504606846980) but the data section has 4",
+        "'a': bytes [1152921504606846976, 1152921504606846980) but the data section has 4" + CUT,
         data_offsets=[2**60, 2**60 + 4],
     ),
 }

@@ -240,7 +240,10 @@ def to_json(record: Record, **computed: object) -> str:
 
 def from_json(text: str) -> Record:
     """Read a record back; raises ValueError where the text is no record of this format or of the first."""
-    plain = json.loads(text)
+    try:
+        plain = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no record of a benchmark ({error}); recordings of memory are for `onecopy plot`") from None
     found = plain.get("format") if isinstance(plain, dict) else None
     if found not in {FORMAT, FIRST_FORMAT}:
         raise ValueError(f"not a record of the format {FORMAT!r}, but {found!r}")

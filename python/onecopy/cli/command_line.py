@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,33 +19,37 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS = {
-    "ls": "ls",
-    "convert": "convert",
-    "import": "import_",
-    "images": "images",
-    "warm": "warm",
-    "evict": "evict",
-    "verify": "verify",
-    "store": "store",
-    "top": "memory.top",
-    "why": "memory.why",
-    "container": "memory.container",
-    "record": "memory.record",
-    "plot": "memory.plot",
-    "diff": "memory.diff",
-    "serve": "memory.serve",
-    "bench": "bench.group",
+    "ls": ("ls", "names, types, shapes, sizes of a file, and what of it is in memory"),
+    "convert": ("convert", "ONNX, GGUF, npz, torch, shards and others as one safetensors file laid out for mapping"),
+    "import": ("import_", "the rows of a JSON, CSV or Parquet file as records"),
+    "images": ("images", "decode images once for this machine; look at them, stitch them"),
+    "warm": ("warm", "into memory, with a progress bar and a report; --hold keeps it there"),
+    "evict": ("evict", "out of memory"),
+    "verify": ("verify", "every byte against the checksums stored with it"),
+    "store": ("store", "what was built once for this machine; prune removes it"),
+    "top": ("memory.top", "who holds memory, and which big files: everything counted once, live"),
+    "why": ("memory.why", "what the memory of a process is, in sentences, and what is wrong"),
+    "container": ("memory.container", "what is left before the OOM killer comes"),
+    "record": ("memory.record", "run a command, and record what memory it and its children need"),
+    "plot": ("memory.plot", "draw a recording: SVG, HTML, PNG"),
+    "diff": ("memory.diff", "compare two recordings"),
+    "serve": ("memory.serve", "memory for Prometheus, and as a live page"),
+    "bench": ("bench.group", "measure in fresh processes, beside peers"),
 }
-"""The module of each, in the order in which they are explained."""
+"""The module of each and what it is for, in the order in which they are explained."""
 
-BENCH = "Measure in fresh processes, with a declared state of the page cache."
-"""What `bench` is, for the list of verbs: to ask its module loads numpy and knows all peers, half a second."""
-
+NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""What click raises since 8.2; before, it shows the help and leaves."""
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
 
 class Verbs(click.Group):
-    """A group whose commands live in one module each, imported on demand."""
+    """A group whose commands live in one module each, imported on demand: its help imports none."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the verbs and what they are for."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in VERBS.items()])
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the verbs."""
@@ -55,20 +59,9 @@ class Verbs(click.Group):
         """Import the module of a verb and return its command."""
         if cmd_name not in VERBS:
             return None
-        command = importlib.import_module(f"onecopy.cli.{VERBS[cmd_name]}").command
+        command = importlib.import_module(f"onecopy.cli.{VERBS[cmd_name][0]}").command
         assert isinstance(command, click.Command)
         return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of verbs, as click does, but without loading the benchmarks."""
-        limit = formatter.width - 6 - max(map(len, VERBS))
-        rows = []
-        for name in VERBS:
-            command = click.Command(name, help=BENCH) if name == "bench" else self.get_command(ctx, name)
-            assert command is not None
-            rows.append((name, command.get_short_help_str(limit)))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
 
 
 def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -102,7 +95,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             status = onecopy.main(arguments, prog_name="onecopy", standalone_mode=False)
         sys.stdout.flush()
     except click.UsageError as error:
-        return _complain(_usage(error), USAGE)
+        return _refuse(error)
     except click.ClickException as error:
         return _complain(error.format_message(), FAILED)
     except (KeyboardInterrupt, click.Abort):
@@ -134,9 +127,12 @@ def describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _usage(error: click.UsageError) -> str:
+def _refuse(error: click.UsageError) -> int:
+    if isinstance(error, NO_ARGUMENTS):  # a group alone: its help, as with --help
+        error.show()
+        return USAGE
     path = error.ctx.command_path if error.ctx is not None else "onecopy"
-    return f"{error.format_message()} (see '{path} --help')"
+    return _complain(f"{error.format_message()} (see '{path} --help')", USAGE)
 
 
 def _complain(message: str, status: int) -> int:

@@ -20,7 +20,7 @@ import onecopy
 from onecopy.arrays import not_savable, open_arrays
 from onecopy.cli import screen
 from onecopy.cli.quantities import SIZE
-from onecopy.cli.words import significant, size
+from onecopy.cli.words import counted, significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +116,7 @@ def show(facts: dict[str, Any]) -> None:
     speed = significant(facts["nbytes"] / 2**30 / facts["seconds"])
     screen.show_line(
         screen.out(),
-        f"{facts['target']}: {facts['arrays']} arrays, {size(facts['nbytes'])}, from {facts['container']}"
+        f"{facts['target']}: {counted(facts['arrays'], 'array')}, {size(facts['nbytes'])}, from {facts['container']}"
         f" in {significant(facts['seconds'])} s ({speed} GiB/s)",
     )
 
@@ -142,6 +142,8 @@ def command(
     SOURCE is any file that `onecopy.open` reads: safetensors, ONNX, GGUF, .npy, .npz, torch checkpoints, ... or the
     index of a model in shards. TARGET appears whole or not at all; readers of an older one keep it.
     """
+    if os.path.isdir(target):  # noqa: PTH112 - text
+        raise IsADirectoryError(errno.EISDIR, "TARGET is a file to write, and this is a folder", target)
     if not force and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "there is a file already: --force replaces it", target)
     facts = convert(source, target, pattern, skip, align)

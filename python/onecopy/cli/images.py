@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from onecopy.images import Image
 
 
-@click.group("images")
+@click.group("images", cls=screen.Group)
 def command() -> None:
     """Decode images once for this machine, look at small pictures of them, and put tiles together."""
     for library in ("tifffile", "pyvips"):  # what they log is in the error too, if it is one

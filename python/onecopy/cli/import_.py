@@ -9,6 +9,7 @@ import click
 from rich.progress import DownloadColumn, TextColumn
 
 from onecopy import records
+from onecopy.base import FormatError
 from onecopy.cli import screen
 from onecopy.cli.words import size
 
@@ -80,7 +81,11 @@ def command(*, source: str, target: str, form: str, **given: Any) -> None:
         def watch(rows: int, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, rows=rows)
 
-        imported = IMPORTS[form](source, target, on_progress=watch, **options)
+        try:
+            imported = IMPORTS[form](source, target, on_progress=watch, **options)
+        except FormatError as error:
+            message = str(error).replace("give the path to one of its members", "give --path with one of its members")
+            raise click.ClickException(message) from None
     with imported:
         kind = type(imported).__name__.lower()
         read = size(Path(source).stat().st_size)

@@ -14,7 +14,7 @@ import click
 
 from onecopy.arrays import open_arrays
 from onecopy.cli import record_tree, screen
-from onecopy.cli.words import plain, share, size
+from onecopy.cli.words import counted, plain, share, size
 from onecopy.sets import ArraySet
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def heading_of(file: Any) -> str:
 def summary_of(file: Any, lines: Sequence[Line]) -> str:
     """Return the last line: arrays, bytes, worst alignment, resident share, huge pages."""
     total = sum(line.nbytes for line in lines)
-    words = [f"{len(lines)} of {len(file)} arrays" if len(lines) != len(file) else f"{len(lines)} arrays"]
+    words = [f"{len(lines)} of {len(file)} arrays" if len(lines) != len(file) else counted(len(lines), "array")]
     words.append(size(total))
     filled = [line.alignment for line in lines if line.nbytes]
     if filled:

@@ -19,6 +19,8 @@ def facts_of(report: object) -> dict[str, Any]:
 
 def warm_sentences(name: str, report: Any) -> list[str]:
     """Return what warming did: how much, how fast, from which state to which, by which means, and why."""
+    if report.mechanism == "none" and report.complete and not report.filled and report.verified is None:
+        return [f"{name}: {size(report.bytes)}, nothing to do.", *reason_sentences(report)]
     before = _part(report.cached_before, report.bytes)
     after = _part(report.cached_after, report.bytes)
     first = (

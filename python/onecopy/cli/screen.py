@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+import click
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.progress import (
@@ -38,6 +39,17 @@ def out() -> Console:
 def err() -> Console:
     """Return the console of progress and notes."""
     return Console(stderr=True, markup=False, emoji=False, highlight=False)
+
+
+class Group(click.Group):
+    """A group whose help has the whole first sentence of each command."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands and what they are for."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, command.get_short_help_str(1000)) for name, command in found if command is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +128,8 @@ class Grid:
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:
-    """Print one line or paragraph of plain text, folded at words."""
-    console.print(Text(plain(text), style=style))
+    """Print one line or paragraph of plain text: on a terminal folded at words, in a file or pipe one line."""
+    console.print(Text(plain(text), style=style), soft_wrap=not console.is_terminal)
 
 
 def show_heading(console: Console, text: str) -> None:

@@ -6,6 +6,7 @@ Without --folder or --place both default places are looked at, the disk and memo
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -61,12 +62,23 @@ def facts_of(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
     return [asdict(artefact) | {"path": str(artefact.path)} for artefact in artefacts]
 
 
-def show(artefacts: Sequence[Artefact]) -> None:
+def short(key: str) -> str:
+    """Return a key without what tells versions of a file apart, and the file without its folders.
+
+    Examples
+    --------
+    >>> short("/data/a b/slide.ndpi, 58 bytes, written 17, inode 22, version 1 of level 0")
+    'slide.ndpi, version 1 of level 0'
+    """
+    return re.sub(r"/(?:[^/,]+/)+([^/,]+)", r"\1", re.sub(r", \d+ bytes, written \d+, inode \d+", "", key))
+
+
+def show(artefacts: Sequence[Artefact], *, whole: bool = False) -> None:
     """Print artefacts as a table; what has no key goes by the name of its file."""
     now, grid = time.time(), screen.Grid(COLUMNS)
     for artefact in artefacts:
         cells = (
-            artefact.key or artefact.path.name,
+            (artefact.key if whole else short(artefact.key)) or artefact.path.name,
             size(artefact.bytes),
             f"{duration(now - artefact.last_used)} ago",
             SOURCES[artefact.source_present],
@@ -83,23 +95,27 @@ def counted(artefacts: Sequence[Artefact]) -> str:
     return f"{number}, {size(sum(artefact.bytes for artefact in artefacts))}"
 
 
-@click.group("store")
+@click.group("store", cls=screen.Group)
 def command() -> None:
     """List and remove what programs built once for this machine, and keep in its cache folders."""
 
 
 @command.command("ls")
 @which
+@click.option("--long", "whole", is_flag=True, help="Whole keys, as prune --key takes them.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-def ls(*, folder: str | None, place: Place | None, as_json: bool) -> None:
-    """List what is there, the last used first; what is being built and what dead builders left included."""
+def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -> None:
+    """List what is there, the last used first; what is being built and what dead builders left included.
+
+    Keys are shown without the folders, sizes, times and inodes that belong to them.
+    """
     meant = folders(folder, place)
     artefacts = [artefact for store in stores(meant) for artefact in store.ls()]
     if as_json:
         click.echo(json.dumps(facts_of(artefacts), indent=1))
         return
     if artefacts:
-        show(artefacts)
+        show(artefacts, whole=whole)
     screen.show_line(screen.out(), f"{counted(artefacts)} in {' and '.join(map(str, meant))}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,14 @@ if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile
 
 
+NAMED = (".safetensors", ".gguf", ".npy", ".npz", ".onnx", ".ort")
+
+
 def opened(path: str) -> ArrayFile | Mapping:
     """Open any file, and with the index of a set, or a model, the files that it names.
+
+    A file that goes by the name of a format and is not of it is bytes like any other, with a warning: half a download
+    should not pass for the whole.
 
     Raises
     ------
@@ -28,7 +35,9 @@ def opened(path: str) -> ArrayFile | Mapping:
         return open_arrays(path)
     except SetError:
         raise
-    except FormatError:
+    except FormatError as error:
+        if path.endswith(NAMED):
+            warnings.warn(f"{error}; taken as bytes", stacklevel=2)
         return Mapping(path)
 
 

@@ -17,6 +17,8 @@ from onecopy.cli.words import plain, size
 if TYPE_CHECKING:
     from onecopy.base import BadBlock
 
+UNKNOWN = 3
+"""The exit status where nothing can be said: no file is damaged, and one cannot be compared."""
 SHOWN = 10
 """Damaged blocks that are told one by one; all of them are in the JSON."""
 
@@ -77,8 +79,8 @@ def show(facts: dict[str, Any]) -> None:
 def command(*, files: tuple[str, ...], pattern: str | None, threads: int | None, as_json: bool) -> None:
     """Compare each FILE with the checksums that onecopy.save stored in it.
 
-    The exit status is 0 when every byte of every file is as it was written, and 1 when one is damaged, has no
-    checksums or cannot be read. All files are looked at.
+    The exit status is 0 when every byte of every file is as it was written, 1 when one is damaged or cannot be read,
+    and 3 when one has no checksums and nothing worse was found. All files are looked at.
     """
     results = []
     for file in files:
@@ -87,5 +89,6 @@ def command(*, files: tuple[str, ...], pattern: str | None, threads: int | None,
             show(results[-1])
     if as_json:
         click.echo(json.dumps(results, indent=1))
-    if any(facts["status"] != "ok" for facts in results):
-        raise click.exceptions.Exit(1)
+    states = {facts["status"] for facts in results} - {"ok"}
+    if states:
+        raise click.exceptions.Exit(UNKNOWN if states == {"no checksums"} else 1)

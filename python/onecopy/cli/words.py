@@ -11,7 +11,7 @@ from __future__ import annotations
 from onecopy._plain import plain
 from onecopy._sizes import parse_quantity, parse_size, significant, size
 
-__all__ = ["duration", "parse_duration", "parse_size", "plain", "share", "significant", "size"]
+__all__ = ["counted", "duration", "parse_duration", "parse_size", "plain", "share", "significant", "size"]
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -32,6 +32,17 @@ def share(part: int | None, whole: int) -> str:
     if part > 0 and percent < 1:
         return "<1 %"
     return ">99 %" if percent > 99 else f"{percent:.0f} %"
+
+
+def counted(number: int, one: str) -> str:
+    """Return a number of things.
+
+    Examples
+    --------
+    >>> counted(1, "array"), counted(20_000, "array")
+    ('1 array', '20000 arrays')
+    """
+    return f"{number} {one}{'' if number == 1 else 's'}"
 
 
 def parse_duration(text: str) -> float:

@@ -135,6 +135,8 @@ def rows_of(data: Iterable[Any] | Mapping[Any, Any]) -> tuple[Container, Iterabl
         return "dict", data.items()
     if isinstance(data, RowSource):
         return data.container, data
+    if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
+        raise TypeError(f"a list, a dict or an iterable of rows is shared, not one {type(data).__name__}")
     return "list", data
 
 

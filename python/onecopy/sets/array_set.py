@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy._named import Entry, Memory, NamedArrays, Part, is_text, name_of, range_of
+from onecopy._named import Entry, Memory, NamedArrays, Part, is_text, name_of, no_array, range_of
 from onecopy.base import Closing
 from onecopy.files import OpenFile, absolute
 from onecopy.sets.members import How, Member, close
@@ -72,8 +72,8 @@ class ArraySet(NamedArrays, Closing):
         return self._member(name).path
 
     def _member(self, name: str) -> Member:
-        if not is_text(name):
-            raise KeyError(name)
+        if name not in self:
+            raise no_array(name, self)
         return self._members[self._places[name]]
 
     def _select(self, names: Iterable[Part] | None) -> list[tuple[Member, list[Range] | None]]:

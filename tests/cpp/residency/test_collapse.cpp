@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "back_end.hpp"
 #include "onecopy/files/memory_file_writer.hpp"
 #include "onecopy/residency/residency.hpp"
 #include "os/os.hpp"
@@ -23,7 +24,8 @@ Mapping memory_file(Bytes content) {
 
 // The word itself, of no memory: EINVAL where the kernel does not know it.
 bool kernel_collapses() {
-#if defined(ONECOPY_OS_linux)
+#ifdef __linux__
+  if (!testing::on_linux) return false;
   constexpr int madv_collapse = 25;
   auto* page = ::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANON, -1, 0);
   const bool known = ::madvise(page, 0, madv_collapse) == 0;

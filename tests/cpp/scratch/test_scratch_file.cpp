@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "back_end.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/scratch/scratch.hpp"
 #include "onecopy/scratch/scratch_file.hpp"
@@ -109,14 +110,14 @@ TEST_CASE("places that are no disk of this machine are refused unless asked for"
   CHECK(obstacle_of({os::Storage::local, ""}).empty());
   CHECK(obstacle_of({os::Storage::memory, "tmpfs"}).find("tmpfs") != std::string::npos);
   CHECK(obstacle_of({os::Storage::remote, "nfs"}).find("nfs") != std::string::npos);
-#ifdef ONECOPY_OS_linux
-  const ScratchOptions memory{.folder = "/dev/shm"};
-  CHECK(error_of([&] { (void)ScratchFile::create(4096, memory); }) == EOPNOTSUPP);
-  auto asked = memory;
-  asked.anywhere = true;
-  auto file = ScratchFile::create(4096, asked);
-  CHECK(file.release().reason.find("no disk") != std::string::npos);
-#endif
+  if (testing::on_linux) {
+    const ScratchOptions memory{.folder = "/dev/shm"};
+    CHECK(error_of([&] { (void)ScratchFile::create(4096, memory); }) == EOPNOTSUPP);
+    auto asked = memory;
+    asked.anywhere = true;
+    auto file = ScratchFile::create(4096, asked);
+    CHECK(file.release().reason.find("no disk") != std::string::npos);
+  }
   CHECK(error_of([] { (void)ScratchFile::create(1, {.folder = "/no/such/folder"}); }) == ENOENT);
 }
 
@@ -129,10 +130,10 @@ TEST_CASE("the environment says where scratch files are") {
   const char* before = std::getenv("TMPDIR");
   const std::string kept = before == nullptr ? "" : before;
   ::setenv("TMPDIR", "/dev/shm", 1);
-#ifdef ONECOPY_OS_linux
-  CHECK(default_place().folder == "/var/tmp");
-  CHECK(default_place().reason.find("tmpfs") != std::string::npos);
-#endif
+  if (testing::on_linux) {
+    CHECK(default_place().folder == "/var/tmp");
+    CHECK(default_place().reason.find("tmpfs") != std::string::npos);
+  }
   ::setenv("TMPDIR", folder.path().c_str(), 1);
   CHECK(default_place().folder == folder.path().string());
   before == nullptr ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1);
@@ -181,8 +182,7 @@ TEST_CASE("rows of a block are put at their places") {
   CHECK(error_of([&] { scratch.read(991, back); }) == EINVAL);
 }
 
-#ifdef ONECOPY_OS_linux
-TEST_CASE("what is released is on the disk and out of memory, and comes back as it was") {
+TEST_CASE("what is released is on the disk and out of memory, and comes back as it was" * testing::linux_only()) {
   const testing::ScratchFolder folder;
   auto scratch = scratch_in(folder, 32 * mib, {.head = 4096});
   const auto content = testing::random_bytes(32 * mib);
@@ -201,7 +201,7 @@ TEST_CASE("what is released is on the disk and out of memory, and comes back as 
   CHECK(std::ranges::equal(scratch.bytes(), content));
 }
 
-TEST_CASE("rows that are released one after the other leave nothing behind") {
+TEST_CASE("rows that are released one after the other leave nothing behind" * testing::linux_only()) {
   const testing::ScratchFolder folder;
   constexpr std::uint64_t row = 300'000;
   auto scratch = scratch_in(folder, 128 * row, {.head = 8192});
@@ -213,7 +213,7 @@ TEST_CASE("rows that are released one after the other leave nothing behind") {
   CHECK(std::ranges::equal(scratch.bytes(), content));
 }
 
-TEST_CASE("what is brought in keeps to the cap, together with what is there") {
+TEST_CASE("what is brought in keeps to the cap, together with what is there" * testing::linux_only()) {
   const testing::ScratchFolder folder;
   auto scratch = scratch_in(folder, 32 * mib, {.max_resident = 8 * mib});
   scratch.fill({0, 32 * mib}, std::byte{3});
@@ -226,7 +226,8 @@ TEST_CASE("what is brought in keeps to the cap, together with what is there") {
   CHECK(std::ranges::all_of(scratch.bytes(), [](std::byte one) { return one == std::byte{3}; }));
 }
 
-TEST_CASE("max_resident holds for what is written through the kernel, and for what was written past it before") {
+TEST_CASE("max_resident holds for what is written through the kernel, and for what was written past it before" *
+          testing::linux_only()) {
   const testing::ScratchFolder folder;
   constexpr std::uint64_t cap = 8 * mib;
   constexpr std::uint64_t size = 64 * mib;
@@ -265,7 +266,8 @@ TEST_CASE("max_resident holds for what is written through the kernel, and for wh
   CHECK(std::ranges::equal(scratch.bytes(), content));
 }
 
-TEST_CASE("a sealed file is read-only for all: here, through its descriptor, and for raw writes") {
+TEST_CASE("a sealed file is read-only for all: here, through its descriptor, and for raw writes" *
+          testing::linux_only()) {
   const testing::ScratchFolder folder;
   auto scratch = scratch_in(folder, mib, {.head = 4096});
   const auto content = testing::random_bytes(mib);
@@ -281,7 +283,6 @@ TEST_CASE("a sealed file is read-only for all: here, through its descriptor, and
   const Mapping again = scratch.seal();
   CHECK(again.bytes().size() == mib);
 }
-#endif
 
 TEST_CASE("a forked child shares what is written") {
   const testing::ScratchFolder folder;
@@ -313,11 +314,11 @@ TEST_CASE("what is sealed becomes a file in place, whole, or not at all") {
   CHECK(std::ranges::equal(std::span(written).subspan(4096, 10'000), content));
   CHECK(error_of([&] { scratch.publish(folder / "again", head, 14'096); }) == EEXIST);
   CHECK(std::ranges::equal(sealed.bytes(), content));
-#ifdef ONECOPY_OS_linux
-  auto other = scratch_in(folder, 1);
-  const Mapping one = other.seal();
-  CHECK(error_of([&] { other.publish("/dev/shm/onecopy-test", {}, 1); }) == EXDEV);
-#endif
+  if (testing::on_linux) {
+    auto other = scratch_in(folder, 1);
+    const Mapping one = other.seal();
+    CHECK(error_of([&] { other.publish("/dev/shm/onecopy-test", {}, 1); }) == EXDEV);
+  }
 }
 
 TEST_CASE("a matrix of values is its rows") {

@@ -337,3 +337,10 @@ def test_auto_knows_memory_file_systems() -> None:
         path = Path(folder, "m")
         oc.save(path, {"a": np.zeros(3)})
         assert "tmpfs" in oc.open(path, "auto").mode_reason
+
+
+def test_a_name_that_is_not_there_is_told_with_what_there_is(model):
+    with oc.open(model) as file, pytest.raises(KeyError) as raised:
+        file["weight"]
+    assert raised.value.args == ("weight",)
+    assert raised.value.__notes__ == [f"{model} has 2 arrays: 'w', 'b'"]

@@ -1,6 +1,7 @@
 """Files that are no files of arrays, damaged ones, and shapes that numpy cannot have: errors that name the file."""
 
 import json
+import re
 import struct
 import warnings
 
@@ -91,3 +92,20 @@ def test_a_shape_that_numpy_cannot_have_names_the_array(write_tensors, shape: li
         with pytest.raises(oc.FormatError, match="'strange': numpy has no array of its shape"):
             file["strange"]
         assert file.entry("strange").shape == tuple(shape)
+
+
+@pytest.mark.parametrize(
+    ("begin", "what"),
+    [
+        (b"\x89PNG\r\n\x1a\n", "a PNG image (onecopy.images.open)"),
+        (b"II*\0\x08\0\0\0", "a TIFF image (onecopy.images.open)"),
+        (b"PAR1", "a Parquet file (onecopy.records.import_parquet)"),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+        (b"\x80\x04\x95", "a pickle, which is never read: it could execute code"),
+    ],
+)
+def test_what_is_opened_by_mistake_is_told_by_its_name(tmp_path, begin, what):
+    path = tmp_path / "model.bin"
+    path.write_bytes(begin + bytes(100))
+    with pytest.raises(oc.FormatError, match=re.escape(f"{path}: no file of arrays, but {what}")):
+        oc.open(path)

@@ -151,3 +151,11 @@ def test_a_warning_of_the_library_is_one_line(monkeypatch, capsys):
         warnings.simplefilter("always")
         assert command_line.run(["ls"]) == 0
     assert capsys.readouterr().err == "onecopy: warning: the header's checksum does not match\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["store"], ["images"], ["bench"]])
+def test_a_group_alone_shows_its_help(onecopy_process, arguments):
+    done = onecopy_process(*arguments)
+    assert done.stderr == onecopy_process(*arguments, "--help").stdout
+    assert "\n  -h, --help" in done.stderr
+    assert "..." not in done.stderr.partition("Commands:")[2]

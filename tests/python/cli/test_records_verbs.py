@@ -44,7 +44,7 @@ def test_import_of_other_formats_by_name_or_by_word(onecopy_process, tmp_path):
     ("arguments", "status", "message"),
     [
         (["--path", "data.row"], 1, "no member 'row' in the object; it has 'rows'"),
-        ([], 1, "give the path to one of its members, 'info', 'data'"),
+        ([], 1, "give --path with one of its members, 'info', 'data'"),
         (["--types", "infer"], 2, "--types is for csv, and this is json"),
         (["--format", "jsonl", "--dict"], 2, "--dict is for json, and this is jsonl"),
     ],

@@ -8,8 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import onecopy as oc
 from onecopy.bench.machine import cache
 from onecopy.bench.record import from_json
 
@@ -141,7 +143,10 @@ def test_warm_takes_several_files_and_one_budget_for_all(onecopy_process, tmp_pa
     assert [report["file"] for report in reports] == [str(path) for path in paths]
     assert [report["filled"] for report in reports] == [1_048_576, 524_288]
     done = onecopy_process("warm", *paths)
-    assert done.stdout.replace("\n", " ").count("now 100 %") == 2
+    told = [line for line in done.stdout.splitlines() if line.startswith(str(tmp_path))]
+    assert told[0] == f"{paths[0]}: 1.05 MB, nothing to do."
+    assert told[1].startswith(f"{paths[1]}: ")
+    assert "now 100 %" in told[1] or told[1].endswith("nothing to do.")  # devices read ahead of a budget
 
 
 @pytest.mark.parametrize(
@@ -204,7 +209,8 @@ def test_a_benchmark_prints_its_tables_and_writes_its_record(onecopy_process, mo
     assert done.stdout.startswith("open model.safetensors: ")
     for word in ("copy", "map+warm", "numpy.memmap", "O_DIRECT", "first touch", "2 processes hold"):
         assert word in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    tables = done.stdout.split("\n\n")  # sentences are folded by whoever shows them
+    assert max(len(line) for table in tables if "  " in table for line in table.splitlines()[:-1]) <= 80
     record = from_json(out.read_text())
     assert {sample.state for sample in record.samples} == {"ok"}
     assert str(tmp_path) not in out.read_text()
@@ -251,3 +257,23 @@ def alive_children():
             return []
 
     return children
+
+
+def test_a_damaged_file_is_warmed_as_bytes_with_a_warning(onecopy_process, tmp_path):
+    path = tmp_path / "cut.safetensors"
+    oc.save(path, {"w": np.ones(100_000)})
+    os.truncate(path, 500_000)
+    done = onecopy_process("warm", path)
+    assert done.returncode == 0
+    assert "the file is cut off, or its header is wrong; taken as bytes" in done.stderr
+    assert onecopy_process("bench", "open", path).stderr.startswith(f"onecopy: {path}: 'w': bytes")
+
+
+def test_a_brief_benchmark_ends_with_what_it_says(onecopy_process, model):
+    done = onecopy_process("bench", "open", model, "-n", "2", "--iterations", "1", "--idle-wait", "0", "--brief")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith("2 processes hold")
+    assert {line.split()[0] for line in lines[3:-2]} >= {"map", "copy", "numpy.memmap"}
+    assert max(map(len, lines[:-2])) <= 80
+    assert "O_DIRECT" not in done.stdout

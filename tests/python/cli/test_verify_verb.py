@@ -47,9 +47,10 @@ def test_damaged_files_are_told_and_the_others_still_looked_at(onecopy_process, 
     assert [block["number"] for block in listed[0]["blocks"]] == [0, 1]
 
 
-def test_nothing_to_compare_with_is_a_failure(onecopy_process, model: Path) -> None:
+def test_nothing_to_compare_with_is_another_status_than_damage(onecopy_process, model: Path) -> None:
     done = onecopy_process("verify", model)
-    assert done.returncode == 1
+    assert done.returncode == 3
+    assert onecopy_process("verify", model, "nothing").returncode == 1
     assert "no checksums" in " ".join(done.stderr.split())
     assert onecopy_process("verify").returncode == 2
 

@@ -63,16 +63,6 @@ def test_help_lists_the_verbs_without_numpy_and_without_the_benchmarks(python):
     assert told.splitlines()[-1].split() == ["loaded:"]
 
 
-def test_what_help_says_of_the_benchmarks_is_what_they_say():
-    import click
-
-    from onecopy.cli import command_line
-
-    bench = command_line.onecopy.get_command(click.Context(command_line.onecopy), "bench")
-    assert bench is not None
-    assert bench.get_short_help_str(200) == command_line.BENCH
-
-
 def test_the_python_files_stay_below_two_megabytes():
     sizes = {
         path: path.stat().st_size for path in HOME.rglob("*") if path.suffix in {".py", ".pyi", ".html", ".css", ".js"}

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onecopy.arrays import open_arrays
 from onecopy.bench import machine, runner, touch
 from onecopy.bench.ceilings import CHOICES, CONTROLS
 from onecopy.bench.configurations import Configuration, Job
@@ -95,10 +96,12 @@ def _heading(plan: runner.Plan, layout: Layout) -> Record:
 
 
 def layout_of(path: str | os.PathLike[str]) -> Layout:
-    """Return what the file holds; raises ValueError where there is nothing to measure."""
+    """Return what the file holds; ValueError where there is nothing to measure, FormatError if damaged."""
     if not Path(path).is_file() and Path(path).exists():
         raise ValueError(f"{os.fspath(path)} is not a regular file")
     layout = read_layout(path)
+    if layout.kind == "bytes" and os.fspath(path).endswith(".safetensors"):
+        open_arrays(path)  # a damaged file is no benchmark: FormatError says what is wrong
     if layout.nbytes == 0:
         raise ValueError(f"{os.fspath(path)} holds no data: {layout.size} bytes")
     return layout

@@ -60,7 +60,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
         return tuple(int(word) for word in words)
 
 
-@click.group("bench")
+@click.group("bench", cls=screen.Group)
 def command() -> None:
     """Measure in fresh processes, with a declared state of the page cache."""
 
@@ -136,6 +136,7 @@ command.add_command(monitor.command)
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     help="Folder for the tensors in the containers of peers, on the same disk.  [default: beside FILE]",
 )
+@click.option("--brief", is_flag=True, help="One small table and one sentence; no O_DIRECT readings.")
 @click.option("--json", "json_path", metavar="OUT", help="Write the record here; '-' for stdout, without tables.")
 @click.option(
     "--resume", is_flag=True, help="Go on with a killed run, whose samples are in OUT.samples; else begin anew."
@@ -150,12 +151,15 @@ def open_command(
     processes: tuple[tuple[int, ...], ...],
     cold: bool,
     warm: bool,
+    brief: bool,
     **chosen: int | float | str,
 ) -> None:
     """Measure how FILE opens: copied, mapped, warmed, by its peers, and by the device alone."""
     journal = outputs.journal_of(json_path, Journal, resume=resume)
     caches = (*(["cold"] if cold else []), *(["warm"] if warm or not cold else []))
     counts = tuple(dict.fromkeys(n for numbers in processes for n in numbers))
+    if brief:
+        chosen["ceilings"] = "none"
     options = dataclasses.replace(DEFAULTS, processes=counts, caches=caches, **chosen)  # type: ignore[arg-type]
     rows = chosen_rows(only, file, options)
     with outputs.told(journal):
@@ -164,7 +168,7 @@ def open_command(
         )
     write(json_path, record)
     if json_path != "-":
-        tables.show(screen.out(), record)
+        (tables.show_brief if brief else tables.show)(screen.out(), record)
     if journal is not None:
         journal.remove()
 

@@ -27,6 +27,12 @@ COLUMNS = {
     "pss_mb": "PSS MB",
     "peak_anonymous_mb": "peak anonymous MB",
 }
+BRIEF_COLUMNS = {
+    "pss_above_empty_mb": "memory of all, MB",
+    "open_ms": "open, ms",
+    "resident_ms": "all touched, ms",
+}
+"""Memory without that of as many interpreters; times of the slowest process."""
 WIDE_COLUMNS = {**COLUMNS, "pss_above_empty_mb": "PSS above empty MB", "huge_mb": "huge pages MB"}
 KERNEL_COLUMNS = {
     "disk_mb": "read from\ndisk MB",
@@ -65,6 +71,29 @@ def show_case(console: Console, case: Record) -> None:
     kernel_grid(rows).show(console)
     console.print()
     show_sentences(console, sentences.sentences_of_case(case))
+
+
+def show_brief(console: Console, record: Record) -> None:
+    """Print of each case what all processes hold and how long they took, the heaviest first, and one sentence."""
+    for case in record.cases():
+        screen.show_line(console, heading(case), "bold")
+        console.print()
+        titles = (screen.Column(title, right=True) for title in BRIEF_COLUMNS.values())
+        grid = screen.Grid((screen.Column("opened by"), *titles))
+        rows = {row.entry.name: row for row in summary.rows_of(case)}
+        for row in sorted(
+            (row for row in rows.values() if row.entry.name != "empty"),
+            key=lambda row: row.median("pss_above_empty_mb") or 0.0,
+            reverse=True,
+        ):
+            cells = (row.median(column) for column in BRIEF_COLUMNS)
+            grid.rows.append(
+                (plain(row.entry.name), *(MISSING if cell is None else significant(cell) for cell in cells))
+            )
+        grid.show(console)
+        console.print()
+        if said := sentences.sharing(case, rows):
+            screen.show_line(console, said)
 
 
 def show_sentences(console: Console, said: tuple[Sentence, ...]) -> None:
