@@ -123,6 +123,28 @@ docs: .venv/docs.stamp ## the documentation as a site in build/site; a warning i
 pictures: .venv/core.stamp ## make the documentation's pictures anew, into docs/pictures: one to two minutes
 	$(BIN)/python -m tools.docs_pictures
 
+.PHONY: dist
+PYTHONS ?= $(PYTHON)
+dist: .venv/release.stamp ## sdist and repaired wheels in dist/, a wheel for each of PYTHONS="3.11 /opt/python3.12" (python3)
+	rm -rf dist build/dist
+	$(BIN)/python -m build --sdist --outdir dist .
+	@for python in $(call interpreters); do \
+	  echo "building the wheel of $$python from the sdist ..."; \
+	  $(BIN)/python -m pip --python $$python wheel -q --no-cache-dir --no-deps -w build/dist dist/onecopy-*.tar.gz || exit 1; \
+	done
+	$(BIN)/auditwheel repair -w dist build/dist/*.whl
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/cffconvert --validate -i CITATION.cff
+
+.PHONY: check-dist
+check-dist: .venv/release.stamp ## what is in dist/, installed in clean environments and tested there; PYTHONS as for dist
+	$(BIN)/python tools/check_dist.py $(foreach python,$(call interpreters),--python $(python))
+
+# "3.12", "python3.12" or a path; pyenv has one that is not the current one under its own root only.
+interpreters = $(foreach python,$(PYTHONS),$(shell p="$(python)"; for c in "$$p" "python$$p"; do \
+  f=$$(command -v "$$c" 2> /dev/null) && "$$f" -c "" 2> /dev/null && { "$$f" -c "import sys; print(sys.executable)"; exit; }; done; \
+  ls -d $$HOME/.pyenv/versions/$$p.*/bin/python 2> /dev/null | sort -V | tail -1 | grep . || echo "no-python-$$p"))
+
 .PHONY: clean
 clean: ## remove what the targets made
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -161,6 +183,10 @@ doctest:
 
 .venv/docs.stamp: .venv/core.stamp
 	@$(PIP) install --group docs
+	@touch $@
+
+.venv/release.stamp: .venv/tools.stamp
+	@$(PIP) install --group release
 	@touch $@
 
 .venv/core.stamp: .venv/tools.stamp $(SOURCES)

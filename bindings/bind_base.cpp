@@ -1,10 +1,12 @@
 // C++ exceptions become Python's own: OsError the built-in class of its errno, the others those of onecopy/base.py.
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string_view.h>
 
 #include "bindings.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/permutation.hpp"
+#include "onecopy/base/version.hpp"
 
 namespace onecopy::bindings {
 
@@ -88,6 +90,7 @@ void set_error() noexcept {
 
 void bind_base(nb::module_& module) {
   nb::register_exception_translator(translate, nullptr);
+  module.def("version", &version, "Tell the version that this was built from.");
   nb::class_<Permutation>(module, "Permutation", "A pseudo-random permutation that is computed, not stored.")
       .def(nb::init<std::uint64_t, std::uint64_t, std::uint64_t>(), nb::arg("size"), nb::arg("seed"), nb::arg("epoch"))
       .def("at", &at, nb::arg("position"))

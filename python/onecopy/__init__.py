@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from onecopy.store import Store, file_key
     from onecopy.workers import assert_shared, preload
 
-__version__ = "0.1.0"
+    __version__: str
 
 _ROOMS = (
     "arrays",
@@ -177,6 +177,11 @@ __all__ = [
 if not TYPE_CHECKING:  # to a type checker, this would have every name
 
     def __getattr__(name: str) -> Any:
+        if name == "__version__":  # of the compiled half, which an interrupted installation could leave behind
+            from onecopy._core import version
+
+            globals()[name] = version()
+            return globals()[name]
         if name in _ROOMS:
             return import_module(f"onecopy.{name}")
         if name in _INTEGRATIONS:

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping as _Mapping, Sequence
 import os
 from typing import Any, overload
 
+def version() -> str:
+    """Tell the version that this was built from."""
+
 class Permutation:
     """A pseudo-random permutation that is computed, not stored."""
 

@@ -157,7 +157,7 @@ def test_it_is_an_array_to_numpy_dlpack_and_the_buffer_protocol(tmp_path):
         assert np.asarray(ours, "f8")[1, 2] == 5
         assert np.array(ours, copy=True) is not ours.array
         if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
-            with pytest.raises(ValueError, match="only by a copy"):
+            with pytest.raises(ValueError, match="copy"):  # our words, or from Python 3.12 on numpy's
                 np.asarray(ours, "f8", copy=False)
 
 

@@ -68,9 +68,9 @@ def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> No
     """Print the version and leave."""
     if not wanted or context.resilient_parsing:
         return
-    from importlib.metadata import version
+    from onecopy import __version__
 
-    click.echo(f"onecopy {version('onecopy')}")
+    click.echo(f"onecopy {__version__}")
     context.exit()
 
 

@@ -12,6 +12,7 @@
 #include "onecopy/base/dtype.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/pieces.hpp"
+#include "onecopy/base/version.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -105,6 +106,11 @@ TEST_CASE("a piece that fails stops the others") {
   for_each_piece(1'000'000, 4, [&](std::uint64_t /*piece*/) noexcept { return ++done < 10; });
   CHECK(done >= 10);
   CHECK(done < 20);
+}
+
+TEST_CASE("the library says the version that CMake says, and perhaps that it is a candidate") {
+  CHECK(version().starts_with(ONECOPY_NUMBERS));
+  CHECK(version().size() <= std::string_view(ONECOPY_NUMBERS).size() + 6);
 }
 
 }  // namespace onecopy

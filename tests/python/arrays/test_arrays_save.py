@@ -260,7 +260,7 @@ NOT_ARRAYS = {
     "four bits": np.zeros(2, ml_dtypes.int4),
     "another float8": np.zeros(2, ml_dtypes.float8_e4m3),
     "complex128 in DLPack": Tensor(np.zeros(2, np.complex128)),
-    "letters": array.array("u", "abc"),
+    "letters": (ctypes.c_wchar * 3)(*"abc"),  # array.array has "u" until 3.16, and "w" from 3.13
 }
 
 

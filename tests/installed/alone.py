@@ -1,0 +1,162 @@
+"""What an installed wheel must do with numpy alone: run as a program, with the interpreter that it is installed in.
+
+    python tests/installed/alone.py
+
+It needs no other file of the checkout and no test tool. A step is a sentence; the first that does not hold ends it with
+status 1 and a traceback. `make check-dist` and cibuildwheel run it before they install anything else.
+"""
+
+import importlib.metadata
+import importlib.util
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import onecopy as oc
+
+MIB = 1 << 20
+WEIGHTS = {"encoder.weight": np.arange(4 * MIB, dtype=np.float32).reshape(-1, 1024), "bias": np.full(7, 0.5)}
+SCRIPT = Path(sys.executable).with_name("onecopy")
+
+
+def raises(kind: type[Exception], call) -> Exception:
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def the_package_is_the_installed_one(folder: Path) -> None:
+    assert oc.__version__ == importlib.metadata.version("onecopy")
+    home = Path(oc.__file__).parent
+    assert home.is_relative_to(sys.prefix), f"{home} is not of this environment: a checkout is in the way"
+    for name in ("py.typed", "_core.pyi", "monitor/serving/page/page.html"):
+        assert (home / name).is_file(), f"{name} is missing"
+    files = importlib.metadata.files("onecopy") or []
+    assert any("licenses/LICENSE" in str(file) for file in files), "the licence is missing"
+    points = importlib.metadata.entry_points(group="pytest11")
+    assert [point.value for point in points if point.name == "onecopy"] == ["onecopy.testing.plugin"]
+
+
+def what_is_saved_opens_as_views_that_cannot_be_written(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    oc.save(path, WEIGHTS)
+    with oc.open(path, verify=True) as model:
+        for name, array in WEIGHTS.items():
+            assert np.array_equal(model[name], array)
+            assert not model[name].flags.writeable
+        report = model.warm(verify=True)
+        assert report.verified == sum(array.nbytes for array in WEIGHTS.values()), report
+        assert model.residency().cached in (None, report.bytes)
+
+
+def damage_is_told(folder: Path) -> None:
+    path = folder / "damaged.safetensors"
+    oc.save(path, WEIGHTS)
+    data = bytearray(path.read_bytes())
+    data[-100 * 4096] ^= 1
+    path.write_bytes(data)
+    error = raises(oc.ChecksumError, lambda: oc.open(path, verify=True))
+    assert "encoder.weight" in str(error)
+    path.write_bytes(data[: len(data) // 2])
+    raises(oc.FormatError, lambda: oc.open(path))
+    assert raises(FileNotFoundError, lambda: oc.open(folder / "none")).filename == str(folder / "none")
+
+
+def _sum(model: oc.ArrayFile, rows, connection) -> None:
+    connection.send((float(model["encoder.weight"].sum(dtype=np.float64)), rows[999]["id"]))
+    connection.recv()
+
+
+def processes_hold_one_copy(folder: Path) -> None:
+    path = folder / "shared.safetensors"
+    oc.save(path, WEIGHTS)
+    rows = oc.share([{"id": number, "name": f"row {number}"} for number in range(1000)], key="rows", folder=folder)
+    model = oc.open(path)
+    expected = float(WEIGHTS["encoder.weight"].sum(dtype=np.float64)), 999
+    for method in ("forkserver", "spawn", "fork"):
+        context = multiprocessing.get_context(method)
+        pipes = [context.Pipe() for _ in range(2)]
+        workers = [context.Process(target=_sum, args=(model, rows, theirs)) for _, theirs in pipes]
+        for worker in workers:
+            worker.start()
+        assert [ours.recv() for ours, _ in pipes] == [expected] * 2, method
+        oc.assert_shared(model, workers)
+        for (ours, _), worker in zip(pipes, workers, strict=True):
+            ours.send("end")
+            worker.join(60)
+            assert worker.exitcode == 0, method
+
+
+def one_builds_for_all(folder: Path) -> None:
+    store = oc.Store(folder / "store")
+    for expected in (True, False):
+        artefact = store.get_or_build("seven", lambda path: oc.save(path, {"w": np.arange(7)}))
+        assert artefact.built is expected
+        assert oc.open(artefact.path)["w"].tolist() == list(range(7))
+
+
+def scratch_is_written_sealed_and_named(folder: Path) -> None:
+    try:
+        scratch = oc.scratch((512, 1024), "f4", folder, anywhere=True)
+    except OSError as error:  # a file system that cannot reserve, a container without much of a disk
+        print(f"skipped: {error}")
+        return
+    with scratch:
+        scratch.array[:] = 3
+        scratch.save(folder / "scratch.safetensors")
+    with oc.open(folder / "scratch.safetensors") as file:
+        assert all((array == 3).all() for array in file.values())
+
+
+def memory_is_watched(folder: Path) -> None:
+    with oc.watch() as watched:
+        data = np.ones(8 * MIB)
+    assert data.sum() == 8 * MIB
+    watched.assert_peak(anonymous="4 GiB")
+    raises(AssertionError, lambda: watched.assert_peak(anonymous="1 MiB"))
+    assert f"process {os.getpid()}" in str(oc.why(os.getpid()))
+
+
+def the_command_says_what_it_needs_or_runs(folder: Path) -> None:
+    done = subprocess.run([SCRIPT, "--version"], capture_output=True, text=True, check=False)
+    if all(importlib.util.find_spec(package) for package in ("click", "rich")):
+        assert (done.returncode, done.stdout) == (0, f"onecopy {oc.__version__}\n"), done.stderr
+        path = folder / "command.safetensors"
+        oc.save(path, WEIGHTS)
+        for verb in ("ls", "warm", "verify", "evict"):
+            ran = subprocess.run([SCRIPT, verb, path], capture_output=True, text=True, check=False)
+            assert ran.returncode == 0, f"{verb}: {ran.stderr}"
+    else:
+        assert done.returncode == 1
+        assert "pip install 'onecopy[cli]'" in done.stderr
+
+
+STEPS = (
+    the_package_is_the_installed_one,
+    what_is_saved_opens_as_views_that_cannot_be_written,
+    damage_is_told,
+    processes_hold_one_copy,
+    one_builds_for_all,
+    scratch_is_written_sealed_and_named,
+    memory_is_watched,
+    the_command_says_what_it_needs_or_runs,
+)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        for step in STEPS:
+            print(step.__name__.replace("_", " "), flush=True)
+            step(Path(name))
+    print(f"onecopy {oc.__version__} of {Path(oc.__file__).parent} works with Python {sys.version.split()[0]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""What a release is made of agrees with itself: one version everywhere, and a configuration that names what is there.
+
+That wheels and sdist work is asked by `make dist check-dist`, which takes minutes and is no part of `make test`.
+"""
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from tests.places import ROOT
+
+import onecopy as oc
+from onecopy import _core
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+VERSION = PROJECT["project"]["version"]
+GROUPS = PROJECT["dependency-groups"]
+
+
+def citation() -> dict[str, str]:
+    text = (ROOT / "CITATION.cff").read_text()
+    return {name: value.strip('"') for name, value in re.findall(r"^([\w-]+): (.+)$", text, re.MULTILINE)}
+
+
+def test_python_the_extension_and_the_metadata_say_the_version_of_pyproject():
+    assert VERSION == oc.__version__ == _core.version() == importlib.metadata.version("onecopy")
+
+
+def test_no_other_file_of_the_build_knows_the_version():
+    for name in (
+        "CMakeLists.txt",
+        "python/onecopy/__init__.py",
+        "include/onecopy/base/version.hpp",
+        "src/base/version.cpp",
+    ):
+        assert VERSION not in (ROOT / name).read_text().replace(f'"{VERSION}", "0.2.0rc1"', ""), name
+
+
+def test_cmake_reads_the_version_also_where_it_is_of_a_candidate(tmp_path):
+    lines = (ROOT / "CMakeLists.txt").read_text().partition("\nproject(")[0].splitlines()
+    script = "\n".join(line for line in lines if not line.startswith(("cmake_minimum", "set_property")))
+    (tmp_path / "read.cmake").write_text(f'{script}\nmessage("${{ONECOPY_VERSION}}|${{CMAKE_MATCH_2}}")\n')
+    for version, numbers in (("0.1.0", "0.1.0"), ("1.20.3rc1", "1.20.3"), ("0.2.0.dev0", "0.2.0")):
+        (tmp_path / "pyproject.toml").write_text(f'minversion = "9.0"\nversion = "{version}"\n')
+        done = subprocess.run(
+            ["cmake", "-P", "read.cmake"], cwd=tmp_path, capture_output=True, text=True, check=True
+        )  # fmt: skip
+        assert done.stderr.strip() == f"{version}|{numbers}"
+
+
+def test_the_newest_section_of_the_changelog_and_the_citation_are_of_this_version():
+    released = re.findall(r"^## (\d\S*) - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert released[0] == (citation()["version"], citation()["date-released"])
+    assert released[0][0] == VERSION or re.search(r"(dev|a|b|rc)\d+$", VERSION)
+
+
+def test_the_citation_has_what_the_format_asks_for():
+    assert {"cff-version", "message", "title", "license"} <= set(citation())
+    assert citation()["license"] == PROJECT["project"]["license"]
+    assert "\nauthors:\n  - " in (ROOT / "CITATION.cff").read_text()
+
+
+def test_wheels_are_built_for_every_version_that_is_named_and_tested_with_files_that_are_there():
+    wheels = PROJECT["tool"]["cibuildwheel"]
+    named = re.findall(r"Python :: 3\.(\d+)$", "\n".join(PROJECT["project"]["classifiers"]), re.MULTILINE)
+    assert {f"cp3{minor}-*" for minor in named} <= set(wheels["build"].split())
+    assert f">=3.{min(map(int, named))}" == PROJECT["project"]["requires-python"]
+    for words in re.findall(r"@?tests/\S+", wheels["test-command"]):
+        assert (ROOT / words.lstrip("@")).is_file()
+    suite = (ROOT / "tests/installed/suite.txt").read_text().split()
+    assert [name for name in suite if not (ROOT / name).is_file()] == []
+    assert len(suite) == len(set(suite)) > 20
+    assert set(wheels["test-groups"]) <= set(GROUPS)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_tool_is_pinned(group):
+    for tool in GROUPS[group]:
+        assert isinstance(tool, dict) or re.fullmatch(r"[\w\[\]-]+==[\w.]+", tool), tool
+
+
+def test_tools_that_are_needed_twice_are_of_one_version():
+    pins = {tuple(tool.split("==")) for group in GROUPS.values() for tool in group if isinstance(tool, str)}
+    assert len(pins) == len({name for name, _ in pins})
+    for requirement in PROJECT["build-system"]["requires"]:
+        assert tuple(requirement.split("==")) in pins
+
+
+def test_workflows_call_what_is_there():
+    menu = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for name in ("test.yml", "wheels.yml"):
+        text = (ROOT / ".github/workflows" / name).read_text()
+        assert "not been run" in text.partition("\non:")[0]
+        assert set(re.findall(r"\bmake ([a-z-]+)", text)) <= menu
+        uses = re.findall(r"uses: (\S+)", text)
+        assert uses
+        assert all(re.fullmatch(r"[\w-]+/[\w-]+@v\d+|pypa/gh-action-pypi-publish@release/v1", use) for use in uses)
+
+
+# --- the program that looks into dist/ sees what is wrong there ---
+
+
+def look(folder: Path) -> str:
+    command = [sys.executable, ROOT / "tools/check_dist.py", folder, "--no-sdist"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    return done.stderr
+
+
+def make_sdist(folder: Path, *more: str) -> None:
+    with tarfile.open(folder / f"onecopy-{VERSION}.tar.gz", "w:gz") as file:
+        wanted = (
+            "LICENSE",
+            "CMakeLists.txt",
+            "src/CMakeLists.txt",
+            "tests/installed/alone.py",
+            "README.md",
+            "CITATION.cff",
+        )
+        for name in (*wanted, *more):
+            file.add(ROOT / "LICENSE", f"onecopy-{VERSION}/{name}")
+
+
+def make_wheel(
+    folder: Path, platform: str = "manylinux_2_28_x86_64", more: tuple[str, ...] = (), without: str = ""
+) -> None:
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    wanted = (
+        "onecopy/py.typed",
+        "onecopy/_core.pyi",
+        "onecopy/_core.so",
+        f"onecopy-{VERSION}.dist-info/licenses/LICENSE",
+    )
+    with zipfile.ZipFile(folder / f"onecopy-{VERSION}-{tag}-{tag}-{platform}.whl", "w", zipfile.ZIP_DEFLATED) as file:
+        for name in (*wanted, *more):
+            if name != without:
+                file.writestr(name, bytes(3_000_000) if name == "onecopy/big.so.txt" else b"x")
+
+
+def test_an_empty_folder_is_told_what_to_do(tmp_path):
+    assert "make dist" in look(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["benchmarks/records/a.json", ".ci/run", "python/onecopy/_core.so", "build/x"])
+def test_a_file_that_does_not_belong_into_an_sdist_is_seen(tmp_path, name):
+    make_sdist(tmp_path, name)
+    make_wheel(tmp_path)
+    assert "has files" in look(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wheel", "sentence"),
+    [
+        ({"platform": "linux_x86_64"}, "not repaired"),
+        ({"more": ("tests/x.py",)}, "has tests/x.py"),
+        ({"more": ("onecopy.libs/libstdc++.so",)}, "libstdc++"),
+        ({"without": "onecopy/py.typed"}, "has no onecopy/py.typed"),
+        ({"without": "onecopy/_core.so"}, "0 shared libraries"),
+        ({"more": ("onecopy/big.so.txt", "onecopy/big2.so.txt", "onecopy/second.so")}, "2 shared libraries"),
+    ],
+)
+def test_what_is_wrong_with_a_wheel_is_seen(tmp_path, wheel, sentence):
+    make_sdist(tmp_path)
+    make_wheel(tmp_path, **wheel)
+    assert sentence in look(tmp_path)
+
+
+def test_a_wheel_that_is_too_big_is_seen(tmp_path):
+    make_sdist(tmp_path)
+    make_wheel(tmp_path, more=("onecopy/big.so.txt", "onecopy/big/big.so.txt"))
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl")), "a", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("onecopy/weights.bin", bytes(5_000_000))
+    assert "the budget is 4500000" in look(tmp_path)

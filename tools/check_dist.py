@@ -1,0 +1,194 @@
+"""Install what is in dist/ into clean environments, and test it there: tools/check_dist.py [options].
+
+    tools/check_dist.py                      the wheels for this interpreter, and the sdist
+    tools/check_dist.py --python python3.12 --python python3.13
+    tools/check_dist.py --no-sdist           the wheels alone: building the sdist takes minutes
+
+What is in both kinds of file is looked at first. Then, for each interpreter, the wheel goes into a new environment with
+its own dependencies and nothing else, and tests/installed/alone.py runs; then the group `installed` joins it, and tests
+that need no framework run from a copy of tests/, out of sight of the checkout. The sdist is built without an index from
+the pinned requirements of pyproject.toml, and asked by alone.py too. Status 1, and a line on stderr, where it fails.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+VERSION = PROJECT["project"]["version"]
+TESTED = PROJECT["tool"]["cibuildwheel"]["test-command"].partition("pytest ")[2].split()
+
+MB = 1_000_000
+WHEEL_AT_MOST = 2 * MB
+"""Bytes of a wheel, 1.5 MB today, half of it the extension. A library or test data that slipped in would be more."""
+INSTALLED_AT_MOST = 4.5 * MB
+"""Bytes of its files, 3.4 MB today."""
+EXTENSION_AT_MOST = 2.2 * MB
+"""Bytes of `_core`, 1.9 MB today; 2.05 MB before its names were hidden."""
+SDIST_AT_MOST = 2 * MB
+"""Bytes of the sdist, 1.4 MB today. The records of the benchmarks would be another 8 MB of text."""
+
+
+class DistError(Exception):
+    """What is wrong with dist/, in a sentence."""
+
+
+def run(*command: object, cwd: Path | None = None) -> None:
+    """Run a command and show it; raise DistError where it fails."""
+    words = [str(word) for word in command]
+    print("$ " + " ".join(words), flush=True)
+    if subprocess.run(words, cwd=cwd, check=False).returncode:
+        raise DistError(f"failed: {' '.join(words)}")
+
+
+def need(holds: bool, sentence: str) -> None:
+    """Raise DistError with a sentence unless something holds."""
+    if not holds:
+        raise DistError(sentence)
+
+
+def look_into_wheel(wheel: Path) -> None:
+    """Raise DistError unless a wheel has what it must, nothing that it must not, and no more bytes than are allowed."""
+    with zipfile.ZipFile(wheel) as file:
+        sizes = {info.filename: info.file_size for info in file.infolist()}
+    for name in ("onecopy/py.typed", "onecopy/_core.pyi", f"onecopy-{VERSION}.dist-info/licenses/LICENSE"):
+        need(name in sizes, f"{wheel.name} has no {name}")
+    strange = [
+        name
+        for name in sizes
+        if not name.startswith(("onecopy/", "onecopy-")) or name.endswith((".pyc", ".a", ".o", ".cpp"))
+    ]
+    need(not strange, f"{wheel.name} has {', '.join(strange)}")
+    extensions = [size for name, size in sizes.items() if name.endswith(".so")]
+    need(len(extensions) == 1, f"{wheel.name} has {len(extensions)} shared libraries instead of the extension alone")
+    need("linux_" not in wheel.name or "manylinux_" in wheel.name, f"{wheel.name} is not repaired: no index takes it")
+    for what, size, limit in (
+        ("the wheel", wheel.stat().st_size, WHEEL_AT_MOST),
+        ("what it installs", sum(sizes.values()), INSTALLED_AT_MOST),
+        ("the extension", extensions[0], EXTENSION_AT_MOST),
+    ):
+        print(f"{wheel.name}: {what}: {size / MB:.2f} of {limit / MB:.2f} MB")
+        need(
+            size <= limit,
+            f"{wheel.name}: {what} has {size} bytes, and the budget is {limit:.0f}: tools/check_dist.py says why",
+        )
+
+
+def look_into_sdist(sdist: Path) -> None:
+    """Look for the same in an sdist: sources, tests and licence, nothing that was built or measured."""
+    with tarfile.open(sdist) as file:
+        names = [name.partition("/")[2] for name in file.getnames()]
+    for name in (
+        "LICENSE",
+        "CMakeLists.txt",
+        "src/CMakeLists.txt",
+        "tests/installed/alone.py",
+        "README.md",
+        "CITATION.cff",
+    ):
+        need(name in names, f"{sdist.name} has no {name}")
+    for folder in ("benchmarks/records", ".ci", "build", "dist", ".venv"):
+        need(not any(name.startswith(f"{folder}/") for name in names), f"{sdist.name} has files of {folder}/")
+    need(
+        not any(name.endswith((".so", ".pyc", ".o", ".a")) for name in names), f"{sdist.name} has files that were built"
+    )
+    size = sdist.stat().st_size
+    print(f"{sdist.name}: {len(names)} files, {size / MB:.2f} of {SDIST_AT_MOST / MB:.2f} MB")
+    need(
+        size <= SDIST_AT_MOST,
+        f"{sdist.name} has {size} bytes, and the budget is {SDIST_AT_MOST}: tools/check_dist.py says why",
+    )
+
+
+def tag_of(python: str) -> str:
+    """Return the tag of an interpreter's wheels, such as "cp312"."""
+    code = "import sys; print('cp%d%d' % sys.version_info[:2])"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def environment(python: str, folder: Path) -> Path:
+    """Make an empty environment and return its interpreter."""
+    run(python, "-m", "venv", folder)
+    return folder / "bin/python"
+
+
+def test_wheel(wheel: Path, python: str, folder: Path) -> None:
+    """Install a wheel with what it asks for, use it, and run the tests that need no framework."""
+    own = environment(python, folder / "env")
+    run(own, "-m", "pip", "install", "-q", wheel)
+    shutil.copytree(ROOT / "tests", folder / "tree/tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder / "tree")  # how pytest is told to run
+    run(own, "-W", "error", "tests/installed/alone.py", cwd=folder / "tree")
+    run(own, "-m", "pip", "install", "-q", *PROJECT["dependency-groups"]["installed"])
+    run(own, "-W", "error", "tests/installed/alone.py", cwd=folder / "tree")
+    run(own, "-m", "pytest", *TESTED, cwd=folder / "tree")
+
+
+def test_sdist(sdist: Path, python: str, folder: Path) -> None:
+    """Build an sdist with the network out of reach of pip, and use what comes out."""
+    own = environment(python, folder / "env")
+    tools = [tool for tool in PROJECT["dependency-groups"]["dev"] if re.match("cmake=|ninja=", str(tool))]
+    run(
+        own,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        *PROJECT["build-system"]["requires"],
+        *tools,
+        *PROJECT["project"]["dependencies"],
+    )
+    path = f"PATH={own.parent}:/usr/local/bin:/usr/bin:/bin"  # its own cmake, which asks its own interpreter
+    run("env", path, own, "-m", "pip", "install", "-q", "--no-index", "--no-build-isolation", "--no-deps", sdist)
+    run(own, "-W", "error", ROOT / "tests/installed/alone.py", cwd=folder)
+
+
+def the_one(folder: Path, pattern: str) -> Path:
+    """Return the one file of a pattern; raise DistError where there is none, or an old one beside it."""
+    found = sorted(folder.glob(pattern))
+    need(len(found) == 1, f"{folder} has {len(found)} files {pattern} instead of one: make dist")
+    return found[0]
+
+
+def check(folder: Path, pythons: list[str], *, sdist: bool) -> None:
+    """Look into all files of a folder, and install and use them."""
+    source = the_one(folder, f"onecopy-{VERSION}.tar.gz")
+    look_into_sdist(source)
+    wheels = {python: the_one(folder, f"onecopy-{VERSION}-{tag_of(python)}-*.whl") for python in pythons}
+    for wheel in wheels.values():
+        look_into_wheel(wheel)
+    with tempfile.TemporaryDirectory(prefix="onecopy-dist-") as name:
+        for python, wheel in wheels.items():
+            test_wheel(wheel, python, Path(name, tag_of(python)))
+        if sdist:
+            test_sdist(source, pythons[0], Path(name, "sdist"))
+
+
+def main() -> int:
+    """Read the command line; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=ROOT / "dist", help="where wheels and sdist are (dist/)"
+    )
+    parser.add_argument("--python", action="append", help="an interpreter, again for more (this one)")
+    parser.add_argument("--no-sdist", action="store_true", help="do not build the sdist")
+    options = parser.parse_args()
+    try:
+        check(options.folder.resolve(), options.python or [sys.executable], sdist=not options.no_sdist)
+    except (DistError, OSError, subprocess.CalledProcessError) as error:
+        sys.stderr.write(f"check_dist: {error}\n")
+        return 1
+    print("what is in dist/ installs and works")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
