@@ -16,7 +16,7 @@ from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _packing
 from onecopy.integrations.onnxruntime._model import SMALLEST, Kind, Model, look_at
 from onecopy.integrations.onnxruntime._report import costs
-from onecopy.store import Store
+from onecopy.store import Store, default_folder
 
 if TYPE_CHECKING:
     import os
@@ -188,6 +188,8 @@ def auto(request: Request) -> Opening:
 def is_packed(request: Request, model: Model) -> bool:
     """Tell whether weights were packed on this host, by whichever session asked for it."""
     try:
+        if not Path(request.store or default_folder()[0]).is_dir():  # a store would make it
+            return False
         found = request.recipe(model).find()
     except OSError:  # the store cannot be read: nothing is in it
         return False

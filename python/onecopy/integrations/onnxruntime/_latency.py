@@ -75,8 +75,8 @@ def judged(batch: int, packed: Sequence[float], direct: Sequence[float]) -> Late
 
     Of four rounds and more the two outermost do not count: one interruption is no contradiction.
 
-    >>> judged(8, [2.0, 2.0, 2.1, 2.0, 90.0], [2.4, 2.5, 2.6, 2.4, 2.4])
-    Latency(batch=8, packed=2.0, direct=2.4, spread=0.025...)
+    >>> judged(8, [2.0, 2.0, 2.0, 2.0, 90.0], [2.5, 2.75, 3.0, 2.5, 2.5])
+    Latency(batch=8, packed=2.0, direct=2.5, spread=0.0625)
     >>> judged(8, [2.0, 9.0, 2.1, 7.0, 2.0], [2.4, 2.5, 9.6, 2.4, 8.4])
     Latency(batch=8, packed=None, direct=None, spread=None)
     """
