@@ -2,6 +2,7 @@
 
     print(oc.explain(session))      # an onnxruntime session made by `oc.onnxruntime.session`
     print(oc.explain(model))        # a torch module
+    print(oc.explain(file))         # what `oc.open` returned
     print(oc.explain(4711))         # any process, by what the kernel says of it
 
 Nothing is guessed: addresses of weights are looked up in ``/proc/self/maps``, and pages that were copied on being
@@ -54,6 +55,12 @@ class Finding:
     advice: str = ""
     """What to change; empty: nothing."""
 
+    @property
+    def amount(self) -> str:
+        """What is private, and of how much where that is more; of what is shared all of it."""
+        part = self.private or self.bytes
+        return f"{size(part)} of {size(self.bytes)}" if part < self.bytes else size(part)
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -79,14 +86,11 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"{self.target}: {size(self.shared)} on pages of files, {size(self.private)} private to the process"]
-        private = [one for one in self.findings if one.private]
-        lines += [
-            f"  {one.name}: {size(one.private)} of {size(one.bytes)} {one.kind}: {one.reason}"
-            for one in private[:_SHOWN]
-        ]
-        if len(private) > _SHOWN:
-            lines.append(f"  and {len(private) - _SHOWN} more")
-        advice = dict.fromkeys(one.advice for one in private if one.advice)
+        told = [one for one in self.findings if one.private or (one.kind == "shared" and one.reason)]
+        lines += [f"  {one.name}: {one.amount} {one.kind}: {one.reason}" for one in told[:_SHOWN]]
+        if len(told) > _SHOWN:
+            lines.append(f"  and {len(told) - _SHOWN} more")
+        advice = dict.fromkeys(one.advice for one in told if one.private and one.advice)
         lines += [f"  -> {each}" for each in advice]
         if self.saves:
             lines.append(f"  that would save {size(self.saves)} in each process")
@@ -99,12 +103,15 @@ def explain(target: Any) -> Explanation:
     Parameters
     ----------
     target
-        A session of `onecopy.onnxruntime`; a ``torch.nn.Module``; a process id (the rights of its owner are needed).
+        A session of `onecopy.onnxruntime`; a ``torch.nn.Module``; what `onecopy.open` returned for a file of arrays, or
+        several; a process id (the rights of its owner are needed).
 
     Raises
     ------
     TypeError
         For anything else.
+    ValueError
+        The file was closed.
     ProcessLookupError, PermissionError
         There is no such process, or it is somebody else's.
 
@@ -120,7 +127,11 @@ def explain(target: Any) -> Explanation:
         return _of_session(target)
     if hasattr(target, "named_parameters"):
         return _of_module(target)
-    raise TypeError(f"a session, a module or a process id can be explained, not a {type(target).__name__}")
+    if hasattr(target, "mode_reason") and hasattr(target, "residency"):
+        return _of_opened(target)
+    raise TypeError(
+        f"a session, a module, an opened file of arrays or a process id can be explained, not {type(target).__name__}"
+    )
 
 
 def files_under(tensors: Iterable[Any]) -> list[str]:
@@ -143,22 +154,72 @@ def _of_session(session: Any) -> Explanation:
         written = sum(r.memory.anonymous for r in proc.regions_of(os.getpid(), file.path))
         reason = "written to, and so copied" if written else ""
         findings.append(Finding(file.path, file.bytes, written, "written" if written else "shared", file.path, reason))
-    unexplained = max((report.private or 0) - sum(one.private for one in findings), 0)
+    grown = None if report.private is None else max(report.private - sum(one.private for one in findings), 0)
     if report.mode in ("read", "map"):
-        why = f"{report.mode!r}: ONNX Runtime copies weights to its heap, and packs matrices into another copy"
-        findings.append(Finding("weights", report.weights or unexplained, unexplained, "private", "", why, _PACK))
-    elif unexplained:
+        findings.append(_of_copied_weights(report, grown))
+        grown = None if grown is None else grown - findings[-1].private
+    if grown:
         why = "what ONNX Runtime allocated for the graph, its kernels and its arena"
-        findings.append(Finding("engine", unexplained, unexplained, "heap", "", why))
+        findings.append(Finding("engine", grown, grown, "heap", "", why))
     return Explanation(f"session {report.path} ({report.mode})", _sorted(findings))
 
 
-_PACK = "oc.onnxruntime.session(path, 'auto', wait=True): packed once per host, one copy for all processes"
+_PACK = "oc.onnxruntime.session(path, 'packed', wait=True): packed once per host, one copy for all processes"
+"""And not 'auto', which packs no small model."""
+
+
+def _of_copied_weights(report: Any, grown: int | None) -> Finding:
+    """Tell what a session holds of its own that could be packed, when a process grew by `grown` bytes for it."""
+    why = f"{report.mode!r}: ONNX Runtime copies weights to its heap, and packs matrices into another copy"
+    mapped = sum(file.bytes for file in report.mapped)
+    if grown is None:
+        in_file = _size_of(report.path) if report.weights is None else report.weights
+        private = max(in_file - mapped, 0)
+        why += f"; at least the {size(private)} of the file: by how much the process grew is not known"
+    elif report.weights is None:
+        private = grown
+        why += "; so much the process grew by when the session was made, the engine's own memory among it"
+    else:
+        private = min(grown, 2 * report.weights)
+        why += f"; the process grew by {size(grown)} when the session was made, and the file has {size(report.weights)}"
+    if private < _WORTH_IT:
+        return Finding("weights", private, private, "private", "", f"{why}; too little to be worth packing")
+    return Finding("weights", private, private, "private", "", why, _PACK)
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - text
+    except OSError:  # gone since
+        return 0
 
 
 def _advice_on(reason: str) -> str:
     """Return what helps against a copy."""
     return _PACK if reason.startswith(("begins", "stored")) else ""
+
+
+# --- an opened file ---------------------------------------------------------------------------------------------------
+
+
+def _of_opened(opened: Any) -> Explanation:
+    findings = [_of_arrays(file) for file in getattr(opened, "files", (opened,))]
+    return Explanation(f"{opened.path} ({opened.mode}: {opened.mode_reason})", _sorted(findings))
+
+
+def _of_arrays(file: Any) -> Finding:
+    """Tell what of one file of arrays is where: its own copy, or pages of the file, some of them written to."""
+    told = file.residency()
+    if file.mode == "copy":
+        why = "read into memory of this process, which no other can share"
+        return Finding(file.path, told.bytes, told.bytes, "heap", file.path, why, "oc.open(path): mode='map'")
+    regions = proc.of_file(proc.smaps(os.getpid()), file.identity[:2], os.path.realpath(file.path))
+    if written := sum(region.memory.anonymous for region in regions):
+        why = "pages that were written to in place, and so copied"
+        return Finding(file.path, max(told.bytes, written), written, "written", file.path, why)
+    cached, mapped = ("?" if nbytes is None else size(nbytes) for nbytes in (told.cached, told.mapped))
+    why = f"{cached} of it are in memory, once for all processes; {mapped} in the page tables of this one"
+    return Finding(file.path, told.bytes, 0, "shared", file.path, why)
 
 
 # --- a module ---------------------------------------------------------------------------------------------------------

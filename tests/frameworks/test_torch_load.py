@@ -150,6 +150,23 @@ def test_a_cast_is_reported_as_the_copy_it_is(file):
     assert empty.head.weight.dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "torch.bfloat16"])
+@pytest.mark.parametrize("cast", ["private", "store"])
+def test_a_dtype_may_be_named(file, name, cast, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    module = Model()
+    oc.torch.load_into(module, file, dtype=name, cast=cast)
+    assert module.head.weight.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "cuda", "nn", 16, ""])
+def test_what_is_no_dtype_is_refused_and_nothing_is_changed(model, file, dtype):
+    before = model.inner.weight
+    with pytest.raises(TypeError, match=r"dtype must be a torch\.dtype or its name, such as torch\.bfloat16"):
+        oc.torch.load_into(model, file, dtype=dtype)
+    assert model.inner.weight is before
+
+
 def test_what_does_not_fit_is_told_and_nothing_is_changed(model, file, tmp_path):
     before = model.inner.weight
     oc.save(tmp_path / "odd.safetensors", {"inner.weight": np.zeros((2, 2), np.float32), "more": np.zeros(3)})

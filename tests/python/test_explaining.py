@@ -1,15 +1,20 @@
 """What `explain` says of sessions, modules and processes: private bytes where they are, and none where not."""
 
+import dataclasses
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.onnx_models import save_inline
 
 import onecopy as oc
+from onecopy import arrays
 from onecopy._building import trim_heap
+from onecopy._sizes import size
 
 MIB = 1 << 20
 
@@ -19,8 +24,80 @@ def test_a_session_that_reads_is_told_what_packing_would_save(tmp_path):
     trim_heap()  # else the session takes what former tests have freed, and the process does not grow
     told = oc.explain(oc.onnxruntime.session(model))
     assert told.private > model.stat().st_size
-    assert "packed once per host" in str(told)
+    assert "session(path, 'packed', wait=True): packed once per host" in str(told)
     assert told.saves == told.private
+
+
+def test_what_a_session_grew_by_and_what_the_file_has_are_told_apart(tmp_path):
+    """And no part is larger than what it is a part of."""
+    model = save_inline(tmp_path / "model.onnx", aligned=True, rows=8_000, width=128)
+    session = oc.onnxruntime.session(model, "auto", store=tmp_path / "store")
+    weights = session.onecopy.weights
+    session.onecopy = dataclasses.replace(session.onecopy, private=3 * weights)
+    told = oc.explain(session)
+    assert {one.name: one.private for one in told.findings} == {"weights": 2 * weights, "engine": weights}
+    assert f"grew by {size(3 * weights)} when the session was made, and the file has {size(weights)}" in str(told)
+    assert told.saves == 2 * weights
+    assert all(one.private <= one.bytes for one in told.findings)
+
+
+def test_growth_that_is_not_known_is_not_zero(tmp_path):
+    model = save_inline(tmp_path / "model.onnx", aligned=True, rows=8_000, width=128)
+    session = oc.onnxruntime.session(model)
+    session.onecopy = dataclasses.replace(session.onecopy, private=None)
+    told = oc.explain(session)
+    assert told.private == model.stat().st_size
+    assert "by how much the process grew is not known" in str(told)
+
+
+def test_packing_is_not_advised_for_next_to_nothing(tmp_path):
+    model = save_inline(tmp_path / "model.onnx", aligned=True, rows=50, width=64)
+    session = oc.onnxruntime.session(model)
+    session.onecopy = dataclasses.replace(session.onecopy, private=200_000)
+    told = oc.explain(session)
+    assert "too little to be worth packing" in str(told)
+    assert told.saves == 0
+
+
+def test_an_opened_file_is_explained(tmp_path):
+    path = tmp_path / "a.safetensors"
+    oc.save(path, {"x": np.ones(MIB, np.uint8), "y": np.ones(MIB, np.uint8)})
+    with oc.open(path) as mapped:
+        assert mapped["x"].sum() == MIB
+        told = oc.explain(mapped)
+    assert (told.findings[0].kind, told.private) == ("shared", 0)
+    assert told.shared >= 2 * MIB
+    assert f"{path}: " in str(told)
+    assert "once for all processes" in str(told)
+    with oc.open(path, mode="copy") as copied:
+        told = oc.explain(copied)
+    assert (told.findings[0].kind, told.findings[0].advice) == ("heap", "oc.open(path): mode='map'")
+    assert told.private >= 2 * MIB
+    assert told.saves == told.private
+    with pytest.raises(ValueError, match="closed"):
+        oc.explain(copied)
+
+
+def test_pages_of_an_opened_file_that_were_written_to_are_private(tmp_path):
+    path = tmp_path / "a.safetensors"
+    oc.save(path, {"x": np.ones(MIB, np.uint8)})
+    with arrays.open_arrays(path, private=True) as file:
+        view = memoryview(file.memory_of("x").view).cast("B")
+        view[5] = 7
+        told = oc.explain(file)
+        assert (told.findings[0].kind, 4096 <= told.private < MIB) == ("written", True)
+        view.release()
+
+
+def test_several_files_are_explained_one_by_one(tmp_path):
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    for name, key in zip(names, "ab", strict=True):
+        oc.save(tmp_path / name, {key: np.ones(MIB, np.uint8)})
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": dict(zip("ab", names, strict=True))}))
+    with oc.open(index) as several:
+        told = oc.explain(several)
+    assert sorted(Path(one.path).name for one in told.findings) == names
 
 
 def test_a_direct_session_is_shared_but_for_what_is_copied(tmp_path):
@@ -64,5 +141,5 @@ def test_another_process_is_explained_by_its_maps(tmp_path):
 
 @pytest.mark.parametrize("target", ["text", None, True, 1.5])
 def test_what_cannot_be_explained_is_refused(target):
-    with pytest.raises(TypeError, match="a session, a module or a process id"):
+    with pytest.raises(TypeError, match="a session, a module, an opened file of arrays or a process id"):
         oc.explain(target)

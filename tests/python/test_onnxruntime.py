@@ -1,6 +1,9 @@
 """The ladder: every rung gives ONNX Runtime's own numbers, says what it is, and the kernel agrees."""
 
+import itertools
 import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from zlib import crc32
@@ -14,8 +17,9 @@ from tests.places import DATA, needs
 import onecopy as oc
 from onecopy import proc
 from onecopy.base import FormatError
-from onecopy.integrations.onnxruntime import _ladder, _packing
+from onecopy.integrations.onnxruntime import _ladder, _latency, _packing, _session
 from onecopy.integrations.onnxruntime._packing import Packed
+from onecopy.integrations.onnxruntime._report import costs
 
 REAL = DATA / "onnx"
 PREPACKING_OFF = "session.disable_prepacking"
@@ -79,7 +83,9 @@ def test_the_usual_mode_is_onnx_runtime_untouched(model):
     session = oc.onnxruntime.session(model)
     assert isinstance(session, onnxruntime.InferenceSession)
     assert session.onecopy.mode == "read"
-    assert session.onecopy.reason == "as asked"
+    assert session.onecopy.reason.startswith("the default: ONNX Runtime untouched")
+    assert "mode='auto' takes those that were packed once per host" in str(session.onecopy)
+    assert oc.onnxruntime.session(model, "read").onecopy.reason == "as asked"
     with pytest.raises(RuntimeError, match="does not have"):
         session.get_session_options().get_session_config_entry(PREPACKING_OFF)
 
@@ -215,13 +221,67 @@ def test_a_model_that_changed_and_other_options_are_packed_anew(tmp_path, store)
 def test_auto_leaves_small_models_alone(tmp_path, store):
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
     assert session.onecopy.mode == "read"
-    assert "not worth more" in session.onecopy.reason
+    assert "453 kB of weights are not worth more: below 16.8 MB" in session.onecopy.reason
+    assert "packs nothing; 'packed' does" in session.onecopy.reason
     assert not store.exists()
+
+
+def test_auto_takes_what_was_packed_however_small(model, store):
+    oc.onnxruntime.session(model, "packed", wait=True, store=store).close()
+    session = oc.onnxruntime.session(model, "auto", store=store)
+    assert session.onecopy.mode == "packed"
+    assert np.array_equal(session.run(None, {"ids": IDS})[0], answer(model))
+
+
+def test_auto_leaves_small_models_alone_where_the_store_cannot_be_read(tmp_path):
+    (tmp_path / "store").write_text("no folder")
+    session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", store=tmp_path / "store")
+    assert session.onecopy.mode == "read"
+    assert "not worth more" in session.onecopy.reason
 
 
 def test_auto_says_what_direct_would_cost(tmp_path, store, worth_it):
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
-    assert "% (batch of 64) longer, measured on this host" in session.onecopy.reason
+    assert f"'direct' would save the packed weights too: {costs(session.onecopy.latency)}" in session.onecopy.reason
+    assert "+-" in session.onecopy.reason or "not measured: the machine was busy" in session.onecopy.reason
+
+
+def test_rounds_that_contradict_each_other_are_not_kept(tmp_path, store, monkeypatch, worth_it):
+    """As on a busy machine: one way is 2989 % slower in one round, and ten times faster in the next."""
+    ticks = itertools.cycle([0.0, 1.0, 1.0, 30.0, 30.0, 60.0, 60.0, 61.0])
+    monkeypatch.setattr(_latency, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(_packing, "_in_child", _packing.write)
+    session = oc.onnxruntime.session(make("aligned", tmp_path), "packed", wait=True, store=store)
+    assert session.onecopy.mode == "packed"
+    assert [(one.batch, one.packed, one.cost) for one in session.onecopy.latency] == [
+        (1, None, None),
+        (8, None, None),
+        (64, None, None),
+    ]
+    assert "not measured: the machine was busy" in str(session.onecopy)
+    assert b"[1, null, null, null]" in from_store(store)[0].read_bytes()
+
+
+def test_growth_that_says_nothing_is_not_known(tmp_path, monkeypatch):
+    """The heap had room: the process does not grow, though weights are copied."""
+    monkeypatch.setattr(_session, "anonymous_memory", lambda: 5000)
+    for mode in ("read", "map", "direct"):
+        report = oc.onnxruntime.session(make("aligned", tmp_path), mode).onecopy
+        assert report.private is None
+        assert "private memory is not known: the heap had room" in str(report)
+    grows = itertools.count(5000, 256)  # less than the 512 bytes of the bias, which is copied
+    monkeypatch.setattr(_session, "anonymous_memory", lambda: next(grows))
+    assert oc.onnxruntime.session(make("aligned", tmp_path), "direct").onecopy.private is None
+    grows = itertools.count(5000, 600)
+    assert oc.onnxruntime.session(make("aligned", tmp_path), "direct").onecopy.private == 600
+
+
+def test_without_the_library_the_error_names_what_to_install():
+    """The message of Python alone would be: No module named 'onnxruntime'."""
+    program = "import sys; sys.modules['onnxruntime'] = None; import onecopy; onecopy.onnxruntime.session('a.onnx')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last == "ModuleNotFoundError: oc.onnxruntime needs ONNX Runtime: pip install 'onecopy[onnxruntime]'"
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -15,7 +15,7 @@ from rich.progress import DownloadColumn
 
 from onecopy import images
 from onecopy.cli import screen
-from onecopy.cli.images_stitch import stitch
+from onecopy.cli.images_stitch import VIEW, stitch
 from onecopy.cli.quantities import SIZE
 from onecopy.cli.words import plain, significant, size
 
@@ -88,7 +88,7 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
 
 @command.command("view")
 @click.argument("path", metavar="IMAGE", type=click.Path())
-@click.option("-o", "--output", "target", type=click.Path(), metavar="PNG", help="IMAGE.png if not given.")
+@click.option("-o", "--output", "target", type=click.Path(), metavar="PNG", help="IMAGE.view.png if not given.")
 @click.option(
     "--longest", type=click.IntRange(min=1), default=1024, show_default=True, help="Pixels of the longer side."
 )
@@ -98,9 +98,9 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
 def view(*, path: str, target: str | None, longest: int, level: int | None, no_stretch: bool, force: bool) -> None:
     """Write a small picture of IMAGE, a PNG file: of what `images stitch` made, or of any image.
 
-    Each of its pixels is the mean of a block.
+    Each of its pixels is the mean of a block. `images stitch` takes no file *.view.png for a tile.
     """
-    target = target or f"{path.rstrip('/')}.png"
+    target = target or str(Path(path).with_suffix(VIEW))
     if not force and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "there is a file already: --force replaces it", target)
     try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from math import prod
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from onecopy.images import Mosaic, Registration
 
 SUFFIXES = {".bmp", ".jp2", ".jpeg", ".jpg", ".jxl", ".ndpi", ".png", ".svs", ".tif", ".tiff", ".webp"}
+VIEW = ".view.png"
+"""How the names of pictures end that `images view` writes beside their image: no tiles."""
 LINE = re.compile(r"^file:\s*(?P<name>[^;]+?)\s*;.*?\bposition:\s*\(\s*(?P<x>-?\d+)\s*,\s*(?P<y>-?\d+)\s*\)")
 
 
@@ -102,7 +106,8 @@ def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) 
     """Return the names of the tiles in their order; ValueError where there are none, OSError for the folder."""
     if listed is not None:
         return in_order_of_names([one.name for one in listed])
-    there = [path for path in Path(folder).iterdir() if path.is_file()]
+    views = pattern is not None and pattern.endswith(VIEW)  # asked for by name
+    there = [path for path in Path(folder).iterdir() if path.is_file() and (views or not path.name.endswith(VIEW))]
     names = [
         path.name
         for path in there
@@ -114,8 +119,10 @@ def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) 
 
 
 def found_positions(paths: Sequence[Path], grid: tuple[int, int], overlap: float, column_major: bool) -> Registration:
-    """Register with a progress bar."""
-    columns, rows = grid
+    """Register with a progress bar, or a line that says what takes so long."""
+    rows, columns = grid
+    if not (console := screen.err()).is_terminal:
+        screen.show_line(console, f"onecopy: registering {len(paths)} tiles, {rows} rows x {columns} columns")
     with screen.progress_bar(screen.err()) as bar:
         task = bar.add_task("register", total=len(paths))
 
@@ -150,7 +157,7 @@ def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
 @click.option(
     "--positions", "list_path", type=click.Path(), metavar="FILE", help="Where the tiles lie, as MIST lists it."
 )
-@click.option("--grid", callback=pair_of, metavar="CxR", help="Columns x rows: positions are found in the pixels.")
+@click.option("--grid", callback=pair_of, metavar="RxC", help="Rows x columns: positions are found in the pixels.")
 @click.option(
     "--overlap",
     callback=share_of,
@@ -195,10 +202,10 @@ def stitch(
     a list (--positions), or is found in their pixels (--grid).
     """
     if (list_path is None) == (grid is None):
-        raise click.UsageError("--positions FILE or --grid CxR must say where the tiles lie, one of them")
+        raise click.UsageError("--positions FILE or --grid RxC must say where the tiles lie, one of them")
     listed = None if list_path is None else parse_positions(Path(list_path).read_text("utf-8", "replace"), list_path)
     names = tiles_in(folder, listed, pattern)
-    paths, registration = [Path(folder, name) for name in names], None
+    paths, registration, start = [Path(folder, name) for name in names], None, monotonic()
     if listed is not None:
         place = {one.name: (one.row, one.column) for one in listed}
         positions: Any = [place[name] for name in names]
@@ -206,6 +213,7 @@ def stitch(
         assert grid is not None
         registration = found_positions(paths, grid, overlap, column_major)
         positions = registration.positions.tolist()
+    registering = monotonic() - start
     done = pasted(
         paths,
         positions,
@@ -218,12 +226,14 @@ def stitch(
         overwrite=force,
     )
     done.close()
-    show(done, names, positions, registration, as_json)
+    show(done, names, positions, None if registration is None else (registration, registering), as_json)
 
 
-def show(done: Mosaic, names: list[str], positions: Any, registration: Registration | None, as_json: bool) -> None:
-    """Print what was done."""
-    nbytes = int(done.covered) * done.dtype.itemsize
+def show(
+    done: Mosaic, names: list[str], positions: Any, registered: tuple[Registration, float] | None, as_json: bool
+) -> None:
+    """Print what was done; how tiles were registered with the seconds that took."""
+    registration, registering = registered or (None, 0.0)
     if as_json:
         facts = {
             "path": done.path,
@@ -234,7 +244,9 @@ def show(done: Mosaic, names: list[str], positions: Any, registration: Registrat
             "covered": done.covered,
             "registration": None if registration is None else str(registration),
             "guessed": [] if registration is None else [names[number] for number in registration.guessed],
-            "seconds": done.seconds,
+            "seconds": registering + done.seconds,
+            "seconds_registering": registering,
+            "seconds_pasting": done.seconds,
         }
         click.echo(json.dumps(facts, indent=1))
         return
@@ -244,5 +256,15 @@ def show(done: Mosaic, names: list[str], positions: Any, registration: Registrat
             screen.show_line(
                 screen.err(), f"onecopy: placed by the usual shift, and not by its pixels: {names[number]}"
             )
+    screen.show_line(screen.out(), f"{done.path}: {done} {times(done, None if registered is None else registering)}")
+
+
+def times(done: Mosaic, registering: float | None) -> str:
+    """Say what took how long, and how fast pixels were pasted: bytes of all channels."""
+    nbytes = int(done.covered) * prod(done.shape[2:]) * done.dtype.itemsize
     rate = f"{size(round(nbytes / done.seconds))}/s" if done.seconds else "at once"
-    screen.show_line(screen.out(), f"{done.path}: {done} in {significant(done.seconds)} s ({rate})")
+    pasted_in = f"{significant(done.seconds)} s ({rate})"
+    if registering is None:
+        return f"in {pasted_in}"
+    both = significant(registering + done.seconds)
+    return f"in {both} s: registered in {significant(registering)} s, pasted in {pasted_in}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from onecopy.images.facts import CodecError, Facts, no_level
+from onecopy.images.facts import PALETTE, CodecError, Facts, no_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,8 @@ def facts(path: str, level: int, codec: str) -> Facts:
             raise CodecError(f"{path}: {codec}: there is no array of its mode {image.mode!r}")
         dtype, samples = _MODES[image.mode]
         shape = (image.height, image.width) if samples == 1 else (image.height, image.width, samples)
-        return Facts(codec, shape, dtype, "YXS"[: len(shape)], 0, (shape,))
+        said = f"{codec}, {PALETTE}" if image.mode in ("P", "PA") else codec
+        return Facts(said, shape, dtype, "YXS"[: len(shape)], 0, (shape,))
 
 
 def fill(path: str, level: int, into: NDArray[Any], say: Callable[[int], None], threads: int) -> None:  # noqa: ARG001

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tifffile
 
-from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, no_level
+from onecopy.images.facts import PALETTE, CodecError, DamagedError, Facts, InPlace, no_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +32,9 @@ def facts(path: str, level: int, codec: str) -> Facts:
         dtype = series.dtype
         if dtype is None or not series.shape or 0 in series.shape:
             raise CodecError(f"{path}: {codec}: there is no image in it that has pixels of a known type")
+        is_palette = series.keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE
         return Facts(
-            codec,
+            f"{codec}, {PALETTE}" if is_palette else codec,
             tuple(map(int, series.shape)),
             dtype.newbyteorder("<").str,
             series.axes,

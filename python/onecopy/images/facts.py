@@ -10,6 +10,10 @@ from onecopy.base import FormatError
 __all__ = ["CodecError", "DamagedError", "Facts", "InPlace", "NoLevelError", "no_level"]
 
 
+PALETTE = "palette indices"
+"""Stands behind the versions in `Facts.codec` where pixels are numbers of colours in a palette that is left behind."""
+
+
 class CodecError(FormatError):
     """No installed library can read an image: none is for its format, or its bytes are not what the format asks for.
 
@@ -38,7 +42,8 @@ class Facts(NamedTuple):
     """What a header says of one level of an image."""
 
     codec: str
-    """The library, and the versions of what decodes: "tifffile 2026.3.3, imagecodecs 2026.3.6"."""
+    """The library, and the versions of what decodes: "tifffile 2026.3.3, imagecodecs 2026.3.6"; of an image with a
+    palette "pillow 12.0.0, palette indices"."""
     shape: tuple[int, ...]
     dtype: str
     """As numpy spells it, little-endian."""

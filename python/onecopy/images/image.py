@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.base import Closing, FormatError
 from onecopy.files import Mapping
+from onecopy.images.facts import PALETTE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,9 +88,12 @@ class Image(Closing):
         self.codec = about.codec
         """What decoded it, with its versions; empty where nothing did."""
         self.reason = reason
-        """Whether it was decoded now, before or not at all: a sentence."""
+        """Whether it was decoded now, before or not at all: a sentence. Of an image with a palette it says that the
+        pixels are the numbers of colours, not colours."""
         self.artefact = artefact
         """The decoded file in the store; None: the file itself is mapped."""
+        if about.codec.endswith(PALETTE) and PALETTE not in reason:  # it is there already where it was unpickled
+            self.reason += f"; its pixels are {PALETTE}, not colours"
         self._about = about
         self._array: NDArray[Any] | None = None  # numpy comes with the first look
 

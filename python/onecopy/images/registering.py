@@ -6,9 +6,10 @@
 
 Of two neighbours only the strips that may overlap are looked at. Their phase correlation (scipy's FFT, else numpy's)
 says which shifts are likely, and the normalised correlation of the pixels that would lie on each other says which of
-them is true. Shifts that are verified so are joined: first along the tree of the best ones, then all that agree with it
-to within 2 pixels are balanced by least squares. What no seam leads to is placed by the median of the others, and
-listed.
+them is true: from each, the best shift nearby is sought in steps that grow as long as they lead to a better one, so
+that smooth pictures, where a peak may be hundreds of pixels off, take some hundred looks and not thousands. Shifts that
+are verified so are joined: first along the tree of the best ones, then all that agree with it to within 2 pixels are
+balanced by least squares. What no seam leads to is placed by the median of the others, and listed.
 
 **When not to use it.** For tiles that are turned or distorted against each other, or cells that move between tiles:
 shifts are all it knows, in whole pixels.
@@ -33,6 +34,8 @@ _PEAKS = 8
 """Of the phase correlation, that are verified."""
 _THINNEST = 3
 """Pixels of overlap that can say something."""
+_ROUNDED = 1e-6
+"""Of a sum of squares: where less of it is left without the mean, the mean is taken away first."""
 _AGREES = 2
 """Pixels by which a link may differ from the tree, and still be balanced with it."""
 
@@ -122,7 +125,7 @@ def register(
     rows, columns = grid
     sources = Tiles(tiles)
     if rows < 1 or columns < 1 or rows * columns != len(sources):
-        raise ValueError(f"a grid of {rows} rows and {columns} columns has not {len(sources)} tiles")
+        raise ValueError(f"{rows} rows x {columns} columns need {rows * columns} tiles, found {len(sources)}")
     shares = overlap if isinstance(overlap, tuple) else (overlap, overlap)
     if not all(0 < share <= 0.5 for share in shares):
         raise ValueError(f"overlap must be more than 0 and at most 0.5, but is {overlap}")
@@ -197,10 +200,10 @@ def _measured(first: _Edges, second: _Edges, axis: int, shares: tuple[float, flo
     """Find the shift between two neighbours along an axis: 0, the second below the first; 1, to the right of it."""
     one, other = first.tail[axis], second.head[axis]
     reach = max(1, round(shares[1 - axis] * first.shape[1 - axis]))
-    best = (-2.0, 0, 0, 0)
-    for along, aside in _likely(one, other, axis, reach):
-        best = max(best, _climbed(one, other, axis, (along, aside), reach))
-    correlation, along, aside, pixels = best
+    seam = _Seam(one, other, axis, reach)
+    tops = [seam.climbed(start) for start in _likely(one, other, axis, reach)]
+    correlation, along, aside = max((seam.at(top), *top) for top in tops)
+    pixels = seam.pixels((along, aside))
     along += first.shape[axis] - one.shape[axis]  # from the corner of the tile, not of its strip
     shift = (along, aside) if axis == 0 else (aside, along)
     return Link(first.number, second.number, shift, max(correlation, -1.0), pixels, correlation >= least, axis)
@@ -233,35 +236,70 @@ def _fft() -> Any:
     return fft
 
 
-def _climbed(
-    one: NDArray[Any], other: NDArray[Any], axis: int, start: tuple[int, int], reach: int
-) -> tuple[float, int, int, int]:
-    """Go from a shift to better ones beside it, until there is none: (correlation, along, aside, pixels)."""
-    seen = {start: _correlation(one, other, axis, *start)}
-    here = start
-    while True:
-        beside = [(here[0] + dy, here[1] + dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
-        for shift in beside:
-            if shift not in seen and 0 <= shift[0] <= one.shape[axis] - _THINNEST and abs(shift[1]) <= reach:
-                seen[shift] = _correlation(one, other, axis, *shift)
-        best = max((shift for shift in beside if shift in seen), key=lambda shift: seen[shift][0])
-        if seen[best][0] <= seen[here][0]:
-            return seen[here][0], *here, seen[here][1]
-        here = best
+class _Seam:
+    """Two strips that may lie on each other, and the correlations at the shifts that were looked at.
+
+    A shift is (along the axis, aside). Each is looked at once, whichever peak leads to it.
+    """
+
+    def __init__(self, one: NDArray[Any], other: NDArray[Any], axis: int, reach: int) -> None:
+        import numpy as np
+
+        # 64 bits once, and around zero: else sums of squares of bright pixels hide small differences
+        self._one, self._other = (
+            np.subtract(strip if axis == 0 else strip.T, strip.mean(dtype=np.float64), dtype=np.float64)
+            for strip in (one, other)
+        )
+        self._furthest, self._reach = len(self._one) - _THINNEST, reach
+        self._seen: dict[tuple[int, int], float] = {}
+
+    def at(self, shift: tuple[int, int]) -> float:
+        """Return the normalised correlation of what the strips have in common; of a shift out of reach, -2."""
+        if not 0 <= shift[0] <= self._furthest or abs(shift[1]) > self._reach:
+            return -2.0
+        if shift not in self._seen:
+            self._seen[shift] = _correlation(*self._common(shift))
+        return self._seen[shift]
+
+    def pixels(self, shift: tuple[int, int]) -> int:
+        """Return how many pixels the strips have in common."""
+        return self._common(shift)[0].size
+
+    def climbed(self, here: tuple[int, int]) -> tuple[int, int]:
+        """Go from a shift to better ones, until none of the eight beside it is better.
+
+        What leads to a better one is tried again, twice as far, as long as that is better still.
+        """
+        while True:
+            beside = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
+            step = max(beside, key=lambda step: self.at((here[0] + step[0], here[1] + step[1])))
+            there = here[0] + step[0], here[1] + step[1]
+            if self.at(there) <= self.at(here):
+                return here
+            while self.at(there) > self.at(here):
+                here, step = there, (2 * step[0], 2 * step[1])
+                there = here[0] + step[0], here[1] + step[1]
+
+    def _common(self, shift: tuple[int, int]) -> tuple[NDArray[Any], NDArray[Any]]:
+        along, aside = shift
+        width = self._one.shape[1]
+        first = self._one[along:, max(aside, 0) : width + min(aside, 0)]
+        return first, self._other[: len(self._one) - along, max(-aside, 0) : width - max(aside, 0)]
 
 
-def _correlation(one: NDArray[Any], other: NDArray[Any], axis: int, along: int, aside: int) -> tuple[float, int]:
-    """Return the normalised correlation of what two strips have in common, and how many pixels that is."""
+def _correlation(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """Return the normalised correlation of two arrays; 0 where one of them is flat."""
     import numpy as np
 
-    if axis == 1:
-        one, other = one.T, other.T
-    width = one.shape[1]
-    first = one[along:, max(aside, 0) : width + min(aside, 0)]
-    second = other[: len(one) - along, max(-aside, 0) : width - max(aside, 0)]
-    a, b = first - first.mean(dtype=np.float64), second - second.mean(dtype=np.float64)
-    norm = float(np.sqrt(np.square(a).sum() * np.square(b).sum()))
-    return (float((a * b).sum()) / norm if norm > 0 else 0.0), a.size
+    count, sums = a.size, (float(a.sum()), float(b.sum()))
+    squares = [float(np.einsum("ij,ij", each, each)) for each in (a, b)]
+    spread = [square - total * total / count for square, total in zip(squares, sums, strict=True)]
+    if any(left <= _ROUNDED * square for left, square in zip(spread, squares, strict=True)):
+        a, b, sums = a - a.mean(), b - b.mean(), (0.0, 0.0)  # what rounding has left of it says nothing
+        spread = [float(np.einsum("ij,ij", each, each)) for each in (a, b)]
+        if any(left <= _ROUNDED**4 * square for left, square in zip(spread, squares, strict=True)):
+            return 0.0
+    return (float(np.einsum("ij,ij", a, b)) - sums[0] * sums[1] / count) / float(np.sqrt(spread[0] * spread[1]))
 
 
 def _joined(count: int, links: list[Link], shape: tuple[int, ...], shares: tuple[float, float]) -> Registration:

@@ -12,7 +12,6 @@ str, bytes, int, float, bool, None, and tuples of those. Threads: any.
 from __future__ import annotations
 
 import itertools
-import reprlib
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -21,6 +20,7 @@ from onecopy._sizes import size
 from onecopy.base import FormatError
 from onecopy.records.backing import Backed, Origin
 from onecopy.records.opening import list_of
+from onecopy.records.rows import SHORT
 
 if TYPE_CHECKING:
     from onecopy.records.rows import List
@@ -108,7 +108,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         """Show the first pairs, shortened; a pair that cannot be made is no reason to raise here."""
         try:
             first = itertools.islice(self.items(), 2)
-            shown = [f"{reprlib.repr(key)}: {reprlib.repr(value)}" for key, value in first]
+            shown = [f"{SHORT.repr(key)}: {SHORT.repr(value)}" for key, value in first]
         except FormatError as error:
             return f"<{error}>"
         return "{" + ", ".join(shown + ["..."] * (len(self) > len(shown))) + "}"

@@ -192,6 +192,24 @@ class Chain(Joined[T], Sequence[T]):
         return f"<onecopy.Chain of {len(self):,} rows in {len(self._parts)} parts: {_start(self)}>"
 
 
+class _Short(reprlib.Repr):
+    """Shortens as `reprlib.repr` does, which sorts the keys of dicts: here they stay in the order of the row."""
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        """Show the first entries."""
+        if not x:
+            return "{}"
+        if level <= 0:
+            return "{...}"
+        first = itertools.islice(x.items(), self.maxdict)
+        shown = [f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}" for key, value in first]
+        return "{" + ", ".join(shown + ["..."] * (len(x) > self.maxdict)) + "}"
+
+
+SHORT = _Short()
+"""What `repr` of rows shows them with."""
+
+
 def _is_sequence(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
@@ -199,7 +217,7 @@ def _is_sequence(value: object) -> bool:
 def _start(rows: Sequence[Any]) -> str:
     """Show the first rows, shortened; a row that cannot be made is no reason to raise here."""
     try:
-        shown = [reprlib.repr(rows[i]) for i in range(min(len(rows), 2))]
+        shown = [SHORT.repr(rows[i]) for i in range(min(len(rows), 2))]
     except FormatError as error:
         return f"<{error}>"
     return "[" + ", ".join(shown + ["..."] * (len(rows) > len(shown))) + "]"

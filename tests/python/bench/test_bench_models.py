@@ -12,6 +12,7 @@ from onecopy.bench.models import generated, ways
 from onecopy.bench.records import picture, tables
 from onecopy.bench.records.record import RunJournal, from_json, to_json
 from onecopy.bench.scenarios import models
+from onecopy.cli import command_line
 
 SMALL = models.Options(rounds=1, idle_wait=0.0, timeout=60.0, processes=(1, 2), runs=2, batches=(1, 4))
 
@@ -107,3 +108,10 @@ def test_the_command_refuses_inputs_without_a_file(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "those of a --file" in done.stderr
+
+
+def test_what_is_missing_is_said_without_the_name_of_a_class(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(models, "NEEDS", ("no_such_onnx",))
+    assert command_line.run(["bench", "models", "--json", str(tmp_path / "out.json")]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith("onecopy: bench models needs no_such_onnx: pip install no_such_onnx")

@@ -1,5 +1,6 @@
 """`onecopy images` over real files, as a user runs it: in a process of its own."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from tests.places import DATA, needs
 
 import onecopy as oc
-from onecopy.cli.images_stitch import in_order_of_names, parse_positions
+from onecopy.cli.images_stitch import in_order_of_names, parse_positions, times
 
 tifffile = pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
@@ -41,36 +42,51 @@ def folder(tmp_path) -> Path:
 @pytest.mark.parametrize("how", ["positions", "grid"])
 @pytest.mark.parametrize("name", ["out.oc", "out.ome.tif"])
 def test_tiles_are_put_together(onecopy_process, folder, tmp_path, how, name):
-    options = ["--positions", tmp_path / "list.txt"] if how == "positions" else ["--grid", "3x2", "--overlap", "10%"]
+    options = ["--positions", tmp_path / "list.txt"] if how == "positions" else ["--grid", "2x3", "--overlap", "10%"]
     done = onecopy_process("images", "stitch", folder, "-o", tmp_path / name, *options)
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
     assert f"{name}: 190 x 280 uint16 (106 kB) of 6 tiles, 100.0 % covered in " in said
     assert ("7 of 7 seams verified" in done.stderr) == (how == "grid")
+    assert ("registering 6 tiles, 2 rows x 3 columns" in done.stderr) == (how == "grid")
+    assert ("registered in " in said) == (how == "grid")
     with oc.images.open(tmp_path / name, folder=tmp_path / "store") as image:
         assert np.array_equal(image.array, scene())
 
 
 def test_json_has_the_positions(onecopy_process, folder, tmp_path):
     target = tmp_path / "out.oc"
-    done = onecopy_process("images", "stitch", folder, "-o", target, "--grid", "3x2", "--json")
+    done = onecopy_process("images", "stitch", folder, "-o", target, "--grid", "2x3", "--json")
     facts = json.loads(done.stdout)
     assert facts["path"] == str(target)
     assert facts["tiles"]["t12.tif"] == {"row": 90, "column": 180}
     assert (facts["shape"], facts["guessed"], facts["hidden"]) == ([190, 280], [], [])
+    assert facts["seconds_registering"] > 0
+    assert facts["seconds"] == pytest.approx(facts["seconds_registering"] + facts["seconds_pasting"])
+
+
+def test_the_rate_counts_all_channels():
+    colour = oc.images.mosaic([np.zeros((20, 30, 3), np.uint8)], [(0, 0)])
+    text = times(dataclasses.replace(colour, seconds=1.0), None)
+    colour.close()
+    assert text == "in 1.00 s (1.80 kB/s)"
+    assert times(dataclasses.replace(colour, seconds=1.0), 2.0).startswith(
+        "in 3.00 s: registered in 2.00 s, pasted in 1"
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "status", "words"),
     [
-        ([], 2, "--positions FILE or --grid CxR must say where the tiles lie"),
-        (["--grid", "3x2", "--positions", "x"], 2, "one of them"),
+        ([], 2, "--positions FILE or --grid RxC must say where the tiles lie"),
+        (["--grid", "2x3", "--positions", "x"], 2, "one of them"),
         (["--grid", "3"], 2, "'3' is not two numbers such as 5x4"),
-        (["--grid", "3x2", "--overlap", "80%"], 2, "not a share of more than 0 % and at most 50 %"),
-        (["--grid", "3x3"], 1, "a grid of 3 rows and 3 columns has not 6 tiles"),
-        (["--grid", "3x2", "--first", "t1.tif"], 1, "--first 't1.tif': there is no such tile"),
-        (["--grid", "3x2", "--glob", "*.png"], 1, "no image that matches '*.png' is in it"),
-        (["--grid", "3x2", "--size", "100x100"], 1, "beyond the canvas of (100, 100)"),
+        (["--grid", "2x3", "--overlap", "80%"], 2, "not a share of more than 0 % and at most 50 %"),
+        (["--grid", "3x3"], 1, "3 rows x 3 columns need 9 tiles, found 6"),
+        (["--grid", "2x4"], 1, "2 rows x 4 columns need 8 tiles, found 6"),
+        (["--grid", "2x3", "--first", "t1.tif"], 1, "--first 't1.tif': there is no such tile"),
+        (["--grid", "2x3", "--glob", "*.png"], 1, "no image that matches '*.png' is in it"),
+        (["--grid", "2x3", "--size", "100x100"], 1, "beyond the canvas of (100, 100)"),
         (["--positions", "missing.txt"], 1, "missing.txt: No such file or directory"),
     ],
 )
@@ -109,10 +125,30 @@ def test_a_small_picture_is_written(onecopy_process, folder, tmp_path):
 def test_a_zarr_array_is_viewed_too(onecopy_process, folder, tmp_path):
     pytest.importorskip("zarr")
     target = tmp_path / "out.zarr"
-    onecopy_process("images", "stitch", folder, "-o", target, "--grid", "3x2", "--tile", "64x32")
+    onecopy_process("images", "stitch", folder, "-o", target, "--grid", "2x3", "--tile", "64x32")
     done = onecopy_process("images", "view", target)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out.zarr.png").exists()
+    assert (tmp_path / "out.view.png").exists()
+
+
+def test_a_picture_beside_its_image_is_no_tile(onecopy_process, folder, tmp_path):
+    for path in sorted(folder.iterdir()):
+        pictures.fromarray((tifffile.imread(path) >> 8).astype(np.uint8)).save(path.with_suffix(".png"))
+        path.unlink()
+    viewed = onecopy_process("images", "view", folder / "t7.png")
+    assert viewed.returncode == 0, viewed.stderr
+    assert (folder / "t7.view.png").exists()
+    assert not (folder / "t7.png.png").exists()
+    for options in ([], ["--glob", "*.png"]):
+        target = tmp_path / f"out{len(options)}.oc"
+        done = onecopy_process("images", "stitch", folder, "-o", target, "--grid", "2x3", *options)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_palette_is_told(onecopy_process, tmp_path):
+    pictures.fromarray(np.zeros((8, 9), np.uint8)).convert("P").save(tmp_path / "a.png")
+    done = onecopy_process("images", "open", tmp_path / "a.png", env={"ONECOPY_CACHE": str(tmp_path / "cache")})
+    assert "its pixels are palette indices, not colours" in " ".join(done.stderr.split())
 
 
 def test_an_image_is_decoded_into_the_store_once(onecopy_process, folder, tmp_path):

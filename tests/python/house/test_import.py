@@ -114,3 +114,11 @@ def test_a_program_whose_thread_holds_a_file_to_the_end_ends_silently(tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(code), path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("call", ["load('a.safetensors')", "load_into(None, 'a.safetensors')"])
+def test_torch_that_is_missing_is_named_with_what_to_install(call):
+    """Also before the file is looked for."""
+    program = f"import sys; sys.modules['torch'] = None; import onecopy; onecopy.torch.{call}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: oc.torch needs PyTorch: pip install torch"

@@ -300,3 +300,23 @@ def test_it_says_what_it_is(tmp_path):
     image = oc.images.open(path)
     assert isinstance(image, Image)
     assert repr(image).startswith(f"<onecopy.images.Image {str(path)!r} level 0, 30 x 20 uint16, built here in ")
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.gif", "a.tif"])
+def test_a_palette_stays_indices_and_is_told(tmp_path, name):
+    picture = pictures.fromarray(noise((30, 20), "u1")).convert("P")
+    picture.save(tmp_path / name)
+    for built in (True, False):
+        image = oc.images.open(tmp_path / name)
+        assert image.codec.endswith(", palette indices")
+        assert image.reason.endswith("; its pixels are palette indices, not colours")
+        assert pickle.loads(pickle.dumps(image)).reason == image.reason
+        if image.artefact is not None:
+            assert image.artefact.built == built
+    assert oc.images.codecs.look(tmp_path / name).codec == image.codec
+
+
+def test_an_image_without_a_palette_speaks_of_none(tmp_path):
+    pictures.fromarray(noise((30, 20), "u1")).save(tmp_path / "a.png")
+    image = oc.images.open(tmp_path / "a.png")
+    assert "palette" not in image.codec + image.reason

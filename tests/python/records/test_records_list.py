@@ -243,3 +243,11 @@ def test_rows_that_are_closed_while_one_is_made_live_until_it_is_there():
     rows = oc.share([(1, Closer(), "after")])
     assert rows[0] == (1, None, "after")
     assert rows.closed
+
+
+def test_what_is_shown_of_rows_has_their_keys_in_their_order():
+    row = {"zeta": 1, "alpha": {"y": [], "x": {}}, "mid": 2, "beta": 3, "more": 4}
+    assert "[{'zeta': 1, 'alpha': {'y': [], 'x': {}}, 'mid': 2, 'beta': 3, ...}, " in repr(oc.share([row, row]))
+    deep = {"b": {"b": {"b": {"b": {"b": {"b": {"b": 1}}}}}}, "a": {}}
+    assert "{'b': {'b': {'b': {'b': {'b': {'b': {...}}}}}}, 'a': {}}" in repr(oc.share([deep]))
+    assert "'k': {'zeta': 1, 'alpha': " in repr(oc.share({"k": row}))

@@ -55,7 +55,10 @@ def command(
     if chosen["inputs"] and not file:
         raise click.UsageError("--inputs are those of a --file")
     options = dataclasses.replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
-    rounds.measured(
-        out,
-        lambda place, watch, journal: scenario.run(place, options, watch, journal, file),
-    )
+    try:
+        rounds.measured(
+            out,
+            lambda place, watch, journal: scenario.run(place, options, watch, journal, file),
+        )
+    except ModuleNotFoundError as error:
+        raise click.ClickException(str(error)) from error

@@ -14,18 +14,27 @@ packs the weights of matrix products and convolutions into another copy. The run
   there at once; matrix products of large batches are slower (28 to 35 % at a batch of 64, measured on one model).
 - ``packed``: packed weights are saved once per host, through the store, and mapped by every session. Full speed.
 - ``auto``: ``packed`` where that was prepared; else ``read``, while a child packs in the background for the next ones.
-  It never takes a rung that is slower than ONNX Runtime's own.
+  It never takes a rung that is slower than ONNX Runtime's own, and prepares nothing for less than 16 MiB of weights.
 
 Where a rung cannot be had, the session is made on a lower one, and `Report.reason` says why. The options that you give
 are used as they are, and not changed: the rung's own are set on a copy.
 
-**When not to use it.** For small models (``auto`` leaves them alone), and where weights go to a GPU: what is shared
-here is memory of the host. Custom operators that are registered in the options cannot be copied: such a session is
-``read``.
+**When not to use it.** For small models (``auto`` leaves those alone for which nothing was packed), and where weights
+go to a GPU: what is shared here is memory of the host. Custom operators that are registered in the options cannot be
+copied: such a session is ``read``.
 
 **Safety.** A mapped file that is truncated ends the process that touches it; `onecopy.guard` turns that into an error
 for what onecopy maps (``direct`` of ``.onnx`` files). ONNX Runtime maps ``.ort`` files and packed weights itself.
 """
+
+try:
+    import onnxruntime as _engine  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "onnxruntime":
+        raise
+    raise ModuleNotFoundError(
+        "oc.onnxruntime needs ONNX Runtime: pip install 'onecopy[onnxruntime]'", name="onnxruntime"
+    ) from None
 
 from onecopy.integrations.onnxruntime._packing import PackingFailed
 from onecopy.integrations.onnxruntime._report import Copied, Latency, Mapped, Report

@@ -16,7 +16,7 @@ from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _packing
 from onecopy.integrations.onnxruntime._model import SMALLEST, Kind, Model, look_at
 from onecopy.integrations.onnxruntime._report import costs
-from onecopy.store import Store
+from onecopy.store import Store, default_folder
 
 if TYPE_CHECKING:
     import os
@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from onecopy.integrations.onnxruntime._report import Copied, Latency
     from onecopy.store import Waiting
 
-WORTH_IT = 16 << 20  # bytes of weights below which `auto` leaves a model alone
+WORTH_IT = 16 << 20  # bytes of weights below which `auto` uses what was packed, and has nothing packed
 WORTH_ALIGNING = 1 << 18  # bytes that are not aligned, below which `direct` lets them be copied
+AS_ASKED = "as asked"
+BY_DEFAULT = (
+    "the default: ONNX Runtime untouched, with weights of its own in each process; mode='auto' takes those that were "
+    "packed once per host, and packs from 16 MiB on"
+)
 _HEAPS = 4  # of the weights: what the child that packs needs at its peak, about
 _ON_DISK = 2.5  # of the weights: what they take with their packed forms, at most
 
@@ -122,7 +127,7 @@ def mapped(request: Request) -> Opening:
         return Opening("map", reason, message, buffers=buffers, owned=owned, files=model.files)
 
 
-def direct(request: Request, reason: str = "as asked") -> Opening:
+def direct(request: Request, reason: str = AS_ASKED) -> Opening:
     """Use weights where they lie."""
     with looked_at(request) as (model, mapping):
         if request.kind == "ort":
@@ -151,13 +156,13 @@ def direct(request: Request, reason: str = "as asked") -> Opening:
         )
 
 
-def packed(request: Request, reason: str = "as asked") -> Opening:
+def packed(request: Request, reason: str = AS_ASKED) -> Opening:
     """Use weights as they were packed on this host."""
     with looked_at(request) as (model, _):
         expect_packable(request)
         found = prepared(request, model)
     if isinstance(found, str):
-        return read(request, f"'packed' was asked for; {found}" if reason == "as asked" else found)
+        return read(request, f"'packed' was asked for; {found}" if reason == AS_ASKED else found)
     if found.prepacked == 0:
         return of_artefact(found, request, "direct", f"{reason}; no kernel of this model packs its weights")
     return of_artefact(found, request, "packed", reason)
@@ -166,8 +171,9 @@ def packed(request: Request, reason: str = "as asked") -> Opening:
 def auto(request: Request) -> Opening:
     """Take the best rung that is not slower than ONNX Runtime's own."""
     with looked_at(request) as (model, _):
-        if model.weights < WORTH_IT:
-            return read(request, f"auto: {size(model.weights)} of weights are not worth more")
+        if model.weights < WORTH_IT and not is_packed(request, model):
+            few = f"{size(model.weights)} of weights are not worth more: below {size(WORTH_IT)}"
+            return read(request, f"auto: {few} it takes what was packed, and packs nothing; 'packed' does")
     try:
         opening = packed(request, "auto: one copy for all processes, at full speed")
     except Unfit as unfit:
@@ -175,8 +181,19 @@ def auto(request: Request) -> Opening:
     if opening.mode == "read":
         opening.reason = f"auto: {opening.reason}"
     elif opening.mode == "packed" and opening.latency:
-        opening.reason += f"; 'direct' would save the packed weights too, and makes a run {costs(opening.latency)}"
+        opening.reason += f"; 'direct' would save the packed weights too: {costs(opening.latency)}"
     return opening
+
+
+def is_packed(request: Request, model: Model) -> bool:
+    """Tell whether weights were packed on this host, by whichever session asked for it."""
+    try:
+        if not Path(request.store or default_folder()[0]).is_dir():  # a store would make it
+            return False
+        found = request.recipe(model).find()
+    except OSError:  # the store cannot be read: nothing is in it
+        return False
+    return found is not None and not found.failed
 
 
 def expect_packable(request: Request) -> None:

@@ -1,4 +1,8 @@
-"""What a run takes with packed weights and without, on inputs that are made up from what the model says of them."""
+"""What a run takes with packed weights and without, on inputs that are made up from what the model says of them.
+
+Both take turns, so that each round compares two runs of one moment. Rounds that contradict each other say that the
+machine was busy with something else, and nothing of the model: their numbers are not kept.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onecopy.integrations.onnxruntime._report import Latency
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import onnxruntime
     from numpy.typing import NDArray
 
 BATCHES = (1, 8, 64)
 _RUNS = 5
 _AT_MOST = 3.0  # seconds for all batches together
+_AGREES = 0.1  # of a run, either way: rounds that differ by more do not tell a cost of 0 to a third
 _OTHER = 16  # extent of axes without a number that are not the batch
 
 _TYPES = {
@@ -33,14 +42,12 @@ _TYPES = {
 }
 
 
-def measured(
-    packed: onnxruntime.InferenceSession, direct: onnxruntime.InferenceSession
-) -> list[tuple[int, float, float]]:
-    """Return (batch, ms packed, ms not packed), by turns; fewer batches where they take too long.
+def measured(packed: onnxruntime.InferenceSession, direct: onnxruntime.InferenceSession) -> list[Latency]:
+    """Return what runs took, by turns; fewer batches where they take too long.
 
     A model whose inputs have no axis without a number has one batch size, 1. Raises what a kernel raises.
     """
-    found: list[tuple[int, float, float]] = []
+    found: list[Latency] = []
     end = monotonic() + _AT_MOST
     for batch in BATCHES:
         inputs = made_up(packed, batch)
@@ -56,10 +63,29 @@ def measured(
                 into.append((perf_counter() - start) * 1e3)
             if monotonic() > end:
                 break
-        found.append((batch, median(times[0]), median(times[1])))
+        if len(times[0]) > 1:
+            found.append(judged(batch, *times))
         if monotonic() > end:
             break
     return found
+
+
+def judged(batch: int, packed: Sequence[float], direct: Sequence[float]) -> Latency:
+    """Return the medians of rounds, and how far these are apart; None where they contradict each other.
+
+    Of four rounds and more the two outermost do not count: one interruption is no contradiction.
+
+    >>> judged(8, [2.0, 2.0, 2.0, 2.0, 90.0], [2.5, 2.75, 3.0, 2.5, 2.5])
+    Latency(batch=8, packed=2.0, direct=2.5, spread=0.0625)
+    >>> judged(8, [2.0, 9.0, 2.1, 7.0, 2.0], [2.4, 2.5, 9.6, 2.4, 8.4])
+    Latency(batch=8, packed=None, direct=None, spread=None)
+    """
+    costs = sorted(after / before - 1 for before, after in zip(packed, direct, strict=True))
+    most = costs[1:-1] if len(costs) > 3 else costs
+    spread = (most[-1] - most[0]) / 2
+    if spread > _AGREES * max(1.0, 1 + median(costs)):
+        return Latency(batch, None, None)
+    return Latency(batch, median(packed), median(direct), spread)
 
 
 def has_batch(session: onnxruntime.InferenceSession) -> bool:

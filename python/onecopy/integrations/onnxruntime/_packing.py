@@ -90,7 +90,7 @@ class Packed:
             raise FormatError(f"{path}: the model at its end is damaged: its checksum does not match")
         try:
             told = json.loads(facts)
-            latency = tuple(Latency(int(b), float(p), float(d)) for b, p, d in told["latency"])
+            latency = tuple(Latency(int(batch), *map(_number, times)) for batch, *times in told["latency"])
             return cls(path, model, int(told["prepacked"]), latency, str(told["failed"]))
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{path}: the facts at its end cannot be read: {error!r}") from None
@@ -118,7 +118,7 @@ class Recipe:
         """Return the key of what this becomes, of files of that digest."""
         options = _options.digest(dict(self.options) | {"without": " ".join(self.disabled_optimizers)})
         words = f"{platform.machine()} {_processor()}, options {options}"
-        return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 1"
+        return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 2"
 
     def digest(self) -> str | None:
         """Return the digest of the files, if they have been read for it before, and have not changed."""
@@ -253,7 +253,7 @@ def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
     return saved.read_bytes()
 
 
-def _latency_of(recipe: Recipe, model: bytes, data: Path) -> list[tuple[int, float, float]]:
+def _latency_of(recipe: Recipe, model: bytes, data: Path) -> list[tuple[int, float | None, float | None, float | None]]:
     """Measure what it costs that weights are not packed; empty where the model's inputs cannot be guessed."""
     from onecopy.integrations.onnxruntime import _latency
 
@@ -265,9 +265,14 @@ def _latency_of(recipe: Recipe, model: bytes, data: Path) -> list[tuple[int, flo
         return _session(recipe, model, options)
 
     try:
-        return _latency.measured(opened(), opened(**_options.not_packed()))
+        found = _latency.measured(opened(), opened(**_options.not_packed()))
+        return [(one.batch, one.packed, one.direct, one.spread) for one in found]
     except Exception:
         return []
+
+
+def _number(told: float | None) -> float | None:
+    return None if told is None else float(told)
 
 
 def _session(recipe: Recipe, model: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:

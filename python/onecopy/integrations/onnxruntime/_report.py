@@ -36,16 +36,21 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What `run` took when the weights were packed on this host, one thread, in ms: medians."""
+    """What `run` took when the weights were packed on this host, one thread, in ms: medians of rounds.
+
+    None where rounds contradicted each other: the machine was busy, and nothing was learnt.
+    """
 
     batch: int
-    packed: float
-    direct: float
+    packed: float | None
+    direct: float | None
+    spread: float | None = None
+    """Half of the range of `cost` in most of the rounds: 0.02 is 2 % up or down."""
 
     @property
-    def cost(self) -> float:
-        """How much longer weights take that are not packed: 0.3 is 30 %."""
-        return self.direct / self.packed - 1
+    def cost(self) -> float | None:
+        """How much longer weights take that are not packed: 0.3 is 30 %; less than 0: shorter."""
+        return None if self.direct is None or self.packed is None else self.direct / self.packed - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,8 @@ class Report:
     weights: int | None
     """Bytes of the file's initialisers; None where the file was not looked into."""
     private: int | None
-    """Bytes by which this process's anonymous memory grew meanwhile; None where the kernel does not tell."""
+    """Bytes by which this process's anonymous memory grew meanwhile. None, not known: the kernel does not tell, or the
+    growth says nothing, because the heap had room left (it is less than what was copied for sure, or there is none)."""
     mapped: tuple[Mapped, ...]
     """The model's files that are mapped; empty: nothing of it is."""
     copied: tuple[Copied, ...] = ()
@@ -74,8 +80,7 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"{self.path}: {self.mode} ({self.reason})"]
-        private = "?" if self.private is None else size(max(self.private, 0))
-        lines.append(f"  made in {self.seconds * 1e3:.0f} ms; {private} of private memory")
+        lines.append(f"  made in {self.seconds * 1e3:.0f} ms; {self._private_words}")
         lines += [f"  {size(file.bytes)} of {file.path} are mapped" for file in self.mapped]
         if not self.mapped:
             lines.append("  nothing of it is mapped")
@@ -85,18 +90,50 @@ class Report:
             if len(self.copied) > _SHOWN:
                 lines.append(f"    and {len(self.copied) - _SHOWN} more")
         if self.latency and costs(self.latency) not in self.reason:
-            lines.append(f"  weights that are not packed make a run {costs(self.latency)}")
+            lines.append(f"  with weights that are not packed, {costs(self.latency)}")
         return "\n".join(lines)
+
+    @property
+    def _private_words(self) -> str:
+        if self.private is not None:
+            return f"the process grew by {size(self.private)} of private memory"
+        return "how much private memory is not known: the heap had room"
 
 
 def costs(latency: Iterable[Latency]) -> str:
     """Say what not packing costs.
 
-    >>> costs([Latency(1, 2.0, 2.02), Latency(64, 100.0, 131.0)])
-    '+1 % (batch of 1), +31 % (batch of 64) longer, measured on this host'
+    >>> costs([Latency(1, 2.0, 1.8), Latency(64, 100.0, 131.0, 0.04)])
+    'a run takes 10 % less (batch of 1), 31 % more, +- 4 (batch of 64), measured on this host'
+    >>> costs([Latency(1, 2.0, 2.02), Latency(8, None, None)])
+    'a run takes 1 % more (batch of 1), measured on this host; not measured for a batch of 8: the machine was busy'
+    >>> costs([Latency(1, None, None)])
+    'what a run takes was not measured: the machine was busy'
     """
-    words = (f"{one.cost * 100:+.0f} % (batch of {one.batch})" for one in latency)
-    return ", ".join(words) + " longer, measured on this host"
+    every = list(latency)
+    words = [f"{_cost_words(one.cost, one.spread)} (batch of {one.batch})" for one in every if one.cost is not None]
+    busy = [str(one.batch) for one in every if one.cost is None]
+    if not words:
+        return "what a run takes was not measured: the machine was busy"
+    text = f"a run takes {', '.join(words)}, measured on this host"
+    return text + (f"; not measured for a batch of {' and '.join(busy)}: the machine was busy" if busy else "")
+
+
+def _cost_words(cost: float, spread: float | None) -> str:
+    percent = round(cost * 100)
+    text = f"{abs(percent)} % {'less' if percent < 0 else 'more'}"
+    return text if spread is None else f"{text}, +- {spread * 100:.0f}"
+
+
+def private_of(grown: int | None, certain: int) -> int | None:
+    """Return by how many bytes a process grew, if that says anything of a session; None: it does not.
+
+    A heap with room left does not grow for all that is copied: less than is copied for certain is no measurement.
+
+    >>> private_of(9 << 20, 512), private_of(256, 512), private_of(0, 0), private_of(None, 0)
+    (9437184, None, None, None)
+    """
+    return grown if grown is not None and grown > 0 and grown >= certain else None
 
 
 def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:

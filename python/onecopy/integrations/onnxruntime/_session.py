@@ -13,7 +13,7 @@ from onecopy import residency
 from onecopy._building import trim_heap
 from onecopy.base import FormatError, path_text
 from onecopy.integrations.onnxruntime import _ladder, _options
-from onecopy.integrations.onnxruntime._report import Report, anonymous_memory, mapped_files
+from onecopy.integrations.onnxruntime._report import Report, anonymous_memory, mapped_files, private_of
 from onecopy.store import announce
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no typ
 
 def session(
     path: str | os.PathLike[str],
-    mode: Mode = "read",
+    mode: Mode | None = None,
     *,
     sess_options: onnxruntime.SessionOptions | None = None,
     providers: Sequence[Any] | None = None,
@@ -111,9 +111,10 @@ def session(
     path
         A model: ``.onnx``, with its weights inside or in files of external data, or ``.ort``.
     mode
-        "read": ONNX Runtime, untouched. "map": read through a mapping that is gone afterwards. "direct": weights are
-        used where they lie, not packed. "packed": with weights that were packed once on this host. "auto": "packed" if
-        they have been; else "read", and a child packs them. What cannot be had becomes "read", and the report says why.
+        "read", and so None: ONNX Runtime, untouched; of None the report says what "auto" would do. "map": read through
+        a mapping that is gone afterwards. "direct": weights are used where they lie, not packed. "packed": with weights
+        that were packed once on this host. "auto": "packed" if they have been; else "read", and a child packs them,
+        unless they are less than 16 MiB. What cannot be had becomes "read", and the report says why.
     sess_options
         Yours, and used as they are; they are not changed. Custom operators in them cannot be copied: then it is "read".
     providers, provider_options
@@ -136,12 +137,15 @@ def session(
     -------
     Session
         Its attribute ``onecopy`` is a `Report`: the rung and the reason, bytes mapped (of ``/proc/self/maps``), bytes
-        of private memory, what was copied and why, what not packing costs on this host.
+        of private memory (None where that is not known), what was copied and why, what not packing costs on this
+        host.
 
     Raises
     ------
     onnxruntime's own errors
         The model is missing, damaged, or not one that it can run; nothing stays mapped.
+    ModuleNotFoundError
+        ONNX Runtime is not installed: raised by ``oc.onnxruntime`` itself.
     ValueError
         There is no such mode.
 
@@ -150,11 +154,11 @@ def session(
     >>> import onecopy as oc
     >>> with oc.onnxruntime.session("model.onnx", "auto") as session:  # doctest: +SKIP
     ...     print(session.onecopy)
-    model.onnx: read (auto: 2.33 MB of weights are not worth more)
-      made in 38 ms; 9.1 MB of private memory
+    model.onnx: read (auto: 2.33 MB of weights are not worth more: below 16.8 MB it takes what was packed, ...)
+      made in 38 ms; the process grew by 9.1 MB of private memory
       nothing of it is mapped
     """
-    if mode not in _MODES:
+    if mode is not None and mode not in _MODES:
         raise ValueError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
     start, before = monotonic(), anonymous_memory()
     request = _ladder.Request(
@@ -167,7 +171,7 @@ def session(
         announce() if on_wait == "announce" else on_wait,
     )
     given = given | {"providers": providers, "provider_options": provider_options}
-    if warm and mode == "read":
+    if warm and mode in (None, "read"):
         with suppress(OSError, FormatError), _ladder.looked_at(request):  # for its external data
             pass
     opening = _planned(request, mode)
@@ -176,15 +180,15 @@ def session(
     if made._opening.trims:
         trim_heap()
     made.warming = warming
-    made.onecopy = _report(request, mode, made._opening, monotonic() - start, before)
+    made.onecopy = _report(request, mode or "read", made._opening, monotonic() - start, before)
     return made
 
 
-def _planned(request: _ladder.Request, mode: Mode) -> _ladder.Opening:
+def _planned(request: _ladder.Request, mode: Mode | None) -> _ladder.Opening:
     """Return how the session is to be made: on the rung that was asked for, or, with the reason, as "read"."""
     rungs = {"map": _ladder.mapped, "direct": _ladder.direct, "packed": _ladder.packed, "auto": _ladder.auto}
-    if mode == "read":
-        return _ladder.read(request, "as asked")
+    if mode is None or mode == "read":
+        return _ladder.read(request, _ladder.AS_ASKED if mode else _ladder.BY_DEFAULT)
     try:
         return rungs[mode](request)
     except (_ladder.Unfit, OSError, FormatError) as error:
@@ -198,7 +202,7 @@ def _made(request: _ladder.Request, opening: _ladder.Opening, given: dict[str, A
     except Exception as error:
         opening.close()
         if opening.mode == "read":
-            if opening.reason != "as asked":
+            if opening.reason not in (_ladder.AS_ASKED, _ladder.BY_DEFAULT):
                 error.add_note(f"onecopy: {opening.reason}")
             raise
         why = str(error).strip().splitlines() or [repr(error)]
@@ -224,16 +228,20 @@ def _size_of(file: str | FileMapping) -> int:
 def _report(
     request: _ladder.Request, asked: Mode, opening: _ladder.Opening, seconds: float, before: int | None
 ) -> Report:
-    after = anonymous_memory()
+    after, mapped = anonymous_memory(), mapped_files(opening.files)
+    weights = request.looked_at.weights if request.looked_at else None
+    certain = sum(weight.bytes for weight in opening.copied)
+    if opening.mode in ("read", "map"):  # all that is not mapped is copied
+        certain = (weights or 0) - sum(file.bytes for file in mapped)
     return Report(
         path=request.path,
         asked=asked,
         mode=opening.mode,
         reason=opening.reason,
         seconds=seconds,
-        weights=request.looked_at.weights if request.looked_at else None,
-        private=None if before is None or after is None else after - before,
-        mapped=mapped_files(opening.files),
+        weights=weights,
+        private=private_of(None if before is None or after is None else after - before, certain),
+        mapped=mapped,
         copied=opening.copied,
         latency=opening.latency,
     )

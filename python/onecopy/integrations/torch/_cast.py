@@ -16,6 +16,34 @@ if TYPE_CHECKING:
     from onecopy.store import Waiting
 
 
+def expect_torch() -> None:
+    """Raise ModuleNotFoundError with what to install, where torch is missing."""
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError("oc.torch needs PyTorch: pip install torch", name="torch") from None
+
+
+def dtype_of(dtype: Any) -> Any:
+    """Return torch's dtype for itself or its name, such as "bfloat16" or "torch.bfloat16"; None stays None.
+
+    Raises
+    ------
+    TypeError
+        It is none.
+    """
+    import torch
+
+    found = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
+    if found is None and dtype is None:
+        return None
+    if not isinstance(found, torch.dtype):
+        raise TypeError(f"dtype must be a torch.dtype or its name, such as torch.bfloat16 or 'bfloat16', not {dtype!r}")
+    return found
+
+
 class _Cast(Mapping[str, Any]):
     """The tensors of a file as they are to be saved. `onecopy.save` asks twice, at first for type and shape alone."""
 

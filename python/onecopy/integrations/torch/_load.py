@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import arrays
 from onecopy._sizes import size
-from onecopy.integrations.torch._cast import cast_once, is_cast, needs_cast
+from onecopy.integrations.torch._cast import cast_once, dtype_of, expect_torch, is_cast, needs_cast
 from onecopy.integrations.torch._upload import Upload, Uploading
 
 if TYPE_CHECKING:
@@ -128,6 +128,8 @@ def load(
     ------
     OSError, FormatError
         As `onecopy.open`; KeyError for a name that is not there.
+    ModuleNotFoundError
+        torch is not installed.
     DataLost
         The file lost bytes while they were read for a device.
 
@@ -139,6 +141,7 @@ def load(
     >>> oc.torch.load(path)["weight"].add_(1)  # doctest: +SKIP
     tensor([1., 2., 3., 4.], dtype=torch.float64)
     """
+    expect_torch()
     private = is_host(device) and not unsafe_shared
     with arrays.open_arrays(path, private=private) as file:
         wanted = list(file) if names is None else list(names)
@@ -170,8 +173,8 @@ def load_into(
     path
         Any file that `onecopy.open` reads.
     dtype
-        Of floating-point weights; what the file has in another is cast, which is a copy, and reported. None: as the
-        file has it, whatever the module had.
+        Of floating-point weights, a ``torch.dtype`` or its name ("bfloat16"); what the file has in another is cast,
+        which is a copy, and reported. None: as the file has it, whatever the module had.
     cast
         Where such copies are. "private": in the memory of this process, made anew by each. "store": in a file of the
         usual `Store`, made once per host and mapped by all.
@@ -195,8 +198,12 @@ def load_into(
     ------
     OSError, FormatError
         As `onecopy.open`.
+    ModuleNotFoundError
+        torch is not installed.
     RuntimeError
         Torch's own: a shape that does not fit; with `strict`, names that do not agree. The module is as it was.
+    TypeError
+        `dtype` is none of torch's, nor the name of one.
 
     Examples
     --------
@@ -205,8 +212,10 @@ def load_into(
     >>> print(oc.torch.load_into(model, "model.safetensors"))  # doctest: +SKIP
     model.safetensors: 4.00 GB mapped, 0 B copied
     """
+    expect_torch()
     import torch
 
+    dtype = dtype_of(dtype)
     if cast not in ("private", "store"):
         raise ValueError(f"cast must be 'private' or 'store', not {cast!r}")
     groups = _tied(module)
