@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from onecopy.explaining import explain
     from onecopy.files import Mapping, check, guard
     from onecopy.holding import Hold
-    from onecopy.integrations import onnxruntime, torch, transformers
+    from onecopy.integrations import onnxruntime as onnxruntime
+    from onecopy.integrations import torch as torch
+    from onecopy.integrations import transformers as transformers
     from onecopy.integrations.torch import share_dataset
     from onecopy.monitor import watch, why
     from onecopy.records import Dict, List, NotShareable, Table, share
@@ -71,7 +73,8 @@ _ROOMS = (
     "workers",
 )
 _INTEGRATIONS = ("onnxruntime", "torch", "transformers")
-"""Loaded when they are used; `torch` loads its framework even later."""
+"""Loaded when they are used, `torch` without its framework. Not in `__all__`: a star would put them in the place of what
+they are named after."""
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
@@ -148,7 +151,6 @@ __all__ = [
     "holding",
     "images",
     "monitor",
-    "onnxruntime",
     "open",
     "pin",
     "preload",
@@ -164,8 +166,6 @@ __all__ = [
     "share",
     "share_dataset",
     "store",
-    "torch",
-    "transformers",
     "unpin",
     "warm",
     "watch",
@@ -194,4 +194,4 @@ if not TYPE_CHECKING:  # to a type checker, this would have every name
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted((*__all__, *_INTEGRATIONS))

@@ -79,8 +79,13 @@ def test_a_star_brings_the_public_names():
 
 
 def test_dir_lists_the_public_names_also_before_they_are_used(python):
-    assert dir(oc) == sorted(oc.__all__)
-    assert python("import onecopy; print(*dir(onecopy))").split() == sorted(oc.__all__)
+    names = sorted((*oc.__all__, "onnxruntime", "torch", "transformers"))
+    assert dir(oc) == names
+    assert python("import onecopy; print(*dir(onecopy))").split() == names
+
+
+def test_a_star_leaves_frameworks_alone(python):
+    python("torch = 1\nfrom onecopy import *\nassert torch == 1 and share")
 
 
 def test_an_unknown_name_is_an_attribute_error_that_names_it():
