@@ -73,8 +73,8 @@ _ROOMS = (
     "workers",
 )
 _INTEGRATIONS = ("onnxruntime", "torch", "transformers")
-"""Loaded when they are used, `torch` without its framework. Not in `__all__`: a star would put them in the place of what
-they are named after."""
+"""Loaded when they are used, `torch` without its framework. Not in `__all__`: a star would put them in the place of
+what they are named after."""
 _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",

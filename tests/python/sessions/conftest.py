@@ -1,0 +1,25 @@
+"""A model of each kind, a place for what is packed, and models that seem worth it."""
+
+from pathlib import Path
+
+import pytest
+from tests.sessions import KINDS, make
+
+from onecopy.integrations.onnxruntime import _ladder
+
+
+@pytest.fixture(params=KINDS)
+def model(request, tmp_path) -> Path:
+    return make(request.param, tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def worth_it(monkeypatch):
+    """Let `auto` think that these models are large."""
+    monkeypatch.setattr(_ladder, "WORTH_IT", 1)
+    monkeypatch.setattr(_ladder, "WORTH_ALIGNING", 1)

@@ -1,0 +1,108 @@
+"""What goes wrong with models and with what was packed of them: an error, or a reason, and nothing stays mapped."""
+
+import os
+from zlib import crc32
+
+import numpy as np
+import pytest
+from tests.onnx_models import IDS, words_model
+from tests.sessions import MODES, answer, from_store, is_mapped, make
+
+import onecopy as oc
+from onecopy.base import FormatError
+from onecopy.integrations.onnxruntime import _ladder, _packing
+from onecopy.integrations.onnxruntime._packing import Packed
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_onnx_runtime_refuses_it_refuses_itself_and_nothing_stays_mapped(mode, tmp_path, store):
+    path = tmp_path / "model.onnx"
+    with pytest.raises(Exception, match=r"model\.onnx") as missing:
+        oc.onnxruntime.session(path, mode, wait=True, store=store)
+    assert type(missing.value).__module__.startswith("onnxruntime")
+    model = words_model()
+    model.graph.node[1].op_type = "NoSuchOperator"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(Exception, match="NoSuchOperator"):
+        oc.onnxruntime.session(path, mode, wait=True, store=store)
+    path.write_bytes(b"this is no model" * 100)
+    with pytest.raises(Exception, match=r"(?i)protobuf|parse"):
+        oc.onnxruntime.session(path, mode, wait=True, store=store)
+    assert not is_mapped(path)
+
+
+@pytest.mark.parametrize("mode", ["map", "direct", "packed"])
+def test_external_data_that_is_cut_is_refused(mode, tmp_path, store):
+    model = make("external", tmp_path)
+    os.truncate(tmp_path / "weights.bin", 1000)
+    with pytest.raises(Exception, match="out of bounds") as refused:
+        oc.onnxruntime.session(model, mode, wait=True, store=store)
+    (note,) = refused.value.__notes__
+    assert "model.onnx: 'words' is 256000 bytes from 0 of weights.bin, which has 1000" in note
+    assert not is_mapped(tmp_path / "weights.bin")
+
+
+def test_a_model_that_cannot_be_packed_is_not_tried_again(tmp_path, store, monkeypatch):
+    model = make("aligned", tmp_path)
+
+    def refuse(recipe, data, saved):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(_packing, "_save", refuse)
+    monkeypatch.setattr(_packing, "_in_child", _packing.write)
+    for _ in range(2):
+        session = oc.onnxruntime.session(model, "packed", wait=True, store=store)
+        assert session.onecopy.mode == "read"
+        assert session.onecopy.reason == (
+            "'packed' cannot be had: ONNX Runtime cannot save packed weights of this model: no such kernel"
+        )
+        monkeypatch.setattr(_packing, "_in_child", None)
+
+
+def test_what_a_rung_cannot_do_is_read_and_told(tmp_path, store):
+    """Of an artefact whose model is not one: the session is ONNX Runtime's own."""
+    model = make("aligned", tmp_path)
+    oc.onnxruntime.session(model, "packed", wait=True, store=store).close()
+    (artefact,) = from_store(store)
+    facts = artefact.stat()
+    content = artefact.read_bytes()
+    model_size, facts_size = (int.from_bytes(content[at : at + 8], "little") for at in (-32, -24))
+    told = content[-32 - facts_size : -32]
+    odd = bytes(model_size) + told
+    ends = content[-32:-16] + crc32(odd).to_bytes(8, "little") + content[-8:]
+    artefact.write_bytes(content[: -32 - facts_size - model_size] + odd + ends)
+    os.utime(artefact, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    session = oc.onnxruntime.session(model, "packed", wait=True, store=store)
+    assert session.onecopy.mode == "read"
+    assert "'packed' failed: " in session.onecopy.reason
+    assert np.array_equal(session.run(None, {"ids": IDS})[0], answer(model))
+
+
+def test_an_artefact_that_was_changed_is_packed_again(tmp_path, store):
+    model = make("aligned", tmp_path)
+    oc.onnxruntime.session(model, "packed", wait=True, store=store).close()
+    (artefact,) = from_store(store)
+    os.truncate(artefact, artefact.stat().st_size - 10)
+    assert oc.onnxruntime.session(model, "packed", wait=True, store=store).onecopy.mode == "packed"
+
+
+def test_no_cut_and_no_flip_of_an_artefacts_end_does_harm(tmp_path, store):
+    oc.onnxruntime.session(make("aligned", tmp_path), "packed", wait=True, store=store).close()
+    whole = from_store(store)[0].read_bytes()
+    path = tmp_path / "artefact"
+    for cut in [*range(1, 200), *range(200, len(whole), 50_000), len(whole)]:
+        path.write_bytes(whole[:-cut])
+        with pytest.raises(FormatError, match="artefact"):
+            Packed.read(path)
+    for at in range(1, 600):
+        path.write_bytes(whole[:-at] + bytes([whole[-at] ^ 0x41]) + whole[len(whole) - at + 1 :])
+        with pytest.raises(FormatError, match="artefact"):
+            Packed.read(path)
+
+
+def test_no_room_on_the_disk_is_a_reason(tmp_path, monkeypatch, worth_it):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(_ladder, "free_on", lambda _: 1000)
+    session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True)
+    assert session.onecopy.mode == "read"
+    assert "has 1.00 kB left" in session.onecopy.reason
