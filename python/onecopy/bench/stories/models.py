@@ -33,7 +33,7 @@ def run(place: Path, scale: Scale, watch: Watch, journal: JournalOf[Run] | None)
         processes=(1, FOUR),
         batches=(1,),
         runs=1 if scale.quick else 5,
-        **scale.settings(5),
+        **scale.settings(3),
     )
     return models.run(place, options, watch, journal)  # type: ignore[arg-type]
 

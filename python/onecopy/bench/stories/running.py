@@ -52,6 +52,7 @@ def run(
     *,
     json_path: str | os.PathLike[str] | None = None,
     before: Stories | None = None,
+    resume: bool = False,
     watch: Callable[[Step], None] = lambda _: None,
     told: Callable[[Story, Kept | Absent], None] = lambda _, __: None,
 ) -> Stories:
@@ -69,6 +70,8 @@ def run(
         The record is written here after each story; samples are kept beside it.
     before
         The record of a run that was ended, to go on with: what it has is not measured again.
+    resume
+        Go on with the samples beside the record, too, which are of the story that was not done.
     watch
         Called before each sample.
     told
@@ -92,7 +95,7 @@ def run(
             watch(Step(number, len(stories), story, progress, clock.seconds_left(story, progress)))
 
         with clock.timing(story):
-            outcome = _measured(story, place, scale, _journal(story, json_path, again=before is not None), seen)
+            outcome = _measured(story, place, scale, _journal(story, json_path, again=resume), seen)
         found = _with(found, outcome)
         if json_path is not None:
             records.write(json_path, found)

@@ -30,7 +30,7 @@ def run(place: Path, scale: Scale, watch: Watch, journal: JournalOf[Record] | No
     binary = program.find()
     size, questions = (5_000_000, 10_000) if scale.quick else (SIZE, 1_000_000)
     options = structs.Options(
-        modes=MODES, threads=(1,), processes=1, fresh=0, nested=0, timeout=300.0, **scale.settings(5)
+        modes=MODES, threads=(1,), processes=1, fresh=0, nested=0, timeout=300.0, **scale.settings(3)
     )
     watch(runner.Progress(0, 1, "building the index"))
     files = program.build(binary, place, size=size, questions=questions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -34,7 +34,7 @@ DEFAULTS = Scale()
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    help="Of each story.  [default: 3 or 5 where a round is cheap, 1 of share]",
+    help="Of each story.  [default: 3, and 1 of share]",
 )
 @click.option("--quick", is_flag=True, help="Small data, one round: to see that it works, not for figures.")
 @passes.idle_wait(DEFAULTS.idle_wait)
@@ -85,7 +85,8 @@ def command(
         found = read(source)
     else:
         before = begun(json_path, resume=resume)
-        found = measured(stories, folder, Scale(**chosen), None if json_path == "-" else json_path, before)  # type: ignore[arg-type]
+        record_at = None if json_path == "-" else json_path
+        found = measured(stories, folder, Scale(**chosen), record_at, before, resume=resume)  # type: ignore[arg-type]
     if json_path == "-":
         click.echo(records.to_json(found), nl=False)
     asked = [story for story in STORIES if found.of(story) is not None or story in stories]
@@ -124,7 +125,13 @@ def read(path: Path) -> Stories:
 
 
 def measured(
-    stories: Sequence[Story], folder: Path | None, scale: Scale, json_path: str | None, before: Stories | None
+    stories: Sequence[Story],
+    folder: Path | None,
+    scale: Scale,
+    json_path: str | None,
+    before: Stories | None,
+    *,
+    resume: bool,
 ) -> Stories:
     """Run the stories in a temporary folder with a bar; SIGTERM ends it like Ctrl-C, so that no disk is left."""
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -140,9 +147,8 @@ def measured(
                 words = f"{step.number} of {step.of}, {step.story.name}: {now.next}"
                 bar.update(task, completed=now.done, total=now.total or None, description=words, left=step.seconds_left)
 
-            return running.run(
-                stories, Path(place).absolute(), scale, json_path=json_path, before=before, watch=watch, told=tell
-            )
+            kept: dict[str, Any] = {"json_path": json_path, "before": before, "resume": resume}
+            return running.run(stories, Path(place).absolute(), scale, **kept, watch=watch, told=tell)
     except KeyboardInterrupt:
         if json_path is not None:
             click.echo(f"\nonecopy: what was measured is in {json_path} and beside it: go on with --resume", err=True)
