@@ -34,7 +34,7 @@ blockquote { margin: 12px 0; padding: 0 0 0 12px; border-left: 3px solid var(--f
 .scroll { overflow-x: auto; margin: 14px 0; }
 table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; }
 th, td { padding: 5px 10px; text-align: right; border-bottom: 1px solid var(--faint); vertical-align: top; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; min-width: 170px; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; min-width: 140px; }
 th { font-weight: 600; }
 thead th { vertical-align: bottom; }
 th.sub { font-weight: 400; color: var(--quiet); font-size: 12px; }
