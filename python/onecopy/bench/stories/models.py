@@ -107,5 +107,5 @@ STORY = Story(
     run=run,
     heading=heading,
     size=lambda run: size(sum(run.data.values())),
-    seconds=150.0,
+    seconds=130.0,
 )  # fmt: skip

@@ -100,5 +100,5 @@ STORY = Story(
     run=run,
     heading=heading,
     size=lambda run: f"{run.data['rows']:,} rows",
-    seconds=330.0,
+    seconds=250.0,
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".md", ".html", ".svg")
 DEFAULTS = Scale()
+NARROW = 26
 
 
 @click.command("stories")
@@ -192,12 +194,15 @@ def show(found: Stories, stories: Sequence[Story]) -> None:
     if found.options.get("quick"):
         screen.show_line(console, reading.QUICK, "bold")
     columns = (
-        screen.Column("", folds=True),
+        screen.Column(""),
         screen.Column("published", right=True),
         screen.Column("the same here", right=True),
         screen.Column("onecopy here", right=True),
     )
-    rows = [tuple(map(plain, told)) for told in reading.overview(found, stories)]
+    rows = [
+        (textwrap.fill(told.words, NARROW), *map(plain, (told.published, told.here, told.ours)))
+        for told in reading.overview(found, stories)
+    ]
     screen.Grid(columns, rows).show(console)
     for story in stories:
         samples = found.of(story)
