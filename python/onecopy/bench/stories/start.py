@@ -85,8 +85,8 @@ STORY = Story(
     ),
     carries=(
         "The order: reading that begins with the program costs nothing as long as other work lasts as long as it.",
-        "What one MADV_WILLNEED over a large range does: Linux reads no more than a few MiB of it, macOS all. This is"
-        " why the published call helps less here, and why oc.warm asks piece by piece.",
+        "What one MADV_WILLNEED over a large range does: Linux reads no more than a few MiB of it, and the source is of"
+        " macOS. This is why the published call helps little here, and why oc.warm reads piece by piece.",
     ),
     changes=(
         "Seconds, and every ratio: they are those of this disk, and of the work beside it, which is made up.",
