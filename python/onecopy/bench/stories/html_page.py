@@ -48,7 +48,8 @@ td.result { font-weight: 600; color: var(--ours); white-space: nowrap; }
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 22px 36px;
   margin: 22px 0; align-items: start; }
 svg { display: block; max-width: 100%; height: auto; }
-pre { background: color-mix(in srgb, var(--faint) 45%, transparent); border-radius: 4px; padding: 10px 12px; overflow-x: auto; font-size: 13px; }
+pre { background: color-mix(in srgb, var(--faint) 45%, transparent); border-radius: 4px; padding: 10px 12px;
+  overflow-x: auto; font-size: 13px; }
 ul { padding-left: 20px; margin: 4px 0; }
 """
 
