@@ -1,7 +1,8 @@
 """What the site says of itself is made while it is built: the menu, the help of the command line, lists of pages.
 
-A page may hold `<!-- help of the command line -->`, `<!-- decisions -->` and `<!-- headers -->`; a nav item that ends
-in /* is what the folder has beyond the items that are named.
+A page may hold `<!-- help of the command line -->`, `<!-- decisions -->`, `<!-- headers -->` and
+`<!-- page of the stories -->`, which is that of the newest record; a nav item that ends in /* is what the folder has
+beyond the items that are named.
 """
 
 import itertools
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from mkdocs.structure.files import File
 
 DOCS = Path("docs")
+RECORDS = Path("benchmarks/records")
 
 
 def on_config(config: Any) -> Any:
@@ -21,6 +24,13 @@ def on_config(config: Any) -> Any:
     return config
 
 
+def on_files(files: Any, config: Any) -> Any:
+    """Put the picture of the stories beside their page."""
+    picture = stories().with_name("stories.svg")
+    files.append(File.generated(config, picture.name, abs_src_path=str(picture.absolute())))
+    return files
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Put what is asked for into a page."""
     if page.file.src_uri == "index.md":
@@ -28,6 +38,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown = re.sub(r"(notebooks/[\w-]+)\.ipynb\)", r"\1.md)", markdown)  # on the site a notebook is a page
     markdown = markdown.replace("<!-- help of the command line -->", "\n\n".join(helps()))
     markdown = markdown.replace("<!-- decisions -->", "\n".join(decisions()))
+    markdown = markdown.replace("<!-- page of the stories -->", stories().read_text().partition("\n")[2])
     return markdown.replace("<!-- headers -->", "\n".join(headers()))
 
 
@@ -56,6 +67,12 @@ def expanded(items: list[Any], named: set[str]) -> list[Any]:
         else:
             menu.append(item)
     return menu
+
+
+def stories() -> Path:
+    """Return the page of the newest record of the stories, beside it; its first line is a title."""
+    newest = max(RECORDS.glob("*/*-stories.json"), key=lambda path: path.name)
+    return newest.with_name("stories.md")
 
 
 def decisions() -> list[str]:

@@ -1,13 +1,17 @@
 """Fill the generated block of a page: tools/fill_tables.py RECORD PAGE.
 
-From a record of `onecopy bench crossover` (JSON), or from what `onecopy bench structs --markdown` wrote (.md).
+From a record of `onecopy bench crossover` or `stories` (JSON), or what `onecopy bench structs --markdown` wrote (.md).
 """
 
+import json
 import sys
 from pathlib import Path
 
 from onecopy.bench.passes import winners
 from onecopy.bench.passes.series import from_json
+from onecopy.bench.stories import page as stories_page
+from onecopy.bench.stories import record as stories
+from onecopy.bench.stories.every import STORIES
 
 STRUCTS = ("<!-- structs:begin -->", "<!-- structs:end -->")
 
@@ -19,6 +23,9 @@ def main() -> None:
         begin, end = STRUCTS
         block = f"{begin}\n\n{record.read_text().strip()}\n\n{end}"
         text = winners.filled(page.read_text(), block, begin, end)
+    elif json.loads(record.read_text()).get("format") == stories.FORMAT:
+        block = stories_page.block(stories.from_json(record.read_text(), STORIES), STORIES)
+        text = winners.filled(page.read_text(), block, stories_page.BEGIN, stories_page.END)
     else:
         text = winners.filled(page.read_text(), winners.to_markdown(from_json(record.read_text())))
     page.write_text(text)

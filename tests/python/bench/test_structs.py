@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from onecopy.bench.journal import Journal
 from onecopy.bench.passes.limits import Unavailable
 from onecopy.bench.record import Case, Entry, File, Memory, Reading, Record, Sample
 from onecopy.bench.scenarios import structs as scenario
@@ -133,6 +134,21 @@ def test_every_way_to_open_gives_the_same_answers(bench_structs, files):
     assert measured.nested[0].count == 1000
     shared = tables.values(measured, "map", "warm", 2, lambda s: float(len(s.readings)))
     assert shared == {0: 2.0}
+
+
+@pytest.mark.processes
+def test_a_run_goes_on_where_it_was_killed_and_takes_the_modes_it_is_told(bench_structs, files, tmp_path):
+    options = replace(SMALL, modes=("map", "s.load"), threads=(1,), processes=1, fresh=0, nested=0)
+    first = scenario.run(bench_structs, files, options, journal=Journal(tmp_path / "samples")).record
+    assert {s.configuration for s in first.samples} == {"map", "s.load"}
+    lines = (tmp_path / "samples").read_text().splitlines(keepends=True)
+    (tmp_path / "samples").write_text("".join(lines[:3]))
+    again = Journal(tmp_path / "samples", resume=True)
+    second = scenario.run(bench_structs, files, options, journal=again).record
+    assert second.samples[:2] == first.samples[:2]
+    assert len(second.samples) == len(first.samples) == 4
+    with pytest.raises(ValueError, match="another run: options was"):
+        scenario.run(bench_structs, files, SMALL, journal=again)
 
 
 @pytest.mark.processes

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from onecopy.bench.configurations import Configuration, Job
+    from onecopy.bench.journal import JournalOf
     from onecopy.bench.record import Sample
     from onecopy.bench.structs.nested import Nested
     from onecopy.bench.structs.program import Files
@@ -57,6 +58,8 @@ class Options:
         Seconds after which a process stops asking.
     timeout, idle_wait, backed, seed
         As in `onecopy.bench.record.Options`.
+    modes
+        Of the rows, these only, and what they are held against (see `program.ROWS`).
     """
 
     rounds: int = 7
@@ -70,6 +73,7 @@ class Options:
     idle_wait: float = 30.0
     backed: bool = False
     seed: int = 0
+    modes: tuple[str, ...] = tuple(row.mode for row in program.ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ def run(
     files: Files,
     options: Options = Options(),
     watch: Callable[[runner.Progress], None] = lambda _: None,
+    journal: JournalOf[Record] | None = None,
 ) -> Measured:
     """Take all rounds.
 
@@ -111,9 +116,13 @@ def run(
         Rounds, cases, limits.
     watch
         Called before each sample and at the end.
+    journal
+        Where samples are kept as they come, and found again; nested values are not among them.
 
     Raises
     ------
+    ValueError
+        If the journal is of another run.
     Unavailable
         If there can be no control group here: the message says why.
     RuntimeError
@@ -123,17 +132,18 @@ def run(
     with contextlib.ExitStack() as stack:
         group = None if limit is None else stack.enter_context(limits.group(limits.memory(limit)))
         found = turns(binary, files, options, group)
-        created = datetime.now(UTC).isoformat(timespec="seconds")
-        samples = take_all(found, options, limit, group, watch)
-    record = Record(
-        scenario=NAME,
-        created=created,
-        machine=machine.facts(files.folder),
-        options=settings(options),
-        file=File("index.oc", "struct", files.bytes, files.bytes, 1, files.checksum),
-        entries=tuple({t.configuration.name: entry_of(t) for t in found}.values()),
-        samples=samples,
-    )
+        record = Record(
+            scenario=NAME,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            machine=machine.facts(files.folder),
+            options=settings(options),
+            file=File("index.oc", "struct", files.bytes, files.bytes, 1, files.checksum),
+            entries=tuple({t.configuration.name: entry_of(t) for t in found}.values()),
+            samples=(),
+        )
+        if journal is not None:
+            record = journal.begin(record)
+        record = replace(record, samples=take_all(found, options, (limit, group), watch, record.samples, journal))
     values, calls = take_nested(binary, files.folder, options) if limit is None else ((), {})
     return Measured(record, options, files.kmers, files.questions, limit, values, calls)
 
@@ -159,6 +169,8 @@ def turns(binary: Path, files: Files, options: Options, group: Path | None) -> l
     limited = group is not None
     found = []
     for row in files.rows():
+        if row.mode not in options.modes:
+            continue
         asks = row.mode in program.ASKED
         cases = [Case(1, "cold")] if limited else [Case(1, "cold"), Case(1, "warm")]
 
@@ -186,20 +198,26 @@ def entry_of(turn: Turn) -> Entry:
 def take_all(
     found: Sequence[Turn],
     options: Options,
-    limit: int | None,
-    group: Path | None,
+    control: tuple[int | None, Path | None],
     watch: Callable[[runner.Progress], None],
+    taken: Sequence[Sample] = (),
+    journal: JournalOf[Record] | None = None,
 ) -> tuple[Sample, ...]:
-    """Take round after round."""
+    """Take round after round, but for what was taken; `control` are the limit of memory and its group."""
     chance = random.Random(options.seed)  # noqa: S311 - an order, not a secret
     patience = Patience(options.idle_wait)
     identities = {turn.job.path: cache.identity(turn.job.path) for turn in found}
-    samples: list[Sample] = []
+    samples = list(taken)
+    has = {(sample.configuration, sample.cache, sample.processes, sample.round) for sample in taken}
     total = len(found) * options.rounds
     for number in range(options.rounds):
         for turn in chance.sample(found, len(found)):
+            if (turn.configuration.name, turn.case.cache, turn.case.processes, number) in has:
+                continue
             watch(runner.Progress(len(samples), total, f"{turn.configuration.name}, {turn.case}"))
-            samples.append(take(turn, number, options, patience, limit, group))
+            samples.append(take(turn, number, options, patience, *control))
+            if journal is not None:
+                journal.add(samples[-1])
             if cache.identity(turn.job.path) != identities[turn.job.path]:
                 raise RuntimeError(f"{Path(turn.job.path).name} changed while it was measured")
     watch(runner.Progress(total, total, ""))

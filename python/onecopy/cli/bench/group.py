@@ -29,6 +29,7 @@ from onecopy.cli.bench import (
     run,
     share,
     start,
+    stories,
     structs,
     tables,
     warm,
@@ -77,6 +78,7 @@ command.add_command(images.command)
 command.add_command(mosaic.command)
 command.add_command(records.command)
 command.add_command(monitor.command)
+command.add_command(stories.command)
 
 
 @command.command("open")

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onecopy.bench.journal import Journal
 from onecopy.bench.passes.limits import Unavailable
 from onecopy.bench.scenarios import structs as scenario
 from onecopy.bench.structs import program, tables
-from onecopy.cli.bench import outputs, passes
+from onecopy.cli.bench import outputs, passes, rounds
 from onecopy.cli.quantities import SIZE
 
 if TYPE_CHECKING:
@@ -26,13 +27,16 @@ SHARES = {"none": None, "half": 0.5}
 
 
 @click.command("structs")
-@click.option("--program", "binary", metavar="PATH", help="structs.  [default: that of the checkout's release build]")
+@click.option(
+    "--program", "binary", metavar="PATH", help="bench_structs.  [default: that of the checkout's release build]"
+)
 @click.option("--size", type=SIZE, default="500MB", show_default=True, help="Of the index, at least.")
 @click.option("--genome", type=click.Path(exists=True, dir_okay=False), help="FASTA.  [default: made up]")
 @click.option("--folder", type=click.Path(file_okay=False), help="For the files.  [default: a temporary one here]")
 @click.option(
     "--questions", type=click.IntRange(min=1), default=1_000_000, show_default=True, help="That a process answers."
 )
+@rounds.choice("--mode", "modes", DEFAULTS.modes, "How it is opened.")
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
@@ -78,6 +82,9 @@ SHARES = {"none": None, "half": 0.5}
 @click.option("--seed", type=int, default=DEFAULTS.seed, show_default=True, help="Of the order in each round.")
 @click.option("--markdown", metavar="OUT", help="Write the tables here.")
 @click.option("--json", "json_path", metavar="OUT", help="Write the record here; '-' for stdout, without tables.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with a killed run, whose samples are in OUT.samples; else begin anew."
+)
 def command(
     *,
     binary: str | None,
@@ -88,6 +95,7 @@ def command(
     limit: str,
     markdown: str | None,
     json_path: str | None,
+    resume: bool,
     **chosen: object,
 ) -> None:
     """Measure a C++ index: opened in every way, cold and warm, then asked 1, 1,000 and all questions.
@@ -99,13 +107,14 @@ def command(
     passes.check_folders(json_path, markdown)
     options = dataclasses.replace(DEFAULTS, memory_share=SHARES[limit], **chosen)  # type: ignore[arg-type]
     at = program.find(binary)
+    journal = outputs.journal_of(json_path, Journal, resume=resume)
     try:
-        with tempfile.TemporaryDirectory(prefix="onecopy-bench-", dir=".") as temporary:
+        with outputs.told(journal), tempfile.TemporaryDirectory(prefix="onecopy-bench-", dir=".") as temporary:
             place = Path(folder or temporary)
 
             def run(watch: Callable[[Progress], None]) -> Measured:
                 files = program.build(at, place, size=size, genome=genome, questions=questions)
-                return scenario.run(at, files, options, watch)
+                return scenario.run(at, files, options, watch, journal)
 
             measured = passes.with_bar(run, "building the index")
     except Unavailable as reason:
@@ -115,3 +124,5 @@ def command(
     outputs.write(json_path, tables.to_json(measured))
     if json_path != "-":
         passes.show(tables.heading(measured), tables.tables_of(measured), tables.sentences_of(measured))
+    if journal is not None:
+        journal.remove()
