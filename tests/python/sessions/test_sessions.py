@@ -6,13 +6,13 @@ import sys
 import warnings
 
 import numpy as np
+import onnxruntime
 import pytest
 from tests.onnx_models import IDS, save_inline
 from tests.places import DATA, needs
 from tests.sessions import MODES, PREPACKING_OFF, answer, from_store, is_mapped, make
 
 import onecopy as oc
-import onnxruntime
 from onecopy.integrations.onnxruntime import _ladder, _latency, _packing, _session
 from onecopy.integrations.onnxruntime._report import costs
 
