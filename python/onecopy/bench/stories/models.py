@@ -94,8 +94,8 @@ STORY = Story(
     carries=(
         "Whether weights are shared, and so the megabytes: they follow from the model, the version of ONNX Runtime and"
         " the kernels that it chooses for the processor.",
-        "Mapping alone saves nothing: the second option is the one that shares. oc.onnxruntime.session finds and sets what"
-        " fits the file, and reports it, which takes some milliseconds more than the same options by hand; of a plain"
+        "Mapping alone saves nothing: the second option is the one that shares. oc.onnxruntime.session finds what fits"
+        " a file, sets it and reports it, which takes some milliseconds more than the same options by hand; of a plain"
         " .onnx file it makes such a file once per host.",
     ),
     changes=(
