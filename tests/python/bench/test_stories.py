@@ -66,7 +66,7 @@ def test_headlines_and_cells_are_computed_from_the_samples():
     first = reading.told(models.STORY, models.STORY.telling[0], stories.of(models.STORY))
     assert first.published == "462.6 MB → 98.2 MB"
     assert first.here == "2000 MB → 4000 MB"
-    assert first.ours == "7000 MB"
+    assert first.ours == "6000 MB"
     said = list(reading.headlines(models.STORY, stories.of(models.STORY)))
     assert "hold 2000 MB of private memory" in said[0]
     cell = reading.cell(models.STORY.metric("load"), models.STORY.line(models.DEFAULT), stories.of(models.STORY))

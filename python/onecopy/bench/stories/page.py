@@ -19,8 +19,8 @@ BEGIN, END = "<!-- stories -->", "<!-- /stories -->"
 
 HOW = (
     "Each story is a figure that somebody published, the same measured again on this machine with what it was published"
-    " of, and onecopy beside it, all in one run: fresh processes, rounds in random order, outputs compared. Medians,"
-    " with extremes where there are several rounds."
+    " of, and onecopy beside it, in one run for each story: fresh processes, rounds in random order, outputs compared."
+    " Medians, with extremes where there are several rounds."
 )
 
 
