@@ -70,7 +70,7 @@ def trend(values: tuple[int, ...], width: int = 8) -> str:
     """Draw values as small bars, from nothing to the largest of them.
 
     >>> trend((0, 10, 20, 40))
-    '▁▂▄█'
+    '▁▃▅█'
     """
     values = values[-width:]
     top = max(values, default=0)
