@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 from tests.onnx_models import IDS, save_external, save_inline, save_ort
 
-import onnxruntime
 from onecopy import proc
 
 PREPACKING_OFF = "session.disable_prepacking"
