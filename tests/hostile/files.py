@@ -88,6 +88,11 @@ def too_long(first: bytes) -> Hostile:
     return Hostile(lambda: first + bytes(100), f"the header would have {length} bytes, {LIMIT}")
 
 
+def known(first: bytes, what: str) -> Hostile:
+    """Return a file of a kind that is told by its name."""
+    return Hostile(lambda: first + bytes(100), f"no file of arrays, but {what}")
+
+
 class Evil:
     """Unpickled, it would leave a file behind."""
 
@@ -292,11 +297,11 @@ METADATA = {
 }
 
 OTHER_FORMATS = {
-    "a pickle": too_long(pickle.dumps(Evil())),
+    "a pickle": known(pickle.dumps(Evil()), "a pickle, which is never read: it could execute code"),
     "a pickle of protocol 0": too_long(pickle.dumps(Evil(), 0)),
     "a zip file, as of torch.save": too_long(b"PK\x03\x04\x14\x00\x08\x08"),
-    "HDF5": too_long(b"\x89HDF\r\n\x1a\n"),
-    "ELF": too_long(b"\x7fELF\x02\x01\x01\x00"),
+    "HDF5": known(b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+    "ELF": known(b"\x7fELF\x02\x01\x01\x00", "a program or library"),
     "a page of HTML": too_long(b"<!DOCTYPE html>"),
     "a pointer of git-lfs": too_long(b"version https://git-lfs.github.com/spec/v1"),
 }

@@ -1,4 +1,7 @@
 // Errors carry facts, in two families: the system refused (`OsError`), or the bytes are wrong (`FormatError`).
+//
+// Who catches the first can do something about the machine, who catches the second about the file, and both read the
+// path and the reason in the message. `DataLost` and `FileChanged` are of the first family: the file was right once.
 #pragma once
 
 #include <cstdint>
