@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.screens import widest_of_tables
 
 from onecopy.bench.passes import series
 from onecopy.cli.bench import warm as bench_warm
@@ -30,7 +31,7 @@ def test_warm_prints_a_table_and_writes_a_record(onecopy_process, big, tmp_path)
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "willneed-stepped" in done.stdout
-    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
+    assert widest_of_tables(done.stdout) <= 80
     record = series.from_json(out.read_text())
     assert record.file == "big.bin"
     assert str(tmp_path) not in out.read_text()
@@ -46,7 +47,7 @@ def test_crossover_prints_who_wins_and_what_is_held(onecopy_process, big):
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("disk, touched in the order of the file", "2 passes", "MB held after the last pass", "50 %"):
         assert words in done.stdout
-    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
+    assert widest_of_tables(done.stdout) <= 80
 
 
 def test_a_record_on_stdout_is_alone_there(onecopy_process, big):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.screens import widest_of_tables
 
 pytestmark = pytest.mark.usefixtures("with_core")
 
@@ -18,7 +19,7 @@ def test_structs_prints_tables_and_writes_a_record(onecopy_process, bench_struct
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("cold, 1 thread", "warm, 4 threads", "PSS of 2", "Nested values"):
         assert words in done.stdout
-    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
+    assert widest_of_tables(done.stdout) <= 80
     record = json.loads(out.read_text())
     assert {sample["state"] for sample in record["samples"]} == {"ok"}
     assert str(tmp_path) not in out.read_text()

@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from tests.screens import widest_of_tables
 
 from onecopy.bench.programs.record import from_json as run_from_json
 from onecopy.bench.record import from_json, to_json
@@ -165,8 +166,7 @@ def test_a_program_is_measured_beside_its_baseline(onecopy_process, tmp_path, co
     assert (done.returncode, done.stderr) == (0, "")
     for word in ("ready, slowest copy, s", "PSS, MB", "page tables, MB", "baseline", "ratio"):
         assert word in done.stdout
-    table = done.stdout.split("\n\n")[1]
-    assert max(map(len, table.splitlines())) <= int(columns)
+    assert widest_of_tables(done.stdout) <= int(columns)
     record = run_from_json(out.read_text())
     assert {sample.state for sample in record.samples} == {"ok"}
     assert {len(sample.held) for sample in record.samples} == {2}

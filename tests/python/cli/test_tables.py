@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+from tests.screens import widest_of_tables
 
 from onecopy.bench.report import summary
 from onecopy.cli import ls, screen
@@ -43,8 +44,8 @@ def test_every_number_of_a_benchmark_is_there_in_full_at_any_width(record, width
     assert "…" not in text
 
 
-def test_at_80_columns_no_line_of_it_is_longer(record):
-    assert max(map(len, shown(record, 80).splitlines())) <= 80
+def test_at_80_columns_no_line_of_a_table_is_longer(record):
+    assert widest_of_tables(shown(record, 80)) <= 80
 
 
 def test_where_there_is_room_each_row_is_one_line(record):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.screens import widest_of_tables
 
 import onecopy as oc
 from onecopy.bench.machine import cache
@@ -209,8 +210,7 @@ def test_a_benchmark_prints_its_tables_and_writes_its_record(onecopy_process, mo
     assert done.stdout.startswith("open model.safetensors: ")
     for word in ("copy", "map+warm", "numpy.memmap", "O_DIRECT", "first touch", "2 processes hold"):
         assert word in done.stdout
-    tables = done.stdout.split("\n\n")  # sentences are folded by whoever shows them
-    assert max(len(line) for table in tables if "  " in table for line in table.splitlines()[:-1]) <= 80
+    assert widest_of_tables(done.stdout) <= 80
     record = from_json(out.read_text())
     assert {sample.state for sample in record.samples} == {"ok"}
     assert str(tmp_path) not in out.read_text()
