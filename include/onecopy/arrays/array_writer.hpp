@@ -1,7 +1,8 @@
 // Writing a file of named arrays as it is laid out: in one stream, with no more than 16 MiB held.
 //
 // The layout is known before the first byte, because the header stands in front and names every offset. So arrays are
-// given in its order, checksums are taken in the same pass, and the target appears whole or not at all: see AtomicWriter.
+// given in its order, checksums are taken in the same pass, and the target appears whole or not at all: see
+// AtomicWriter.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // What the kernel said and did. Every number that it refuses to tell is empty, never zero.
 //
-// A zero that means "not known" is the beginning of most wrong conclusions about memory: a report that says 0 huge pages
-// has counted them. Sums of reports keep that: empty where one part is, and as bad as the worst of them.
+// A zero that means "not known" is the beginning of most wrong conclusions about memory: a report that says 0 huge
+// pages has counted them. Sums of reports keep that: empty where one part is, and as bad as the worst of them.
 #pragma once
 
 #include <cstdint>

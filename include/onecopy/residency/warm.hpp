@@ -1,9 +1,9 @@
 // Filling a mapping from the disk at the device's speed: blocking, or beside other work as a job.
 //
-// A page fault reads what the device reads ahead and waits; a warm asks for 2 MiB pages first, so that each read is large
-// and each fault maps 512 small pages at once, and then lets several threads wait for the disk together. What is in
-// memory already is left alone. Nothing of it is needed for correctness: a mapping that is not warm is read when it is
-// touched, and whatever the kernel declines is told in the report and not thrown. Only lost data is an error.
+// A page fault reads what the device reads ahead and waits; a warm asks for 2 MiB pages first, so that each read is
+// large and each fault maps 512 small pages at once, and then lets several threads wait for the disk together. What is
+// in memory already is left alone. Nothing of it is needed for correctness: a mapping that is not warm is read when it
+// is touched, and whatever the kernel declines is told in the report and not thrown. Only lost data is an error.
 #pragma once
 
 #include <chrono>
