@@ -301,7 +301,7 @@ def test_what_cannot_be_saved_in_place_is_copied(tmp_path):
 
 
 def test_a_file_saved_in_place_is_one_for_safetensors(tmp_path):
-    from safetensors.numpy import load_file
+    load_file = pytest.importorskip("safetensors.numpy").load_file
 
     with oc.scratch((3, 4), "i4", tmp_path) as ours:
         ours.write(None, np.arange(12).reshape(3, 4))
