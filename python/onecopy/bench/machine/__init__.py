@@ -12,9 +12,12 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onecopy import cgroup
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LOADERS = ("safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer")
 HOLDERS = ("pyarrow", "datasets", "lmdb", "msgspec", "orjson", "polars")
@@ -39,6 +42,23 @@ def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
     }
+
+
+def known_of(facts: Mapping[str, Any], read_ahead: str | None = None) -> tuple[str, ...]:
+    """Return what is known of a machine, for a sentence; `read_ahead` is that of its disk, in the caller's words."""
+    memory = facts.get("memory_bytes")
+    known = (
+        facts.get("cpu"),
+        f"{facts['cores_usable']} cores" if facts.get("cores_usable") else None,
+        f"{memory / 2**30:.0f} GiB" if memory else None,
+        "virtual" if facts.get("hypervisor") else None,
+        facts.get("kernel"),
+        facts.get("file_system"),
+        read_ahead,
+        f"Python {facts['python']}" if facts.get("python") else None,
+        *(f"{name} {version}" for name, version in (facts.get("packages") or {}).items()),
+    )
+    return tuple(str(fact) for fact in known if fact)
 
 
 def cpu_model(cpuinfo: str) -> str | None:

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ENOUGH = 0.93
 """Share of idle CPU time from which on the machine counts as idle."""
@@ -30,6 +34,29 @@ def parse_cpu_times(text: str) -> tuple[int, int]:
         raise ValueError(f"/proc/stat begins with {text[:40]!r}, not with the line 'cpu'")
     ticks = [int(word) for word in words[1 : 1 + _FIELDS]]
     return ticks[3] + ticks[4], sum(ticks)
+
+
+class Timed(Protocol):
+    """A sample, as far as the machine beside it goes."""
+
+    @property
+    def started(self) -> str: ...  # noqa: D102 - empty: it was never taken
+    @property
+    def idle_share(self) -> float | None: ...  # noqa: D102
+
+
+def busy_of(samples: Iterable[Timed]) -> tuple[int, int]:
+    """Return how many samples were taken beside other work, or without looking, and how many were taken at all."""
+    taken = [sample for sample in samples if sample.started]
+    return sum(sample.idle_share is None or sample.idle_share <= ENOUGH for sample in taken), len(taken)
+
+
+def doubt(samples: Iterable[Timed]) -> str | None:
+    """Return the sentence about samples that were not known to be taken on an idle machine, if there are any."""
+    busy, taken = busy_of(samples)
+    if not busy:
+        return None
+    return f"{busy} of {taken} samples were not known to be taken on an idle machine: read the times as rough."
 
 
 class Patience:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from onecopy.bench import machine
 from onecopy.bench.images import mosaic_tables as mosaic
 from onecopy.bench.images import tables as images
 from onecopy.bench.machine import quiet
@@ -160,10 +161,8 @@ def _limits(run: Run) -> Iterator[str]:
     short = {s.row for s in run.samples if s.numbers.get("rows_read", 1e18) < run.data.get("rows", 0)} - {EMPTY}
     if short:
         yield f"Stopped after {run.options['limit_s']:g} s, before all rows: {', '.join(sorted(short))}."
-    taken = [sample for sample in run.samples if sample.started]
-    busy = sum(s.idle_share is None or s.idle_share <= quiet.ENOUGH for s in taken)
-    if busy:
-        yield f"{busy} of {len(taken)} samples were not known to be taken on an idle machine: read the times as rough."
+    if doubt := quiet.doubt(run.samples):
+        yield doubt
     if run.options["rounds"] < ENOUGH_ROUNDS:
         plural = "" if run.options["rounds"] == 1 else "s"
         yield f"{run.options['rounds']} round{plural}: a published number needs {ENOUGH_ROUNDS}."
@@ -173,21 +172,8 @@ def to_markdown(run: Run, picture: str | None = None) -> str:
     """Return the report of a record."""
     from onecopy.bench.report.markdown import text
 
-    facts = run.machine
-    memory = facts.get("memory_bytes")
-    packages = ", ".join(f"{name} {version}" for name, version in (facts.get("packages") or {}).items())
-    known = [
-        facts.get("cpu"),
-        f"{facts['cores_usable']} cores" if facts.get("cores_usable") else None,
-        f"{memory / 2**30:.0f} GiB" if memory else None,
-        "virtual" if facts.get("hypervisor") else None,
-        facts.get("kernel"),
-        facts.get("file_system"),
-        f"Python {facts['python']}" if facts.get("python") else None,
-        packages,
-    ]
-    machine = f"{', '.join(text(str(fact)) for fact in known if fact)}. Measured {run.created}."
-    parts = [f"# {heading(run)}", machine]
+    facts = f"{', '.join(map(text, machine.known_of(run.machine)))}. Measured {run.created}."
+    parts = [f"# {heading(run)}", facts]
     parts += [f"![What it costs]({picture})"] if picture else []
     parts += [table.markdown() for table in tables_of(run)]
     return "\n\n".join([*parts, "\n".join(f"* {sentence}" for sentence in sentences_of(run))]) + "\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from onecopy.bench import machine
 from onecopy.bench.report import sentences, summary
 
 if TYPE_CHECKING:
@@ -74,22 +75,9 @@ def section(record: Record, notes: Mapping[str, str]) -> Iterator[str]:
 
 def machine_line(record: Record) -> str:
     """Return the machine in a sentence; what is not known is left out."""
-    facts = record.machine
-    read_ahead = facts.get("read_ahead_bytes")
-    memory = facts.get("memory_bytes")
-    packages = facts.get("packages") or {}
-    known = (
-        facts.get("cpu"),
-        f"{facts['cores_usable']} cores" if facts.get("cores_usable") else None,
-        f"{memory / 2**30:.0f} GiB" if memory else None,
-        "virtual" if facts.get("hypervisor") else None,
-        facts.get("kernel"),
-        facts.get("file_system"),
-        f"read-ahead {read_ahead >> 10} KiB" if read_ahead is not None else None,
-        f"Python {facts['python']}" if facts.get("python") else None,
-        *(f"{name} {version}" for name, version in packages.items()),
-    )
-    return f"{', '.join(text(str(fact)) for fact in known if fact)}. Measured {text(record.created)}."
+    read_ahead = record.machine.get("read_ahead_bytes")
+    known = machine.known_of(record.machine, None if read_ahead is None else f"read-ahead {read_ahead >> 10} KiB")
+    return f"{', '.join(map(text, known))}. Measured {text(record.created)}."
 
 
 def case_section(case: Record, notes: Mapping[str, str]) -> Iterator[str]:

@@ -217,12 +217,11 @@ def slow_memory(record: Record) -> str | None:
 
 def busy(record: Record) -> str | None:
     """Warn where samples were taken beside other work, or without looking."""
-    taken = [sample for sample in record.samples if sample.started]
-    noisy = [s for s in taken if s.idle_share is None or s.idle_share <= quiet.ENOUGH]
+    noisy, taken = quiet.busy_of(record.samples)
     if not noisy:
         return None
     return (
-        f"{len(noisy)} of {len(taken)} samples were taken on a machine that was not known to be"
+        f"{noisy} of {taken} samples were taken on a machine that was not known to be"
         f" {quiet.ENOUGH:.0%} idle: read the times as rough."
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from onecopy.bench import machine
 from onecopy.bench.machine import quiet
 from onecopy.bench.passes.tables import number
 from onecopy.bench.records.record import Measured
@@ -117,10 +118,8 @@ def limits(samples: Samples) -> Iterator[str]:
             lost[row, sample.state, sample.reason] = lost.get((row, sample.state, sample.reason), 0) + 1
     for (row, state, reason), times in lost.items():
         yield f"{row}: {state}, {times} of its samples: {reason}."
-    taken = [sample for sample in samples.samples if sample.started]
-    busy = sum(sample.idle_share is None or sample.idle_share <= quiet.ENOUGH for sample in taken)
-    if busy:
-        yield f"{busy} of {len(taken)} samples were not known to be taken on an idle machine: read the times as rough."
+    if doubt := quiet.doubt(samples.samples):
+        yield doubt
 
 
 def overview(record: Stories, stories: Sequence[Story]) -> list[Told]:
@@ -130,22 +129,9 @@ def overview(record: Stories, stories: Sequence[Story]) -> list[Told]:
 
 def where(record: Stories) -> str:
     """Return machine and day in one sentence."""
-    facts = record.machine
-    memory = facts.get("memory_bytes")
-    ahead = facts.get("read_ahead_bytes")
-    packages = ", ".join(f"{name} {version}" for name, version in (facts.get("packages") or {}).items())
-    known = [
-        facts.get("cpu"),
-        f"{facts['cores_usable']} cores" if facts.get("cores_usable") else None,
-        f"{memory / 2**30:.0f} GiB" if memory else None,
-        "virtual" if facts.get("hypervisor") else None,
-        facts.get("kernel"),
-        facts.get("file_system"),
-        f"{ahead // 1024} KiB read-ahead" if ahead else None,
-        f"Python {facts['python']}" if facts.get("python") else None,
-        packages,
-    ]
-    return f"{', '.join(str(fact) for fact in known if fact)}. Measured {record.created}."
+    ahead = record.machine.get("read_ahead_bytes")
+    known = machine.known_of(record.machine, f"{ahead // 1024} KiB read-ahead" if ahead else None)
+    return f"{', '.join(known)}. Measured {record.created}."
 
 
 def duration(seconds: float) -> str:
