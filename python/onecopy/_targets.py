@@ -61,6 +61,7 @@ def of_target(target: Target, ranges: Sequence[Range] | None, inspector: _core.I
 
 
 def of_opened(target: object, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> Meant:
+    """Return the same of what is open; TypeError for what is not, and for ranges of several files."""
     portions = getattr(target, "portions", None)
     if portions is None:
         if not hasattr(target, "core"):

@@ -1,4 +1,4 @@
-"""What `bench share` and `bench records` share on the command line: options, the run, what is written at the end."""
+"""What scenarios of rounds share on the command line: options, the run, what is written at the end."""
 
 from __future__ import annotations
 
