@@ -12,8 +12,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "hostile"))
-import files
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.support import hostile_files as files
 
 LARGEST = 5000  # bytes
 

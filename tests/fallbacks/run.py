@@ -13,9 +13,9 @@ import resource
 import sys
 from itertools import groupby
 
-from tests.fallbacks.memory_group import memory_group
-from tests.fallbacks.seccomp import refuse
 from tests.fallbacks.settings import ALL
+from tests.support.memory_group import memory_group
+from tests.support.seccomp import refuse
 
 
 def refuse_list(text: str) -> None:

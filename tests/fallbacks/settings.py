@@ -5,7 +5,7 @@ import shutil
 import sys
 from typing import NamedTuple
 
-from tests.fallbacks.memory_group import NoMemoryGroupError, place
+from tests.support.memory_group import NoMemoryGroupError, place
 
 # Ubuntu 22.04 and RHEL 9 have no cachestat and no PAGEMAP_SCAN, RHEL 8 nothing of these; NFS and overlay no O_TMPFILE;
 # containers forbid process_vm_readv and answer EPERM instead of ENOSYS.

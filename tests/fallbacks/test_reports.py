@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.fallbacks.memory_group import NoMemoryGroupError, memory_group
 from tests.fallbacks.run import disable_huge_pages
-from tests.fallbacks.seccomp import refuse
+from tests.support.memory_group import NoMemoryGroupError, memory_group
+from tests.support.seccomp import refuse
 
 import onecopy as oc
 from onecopy import proc

@@ -11,7 +11,7 @@ import subprocess
 import threading
 
 import pytest
-from tests.fallbacks.seccomp import NUMBERS, PARTIAL, assemble, refuse
+from tests.support.seccomp import NUMBERS, PARTIAL, assemble, refuse
 
 pytestmark = pytest.mark.processes
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.processes.pictures import Bag, Pictures, moved, stays
+from tests.support.datasets import Bag, Pictures, moved, stays
 
 import onecopy as oc
 

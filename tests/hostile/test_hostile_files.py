@@ -7,8 +7,8 @@ import resource
 import warnings
 from pathlib import Path
 
-import files
 import pytest
+from tests.support import hostile_files as files
 
 import onecopy as oc
 from onecopy import cli

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import files
 import numpy as np
 import pytest
+from tests.support import hostile_files as files
 
 import onecopy as oc
 from onecopy import cli

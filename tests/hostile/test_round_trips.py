@@ -5,7 +5,6 @@ metadata and alignment, and for headers that no writer of ours would make.
 """
 
 import json
-import struct
 from pathlib import Path
 
 import ml_dtypes
@@ -16,6 +15,7 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from tests.support.safetensors_files import file_of
 
 import onecopy as oc
 
@@ -165,7 +165,7 @@ def test_every_way_to_spell_a_header_is_read_as_they_read_it(path, data, tensors
         )
         members.append(f"{data.draw(spelled(name))}:{data.draw(spaces)}{{{text}{data.draw(spaces)}}}")
     header = f"{{{','.join(data.draw(st.permutations(members)))}}}{data.draw(st.text(' ', max_size=9))}".encode()
-    path.write_bytes(struct.pack("<Q", len(header)) + header + b"".join(array.tobytes() for array in tensors.values()))
+    path.write_bytes(file_of(header, b"".join(array.tobytes() for array in tensors.values())))
     theirs = load(path)
     with oc.open(path) as file:
         assert set(file) == set(theirs) == set(tensors)

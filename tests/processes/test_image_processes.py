@@ -10,15 +10,14 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_disks import mount
-from storing import fork, status_of, suffixes
-from tests.fallbacks.seccomp import refuse
-from tests.places import SLIDE, needs
+from tests.support.children import fork, status_of
+from tests.support.places import SLIDE, needs
+from tests.support.seccomp import refuse
+from tests.support.store_processes import suffixes
 
 import onecopy as oc
 
@@ -145,22 +144,6 @@ def test_processes_fill_parts_of_one_scratch(reserving, tmp_path):
 
 
 # --- full disks -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path, in_child) -> Callable[[str], Path]:
-    """Give a function that mounts a disk of 8 MiB, for use in a child; or skip where none can be mounted."""
-
-    def make(kind: str, at: str = "disk") -> Path:
-        mount(kind, tmp_path / at)
-        return tmp_path / at
-
-    for kind in ("tmpfs", "ext4"):
-        try:
-            in_child(lambda kind=kind: make(kind, "try"))
-        except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"no small disk can be mounted here: {error}")
-    return make
 
 
 def blocks_used(folder: Path) -> int:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from watched import Watched
+from tests.support.watched import Watched
 
 from onecopy import proc
 from onecopy.monitor import Sampler, Snapshot

@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import until
 
 import onecopy as oc
 from onecopy.monitor import memory_of, memory_table
@@ -38,14 +39,6 @@ def holder():
         child.kill()
         child.wait()
         child.stdout.close()
-
-
-def until(condition) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it does not come to be")
 
 
 def test_memory_of_the_block_is_seen_and_that_before_it_is_not():

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from storing import is_alive, until
-from tests.onnx_models import IDS, save_inline
+from tests.support.children import is_alive
+from tests.support.onnx_models import IDS, save_inline
+from tests.support.waiting import until
 
 import onecopy as oc
 from onecopy.integrations.onnxruntime import _packing

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.fallbacks.seccomp import refuse
-from writing import MIB, names_in
+from tests.support.seccomp import refuse
+from tests.support.writing import MIB, names_in
 
 from onecopy import _core
 

@@ -1,16 +1,15 @@
 """Scratch arrays on disks that are full, become full, fail, are memory, or cannot reserve."""
 
 import errno
+import functools
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_disks import mount
-from tests.fallbacks.seccomp import refuse
-from writing import MIB
+from tests.support.seccomp import refuse
+from tests.support.writing import MIB
 
 import onecopy as oc
 
@@ -18,18 +17,9 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])
-def disk(request, reserving, tmp_path, in_child) -> Callable[[], Path]:
-    """Give a function that mounts a small disk, for use in a child; or skip where none can be mounted."""
-    try:
-        in_child(mount, request.param, tmp_path / "try")
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no small disk can be mounted here: {error}")
-
-    def make() -> Path:
-        mount(request.param, tmp_path / "disk")
-        return tmp_path / "disk"
-
-    return make
+def disk(request, reserving, small_disk) -> Callable[[], Path]:
+    """Give a function that mounts a disk of 8 MiB for the calling child and returns its folder."""
+    return functools.partial(small_disk, request.param)
 
 
 def names_of(folder: Path) -> set[str]:

@@ -6,13 +6,12 @@
 import os
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from small_disks import mount
-from writing import HIDDEN, MIB
+from tests.support.small_disks import mount
+from tests.support.writing import HIDDEN, MIB
 
 import onecopy as oc
 
@@ -66,11 +65,7 @@ def free_of(folder: Path, wanted: int) -> int:
 
 
 @pytest.fixture
-def disk(reserving, tmp_path, in_child) -> Path:
-    try:
-        in_child(mount, "ext4", tmp_path / "try")
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no small disk can be mounted here: {error}")
+def disk(reserving, small_disk, tmp_path) -> Path:
     return tmp_path / "disk"
 
 

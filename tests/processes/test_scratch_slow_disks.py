@@ -1,13 +1,11 @@
 """Scratch arrays on a disk that is slower than who writes to them."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_disks import mount
-from writing import MIB
+from tests.support.writing import MIB
 
 import onecopy as oc
 from onecopy.bench.passes.limits import Limit, Unavailable, group
@@ -30,13 +28,9 @@ def slow_writing(device: int, bytes_per_s: int) -> Limit:
     )
 
 
-def test_who_writes_faster_than_the_disk_waits_and_keeps_to_the_cap(reserving, tmp_path, in_child):
+def test_who_writes_faster_than_the_disk_waits_and_keeps_to_the_cap(reserving, small_disk, in_child):
     def write() -> tuple[int, int, bool] | str:
-        try:
-            mount("ext4", tmp_path / "disk")
-        except (OSError, subprocess.CalledProcessError) as error:
-            return f"no small disk can be mounted here: {error}"
-        folder = tmp_path / "disk"
+        folder = small_disk("ext4")
         try:
             with group(slow_writing(folder.stat().st_dev, 4 * MIB)) as limited:
                 Path(limited, "cgroup.procs").write_text(str(os.getpid()))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from watched import Watched
+from tests.support.watched import Watched
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from pictures import Bag, Part, Pictures, moved, stays
+from tests.support.datasets import Bag, Part, Pictures, moved, stays
 
 import onecopy as oc
 from onecopy.integrations.torch._estimate import estimated_bytes

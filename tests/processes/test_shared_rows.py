@@ -18,28 +18,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rows_work
-from small_disks import mount
-from storing import descriptors, fork, is_alive, status_of, until
+from tests.support import shared_rows
+from tests.support.children import descriptors, fork, is_alive, status_of
+from tests.support.places import ROOT
+from tests.support.small_disks import mount
+from tests.support.waiting import until
 
 import onecopy as oc
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
-HERE = Path(__file__).parent
 MIB = 2**20
 
 
 @pytest.fixture(scope="module")
 def expected() -> str:
-    return rows_work.digest(rows_work.rows())
+    return shared_rows.digest(shared_rows.rows())
 
 
 def ranks(count: int, folder: Path, log: Path) -> list[subprocess.Popen[str]]:
-    program = f"import rows_work; rows_work.rank({str(folder)!r}, {str(log)!r})"
+    program = f"from tests.support import shared_rows; shared_rows.rank({str(folder)!r}, {str(log)!r})"
     return [
         subprocess.Popen(
-            [sys.executable, "-c", program], cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         for _ in range(count)
     ]
@@ -48,11 +49,11 @@ def ranks(count: int, folder: Path, log: Path) -> list[subprocess.Popen[str]]:
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("key", [None, "rows"])
 def test_workers_read_the_same_rows_and_hold_no_copy(method, key, expected, tmp_path):
-    data = oc.share(rows_work.rows, key, folder=tmp_path / "cache")
-    rows_work.digest(data)  # what is mapped by one process alone counts as its own
+    data = oc.share(shared_rows.rows, key, folder=tmp_path / "cache")
+    shared_rows.digest(data)  # what is mapped by one process alone counts as its own
     context: Any = multiprocessing.get_context(method)
     queue = context.Queue()
-    workers = [context.Process(target=rows_work.answer, args=(data, queue)) for _ in range(3)]
+    workers = [context.Process(target=shared_rows.answer, args=(data, queue)) for _ in range(3)]
     for worker in workers:
         worker.start()
     answers = [queue.get(timeout=120) for _ in workers]
@@ -63,16 +64,16 @@ def test_workers_read_the_same_rows_and_hold_no_copy(method, key, expected, tmp_
 
 
 def test_threads_read_the_same_rows(expected):
-    data = oc.share(rows_work.rows)
+    data = oc.share(shared_rows.rows)
     with ThreadPoolExecutor(4) as pool:
-        assert set(pool.map(rows_work.digest, [data] * 4)) == {expected}
+        assert set(pool.map(shared_rows.digest, [data] * 4)) == {expected}
 
 
 def test_threads_that_share_at_once_build_once(tmp_path):
     log = tmp_path / "log"
     with ThreadPoolExecutor(4) as pool:
         shared = list(
-            pool.map(lambda _: oc.share(lambda: rows_work.slow_rows(log, 0.2), "k", folder=tmp_path / "c"), range(4))
+            pool.map(lambda _: oc.share(lambda: shared_rows.slow_rows(log, 0.2), "k", folder=tmp_path / "c"), range(4))
         )
     assert len(log.read_text().split()) == 1
     assert len({data.path for data in shared}) == 1
@@ -106,7 +107,7 @@ def test_the_child_that_builds_ends_with_the_rank_it_builds_for(tmp_path):
     log = tmp_path / "log"
 
     def build() -> bool:
-        oc.share(lambda: rows_work.slow_rows(log, 60), "k", folder=tmp_path / "cache", where="child")
+        oc.share(lambda: shared_rows.slow_rows(log, 60), "k", folder=tmp_path / "cache", where="child")
         return True
 
     leader = fork(build)
@@ -123,7 +124,7 @@ def test_a_nameless_share_needs_its_owner_only_until_it_is_attached(expected):
     stop, go = os.pipe()
 
     def own() -> bool:
-        data = oc.share(rows_work.rows)
+        data = oc.share(shared_rows.rows)
         os.write(writer, pickle.dumps(data))
         os.read(stop, 1)
         return True
@@ -133,19 +134,19 @@ def test_a_nameless_share_needs_its_owner_only_until_it_is_attached(expected):
     data = pickle.loads(handle)
     os.kill(owner, signal.SIGKILL)
     status_of(owner)
-    assert rows_work.digest(data) == expected
+    assert shared_rows.digest(data) == expected
     with pytest.raises(FileNotFoundError, match=f"pid {owner}"):
         pickle.loads(handle)
-    assert rows_work.digest(pickle.loads(pickle.dumps(data))) == expected  # it can be handed on from here
+    assert shared_rows.digest(pickle.loads(pickle.dumps(data))) == expected  # it can be handed on from here
     os.close(go)
 
 
 def test_a_fork_during_a_warm_reads_on(expected, tmp_path):
-    data = oc.share(rows_work.rows, "k", folder=tmp_path / "cache")
+    data = oc.share(shared_rows.rows, "k", folder=tmp_path / "cache")
     data.evict()
     job = data.warm(wait=False)
-    child = fork(lambda: rows_work.digest(data) == expected)
-    assert rows_work.digest(data) == expected
+    child = fork(lambda: shared_rows.digest(data) == expected)
+    assert shared_rows.digest(data) == expected
     assert status_of(child) == 0
     job.wait()
 

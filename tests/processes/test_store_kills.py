@@ -4,32 +4,19 @@
 """
 
 import os
-import pickle
 import random
 import select
 import signal
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from storing import (
-    PATIENCE,
-    Recipe,
-    builds,
-    descriptors,
-    fork,
-    is_alive,
-    is_right,
-    killed_at_the_end,
-    status_of,
-    suffixes,
-    until,
-)
-from tests.fallbacks.seccomp import refuse
+from tests.support.children import call_in_child, descriptors, fork, is_alive, killed_at_the_end, status_of
+from tests.support.seccomp import refuse
+from tests.support.store_processes import Recipe, builds, is_right, suffixes
+from tests.support.waiting import PATIENCE, until
 
 import onecopy as oc
 
@@ -110,25 +97,6 @@ def one_round(store: oc.Store, key: str, log: Path, where: str, moment: Moment) 
     return "took over" if made == 2 else "was done"
 
 
-def call_in_child_for_long(work: Callable[[], Any]) -> Any:
-    """Call in a forked child, and raise what it raises; `in_child` has a time limit of its own."""
-    read_end, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            answer = True, work()
-        except BaseException:  # told to the parent
-            answer = False, traceback.format_exc()
-        os.write(write_end, pickle.dumps(answer))
-        os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end, "rb") as pipe:
-        good, answer = pickle.loads(pipe.read())
-    assert status_of(pid) == 0
-    assert good, answer
-    return answer
-
-
 @pytest.mark.parametrize("unnamed", [True, False])
 @pytest.mark.parametrize("where", ["here", "child"])
 def test_a_builder_killed_at_any_moment_is_replaced(store, tmp_path, where, unnamed):
@@ -161,7 +129,7 @@ def test_a_builder_killed_at_any_moment_is_replaced(store, tmp_path, where, unna
             assert suffixes(store) == [".about", ".oc"]
         return seen, suffixes(store)
 
-    seen, left = call_in_child_for_long(torture)
+    seen, left = call_in_child(torture, seconds=600)
     assert left == [".about", ".oc"]
     assert seen["took over"] > 0
     assert seen["was done"] > 0

@@ -4,34 +4,17 @@ import contextlib
 import errno
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_disks import DISKS, mount
-from storing import Recipe, is_right, suffixes
-from writing import MIB
+from tests.support.small_disks import DISKS
+from tests.support.store_processes import Recipe, is_right, suffixes
+from tests.support.writing import MIB
 
 import onecopy as oc
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture
-def small_disk(tmp_path, in_child) -> Callable[..., Path]:
-    """Give a function that mounts a small disk, for use in a child; or skip where none can be mounted."""
-
-    def make(kind: str, at: Path | None = None) -> Path:
-        folder = at or tmp_path / "disk"
-        mount(kind, folder)
-        return folder
-
-    try:
-        in_child(lambda: make("tmpfs", tmp_path / "try"))
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no small disk can be mounted here: {error}")
-    return make
 
 
 def blocks_used(folder: Path) -> int:

@@ -11,8 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
-from storing import Recipe, builds, descriptors, fork, is_alive, is_right, status_of, suffixes, until
-from tests.fallbacks.seccomp import refuse
+from tests.support.children import descriptors, fork, is_alive, status_of
+from tests.support.places import ROOT
+from tests.support.seccomp import refuse
+from tests.support.store_processes import Recipe, builds, is_right, suffixes
+from tests.support.waiting import until
 
 import onecopy as oc
 
@@ -21,8 +24,6 @@ pytestmark = [
     # Python 3.12 and later warn of what is tested here: a fork while a thread runs.
     pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
 ]
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ JOB = """
     import sys, multiprocessing as mp
     from pathlib import Path
     sys.path.insert(0, sys.argv[3])
-    from storing import Recipe, is_right
+    from tests.support.store_processes import Recipe, is_right
     import onecopy as oc
 
     def ask(folder, log):
@@ -85,7 +86,7 @@ JOB = """
 
 def test_two_jobs_with_one_key_build_it_once(store, log, tmp_path):
     (tmp_path / "job.py").write_text(textwrap.dedent(JOB))
-    command = [sys.executable, str(tmp_path / "job.py"), str(store.folder), str(log), str(HERE)]
+    command = [sys.executable, str(tmp_path / "job.py"), str(store.folder), str(log), str(ROOT)]
     jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     told = [int(job.communicate(timeout=100)[0]) for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0]

@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from watched import Watched
+from tests.support.watched import Watched
 
 from onecopy import proc
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from watched import Watched
+from tests.support.watched import Watched
 
 import onecopy as oc
 from onecopy.monitor import Cause, Diagnosis

@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.fallbacks.seccomp import refuse
-from writing import HIDDEN, KILL, MIB, NEW, OLD, RENAMES, Late, names_in, save_without
+from tests.support.seccomp import refuse
+from tests.support.writing import HIDDEN, KILL, MIB, NEW, OLD, RENAMES, Late, names_in, save_without
 
 import onecopy as oc
 

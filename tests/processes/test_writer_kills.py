@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from tests.fallbacks.seccomp import refuse
-from writing import HIDDEN, MIB, names_in
+from tests.support.children import status_of
+from tests.support.seccomp import refuse
+from tests.support.writing import HIDDEN, MIB, names_in
 
 import onecopy as oc
 
@@ -46,10 +47,6 @@ def start_save(path: Path, arrays: dict[str, np.ndarray], unnamed: bool) -> int:
     assert os.read(read_end, 5) == b"begun"
     os.close(read_end)
     return pid
-
-
-def status_of(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 class Target:

@@ -1,6 +1,7 @@
 """Saving to disks that are full, to folders and names that will not do, and to places that change meanwhile."""
 
 import errno
+import functools
 import os
 import re
 import subprocess
@@ -9,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_disks import mount
-from tests.fallbacks.seccomp import refuse
-from writing import HIDDEN, MIB, NEW, OLD, Late, names_in, save_without
+from tests.support.seccomp import refuse
+from tests.support.writing import HIDDEN, MIB, NEW, OLD, Late, names_in, save_without
 
 import onecopy as oc
 
@@ -30,18 +30,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["tmpfs", "ext4", "few inodes"])
-def disk(request, tmp_path, in_child) -> Callable[[], Path]:
-    """Give a function that mounts a small disk, for use in a child; or skip where none can be mounted."""
-    try:
-        in_child(mount, request.param, tmp_path / "try")
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no small disk can be mounted here: {error}")
-
-    def make() -> Path:
-        mount(request.param, tmp_path / "disk")
-        return tmp_path / "disk"
-
-    return make
+def disk(request, small_disk) -> Callable[[], Path]:
+    """Give a function that mounts a disk of 8 MiB for the calling child and returns its folder."""
+    return functools.partial(small_disk, request.param)
 
 
 @pytest.mark.parametrize("unnamed", [True, False])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.onnx_models import save_inline
+from tests.support.onnx_models import save_inline
 
 import onecopy as oc
 from onecopy import arrays

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import struct
 import sys
 import threading
 import time
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.safetensors_files import file_of
 
 import onecopy as oc
 from onecopy import proc
@@ -231,7 +231,7 @@ def test_other_threads_run_while_a_long_header_is_read(tmp_path):
     path = tmp_path / "many.safetensors"
     one = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
     header = json.dumps({f"layers.{number}.weight": one for number in range(100_000)}).encode()
-    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    path.write_bytes(file_of(header))
     assert turns_of_another_thread(lambda: oc.open(path)) > 20
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.places import GOLDEN
+from tests.support.places import GOLDEN
 
 import onecopy as oc
 

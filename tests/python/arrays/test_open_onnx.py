@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from tests.places import DATA, GOLDEN, needs
+from tests.support.places import DATA, GOLDEN, needs
 
 import onecopy as oc
 

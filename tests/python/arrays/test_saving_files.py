@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors
-from tests.hostile.files import crc32c
+from tests.support.hostile_files import crc32c
 
 import onecopy as oc
 

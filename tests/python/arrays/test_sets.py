@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.shards import ARRAYS, INDEX, shard_of, write_set
+from tests.support.shards import ARRAYS, INDEX, shard_of, write_set
 
 import onecopy as oc
 

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from tests.places import GOLDEN
+from tests.support.places import GOLDEN
 
 import onecopy as oc
 

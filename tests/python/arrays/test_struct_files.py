@@ -3,7 +3,7 @@
 import itertools
 
 import numpy as np
-from tests.places import GOLDEN
+from tests.support.places import GOLDEN
 
 import onecopy as oc
 

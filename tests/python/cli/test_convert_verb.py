@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.places import GOLDEN
+from tests.support.places import GOLDEN
 
 import onecopy as oc
 
-pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("with_core")]
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture

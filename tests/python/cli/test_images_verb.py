@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.places import DATA, needs
+from tests.support.places import DATA, needs
 
 import onecopy as oc
 from onecopy.cli.images_stitch import in_order_of_names, parse_positions, times
@@ -18,7 +18,7 @@ pictures = pytest.importorskip("PIL.Image")
 REAL = DATA / "mist"
 mist = needs(REAL)
 
-pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("with_core")]
+pytestmark = pytest.mark.processes
 
 
 def scene() -> np.ndarray:

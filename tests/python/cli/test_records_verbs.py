@@ -6,7 +6,7 @@ import pytest
 
 import onecopy as oc
 
-pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("with_core")]
+pytestmark = pytest.mark.processes
 
 ROWS = [{"id": 7, "box": [1.5, 2.5], "x.y": {"a": None}}, {"id": 300, "box": [], "x.y": {"a": "text"}}]
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.places import GOLDEN
-from tests.shards import ARRAYS, shard_of, write_set
+from tests.support.places import GOLDEN
+from tests.support.shards import ARRAYS, shard_of, write_set
 
 MODELS = GOLDEN / "onnx"
 

@@ -2,21 +2,17 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.screens import widest_of_tables
+from tests.support.safetensors_files import write_safetensors
 
 import onecopy as oc
 from onecopy.bench.machine import cache
-from onecopy.bench.record import from_json
 
-pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("with_core")]
+pytestmark = pytest.mark.processes
 
 
 def test_ls_shows_every_array_with_size_and_share(onecopy_process, model):
@@ -32,8 +28,8 @@ def test_ls_shows_every_array_with_size_and_share(onecopy_process, model):
     assert "100 % resident" in lines[4]
 
 
-def test_looking_does_not_warm(onecopy_process, write, tmp_path):
-    path = write(tmp_path / "big.safetensors", {"big": bytes(64_000_000)})
+def test_looking_does_not_warm(onecopy_process, tmp_path):
+    path = write_safetensors(tmp_path / "big.safetensors", {"big": bytes(64_000_000)})
     cache.evict(path)
     facts = json.loads(onecopy_process("ls", path, "--json").stdout)
     assert facts["arrays"][0]["cached"] < 32_000_000  # the header is read, and what is read ahead with it
@@ -67,9 +63,9 @@ def test_ls_tells_the_truth_in_json(onecopy_process, model):
     assert bias["offset"] % bias["alignment"] == 0
 
 
-def test_ls_of_hostile_names_repaints_nothing(onecopy_process, write, tmp_path):
+def test_ls_of_hostile_names_repaints_nothing(onecopy_process, tmp_path):
     names = ["\x1b]0;owned\x07", "[red]markup[/red]", "a\nb", "\u202eback", "é模型", "\x1b[2J" * 50]
-    path = write(tmp_path / "hostile.safetensors", dict.fromkeys(names, b"x" * 8))
+    path = write_safetensors(tmp_path / "hostile.safetensors", dict.fromkeys(names, b"x" * 8))
     done = onecopy_process("ls", path)
     assert done.returncode == 0
     assert not set(done.stdout) & {"\x1b", "\x07", "\u202e"}
@@ -78,15 +74,15 @@ def test_ls_of_hostile_names_repaints_nothing(onecopy_process, write, tmp_path):
     assert "é模型" in done.stdout
 
 
-def test_ls_of_an_empty_array_divides_by_nothing(onecopy_process, write, tmp_path):
-    path = write(tmp_path / "model.safetensors", {"empty": b"", "full": b"12345678"})
+def test_ls_of_an_empty_array_divides_by_nothing(onecopy_process, tmp_path):
+    path = write_safetensors(tmp_path / "model.safetensors", {"empty": b"", "full": b"12345678"})
     done = onecopy_process("ls", path)
     assert done.returncode == 0
     assert done.stdout.splitlines()[2].split()[0] == "empty"
 
 
-def test_a_reader_that_leaves_early_hears_nothing_more(write, tmp_path):
-    path = write(tmp_path / "many.safetensors", {f"tensor.{i}": b"" for i in range(5000)} | {"x": b"1"})
+def test_a_reader_that_leaves_early_hears_nothing_more(tmp_path):
+    path = write_safetensors(tmp_path / "many.safetensors", {f"tensor.{i}": b"" for i in range(5000)} | {"x": b"1"})
     command = f"{sys.executable} -m onecopy ls {path} | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -202,63 +198,6 @@ def test_version_is_that_of_the_package(onecopy_process):
     assert onecopy_process("--version").stdout == f"onecopy {onecopy.__version__}\n"
 
 
-def test_a_benchmark_prints_its_tables_and_writes_its_record(onecopy_process, model, tmp_path):
-    out = tmp_path / "record.json"
-    arguments = ("bench", "open", model, "-n", "2", "--cold", "--iterations", "1", "--idle-wait", "0")
-    done = onecopy_process(*arguments, "--json", out)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("open model.safetensors: ")
-    for word in ("copy", "map+warm", "numpy.memmap", "O_DIRECT", "first touch", "2 processes hold"):
-        assert word in done.stdout
-    assert widest_of_tables(done.stdout) <= 80
-    record = from_json(out.read_text())
-    assert {sample.state for sample in record.samples} == {"ok"}
-    assert str(tmp_path) not in out.read_text()
-    plain = json.loads(out.read_text())
-    assert plain["tables"][0]["rows"][0]["entry"]["name"] == "copy"
-    assert any("hold" in sentence for sentence in plain["tables"][0]["sentences"])
-
-
-def test_a_benchmark_can_be_json_alone(onecopy_process, model):
-    arguments = ("-n", "1", "--iterations", "1", "--ceilings", "none", "--idle-wait", "0", "--json", "-")
-    done = onecopy_process("bench", "open", model, *arguments)
-    assert {entry.role for entry in from_json(done.stdout).entries} == {"row", "control"}
-
-
-def test_a_timeout_of_all_children_is_a_table_and_not_an_end(onecopy_process, model):
-    done = onecopy_process("bench", "open", model, "-n", "1", "--iterations", "1", "--timeout", "0.001")
-    assert done.returncode == 0
-    assert "timeout: 1 of 1" in done.stdout
-
-
-def test_ctrl_c_ends_a_benchmark_with_its_children(model, alive_children):
-    command = [sys.executable, "-m", "onecopy", "bench", "open", str(model), "--idle-wait", "1000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 30
-        while not (children := alive_children(process.pid)) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-    assert children
-    assert (process.returncode, out, err) == (130, "", "\nonecopy: interrupted\n")
-    while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < deadline:
-        time.sleep(0.01)  # a child that was just being started is killed by the kernel, a moment later
-    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
-
-
-@pytest.fixture
-def alive_children():
-    """List the children of a process."""
-
-    def children(pid: int) -> list[int]:
-        try:
-            return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        except FileNotFoundError:
-            return []
-
-    return children
-
-
 def test_a_damaged_file_is_warmed_as_bytes_with_a_warning(onecopy_process, tmp_path):
     path = tmp_path / "cut.safetensors"
     oc.save(path, {"w": np.ones(100_000)})
@@ -266,14 +205,3 @@ def test_a_damaged_file_is_warmed_as_bytes_with_a_warning(onecopy_process, tmp_p
     done = onecopy_process("warm", path)
     assert done.returncode == 0
     assert "the file is cut off, or its header is wrong; taken as bytes" in done.stderr
-    assert onecopy_process("bench", "open", path).stderr.startswith(f"onecopy: {path}: 'w': bytes")
-
-
-def test_a_brief_benchmark_ends_with_what_it_says(onecopy_process, model):
-    done = onecopy_process("bench", "open", model, "-n", "2", "--iterations", "1", "--idle-wait", "0", "--brief")
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[-1].startswith("2 processes hold")
-    assert {line.split()[0] for line in lines[3:-2]} >= {"map", "copy", "numpy.memmap"}
-    assert max(map(len, lines[:-2])) <= 80
-    assert "O_DIRECT" not in done.stdout

@@ -16,7 +16,7 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
-from tests.places import ROOT
+from tests.support.places import ROOT
 
 import onecopy
 

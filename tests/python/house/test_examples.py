@@ -9,8 +9,8 @@ import sys
 import tempfile
 
 import pytest
-from tests.onnx_models import save_inline
-from tests.places import ROOT
+from tests.support.onnx_models import save_inline
+from tests.support.places import ROOT
 
 
 def kernel_has_memfd() -> bool:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.places import ROOT
+from tests.support.places import ROOT
 
 
 def check_cpp(root: Path) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.places import ROOT
+from tests.support.places import ROOT
 
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 MODULES = {"dataset": ("torch", "matplotlib"), "images": ("tifffile", "imagecodecs", "matplotlib")}

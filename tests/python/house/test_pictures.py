@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 pytest.importorskip("rich")
-from tests.places import ROOT
+from tests.support.places import ROOT
 from tools.docs_pictures import __main__ as pictures
 from tools.docs_pictures import bars, scenes, terminal
 

@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.places import ROOT
+from tests.support.places import ROOT
 
 import onecopy as oc
 from onecopy import _core

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.places import SLIDE, needs
+from tests.support.places import SLIDE, needs
 
 import onecopy as oc
 from onecopy.images import CodecError, codecs

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.places import DATA, needs
+from tests.support.places import DATA, needs
 
 import onecopy as oc
 from onecopy.images import registering

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.places import DATA, needs
+from tests.support.places import DATA, needs
 
 import onecopy as oc
 from onecopy import records

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.places import DATA, needs
-from tests.rows import Colour, Point, same
+from tests.support.places import DATA, needs
+from tests.support.rows import Colour, Point, same
 
 import onecopy as oc
 

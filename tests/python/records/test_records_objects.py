@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.rows import Box, Point, same
+from tests.support.rows import Box, Point, same
 
 import onecopy as oc
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.sessions import KINDS, make
+from tests.support.sessions import KINDS, make
 
 from onecopy.integrations.onnxruntime import _ladder
 

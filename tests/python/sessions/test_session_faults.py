@@ -5,8 +5,8 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from tests.onnx_models import IDS, words_model
-from tests.sessions import MODES, answer, from_store, is_mapped, make
+from tests.support.onnx_models import IDS, words_model
+from tests.support.sessions import MODES, answer, from_store, is_mapped, make
 
 import onecopy as oc
 from onecopy.base import FormatError

@@ -8,9 +8,9 @@ import warnings
 import numpy as np
 import onnxruntime
 import pytest
-from tests.onnx_models import IDS, save_inline
-from tests.places import DATA, needs
-from tests.sessions import MODES, PREPACKING_OFF, answer, from_store, is_mapped, make
+from tests.support.onnx_models import IDS, save_inline
+from tests.support.places import DATA, needs
+from tests.support.sessions import MODES, PREPACKING_OFF, answer, from_store, is_mapped, make
 
 import onecopy as oc
 from onecopy.integrations.onnxruntime import _ladder, _latency, _packing, _session

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.fallbacks.seccomp import refuse
+from tests.support.seccomp import refuse
 
 import onecopy as oc
 

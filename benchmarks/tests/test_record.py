@@ -6,7 +6,7 @@ import socket
 from dataclasses import replace
 
 import pytest
-from tests.places import ROOT
+from tests.support.places import ROOT
 
 from onecopy.bench import machine
 from onecopy.bench.record import FIRST_FORMAT, FORMAT, Case, from_json, to_json

@@ -1,13 +1,14 @@
 """Benchmarks whose files do not fit on the disk."""
 
 import errno
+import functools
 import os
-import subprocess
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from small_disks import mount
-from writing import MIB
+from tests.support.writing import MIB
 
 from onecopy.bench.scenarios import monitor, start
 
@@ -15,18 +16,9 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])
-def disk(request, tmp_path, in_child):
-    """Give a function that mounts a disk of 8 MiB, for use in a child; or skip where none can be mounted."""
-    try:
-        in_child(mount, request.param, tmp_path / "try")
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no small disk can be mounted here: {error}")
-
-    def make():
-        mount(request.param, tmp_path / "disk")
-        return tmp_path / "disk"
-
-    return make
+def disk(request, small_disk) -> Callable[[], Path]:
+    """Give a function that mounts a disk of 8 MiB for the calling child and returns its folder."""
+    return functools.partial(small_disk, request.param)
 
 
 def test_a_file_that_does_not_fit_is_told_by_its_name(disk, in_child):

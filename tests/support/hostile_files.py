@@ -10,6 +10,8 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tests.support.safetensors_files import file_of
+
 U8 = '"dtype":"U8","shape":[4],"data_offsets":[0,4]'
 GOOD = '{"a":{' + U8 + "}}"
 CUT = ": the file is cut off, or its header is wrong"
@@ -26,12 +28,6 @@ class Hostile(NamedTuple):
 
     make: Callable[[], bytes]
     error: str
-
-
-def file_of(header: str | bytes, data: bytes = b"", length: int | None = None) -> bytes:
-    """Return a file with this header; `length` is what it says of the header's length."""
-    text = header if isinstance(header, bytes) else header.encode()
-    return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
 def file(header: str | bytes, error: str, data: bytes = b"1234") -> Hostile:

@@ -2,10 +2,7 @@
 
 import json
 
-import pytest
-from tests.screens import widest_of_tables
-
-pytestmark = pytest.mark.usefixtures("with_core")
+from tests.support.screens import widest_of_tables
 
 SMALL = ("--size", "1MB", "--questions", "1500", "--nested", "100", "--fresh", "1", "--iterations", "1", "-n", "2")
 

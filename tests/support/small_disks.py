@@ -3,9 +3,11 @@
 import ctypes
 import errno
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
-from writing import MIB
+import pytest
+from tests.support.writing import MIB
 
 DISKS = {
     "tmpfs": ["mount", "-t", "tmpfs", "-o", "size=8m", "none"],
@@ -32,3 +34,20 @@ def mount(kind: str, folder: Path) -> None:
     done = subprocess.run([*command, folder], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(errno.EPERM, done.stderr)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, in_child: Callable[..., object]) -> Callable[..., Path]:
+    """Give a function (kind, folder=tmp_path/"disk") that mounts a disk for the calling child; skip without mounts."""
+
+    def make(kind: str, folder: Path | None = None) -> Path:
+        folder = folder or tmp_path / "disk"
+        mount(kind, folder)
+        return folder
+
+    for kind in ("tmpfs", "ext4"):
+        try:
+            in_child(make, kind, tmp_path / "try")
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no {kind} disk can be mounted here: {error}")
+    return make

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.onnx_models import IDS, save_inline
+from tests.support.onnx_models import IDS, save_inline
 
 from onecopy.bench.models import generated, ways
 from onecopy.bench.records import picture, tables

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from tests.onnx_models import IDS, save_external, save_inline, save_ort
+from tests.support.onnx_models import IDS, save_external, save_inline, save_ort
 
 from onecopy import proc
 

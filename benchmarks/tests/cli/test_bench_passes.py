@@ -9,12 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.screens import widest_of_tables
+from tests.support.screens import widest_of_tables
 
 from onecopy.bench.passes import series
 from onecopy.cli.bench import warm as bench_warm
-
-pytestmark = pytest.mark.usefixtures("with_core")
 
 
 @pytest.fixture

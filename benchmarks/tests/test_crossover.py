@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from tests.places import ROOT
+from tests.support.places import ROOT
 
 from onecopy.bench.passes import picture, winners
 from onecopy.bench.passes.limits import Unavailable

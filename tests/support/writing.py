@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from tests.fallbacks import seccomp
+from tests.support import seccomp
 
 import onecopy as oc
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
 DATA = Path(os.environ.get("ONECOPY_TEST_DATA", ROOT.parent / "shared/data"))
 """Real data, by the folders coco, genome, mist, onnx and slides."""

@@ -1,13 +1,12 @@
 """Files and stand-in children: nothing here needs the compiled core."""
 
-import json
-import os
 import random
-import struct
 import sys
 from pathlib import Path
 
 import pytest
+from tests.support.children import is_alive
+from tests.support.safetensors_files import write_safetensors
 
 from onecopy.bench import touch
 from onecopy.bench.configurations import Configuration, Job, Opened
@@ -27,17 +26,6 @@ def go():
     say(phase="ready")
     assert sys.stdin.readline() == "load\\n"
 """
-
-
-def write_safetensors(path: Path, tensors: dict[str, bytes]) -> Path:
-    """Write uint8 tensors with the lines of the format's README."""
-    table, offset = {}, 0
-    for name, data in tensors.items():
-        table[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [offset, offset + len(data)]}
-        offset += len(data)
-    header = json.dumps(table).encode()
-    path.write_bytes(struct.pack("<Q", len(header)) + header + b"".join(tensors.values()))
-    return path
 
 
 @pytest.fixture
@@ -79,15 +67,6 @@ def plan_of(job: Job, model: Path):
         return Plan(configurations, job, checksum, Options(**settings))
 
     return make
-
-
-def is_alive(pid: int) -> bool:
-    """Tell whether a process runs: a zombie does not."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from tests.screens import widest_of_tables
+from tests.support.screens import widest_of_tables
 
 from onecopy.bench.report import summary
 from onecopy.cli import ls, screen

@@ -1,15 +1,14 @@
 """Every installed configuration loads what the file holds; ceilings and controls do what they are called."""
 
 import importlib.util
-import json
 import os
-import struct
 import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.safetensors_files import bytes_of
 
 import onecopy
 from onecopy import proc
@@ -193,9 +192,8 @@ def test_every_element_type_is_touched_as_bytes(name, dtype, tmp_path):
     bits = {"BF16": 16, "F8_E4M3": 8, "F16": 16, "BOOL": 8, "C64": 64, "F4": 4}[dtype]
     data = bytes(at % 2 for at in range(96_000))
     shape = [3, len(data) * 8 // bits // 3]
-    header = json.dumps({"t": {"dtype": dtype, "shape": shape, "data_offsets": [0, len(data)]}}).encode()
     path = tmp_path / "typed.safetensors"
-    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+    path.write_bytes(bytes_of({"t": (dtype, shape, data)}))
     row = next(entry for entry in ROWS if entry.name == name)
     sample = runner.take(plan_for(path, processes=(1,)), row, 0, Patience(0))
     assert (sample.state, sample.reason) == ("ok", "")

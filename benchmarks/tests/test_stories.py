@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.python.bench.made_up_stories import made_up
+from benchmarks.tests.made_up_stories import made_up
 
 from onecopy.bench.record import Absent
 from onecopy.bench.report.markdown import text

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-pytestmark = [pytest.mark.usefixtures("with_core"), pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 SHARE = (
     "bench", "share", "--rows", "200", "--peer", "list", "--peer", "LMDB", "--start", "fork", "--ranks", "1",

@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from tests.screens import widest_of_tables
+from tests.support.screens import widest_of_tables
 
 from onecopy.bench.programs.record import from_json as run_from_json
 from onecopy.bench.record import from_json, to_json
@@ -57,7 +57,7 @@ def test_help_of_every_verb_is_status_0(capsys, verb):
 
 
 @pytest.mark.processes
-def test_several_cases_come_from_one_call(onecopy_process, model, tmp_path, with_core):
+def test_several_cases_come_from_one_call(onecopy_process, model, tmp_path):
     out = tmp_path / "r.json"
     done = onecopy_process("bench", "open", model, "-n", "1,2", "-n", "2", "--cold", "--warm", *QUICK, "--json", out)
     assert (done.returncode, done.stderr) == (0, "")
@@ -76,7 +76,7 @@ def test_several_cases_come_from_one_call(onecopy_process, model, tmp_path, with
 
 
 @pytest.mark.processes
-def test_a_run_can_be_resumed_and_another_one_cannot(onecopy_process, model, tmp_path, with_core):
+def test_a_run_can_be_resumed_and_another_one_cannot(onecopy_process, model, tmp_path):
     out, journal = tmp_path / "r.json", tmp_path / "r.json.samples"
     done = onecopy_process("bench", "open", model, "-n", "1", *QUICK, "--json", out)
     assert done.returncode == 0
@@ -98,7 +98,7 @@ def test_a_run_can_be_resumed_and_another_one_cannot(onecopy_process, model, tmp
 
 
 @pytest.mark.processes
-def test_the_order_can_be_shuffled(onecopy_process, model, with_core):
+def test_the_order_can_be_shuffled(onecopy_process, model):
     done = onecopy_process("bench", "open", model, "-n", "1", *QUICK, "--order", "shuffled")
     assert (done.returncode, ", shuffled" in done.stdout) == (0, True)
 

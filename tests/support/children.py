@@ -1,0 +1,182 @@
+"""Child processes: a fresh interpreter, a fork whose answer comes back, and what is known of a process from outside."""
+
+import contextlib
+import faulthandler
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.waiting import PATIENCE
+
+CHILD_SECONDS = 100
+"""How long a child may take, unless a test gives it more."""
+
+
+def run_python(code: str, *arguments: object) -> str:
+    """Run `code` in a fresh interpreter with warnings as errors; return its standard output."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False)
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def python() -> Callable[..., str]:
+    """Give `run_python`: (code, *arguments) -> standard output."""
+    return run_python
+
+
+@pytest.fixture
+def onecopy_process() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Give a function (*arguments, env={}, **settings of subprocess.run) that runs the command `onecopy`."""
+
+    def run(*arguments: str | Path, **settings: Any) -> subprocess.CompletedProcess[str]:
+        environment = {k: v for k, v in os.environ.items() if k not in {"COLUMNS", "ONECOPY_TRACEBACK"}}
+        environment |= settings.pop("env", {})
+        command = [sys.executable, "-m", "onecopy", *map(str, arguments)]
+        return subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False, timeout=CHILD_SECONDS, **settings
+        )
+
+    return run
+
+
+class ChildKilledError(Exception):
+    """A child died of a signal before it answered; the message is the signal's name."""
+
+
+class ChildAnswerError(Exception):
+    """A child gave no answer that its parent can read: it left without one, or it cannot be pickled."""
+
+
+def call_in_child(
+    function: Callable[..., Any], *arguments: Any, uid: int | None = None, seconds: int = CHILD_SECONDS
+) -> Any:
+    """Call a function in a forked child and return what it returns.
+
+    An exception is raised again in the parent, with the child's traceback as a note. `uid`: become this user first.
+    `seconds`: end the child by SIGALRM after that.
+    ChildKilledError: the child died of a signal. ChildAnswerError: the answer cannot be pickled, or the child left.
+    """
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read_end)
+        with contextlib.suppress(BaseException):  # whatever happens, the child runs nothing of its parent's
+            signal.alarm(seconds)
+            _answer(write_end, function, arguments, uid)
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
+        text = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status < 0:
+        raise ChildKilledError(signal.Signals(-status).name)
+    if not text:
+        raise ChildAnswerError(f"the child left with status {status} and no answer")
+    good, answer, trace = pickle.loads(text)
+    if not good:
+        answer.add_note(f"in the child:\n{trace}")
+        raise answer
+    return answer
+
+
+def _answer(pipe: int, function: Callable[..., Any], arguments: tuple[Any, ...], uid: int | None) -> None:
+    faulthandler.disable()  # some children are meant to die of a signal, without a report
+    try:
+        if uid is not None:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+        answer: tuple[bool, Any, str] = (True, function(*arguments), "")
+    except BaseException as error:
+        answer = (False, error, traceback.format_exc())
+    with os.fdopen(pipe, "wb") as file:
+        file.write(_pickled(answer))
+
+
+def _pickled(answer: tuple[bool, Any, str]) -> bytes:
+    """Pickle an answer that can be read again; else a ChildAnswerError with what it was."""
+    try:
+        text = pickle.dumps(answer)
+        pickle.loads(text)  # an exception of its own signature can be written and not read
+    except Exception as error:
+        good, value, trace = answer
+        what = f"an answer that cannot be pickled ({error}): {value!r}" if good else f"raised {value!r}\n{trace}"
+        return pickle.dumps((False, ChildAnswerError(what), trace))
+    return text
+
+
+@pytest.fixture
+def in_child() -> Callable[..., Any]:
+    """Give `call_in_child`: (function, *arguments, uid=None, seconds=100)."""
+    return call_in_child
+
+
+def fork(work: Callable[[], Any]) -> int:
+    """Call `work` in a forked process and return its pid; it exits with 0 if that was true, 2 if not, 130 on Ctrl-C."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.alarm(int(PATIENCE))
+            status = 0 if work() else 2
+        except KeyboardInterrupt:
+            status = 130
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    return pid
+
+
+def status_of(pid: int) -> int:
+    """Wait for a child; return its exit status, or minus the number of the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def is_alive(pid: int) -> bool:
+    """Report whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    """List the pids of a process's children, zombies included; none where the process is gone."""
+    found: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def descriptors() -> list[str]:
+    """List what this process has open, by name; an unlinked file by the name that it had."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the numbers themselves
+        with contextlib.suppress(OSError):
+            # What a forked child inherits of a waiting thread may lose its name meanwhile.
+            found.append(os.readlink(f"/proc/self/fd/{name}").removesuffix(" (deleted)"))  # noqa: PTH115
+    return sorted(found)
+
+
+@contextlib.contextmanager
+def killed_at_the_end(pids: list[int]) -> Iterator[None]:
+    """Kill processes that may not be children of this one, however the block ends."""
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,40 @@
+"""A home folder and a /dev/shm of this test session alone: no test reads or writes the user's own caches."""
+
+import ctypes
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from tests.support.places import ROOT
+
+NEW_MOUNTS = 0x20000  # CLONE_NEWNS
+PRIVATE = 1 << 18 | 1 << 14  # MS_PRIVATE | MS_REC
+OF_THE_USER = ("XDG_CACHE_HOME", "ONECOPY_CACHE", "ONECOPY_SCRATCH")
+
+
+def have_own_shared_memory() -> bool:
+    """Mount an empty /dev/shm for this process and its children; only root can, and some sandboxes refuse it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not Path("/dev/shm").is_dir() or libc.unshare(NEW_MOUNTS) != 0:
+        return False
+    own = libc.mount(None, b"/", None, PRIVATE, None) == 0
+    return own and libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"mode=1777") == 0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Replace what belongs to the user, before any module of the tests is imported."""
+    home = Path(tempfile.mkdtemp(prefix="onecopy-home-"))
+    for name in OF_THE_USER:
+        os.environ.pop(name, None)
+    os.environ["HOME"] = str(home)
+    os.environ.setdefault("MPLCONFIGDIR", str(ROOT / "build/matplotlib"))  # its list of fonts takes seconds to make
+    have_own_shared_memory()
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:
+            shutil.rmtree(home, ignore_errors=True)
+
+    config.add_cleanup(remove)

@@ -1,0 +1,92 @@
+"""What the kernel, or the policy of this sandbox, allows; each probe uses nothing of onecopy."""
+
+import ctypes
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def has_populate_read() -> bool:
+    """Report whether madvise(MADV_POPULATE_READ) is allowed: reading and mapping in one call."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with mmap.mmap(-1, mmap.PAGESIZE) as memory:
+        at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        return libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(mmap.PAGESIZE), 22) == 0
+
+
+def has_fallocate() -> bool:
+    """Report whether space can be reserved for a temporary file."""
+    with tempfile.TemporaryFile() as file:
+        return ctypes.CDLL(None).fallocate(file.fileno(), 0, ctypes.c_long(0), ctypes.c_long(1)) == 0
+
+
+def has_cachestat() -> bool:
+    """Report whether cachestat is allowed, which alone counts dirty pages."""
+    answer, whole = (ctypes.c_uint64 * 5)(), (ctypes.c_uint64 * 2)(0, 0)
+    with tempfile.TemporaryFile() as file:
+        return ctypes.CDLL(None).syscall(451, file.fileno(), whole, answer, 0) == 0
+
+
+@pytest.fixture
+def populates() -> bool:
+    """Report whether warming can read and map pages in one call."""
+    return has_populate_read()
+
+
+@pytest.fixture
+def tells_dirty() -> bool:
+    """Report whether dirty pages can be counted."""
+    return has_cachestat()
+
+
+@pytest.fixture
+def reserves_space() -> bool:
+    """Report whether space can be reserved for a file before it is written."""
+    return has_fallocate()
+
+
+@pytest.fixture
+def unnamed_files(tmp_path: Path) -> bool:
+    """Report whether files can be created without a name (O_TMPFILE) in `tmp_path`."""
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_RDWR))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def reserving(tmp_path: Path) -> Path:
+    """Give a folder whose file system can reserve space for scratch arrays; skip otherwise."""
+    import onecopy as oc
+
+    try:
+        oc.scratch(1, "u1", tmp_path, anywhere=True).close()
+    except OSError as error:
+        pytest.skip(f"no space can be reserved here: {error}")
+    return tmp_path
+
+
+@pytest.fixture
+def memfd() -> Iterator[int]:
+    """Give the descriptor of an unnamed file in memory."""
+    try:
+        fd = os.memfd_create("scratch")
+    except OSError as error:
+        pytest.skip(f"memfd_create: {error.strerror}")
+    yield fd
+    os.close(fd)
+
+
+@pytest.fixture
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Give another user's id; the working folder becomes `tmp_path`, since only root may walk the way to it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    return 65534

@@ -1,0 +1,116 @@
+"""After each test: what it left in this process and on the machine fails it.
+
+Compared are open descriptors, mappings of files, Python threads and threads of onecopy, child processes, and files in
+/dev/shm and in the default store. What fixtures of a wider scope hold is there before the test, and stays.
+"""
+
+import gc
+import os
+import re
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.support.children import children_of
+
+PATIENCE = 3.0
+"""Seconds that a thread or process which was told to end may take."""
+
+# Servers that multiprocessing starts once and keeps for the life of a process.
+KEPT_PROCESSES = re.compile(r"multiprocessing\.(resource_tracker|forkserver)")
+# A pipe or socket belongs to one of those servers, or to a thread pool or event loop that a library keeps.
+KEPT_DESCRIPTORS = re.compile(r"pipe:|socket:|anon_inode:|/dev/(null|urandom|tty|pts)|/proc/|/sys/|\.pyc?$|\.so")
+OURS = re.compile(rf"{re.escape(tempfile.gettempdir())}/|/dev/shm/|/var/tmp/|/memfd:onecopy|/memfd:scratch")
+
+
+class Held(NamedTuple):
+    """What a process and the machine hold, each with a count."""
+
+    descriptors: Counter[str]
+    mappings: Counter[str]
+    threads: Counter[str]
+    children: Counter[str]
+    files: Counter[str]
+
+
+def descriptors() -> Counter[str]:
+    """Count open descriptors by what they are open on."""
+    found: Counter[str] = Counter()
+    with os.scandir("/proc/self/fd") as entries:
+        for entry in entries:
+            with suppress(OSError):
+                name = os.readlink(entry.path)  # noqa: PTH115 - no Path for each of thousands
+                if not KEPT_DESCRIPTORS.search(name):
+                    found[name] += 1
+    return found
+
+
+def mappings() -> Counter[str]:
+    """Count mapped files that tests make: their pieces are one, since permissions split a mapping."""
+    with open("/proc/self/maps") as file:  # noqa: PTH123
+        names = {line.split(maxsplit=5)[5].rstrip() for line in file if line.count(" ") > 5 and "/" in line}
+    return Counter(name for name in names if OURS.match(name) and not KEPT_DESCRIPTORS.search(name))
+
+
+def threads() -> Counter[str]:
+    """Count Python's threads by name, and those that the core starts."""
+    found = Counter(thread.name for thread in threading.enumerate())
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):
+            name = (task / "comm").read_text().strip()
+            if name.startswith("onecopy-"):
+                found[name] += 1
+    return found
+
+
+def children() -> Counter[str]:
+    """Count child processes, zombies included, by their pid and command."""
+    found: Counter[str] = Counter()
+    for pid in children_of(os.getpid()):
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:100]
+            if not KEPT_PROCESSES.search(command):
+                found[f"{pid} {command or '(zombie)'}"] += 1
+    return found
+
+
+def files() -> Counter[str]:
+    """Count files in /dev/shm and in the default store."""
+    store = Path(os.environ.get("HOME", "/nowhere")) / ".cache/onecopy"
+    return Counter(str(path) for folder in (Path("/dev/shm"), store) for path in folder.rglob("*") if path.is_file())
+
+
+def held() -> Held:
+    """Take stock."""
+    return Held(descriptors(), mappings(), threads(), children(), files())
+
+
+def left_since(before: Held) -> dict[str, list[str]]:
+    """List what is there now and was not before, by kind."""
+    now = held()
+    kinds = zip(Held._fields, before, now, strict=True)
+    return {kind: sorted((new - old).elements()) for kind, old, new in kinds if new - old}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Fail a test after which more is held than before it."""
+    before = held()
+    yield
+    if not left_since(before):
+        return
+    end = time.monotonic() + PATIENCE
+    while True:
+        gc.collect()
+        if not (left := left_since(before)):
+            return
+        if time.monotonic() > end:
+            break
+        time.sleep(0.02)
+    pytest.fail("left behind: " + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in left.items()))

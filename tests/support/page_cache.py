@@ -1,0 +1,79 @@
+"""The page cache seen without onecopy: which pages of a file are in memory, and files that are not."""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+PAGE = mmap.PAGESIZE
+PIECE = 8 << 20  # bytes written at once
+
+
+def pages_in_cache(path: Path) -> bytes:
+    """Ask mincore of a private mapping: 1 or 0 for each page. Only the file's owner gets the true answer."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        memory = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    flags = (ctypes.c_ubyte * -(-size // PAGE))()
+    first = ctypes.c_char.from_buffer(memory)
+    failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), flags)
+    del first
+    memory.close()
+    assert failed == 0
+    return bytes(flags)
+
+
+@pytest.fixture
+def cached() -> Callable[[Path], int]:
+    """Give a function that counts the bytes of a file in the page cache, in whole pages."""
+    return lambda path: PAGE * pages_in_cache(path).count(1)
+
+
+@pytest.fixture
+def cached_pages() -> Callable[[Path], set[int]]:
+    """Give a function that lists the numbers of the pages of a file in the page cache."""
+    return lambda path: {page for page, flag in enumerate(pages_in_cache(path)) if flag}
+
+
+def forget(path: Path) -> None:
+    """Write a file back and drop it from the page cache, except for pages that a process maps."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        for _ in range(3):  # the kernel's own scanners hold a page for an instant now and then, and it stays
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if 1 not in pages_in_cache(path):
+                break
+    finally:
+        os.close(fd)
+
+
+@pytest.fixture
+def cold_file(tmp_path: Path) -> Callable[..., Path]:
+    """Give a function (size, name="cold.bin") that makes a file of random bytes that is not in the page cache."""
+
+    def make(size: int, name: str = "cold.bin") -> Path:
+        path = tmp_path / name
+        block = os.urandom(min(size, PIECE))
+        with path.open("wb") as file:
+            for at in range(0, size, PIECE):
+                file.write(block[: size - at])
+        forget(path)
+        if 1 in pages_in_cache(path):
+            pytest.skip(f"the file system of {tmp_path} keeps its files in memory")
+        return path
+
+    return make
+
+
+@pytest.fixture
+def slow_file(tmp_path: Path) -> Iterator[Path]:
+    """Give a file of holes, 4 GiB that occupy no disk, which one thread needs a second or more to read."""
+    path = tmp_path / "slow.bin"
+    with path.open("wb") as file:
+        file.truncate(4 << 30)
+    yield path
+    path.unlink(missing_ok=True)  # and its pages with it
