@@ -28,19 +28,43 @@ demo: .venv/demo.stamp ## open real weights from N processes (N=4), one copy, wi
 	$(BIN)/onecopy bench open "$$file" -n $(N) --rounds 3 --idle-wait 5 --brief
 
 .PHONY: test
-test: check tidy test-cpp test-python ## everything: checks, C++ tests on both back ends, Python tests
+test: .venv/core.stamp doctest ## fast: checks, C++ tests, Python tests but the slow ones; under 10 minutes on two CPUs
+	@$(BIN)/python tools/tiers.py test
 
-.PHONY: test-cpp
-test-cpp: .venv/tools.stamp doctest ## C++ tests with sanitizers, on the Linux and the portable back end
-	@cmake --preset dev > build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
-	cmake --build --preset dev
-	ctest --preset dev -j2
-	$(BIN)/python -m tests.fallbacks.run --refuse all -- ctest --preset dev -j2 -R '^cpp'
+.PHONY: test-all
+test-all: test ## all: also sanitizers, kills, refused system calls, frameworks, tidy, skips; under 25 minutes
+	@$(MAKE) --no-print-directory test-rest
 
-.PHONY: test-python
-test-python: .venv/core.stamp ## Python tests, on the optimised build
-	$(BIN)/python -m pytest -q
-	$(BIN)/python -m pytest -q tests/frameworks
+.PHONY: test-rest
+test-rest: .venv/all.stamp programs ## what `make test-all` runs after `make test`
+	@$(BIN)/python tools/tiers.py rest
+
+.PHONY: nightly
+nightly: .venv/all.stamp programs ## before a release: full tidy, threads, fallbacks, torture, fuzzing, orders, large files
+	@$(BIN)/python tools/tiers.py nightly
+
+# The C++ tests of `make test` are linked with the libraries that were built for the extension, in its folder.
+.PHONY: module-tests
+module-tests: .venv/core.stamp doctest
+	cmake -S . -B build/python -DONECOPY_TESTS=ON -DONECOPY_BENCHMARKS=ON
+	cmake --build build/python --target module_tests bench_structs
+
+# Core, both back ends and extension with sanitizers, and an interpreter that takes this extension and the package as it
+# stands: a path in a .pth file is not searched for further .pth files, so the editable install of .venv is not seen.
+.PHONY: sanitized
+sanitized: .venv/tools.stamp doctest
+	$(call sanitized_build,dev)
+
+define sanitized_build
+cmake --preset $(1)
+cmake --build --preset $(1)
+[ -x build/$(1)/venv/bin/python ] || $(BIN)/python -m venv --without-pip build/$(1)/venv
+rm -rf build/$(1)/site && mkdir -p build/$(1)/site/onecopy
+ln -s $(CURDIR)/python/onecopy/* build/$(1)/site/onecopy/
+ln -s $(CURDIR)/build/$(1)/bindings/_core.*.so build/$(1)/site/onecopy/
+printf '%s\n' $(CURDIR)/build/$(1)/site $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+  > $$(build/$(1)/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/onecopy.pth
+endef
 
 .PHONY: fallbacks
 fallbacks: .venv/core.stamp ## the whole Python suite with each kernel interface refused: a line per setting
@@ -54,6 +78,7 @@ check: .venv/core.stamp ## format, lint, types, layers, stubs: fast, before ever
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/typing
 	$(BIN)/python tools/check_stubs.py
 
 .PHONY: format
@@ -67,14 +92,18 @@ stubs: .venv/core.stamp ## write python/onecopy/_core.pyi anew
 	$(BIN)/python tools/check_stubs.py --write
 
 .PHONY: tidy
-tidy: .venv/tools.stamp ## clang-tidy over the C++ rooms
-	@mkdir -p build && cmake --preset release -DONECOPY_TESTS=OFF > build/release.log 2>&1 || { cat build/release.log; exit 1; }
-	find src -name '*.cpp' | xargs -P 2 -n 1 $(BIN)/clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option
+tidy: .venv/all.stamp doctest ## clang-tidy over all C++ sources
+	@$(BIN)/python tools/tidy.py --all
+
+.PHONY: tidy-changed
+SINCE ?= $(shell git merge-base HEAD origin/main 2> /dev/null)
+tidy-changed: .venv/all.stamp doctest ## clang-tidy over what changed since SINCE (origin/main), and what includes it
+	@$(BIN)/python tools/tidy.py --since "$(SINCE)"
 
 .PHONY: tsan
-tsan: .venv/tools.stamp doctest ## C++ tests with the thread sanitizer
-	@mkdir -p build && cmake --preset tsan > build/tsan.log 2>&1 || { cat build/tsan.log; exit 1; }
-	cmake --build --preset tsan && ctest --preset tsan
+tsan: .venv/tools.stamp doctest ## C++ tests and threads in the extension, with the thread sanitizer
+	$(call sanitized_build,tsan)
+	ctest --preset tsan
 
 .PHONY: fuzz
 SECONDS ?= 60
@@ -162,6 +191,17 @@ clean: ## remove what the targets made
 
 # --- what the targets stand on ---
 
+# Programs that tests start, from Debian's packages; where they cannot be installed, tests skip.
+DEBIAN = chromium fuse3 pkg-config strace
+.PHONY: programs
+programs:
+	@for name in chromium fusermount3 pkg-config strace; do command -v $$name > /dev/null || missing=yes; done; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "installing $(DEBIAN) ..."; mkdir -p build; \
+	  { apt-get -q update && apt-get -qy install --no-install-recommends $(DEBIAN); } > build/programs.log 2>&1 || \
+	  echo "not installed, tests that need them skip: build/programs.log"; \
+	fi
+
 .PHONY: doctest
 doctest:
 	@mkdir -p build
@@ -173,10 +213,9 @@ doctest:
 .venv/tools.stamp: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "onecopy needs Python 3.11 or later: make PYTHON=python3.11"; exit 1; }
-	@echo "setting up .venv (once) ..."
-	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install --upgrade pip==26.0
-	@$(PIP) install --group dev
+	@echo "setting up .venv, 430 MB (once) ..."; started=$$(date +%s); \
+	{ [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && $(PIP) install --upgrade pip==26.0 && \
+	$(PIP) install --group dev && echo "ok     .venv  $$(($$(date +%s) - started)) s"
 	@mkdir -p build && touch $@
 
 # What the demo needs, and no more: 150 MB. The tools of a checkout are 2 GB, torch among them.
@@ -192,6 +231,11 @@ doctest:
 	@echo "3 of 3: measuring, with the weights of a real model (91 MB) unless FILE=... names yours"
 	@touch $@
 
+.venv/all.stamp: .venv/core.stamp
+	@echo "installing what all tests need, 2.5 GB (once) ..."
+	@$(PIP) install --group all
+	@touch $@
+
 .venv/docs.stamp: .venv/core.stamp
 	@$(PIP) install --group docs
 	@touch $@
@@ -201,6 +245,6 @@ doctest:
 	@touch $@
 
 .venv/core.stamp: .venv/tools.stamp $(SOURCES)
-	@echo "building the extension ..."
-	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@echo "building the extension ..."; started=$$(date +%s); \
+	$(PIP) install --no-build-isolation --no-deps --editable . && echo "ok     extension  $$(($$(date +%s) - started)) s"
 	@touch $@

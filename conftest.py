@@ -2,6 +2,7 @@
 
 pytest_plugins = [
     "tests.support.isolation",
+    "tests.support.ledger",
     "tests.support.children",
     "tests.support.kernel",
     "tests.support.page_cache",

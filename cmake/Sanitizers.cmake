@@ -13,4 +13,4 @@ target_compile_options(
   INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wnon-virtual-dtor
             -Woverloaded-virtual $<$<BOOL:${ONECOPY_WERROR}>:-Werror>
             # Wrong about `"text" + std::to_string(n)` in GCC 12: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105651
-            $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+            $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-array-bounds>)

@@ -109,14 +109,29 @@ def test_a_program_that_does_not_exist_is_a_row(plan_of, stand_in):
 
 
 def test_other_data_than_the_files_is_a_row(plan_of, stand_in):
-    plan = plan_of()
-    body = f"go(); resident(checksum={plan.checksum} + (os.getpid() % 2)); sys.stdin.readline()"
-    right = f"go(); resident(checksum={plan.checksum}); sys.stdin.readline()"
+    checksum = plan_of().checksum
+    right = f"go(); resident(checksum={checksum}); sys.stdin.readline()"
     wrong = "go(); resident(checksum=12345); sys.stdin.readline()"
-    assert take(plan_of, stand_in(right)).state == "ok"
-    assert take(plan_of, stand_in(wrong)).state == "wrong data"
-    assert "0x3039" in take(plan_of, stand_in(wrong)).reason
-    assert take(plan_of, stand_in(body), processes=(3,)).state in {"ok", "wrong data"}
+    sample = take(plan_of, stand_in(right))
+    assert (sample.state, sample.reason) == ("ok", "")
+    sample = take(plan_of, stand_in(wrong))
+    assert sample.state == "wrong data"
+    assert sample.reason == f"the touched bytes sum to 0x3039, those of the file to {checksum:#x}"
+
+
+def test_other_data_of_one_process_of_three_is_a_row(plan_of, stand_in):
+    checksum = plan_of().checksum
+    body = f"""
+try:
+    open(path + ".claimed", "x").close()
+    wrong = 1  # the first of the processes
+except FileExistsError:
+    wrong = 0
+go(); resident(checksum={checksum} + wrong); sys.stdin.readline()"""
+    sample = take(plan_of, stand_in(body), processes=(3,))
+    assert sorted(reading.checksum for reading in sample.readings) == [checksum, checksum, checksum + 1]
+    assert sample.state == "wrong data"
+    assert sample.reason == f"the touched bytes sum to {checksum + 1:#x}, those of the file to {checksum:#x}"
 
 
 def test_what_a_child_says_is_cleaned_of_folders(plan_of, stand_in, job, monkeypatch, tmp_path):

@@ -128,11 +128,6 @@ def test_the_tool_fills_the_page_from_a_record(tmp_path, python):
     assert page.read_text().startswith("# Title\n")
 
 
-def test_the_page_of_the_documentation_has_a_place_for_the_tables():
-    page = ROOT / "docs/explanation/when-to-copy.md"
-    assert "old" not in winners.filled(page.read_text(), "block")[-20:]
-
-
 def test_the_picture_names_the_winners(tmp_path):
     if importlib.util.find_spec("matplotlib") is None:
         pytest.skip("matplotlib is not installed: pip install 'onecopy[plots]'")

@@ -4,10 +4,10 @@ import html
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from benchmarks.tests.made_up_stories import made_up
+from tests.support.places import ROOT
 
 from onecopy.bench.record import Absent
 from onecopy.bench.report.markdown import text
@@ -16,7 +16,6 @@ from onecopy.bench.stories.every import NAMES, STORIES
 from onecopy.bench.stories.record import Kept
 from onecopy.bench.stories.story import Scale
 
-ROOT = Path(__file__).parents[3]
 QUICK = Scale(quick=True, idle_wait=0.0)
 HOSTILE = "<script>alert(1)</script> | [x](y) \x1b[31m"
 
@@ -233,16 +232,6 @@ def test_a_story_is_measured_small(name, tmp_path, monkeypatch, request):
     assert seen[-1].progress.done == seen[-1].progress.total
     assert read((tmp_path / "r.json").read_text()) == found
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]  # data and journal are gone
-
-
-def test_the_readme_has_the_table_of_the_committed_record():
-    (committed,) = (ROOT / "benchmarks/records").glob("*/*-stories.json")
-    stories = read(committed.read_text())
-    assert {kept.name for kept in stories.kept} == set(NAMES)
-    assert page.block(stories, STORIES) in (ROOT / "README.md").read_text()
-    assert committed.with_name("stories.md").read_text() == page.to_markdown(stories, STORIES, "stories.svg")
-    assert committed.with_name("stories.svg").read_text() == pictures.to_svg(stories, STORIES)
-    assert committed.with_name("stories.html").read_text() == html_page.to_html(stories, STORIES)
 
 
 def test_the_tool_fills_a_page_from_a_record(tmp_path, python):

@@ -62,7 +62,7 @@ def little_memory() -> Setting:
 def without(names: str) -> tuple[str, ...]:
     """Return the tests that measure what is refused: the benchmark's ceilings are O_DIRECT and huge pages."""
     measured = any(name in names for name in ("MADV_HUGEPAGE", "O_DIRECT"))
-    return ("tests/python/bench", "tests/python/cli") if measured else ()
+    return ("benchmarks/tests",) if measured else ()
 
 
 def settings() -> list[Setting]:

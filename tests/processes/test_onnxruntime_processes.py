@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.children import is_alive
+from tests.support.children import children_of, is_alive
 from tests.support.onnx_models import IDS, save_inline
+from tests.support.store_processes import suffixes
 from tests.support.waiting import until
 
 import onecopy as oc
@@ -63,44 +64,120 @@ def test_workers_share_what_one_has_packed(tmp_path):
     assert max(private for _, private, _ in direct) < size / 2
 
 
+PACK = """
+    import sys
+    import onecopy as oc
+    from onecopy.integrations.onnxruntime import _packing
+    pack = _packing._in_child
+    def logged(recipe, path):
+        with open(sys.argv[3], "a") as log:
+            log.write("packs\\n")
+        pack(recipe, path)
+    _packing._in_child = logged
+    print("ready", flush=True)
+    sys.stdin.readline()  # until all are there
+    print(oc.onnxruntime.session(sys.argv[1], "packed", wait=True, store=sys.argv[2]).onecopy.mode)
+"""
+
+
 def test_of_several_that_wait_one_packs(tmp_path):
     model = save_inline(tmp_path / "model.onnx", aligned=True, **LARGE)
-    store = tmp_path / "store"
-    program = (
-        "import sys, onecopy as oc; "
-        "print(oc.onnxruntime.session(sys.argv[1], 'packed', wait=True, store=sys.argv[2]).onecopy.mode)"
-    )
-    workers = [
-        subprocess.Popen([sys.executable, "-c", program, str(model), str(store)], stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
+    store, log = tmp_path / "store", tmp_path / "log"
+    command = [sys.executable, "-c", textwrap.dedent(PACK), str(model), str(store), str(log)]
+    workers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [worker.stdout.readline() for worker in workers] == ["ready\n"] * 4
+    for worker in workers:
+        worker.stdin.write("\n")
+        worker.stdin.flush()
     assert [worker.communicate(timeout=100)[0].strip() for worker in workers] == ["packed"] * 4
+    assert [worker.returncode for worker in workers] == [0] * 4
+    assert log.read_text().split() == ["packs"]
     assert sorted(artefact.state for artefact in oc.Store(store).ls()) == ["ready", "ready"]
+    assert suffixes(oc.Store(store)) == [".about", ".about", ".oc", ".oc"]
 
 
-@pytest.mark.parametrize("after", [0.0, 0.3, 0.6, 0.9])
-def test_a_child_that_is_killed_while_it_packs_is_in_nobodys_way(tmp_path, after):
+# The child that packs in the background, with a stop before or after one of its functions: it makes a file and waits.
+CHILD = """
+    import pathlib, signal, sys
+    from onecopy.integrations.onnxruntime import _pack, _packing
+    moment, reached, *arguments = sys.argv[1:]
+    def stop():
+        pathlib.Path(reached).touch()
+        signal.pause()
+    def stopping_before(function):
+        return lambda *given: (stop(), function(*given))
+    def stopping_after(function):
+        return lambda *given: (function(*given), stop())
+    if moment == "before the digest":
+        _packing.Recipe._write_digest = stopping_before(_packing.Recipe._write_digest)
+    elif moment == "before ONNX Runtime writes":
+        _packing._save = stopping_before(_packing._save)
+    elif moment == "after ONNX Runtime wrote":
+        _packing._latency_of = stopping_before(_packing._latency_of)
+    elif moment == "before the claim is released":
+        _pack.write = stopping_after(_pack.write)
+    else:
+        assert moment == "after everything"
+        _pack.main = stopping_after(_pack.main)
+    _pack.main(*arguments)
+"""
+# What the store has at each moment: files, by what they are; bytes in the largest that has a hidden name, at least.
+MOMENTS = {
+    "before the digest": ([".claim"], 0),
+    "before ONNX Runtime writes": ([".about", ".claim", ".oc", "hidden", "hidden"], 0),
+    "after ONNX Runtime wrote": ([".about", ".claim", ".oc", "hidden", "hidden"], 10_000_000),
+    "before the claim is released": ([".about", ".claim", ".oc", ".oc"], 0),
+    "after everything": ([".about", ".about", ".oc", ".oc"], 0),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_child_that_is_killed_while_it_packs_is_in_nobodys_way(tmp_path, monkeypatch, moment):
+    files, least = MOMENTS[moment]
     model = save_inline(tmp_path / "model.onnx", aligned=True, **LARGE)
-    store = tmp_path / "store"
-    assert oc.onnxruntime.session(model, "packed", store=store).onecopy.mode == "read"
+    store, reached = oc.Store(tmp_path / "store"), tmp_path / "reached"
+    with monkeypatch.context() as patched:
+        command = [sys.executable, "-c", textwrap.dedent(CHILD), moment, str(reached)]
+        patched.setattr(_packing, "_command", lambda: command)
+        assert oc.onnxruntime.session(model, "packed", store=store.folder).onecopy.mode == "read"
     (child,) = _packing._background
-    time.sleep(after)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    session = oc.onnxruntime.session(model, "packed", wait=True, store=store)
+    try:
+        until(lambda: reached.exists() or child.poll() is not None, moment)
+        assert child.poll() is None
+        hidden = list(store.folder.glob(".onecopy-*"))
+        assert sorted("hidden" if path in hidden else path.suffix for path in store.folder.iterdir()) == files
+        assert max((path.stat().st_size for path in hidden), default=0) >= least
+    finally:
+        child.kill()
+        status = child.wait()
+    assert status == -signal.SIGKILL
+
+    session = oc.onnxruntime.session(model, "packed", wait=True, store=store.folder)
     assert session.onecopy.mode == "packed"
     assert np.array_equal(session.run(None, {"ids": IDS})[0], oc.onnxruntime.session(model).run(None, {"ids": IDS})[0])
-    oc.Store(store).prune()
-    assert sorted(artefact.state for artefact in oc.Store(store).ls()) == ["ready", "ready"]
+    store.prune()
+    assert sorted(artefact.state for artefact in store.ls()) == ["ready", "ready"]
+    assert suffixes(store) == [".about", ".about", ".oc", ".oc"]
+
+
+def packers_of(pid: int) -> list[int]:
+    """List the children of a process that pack weights."""
+    return [child for child in children_of(pid) if "onnxruntime._pack" in command_of(child)]
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def test_the_child_that_packs_for_one_who_waits_ends_with_it(tmp_path):
     model = save_inline(tmp_path / "model.onnx", aligned=True, **LARGE)
     program = "import sys, onecopy as oc; oc.onnxruntime.session(sys.argv[1], 'packed', wait=True, store=sys.argv[2])"
     waiting = subprocess.Popen([sys.executable, "-c", program, str(model), str(tmp_path / "store")])
-    children = Path(f"/proc/{waiting.pid}/task/{waiting.pid}/children")
-    until(lambda: children.read_text().split())
-    (child,) = map(int, children.read_text().split())
+    until(lambda: packers_of(waiting.pid) or waiting.poll() is not None, "a child that packs")
+    (child,) = packers_of(waiting.pid)
     os.kill(waiting.pid, signal.SIGKILL)
-    waiting.wait()
-    until(lambda: not is_alive(child))
+    assert waiting.wait() == -signal.SIGKILL
+    until(lambda: not is_alive(child), "the end of the child")

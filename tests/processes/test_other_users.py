@@ -6,11 +6,14 @@ import os
 import resource
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tests.support.page_cache import forget
 
 import onecopy as oc
 from onecopy.residency import residency
@@ -19,6 +22,7 @@ pytestmark = pytest.mark.processes
 
 MIB = 1 << 20
 SIZE = 16 * MIB
+LARGE = 128 * MIB
 
 
 @pytest.fixture
@@ -29,14 +33,31 @@ def name(cold_file, nobody) -> str:
     return path.name
 
 
-def warm_by_reading(name: str) -> tuple[int | None, int | None]:
-    report = oc.warm(name, mechanism="read")
-    return report.cached_before, report.cached_after
+class Warmed(NamedTuple):
+    """A report of `oc.warm`, which cannot be pickled itself."""
+
+    complete: bool
+    filled: int
+    cached_before: int | None
+    cached_after: int | None
 
 
-def evict(name: str) -> tuple[int | None, str]:
+class Evicted(NamedTuple):
+    """A report of `oc.evict`, which cannot be pickled itself."""
+
+    cached_before: int | None
+    cached_after: int | None
+    reason: str
+
+
+def warm(name: str, **options) -> Warmed:
+    report = oc.warm(name, **options)
+    return Warmed(report.complete, report.filled, report.cached_before, report.cached_after)
+
+
+def evict(name: str) -> Evicted:
     report = oc.evict(name)
-    return report.cached_after, report.reason
+    return Evicted(report.cached_before, report.cached_after, report.reason)
 
 
 def facts(told: oc.residency.Residency) -> tuple[str, int | None, int | None, int | None]:
@@ -104,7 +125,7 @@ def test_who_may_write_the_file_is_told_the_truth(name, nobody, in_child, tmp_pa
 @pytest.mark.parametrize("mechanism", ["auto", "populate", "read"])
 def test_warming_works_all_the_same(name, nobody, in_child, tmp_path, cached, mechanism):
     assert cached(tmp_path / name) == 0
-    assert in_child(lambda: oc.warm(name, mechanism=mechanism).complete, uid=nobody)
+    assert in_child(lambda: warm(name, mechanism=mechanism), uid=nobody).complete
     assert cached(tmp_path / name) == SIZE
 
 
@@ -112,65 +133,133 @@ def test_copying_works_all_the_same(name, nobody, in_child, tmp_path):
     assert in_child(lambda: bytes(oc.Mapping(name, mode="copy").view()), uid=nobody) == (tmp_path / name).read_bytes()
 
 
-def test_a_warm_report_does_not_claim_too_little_to_be_cached(name, nobody, in_child, tmp_path):
-    (tmp_path / name).read_bytes()
-    before, after = in_child(warm_by_reading, name, uid=nobody)
-    assert before in {SIZE, None}
-    assert after in {SIZE, None}
+@pytest.mark.parametrize("mechanism", ["auto", "populate", "read"])
+def test_a_warm_report_does_not_claim_too_little_to_be_cached(name, nobody, in_child, tmp_path, cached, mechanism):
+    path = tmp_path / name
+    path.read_bytes()
+    report = in_child(lambda: warm(name, mechanism=mechanism), uid=nobody)
+    assert cached(path) == SIZE
+    assert report.complete
+    assert report.cached_before is None  # nothing was mapped yet, and the kernel counts only what a process maps
+    assert report.cached_after in {SIZE, None}
+    os.chown(path, nobody, nobody)  # the owner's report has the numbers
+    report = in_child(lambda: warm(name, mechanism=mechanism), uid=nobody)
+    assert (report.complete, report.cached_before, report.cached_after) == (True, SIZE, SIZE)
+
+
+def test_a_warm_report_does_not_claim_half_of_a_file_to_be_all(name, nobody, in_child, tmp_path, cached):
+    path = tmp_path / name
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        file.read(SIZE // 2)
+    assert cached(path) == SIZE // 2
+    report = in_child(lambda: warm(name, mechanism="read"), uid=nobody)
+    assert report.cached_before is None
+    assert report.filled == cached(path) == SIZE
 
 
 def test_an_evict_report_does_not_claim_success_that_it_cannot_see(name, nobody, in_child, tmp_path, cached):
+    path = tmp_path / name
     with oc.Mapping(name) as holder:
         sum(holder.view()[::4096])
-        after, reason = in_child(evict, name, uid=nobody)
-        assert cached(tmp_path / name) == SIZE
-    assert after in {SIZE, None}
-    assert "nothing of it is cached" not in reason
+        report = in_child(evict, name, uid=nobody)
+        assert cached(path) == SIZE
+        assert (report.cached_before, report.cached_after) == (None, None)
+        assert report.reason == "the kernel does not tell what is cached"
+        os.chown(path, nobody, nobody)  # the owner's report has the numbers
+        report = in_child(evict, name, uid=nobody)
+        assert cached(path) == SIZE
+        assert (report.cached_before, report.cached_after) == (SIZE, SIZE)
+        assert "mapped by another process" in report.reason
+    report = in_child(evict, name, uid=nobody)
+    assert cached(path) == report.cached_after == 0
+    assert "nothing of it is cached" in report.reason
+
+
+def permissions_of_new_files() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def check_saved(path: Path, owner: int) -> None:
+    """Check a file that another user saved as {"a": [0, 1, 2]}: its content, its owner, and that it is alone."""
+    facts = path.stat()
+    assert (facts.st_uid, stat.S_IMODE(facts.st_mode)) == (owner, permissions_of_new_files())
+    with oc.open(path, verify=True) as file:
+        assert {name: array.tolist() for name, array in file.items()} == {"a": [0, 1, 2]}
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.fixture
-def his_folder(nobody) -> Iterator[Path]:
-    """Make a folder of the other user where he can walk, unlike `tmp_path`."""
+def reachable_folder(nobody) -> Iterator[Path]:
+    """Make a folder of the other user which that user can reach by an absolute path, unlike `tmp_path`."""
     with tempfile.TemporaryDirectory(prefix="onecopy-tests-") as folder:
         os.chown(folder, nobody, nobody)
         yield Path(folder)
 
 
-def test_another_user_saves_into_a_folder_of_his_own(nobody, in_child, his_folder):
-    path = his_folder / "model"
+def test_another_user_saves_into_a_folder_of_his_own(nobody, in_child, reachable_folder):
+    path = reachable_folder / "model"
     in_child(lambda: oc.save(path, {"a": np.arange(3)}), uid=nobody)
-    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (nobody, 0o666 & ~current_umask())
-    assert oc.open(path)["a"].tolist() == [0, 1, 2]
-    assert list(his_folder.iterdir()) == [path]
+    check_saved(path, nobody)
 
 
 def test_a_relative_path_is_saved_to_where_the_way_from_the_root_is_closed(nobody, in_child, tmp_path):
-    (tmp_path / "his").mkdir()
-    os.chown(tmp_path / "his", nobody, nobody)
-    in_child(lambda: Path("his/model").write_bytes(b"so it goes with open"), uid=nobody)
-    in_child(lambda: oc.save("his/model", {"a": np.arange(3)}), uid=nobody)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    os.chown(folder, nobody, nobody)
+
+    def save() -> tuple[int | None, int]:
+        with pytest.raises(PermissionError):
+            folder.stat()
+        with pytest.raises(PermissionError) as refused:
+            oc.save(folder / "model", {"a": np.arange(3)})
+        path = Path("theirs/model")
+        path.write_bytes(b"any writer succeeds here")
+        before = path.stat().st_ino
+        oc.save(path, {"a": np.arange(3)})
+        assert path.stat().st_ino != before
+        return refused.value.errno, path.stat().st_size
+
+    error, size = in_child(save, uid=nobody)
+    assert error == errno.EACCES
+    check_saved(folder / "model", nobody)
+    assert (folder / "model").stat().st_size == size
 
 
-def current_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def forbid_threads() -> None:
+    """Forbid this process, which is not root's, to start threads; check that Python cannot start one."""
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        threading.Thread(target=bool).start()
 
 
 def test_where_no_threads_may_be_made_a_copy_is_read_by_the_one_there_is(name, nobody, in_child, tmp_path):
-    def copy_it() -> bytes:
-        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+    def copy() -> bytes:
+        forbid_threads()
         return bytes(oc.Mapping(name, mode="copy", threads=4).view())
 
-    assert in_child(copy_it, uid=nobody) == (tmp_path / name).read_bytes()
+    assert in_child(copy, uid=nobody) == (tmp_path / name).read_bytes()
 
 
-def test_where_no_threads_may_be_made_warming_works_or_is_an_os_error(name, nobody, in_child):
-    def warm() -> bool:
-        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
-        try:
-            return oc.warm(name, threads=4).complete
-        except OSError as error:
-            return error.errno == errno.EAGAIN
+@pytest.mark.parametrize("mechanism", ["auto", "populate", "read"])
+def test_where_no_threads_may_be_made_warming_is_done_by_the_one_there_is(
+    cold_file, nobody, in_child, cached, mechanism
+):
+    path = cold_file(LARGE, "large.bin")
+    path.chmod(0o644)
 
-    assert in_child(warm, uid=nobody)
+    def threads() -> int:
+        return oc.warm(path.name, threads=4, mechanism=mechanism).threads
+
+    def warm_alone() -> Warmed:
+        forbid_threads()
+        return warm(path.name, threads=4, mechanism=mechanism)
+
+    assert in_child(threads, uid=nobody) == 4  # large enough for threads to be wanted
+    forget(path)
+    assert cached(path) == 0
+    report = in_child(warm_alone, uid=nobody)
+    assert (report.complete, report.filled) == (True, LARGE)
+    assert cached(path) == LARGE

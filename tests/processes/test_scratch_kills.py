@@ -7,49 +7,113 @@ import os
 import random
 import signal
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.children import fork, status_of
+from tests.support.seccomp import refuse
 from tests.support.small_disks import mount
-from tests.support.writing import HIDDEN, MIB
+from tests.support.writing import HIDDEN, KILL, MIB, RENAMES
 
 import onecopy as oc
 
 ROUNDS = 1000 if os.environ.get("ONECOPY_TORTURE") == "1" else 200
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
-# Children that are stopped at a random moment of these; longer than any of them takes.
-LONGEST = 0.04  # seconds
+SECONDS = 250
+"""How long all rounds of a test may take."""
+LONGEST = 0.02
+"""Seconds that a step is repeated before the kill, at most; one repetition takes a few milliseconds."""
 
 
-def write_for_ever(folder: Path) -> None:
-    while True:
-        with oc.scratch((4, MIB), "u1", folder, max_resident="1 MiB") as ours:
+# --- steps in the life of a scratch array, each repeated for ever; whoever runs one holds space on the disk ---
+
+
+def create(folder: Path) -> Iterator[None]:
+    with oc.scratch(1, "u1", folder):  # so that space is held between the others too
+        while True:
+            oc.scratch((4, MIB), "u1", folder, max_resident="1 MiB").close()
+            yield
+
+
+def write(folder: Path) -> Iterator[None]:
+    with oc.scratch((4, MIB), "u1", folder, max_resident="1 MiB") as ours:
+        while True:
             for row in range(4):
                 ours.write(row, row + 1)
-            ours.array[0] = 9
+            yield
+
+
+def write_through_the_mapping(folder: Path) -> Iterator[None]:
+    with oc.scratch((4, MIB), "u1", folder, max_resident="1 MiB") as ours:
+        for number in range(1 << 20):
+            ours.array[:] = number % 256
+            yield
+
+
+def release(folder: Path) -> Iterator[None]:
+    with oc.scratch((4, MIB), "u1", folder, max_resident="1 MiB") as ours:
+        while True:
+            ours.write(0, 1)
             ours.release(slice(0, 2))
+            yield
+
+
+def flush(folder: Path) -> Iterator[None]:
+    with oc.scratch((4, MIB), "u1", folder, max_resident="1 MiB") as ours:
+        while True:
+            ours.write(0, 1)
             ours.flush()
-            ours.seal().array.sum()
+            yield
 
 
-def save_for_ever(folder: Path) -> None:
-    for number in range(1, 1 << 20):
-        with oc.scratch((2, MIB), "u1", folder) as ours:
-            ours.write(None, number % 256)
-            ours.save(folder / "saved")
+def seal(folder: Path) -> Iterator[None]:
+    with oc.scratch(1, "u1", folder):
+        while True:
+            with oc.scratch((4, MIB), "u1", folder, max_resident="1 MiB") as ours:
+                ours.write(0, 1)
+                assert ours.seal().array.sum() == MIB
+            yield
 
 
-def killed_at_any_moment(work, folder: Path, seed: int) -> None:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work(folder)
-        finally:
-            os._exit(1)
-    time.sleep(random.Random(seed).uniform(0, LONGEST))
-    os.kill(pid, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+STEPS = (create, write, write_through_the_mapping, release, flush, seal)
+
+
+# --- processes ---
+
+
+class Worker:
+    """A forked process that runs `work`; it reports each unit of work that is done as a byte in a pipe."""
+
+    def __init__(self, work: Callable[[Callable[[], object]], object]) -> None:
+        self._reports, reports = os.pipe()
+        self.pid = fork(lambda: work(lambda: os.write(reports, b".")))
+        os.close(reports)
+        self._done = 0
+
+    def wait_for_one(self) -> None:
+        """Wait for the next unit of work."""
+        assert os.read(self._reports, 1) == b".", "the worker ended before it was killed"
+        self._done += 1
+
+    def end(self, *, kill: bool) -> tuple[int, int]:
+        """Kill the process, or wait for its end; return its status, and how much of its work it had reported."""
+        if kill:
+            os.kill(self.pid, signal.SIGKILL)
+        status = status_of(self.pid)
+        with os.fdopen(self._reports, "rb") as pipe:
+            return status, self._done + len(pipe.read())
+
+
+def repeat(step: Callable[[Path], Iterator[None]], folder: Path) -> Worker:
+    def work(report: Callable[[], object]) -> None:
+        for number, _ in enumerate(step(folder)):
+            if number == 0:
+                report()
+
+    return Worker(work)
 
 
 def names_of(folder: Path) -> set[str]:
@@ -57,7 +121,7 @@ def names_of(folder: Path) -> set[str]:
 
 
 def free_of(folder: Path, wanted: int) -> int:
-    """Return the free blocks of a disk; the kernel may take a moment to count those of the dead."""
+    """Return the free blocks of a disk; the kernel may count those of a killed process a moment later."""
     end = time.monotonic() + 10
     while (free := os.statvfs(folder).f_bfree) != wanted and time.monotonic() < end:
         time.sleep(0.01)
@@ -69,36 +133,98 @@ def disk(reserving, small_disk, tmp_path) -> Path:
     return tmp_path / "disk"
 
 
-def test_a_process_that_is_killed_while_it_writes_leaves_nothing(disk, in_child):
-    def rounds() -> int:
-        signal.alarm(250)
+def test_a_process_that_is_killed_in_any_step_of_writing_leaves_nothing(disk, in_child):
+    def rounds() -> Counter[str]:
         mount("ext4", disk)
         oc.scratch(1, "u1", disk).close()
-        before = os.statvfs(disk).f_bfree
-        for seed in range(ROUNDS):
-            killed_at_any_moment(write_for_ever, disk, seed)
+        before, dice, killed = os.statvfs(disk).f_bfree, random.Random(ROUNDS), Counter[str]()
+        for number in range(ROUNDS):
+            step = STEPS[number % len(STEPS)]
+            worker = repeat(step, disk)
+            worker.wait_for_one()
+            time.sleep(dice.uniform(0, LONGEST))  # any moment of the step will do
+            held = before - os.statvfs(disk).f_bfree
+            status, _ = worker.end(kill=True)
+            assert status == -signal.SIGKILL
+            assert held > 0  # there was something to lose
             assert free_of(disk, before) == before
             assert names_of(disk) == set()
-        return ROUNDS
+            killed[step.__name__] += 1
+        return killed
 
-    assert in_child(rounds) == ROUNDS
+    killed = in_child(rounds, seconds=SECONDS)
+    assert killed.keys() == {step.__name__ for step in STEPS}
+    assert min(killed.values()) >= ROUNDS // len(STEPS)
+
+
+# The system call that kills the process, and what the kill leaves: files of hidden names.
+CALLS = {"before the file has a name": (("linkat",), 0), "before the name is the target's": (RENAMES, 1)}
+# Where the kill comes: in which call, after how many files that were saved.
+MOMENTS = [(call, saved) for call in (*CALLS, "at any moment") for saved in (0, 1)]
+
+
+def save_for_ever(folder: Path, moment: str, saved: int) -> Worker:
+    """Save files one over the other, each full of its number; the kernel kills the process in the call of `moment`."""
+
+    def work(report: Callable[[], object]) -> None:
+        for number in range(1, 256):
+            if moment in CALLS and number == saved + 1:
+                refuse(*CALLS[moment][0], error=KILL)
+            with oc.scratch((2, MIB), "u1", folder) as ours:
+                ours.write(None, number)
+                ours.save(folder / "saved")
+            report()
+
+    return Worker(work)
+
+
+def saved_in(folder: Path) -> int:
+    """Return the number of the file that is in place, each byte of which has been looked at; 0: there is none."""
+    if not (folder / "saved").exists():
+        return 0
+    with oc.open(folder / "saved", verify=True) as file:
+        number = int(file["data"][0, 0])
+        assert number > 0
+        assert (file["data"] == number).all()
+    return number
 
 
 def test_a_process_that_is_killed_while_it_saves_leaves_a_whole_file_or_none(disk, in_child):
-    def rounds() -> None:
-        signal.alarm(250)
+    def rounds() -> Counter[tuple[str, int]]:
         mount("ext4", disk)
-        for seed in range(ROUNDS // 4):
+        oc.scratch(1, "u1", disk).close()
+        before, dice, killed = os.statvfs(disk).f_bfree, random.Random(ROUNDS), Counter[tuple[str, int]]()
+        for number in range(ROUNDS // 4):
+            moment, saved = MOMENTS[number % len(MOMENTS)]
             (disk / "saved").unlink(missing_ok=True)
-            killed_at_any_moment(save_for_ever, disk, seed)
+            hidden_before = names_of(disk)
+            assert len(hidden_before) <= 1  # of the last round
+            worker = save_for_ever(disk, moment, saved)
+            if moment in CALLS:
+                status, reported = worker.end(kill=False)
+                assert (status, reported) == (-signal.SIGSYS, saved)
+                assert saved_in(disk) == saved
+                assert len(names_of(disk) - hidden_before - {"saved"}) == CALLS[moment][1]
+            else:
+                for _ in range(saved):
+                    worker.wait_for_one()
+                time.sleep(dice.uniform(0, LONGEST))
+                status, reported = worker.end(kill=True)
+                assert status == -signal.SIGKILL
+                assert reported <= saved_in(disk) <= reported + 1  # in place, and not reported yet
             hidden = names_of(disk) - {"saved"}
             assert len(hidden) <= 1
             assert all(HIDDEN.fullmatch(name) for name in hidden)
-            if (disk / "saved").exists():
-                with oc.open(disk / "saved", verify=True) as file:
-                    assert len(set(file["data"][:, 0])) == 1
+            killed[moment, min(saved_in(disk), 1)] += 1
         with oc.scratch((2, MIB), "u1", disk) as ours:
             ours.save(disk / "saved")
         assert names_of(disk) == {"saved"}  # what the last one left is swept
+        (disk / "saved").unlink()
+        assert free_of(disk, before) == before
+        return killed
 
-    in_child(rounds)
+    killed = in_child(rounds, seconds=SECONDS)
+    for call in CALLS:
+        for saved in (0, 1):
+            assert killed[call, saved] >= ROUNDS // 4 // len(MOMENTS)
+    assert killed["at any moment", 1] >= ROUNDS // 4 // len(MOMENTS)

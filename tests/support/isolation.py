@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HOME"] = str(home)
     os.environ.setdefault("MPLCONFIGDIR", str(ROOT / "build/matplotlib"))  # its list of fonts takes seconds to make
     have_own_shared_memory()
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # inherited by what a shell starts in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     owner = os.getpid()
 
     def remove() -> None:

@@ -7,6 +7,7 @@ Compared are open descriptors, mappings of files, Python threads and threads of 
 import gc
 import os
 import re
+import sys
 import tempfile
 import threading
 import time
@@ -24,8 +25,11 @@ PATIENCE = 3.0
 
 # Servers that multiprocessing starts once and keeps for the life of a process.
 KEPT_PROCESSES = re.compile(r"multiprocessing\.(resource_tracker|forkserver)")
-# A pipe or socket belongs to one of those servers, or to a thread pool or event loop that a library keeps.
-KEPT_DESCRIPTORS = re.compile(r"pipe:|socket:|anon_inode:|/dev/(null|urandom|tty|pts)|/proc/|/sys/|\.pyc?$|\.so")
+# A pipe or socket belongs to one of those servers, or to a thread pool or event loop that a library keeps; libraries
+# keep files of their own open: fonts, extensions.
+KEPT_DESCRIPTORS = re.compile(
+    rf"pipe:|socket:|anon_inode:|/dev/(null|urandom|tty|pts)|/proc/|/sys/|/usr/|{re.escape(sys.prefix)}/|\.so"
+)
 OURS = re.compile(rf"{re.escape(tempfile.gettempdir())}/|/dev/shm/|/var/tmp/|/memfd:onecopy|/memfd:scratch")
 
 

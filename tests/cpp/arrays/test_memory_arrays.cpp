@@ -139,7 +139,7 @@ ArrayFile open_source(const std::string& source) {
 
 }  // namespace
 
-TEST_CASE("reader" * doctest::skip()) {
+TEST_CASE("reader" * doctest::skip() * doctest::description("run by another case, in a process of its own")) {
   const char* source = std::getenv("ONECOPY_TEST_SOURCE");
   REQUIRE(source != nullptr);
   const auto file = open_source(source);

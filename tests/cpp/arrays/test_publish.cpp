@@ -1,8 +1,8 @@
-#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <fstream>
 
+#include "back_end.hpp"
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/arrays/publish.hpp"
@@ -39,7 +39,7 @@ TEST_CASE("a scratch file becomes the file that saving its bytes would have made
       scratch.copy_in(0, content);
       const Mapping sealed = scratch.seal();
       const int error = error_of_publishing(scratch, folder / "ours", spec, options);
-      if (error == EOPNOTSUPP) return;  // no unnamed files here
+      if (error == EOPNOTSUPP) SKIP_CASE("no unnamed files");
       REQUIRE(error == 0);
       const auto file = ArrayFile::open(folder / "ours");
       CHECK(file.index().kind() == kind);

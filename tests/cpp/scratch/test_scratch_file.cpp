@@ -187,7 +187,7 @@ TEST_CASE("what is released is on the disk and out of memory, and comes back as 
   auto scratch = scratch_in(folder, 32 * mib, {.head = 4096});
   const auto content = testing::random_bytes(32 * mib);
   std::ranges::copy(content, scratch.bytes().begin());
-  if (!scratch.memory().resident) return;  // nobody tells here
+  if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
   CHECK(*scratch.memory().resident >= 32 * mib);
   const auto part = scratch.release(std::array{ByteRange{8 * mib, 8 * mib}});
   CHECK(*part.resident_before >= 8 * mib);
@@ -205,7 +205,7 @@ TEST_CASE("rows that are released one after the other leave nothing behind" * te
   const testing::ScratchFolder folder;
   constexpr std::uint64_t row = 300'000;
   auto scratch = scratch_in(folder, 128 * row, {.head = 8192});
-  if (!scratch.memory().resident) return;
+  if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
   const auto content = testing::random_bytes(128 * row);
   std::ranges::copy(content, scratch.bytes().begin());
   for (std::uint64_t at = 0; at < 128 * row; at += row) (void)scratch.release(std::array{ByteRange{at, row}});
@@ -217,7 +217,7 @@ TEST_CASE("what is brought in keeps to the cap, together with what is there" * t
   const testing::ScratchFolder folder;
   auto scratch = scratch_in(folder, 32 * mib, {.max_resident = 8 * mib});
   scratch.fill({0, 32 * mib}, std::byte{3});
-  if (!scratch.memory().resident) return;
+  if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
   CHECK(!scratch.prefetch().complete);
   CHECK(*scratch.memory().resident <= 10 * mib);  // the kernel may read a little ahead
   (void)scratch.release();
@@ -232,7 +232,7 @@ TEST_CASE("max_resident holds for what is written through the kernel, and for wh
   constexpr std::uint64_t cap = 8 * mib;
   constexpr std::uint64_t size = 64 * mib;
   auto scratch = scratch_in(folder, size, {.head = 8192, .max_resident = cap});
-  if (!scratch.memory().resident) return;
+  if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
   const auto content = testing::random_bytes(size);
   SUBCASE("in order") {
     for (std::uint64_t at = 0; at < size; at += mib) {
@@ -305,7 +305,7 @@ TEST_CASE("what is sealed becomes a file in place, whole, or not at all") {
   CHECK(error_of([&] { scratch.publish("/no/such/folder/x", head, 14'096); }) == ENOENT);
   CHECK(folder.file_count() == 0);
   const int error = error_of([&] { scratch.publish(path, head, 14'100); });
-  if (error == EOPNOTSUPP) return;  // no unnamed files here
+  if (error == EOPNOTSUPP) SKIP_CASE("no unnamed files");
   REQUIRE(error == 0);
   CHECK(folder.file_count() == 1);
   const auto written = testing::read_file(path);

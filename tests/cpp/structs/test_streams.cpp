@@ -1,7 +1,7 @@
 // The stand-in header comes first and alone: code that was written to the library must find all it needs in it.
+#include "back_end.hpp"
 #include "dictionary.hpp"
 
-#include <doctest/doctest.h>
 
 #include <memory_resource>
 #include <sstream>
@@ -241,7 +241,7 @@ TEST_CASE("a save that fails leaves the old file, and is an error where it happe
   std::ostringstream broken;
   broken.setstate(std::ios::badbit);
   CHECK_THROWS_AS(onecopy::streams::generic_saver(broken).visit(1), onecopy::OsError);
-  if (!std::filesystem::exists("/dev/full")) return;
+  if (!std::filesystem::exists("/dev/full")) SKIP_CASE("no /dev/full");
   try {
     essentials::saver("/dev/full").visit(1);  // four bytes would stay in a buffer
     FAIL("a full disk was not seen");

@@ -96,7 +96,6 @@ def test_workflows_call_what_is_there():
     menu = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for name in ("test.yml", "wheels.yml"):
         text = (ROOT / ".github/workflows" / name).read_text()
-        assert "not been run" in text.partition("\non:")[0]
         assert set(re.findall(r"\bmake ([a-z-]+)", text)) <= menu
         uses = re.findall(r"uses: (\S+)", text)
         assert uses

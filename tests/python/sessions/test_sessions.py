@@ -1,9 +1,11 @@
 """The ladder: every rung gives ONNX Runtime's own numbers, says what it is, and the kernel agrees."""
 
+import contextlib
 import itertools
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -235,28 +237,62 @@ def test_without_the_library_the_error_names_what_to_install():
     assert last == "ModuleNotFoundError: oc.onnxruntime needs ONNX Runtime: pip install 'onecopy[onnxruntime]'"
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_options_are_used_and_not_changed(model, mode, store, tmp_path):
+# Entries that a rung sets in its copy of the options.
+SET_BY_RUNGS = (
+    PREPACKING_OFF,
+    "session.use_external_initializer_file_buffers_directly",
+    "session.use_memory_mapped_ort_model",
+    "session.use_ort_model_bytes_for_initializers",
+    "session.model_external_initializers_file_folder_path",
+)
+
+
+def some_options(folder: Path) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.enable_profiling = True
-    options.profile_file_prefix = str(tmp_path / "profile")
+    options.profile_file_prefix = str(folder / "profile")
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     options.add_free_dimension_override_by_name("batch", 7)
+    return options
+
+
+def everything_in(options: onnxruntime.SessionOptions) -> dict[str, object]:
+    """Return all properties of options, and those entries that the user or a rung might have set."""
+    names = (name for name in dir(options) if not name.startswith("_"))
+    found = {name: value for name in names if not callable(value := getattr(options, name))}
+    for entry in (*SET_BY_RUNGS, "session.set_denormal_as_zero"):
+        with contextlib.suppress(RuntimeError):  # it was not set
+            found[entry] = options.get_session_config_entry(entry)
+    return found
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_options_are_used_and_not_changed(model, mode, store, tmp_path):
+    options = some_options(tmp_path)
+    before = everything_in(options)
+    assert before["session.set_denormal_as_zero"] == "1"
+    assert not before.keys() & set(SET_BY_RUNGS)
     session = oc.onnxruntime.session(model, mode, sess_options=options, wait=True, store=store)
+    assert everything_in(options) == before
     assert session.onecopy.mode == {"auto": "read"}.get(mode, mode)
-    used = session.get_session_options()
-    assert used.intra_op_num_threads == 1
-    assert used.get_session_config_entry("session.set_denormal_as_zero") == "1"
-    alone = onnxruntime.InferenceSession(model, options)
-    alone.end_profiling()
-    assert session.get_inputs()[0].shape in ([7], alone.get_inputs()[0].shape)  # it does not override those of .ort
-    assert session.end_profiling().startswith(str(tmp_path / "profile"))
-    with pytest.raises(RuntimeError):
-        options.get_session_config_entry(PREPACKING_OFF)
-    assert len(list(tmp_path.glob("profile*"))) == 2
-    same = np.array_equal(alone.run(None, {"ids": IDS})[0], session.run(None, {"ids": IDS})[0])
-    assert same or mode == "direct"
+
+    used = everything_in(session.get_session_options())
+    for name in ("intra_op_num_threads", "enable_profiling", "profile_file_prefix", "session.set_denormal_as_zero"):
+        assert used[name] == before[name], name
+    assert (used.get(PREPACKING_OFF) == "1") == (mode == "direct")
+
+    same = some_options(tmp_path)
+    if mode == "direct":
+        same.add_session_config_entry(PREPACKING_OFF, "1")
+    alone = onnxruntime.InferenceSession(model, same)
+    # ONNX Runtime overrides no dimension of an .ort file; packed weights come with an ONNX model again.
+    assert alone.get_inputs()[0].shape == (["batch"] if model.suffix == ".ort" else [7])
+    assert session.get_inputs()[0].shape == ([7] if mode == "packed" else alone.get_inputs()[0].shape)
+    assert np.array_equal(alone.run(None, {"ids": IDS})[0], session.run(None, {"ids": IDS})[0])
+    profiles = [session.end_profiling(), alone.end_profiling()]
+    assert sorted(profiles) == sorted(map(str, tmp_path.glob("profile*")))
+    assert len(set(profiles)) == 2
 
 
 @pytest.mark.parametrize("mode", ["direct", "packed"])

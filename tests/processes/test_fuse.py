@@ -1,0 +1,258 @@
+"""Files on a file system in user space: what works there, what is refused, and a server that is slow."""
+
+import errno
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.fuse_models import (
+    MIB,
+    NAME,
+    call_on_fuse,
+    error_of,
+    facts,
+    saved_model,
+    skip_without_fuse,
+    wrong_bytes,
+)
+from tests.support.waiting import until
+
+import onecopy as oc
+from onecopy.residency import residency
+
+pytestmark = pytest.mark.processes
+
+RECLAIMED = MIB // 4  # bytes that the kernel may take back meanwhile: some machines reclaim idle pages (DAMON)
+STEP = 4 * MIB  # what one thread warms before it checks whether it was cancelled
+
+
+@pytest.fixture
+def on_fuse(tmp_path: Path) -> Callable[..., Any]:
+    """Give a function (work, **options of fuse_disk) that calls work(path, faults) in a child that has the disk."""
+    skip_without_fuse(tmp_path / "fuse")
+    return partial(call_on_fuse, tmp_path / "fuse")
+
+
+# --- a good server ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "copy"}, {"private": True}, {"warm": True, "verify": True}])
+def test_arrays_are_those_that_were_saved(on_fuse, options):
+    def work(path, faults):
+        with oc.open(path, **options) as file:
+            return wrong_bytes(file), faults.bytes
+
+    wrong, served = on_fuse(work)
+    assert wrong == 0
+    assert served >= 8 * MIB
+
+
+def test_auto_mode_copies_and_names_the_file_system(on_fuse):
+    def work(path, faults):
+        with oc.open(path, mode="auto") as file:
+            before = faults.reads
+            return file.mode, file.mode_reason, wrong_bytes(file), faults.reads - before
+
+    mode, reason, wrong, later_reads = on_fuse(work)
+    assert (mode, wrong, later_reads) == ("copy", 0, 0)
+    assert "on fuse" in reason
+
+
+def test_residency_and_evict_report_the_page_cache(on_fuse):
+    def work(path, _):
+        oc.evict(path)
+        before = residency(path)
+        oc.warm(path, [(0, MIB)], huge=False)
+        part = residency(path, [(0, MIB)])
+        oc.warm(path)
+        return [facts(report) for report in (before, part, oc.evict(path), residency(path))]
+
+    before, part, evicted, after = on_fuse(work)
+    assert (before.bytes, before.cached) == (len(saved_model()), 0)
+    assert MIB - RECLAIMED <= part.cached <= MIB
+    assert len(saved_model()) - RECLAIMED <= evicted.cached_before <= len(saved_model())
+    assert evicted.cached_after == 0
+    assert after.cached == 0
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("name", ["new.safetensors", NAME])
+def test_save_is_refused_and_changes_nothing(on_fuse, read_only, name):
+    def work(path, _):
+        error = error_of(lambda: oc.save(path.with_name(name), {"a": np.zeros(1000)}))
+        return (
+            error,
+            str(path.with_name(name)),
+            [entry.name for entry in path.parent.iterdir()],
+            path.read_bytes() == saved_model(),
+        )
+
+    error, target, names, same = on_fuse(work, read_only=read_only)
+    assert error == (OSError, errno.EROFS, target)
+    assert (names, same) == ([NAME], True)
+
+
+def test_without_shared_mappings_a_copy_is_right_and_a_mapping_is_refused(on_fuse):
+    """Direct I/O: the kernel refuses MAP_SHARED, and a READ may give less than was requested."""
+
+    def work(path, faults):
+        faults.at_once = 10_001
+        refused = [error_of(lambda: oc.open(path)), error_of(lambda: oc.warm(path))]
+        faults.reads = 0
+        with oc.open(path, mode="copy") as file:
+            return refused, str(path), wrong_bytes(file), faults.reads
+
+    refused, path, wrong, reads = on_fuse(work, direct_io=True)
+    assert refused == [(OSError, errno.ENODEV, path)] * 2
+    assert wrong == 0
+    assert reads > 8 * MIB // 10_001
+
+
+# --- a slow one -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["populate", "read"])
+def test_warming_reports_what_a_slow_server_gave(on_fuse, populates, mechanism):
+    if mechanism == "populate" and not populates:
+        pytest.skip("madvise(MADV_POPULATE_READ) is refused")
+
+    def work(path, faults):
+        oc.evict(path)
+        faults.reads, faults.bytes, faults.seconds = 0, 0, 0.01
+        report = oc.warm(path, mechanism=mechanism)
+        reads, served = faults.reads, faults.bytes
+        with oc.open(path) as file:
+            wrong = wrong_bytes(file)
+        return facts(report), reads, served, faults.bytes, wrong
+
+    report, reads, served, served_later, wrong = on_fuse(work)
+    size = len(saved_model())
+    assert wrong == 0
+    assert (report.cached_before, report.filled) == (0, size)
+    assert size <= served <= size + RECLAIMED
+    assert (report.complete, report.mechanism) == (True, mechanism)
+    assert size - RECLAIMED <= report.cached_after <= size
+    assert served_later - served <= RECLAIMED  # nothing else was left to be read
+    assert report.seconds >= 0.01 * reads  # the server handles one request after another
+    assert report.gib_per_s == pytest.approx(size / (1 << 30) / report.seconds)
+
+
+def test_a_timeout_leaves_the_job_running(on_fuse):
+    def work(path, faults):
+        oc.evict(path)
+        faults.seconds = 0.2
+        start = time.monotonic()
+        job = oc.warm(path, wait=False)
+        with pytest.raises(TimeoutError, match="it goes on"):
+            job.wait(timeout=0.3)
+        waited, state = time.monotonic() - start, (job.done, *job.progress)
+        faults.seconds = 0.0
+        return waited, state, facts(job.wait())
+
+    waited, (done, progress, total), report = on_fuse(work)
+    assert 0.3 <= waited < 6  # all of it takes 12 s
+    assert not done
+    assert progress < total == report.filled
+    assert report.complete
+
+
+def test_a_cancelled_job_reports_what_it_did(on_fuse):
+    def work(path, faults):
+        oc.evict(path)
+        faults.reads, faults.bytes, faults.seconds = 0, 0, 0.2
+        job = oc.warm(path, wait=False, huge=False)
+        until(lambda: faults.reads > 0, "the first read")
+        job.cancel()
+        faults.seconds = 0.0
+        return facts(job.wait()), faults.bytes
+
+    report, served = on_fuse(work)
+    assert not report.complete
+    assert "cancelled" in report.reason
+    assert report.filled == STEP  # the step in flight
+    assert STEP - RECLAIMED <= report.cached_after < len(saved_model())
+    assert served < len(saved_model())
+
+
+INTERRUPTED = """
+    import sys
+    import onecopy as oc
+    print("begun", flush=True)
+    try:
+        oc.warm(sys.argv[1], huge=False)
+        print("not interrupted", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+INTERRUPTED_JOB = """
+    import sys
+    import onecopy as oc
+    job = oc.warm(sys.argv[1], huge=False, wait=False)
+    try:
+        print("begun", flush=True)
+        job.wait()
+        print("not interrupted", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        report = job.wait()
+        assert not report.complete and "cancelled" in report.reason, report
+"""
+
+
+@pytest.mark.parametrize("code", [INTERRUPTED, INTERRUPTED_JOB])
+def test_ctrl_c_does_not_wait_for_the_server(on_fuse, code):
+    def work(path, faults):
+        oc.evict(path)
+        faults.reads, faults.bytes, faults.seconds = 0, 0, 0.2
+        command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), path]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout.readline() == "begun\n"
+            until(lambda: faults.reads > 0, "the first read")
+            child.send_signal(signal.SIGINT)
+            line = child.stdout.readline()
+            served = faults.bytes
+            faults.seconds = 0.0
+            status = child.wait(timeout=60)
+        return line, served, faults.bytes, status
+
+    line, at_interrupt, served, status = on_fuse(work)
+    assert (line, status) == ("interrupted\n", 0)
+    assert at_interrupt < STEP  # told while the server was still busy with the first step
+    assert served < len(saved_model())
+
+
+COPY = """
+    import sys
+    import onecopy as oc
+    print("begun", flush=True)
+    try:
+        oc.open(sys.argv[1], mode="copy")
+        print("not interrupted", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="Mapping::open reads the whole file in one call that does not check for signals")
+def test_ctrl_c_stops_a_copy(on_fuse):
+    def work(path, faults):
+        faults.seconds = 0.02
+        command = [sys.executable, "-W", "error", "-c", textwrap.dedent(COPY), path]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout.readline() == "begun\n"
+            until(lambda: faults.reads > 1, "the first reads")
+            child.send_signal(signal.SIGINT)
+            lines = child.communicate(timeout=60)[0]
+        return lines, faults.bytes
+
+    lines, served = on_fuse(work)
+    assert lines == "interrupted\n"
+    assert served < len(saved_model())

@@ -1,0 +1,176 @@
+"""Huge pages are requested before anything is read: seen in the order of system calls, which strace records."""
+
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+
+pytestmark = pytest.mark.processes
+
+MIB = 1 << 20
+HUGE_PAGE = 2 * MIB
+READS = "pread64,preadv,preadv2,readahead,fadvise64,process_vm_readv"
+BEGIN, END = 190_000, 190_001  # no open descriptors: closing them marks the log
+MADVISE = re.compile(r"\d+ +madvise\((0x\w+), (\d+), (\w+)")
+PREAD = re.compile(r"\d+ +pread64\(\d+<(.*)>, (?:.*, (\d+), (\d+)\) = )?")  # where it ends, unless interrupted
+OTHER = re.compile(rf"\d+ +({READS.replace(',', '|')})\(")
+
+
+class Call(NamedTuple):
+    """One system call, where it began: a kind of advice on addresses, or else a read."""
+
+    name: str
+    address: int = 0
+    length: int = 0
+
+    def covers(self, address: int, length: int) -> bool:
+        return self.address <= address and address + length <= self.address + self.length
+
+
+class Log(NamedTuple):
+    """The calls that concern a file and its mapping, in their order."""
+
+    calls: list[Call]
+    address: int
+    length: int
+
+    def numbers(self, *names: str) -> list[int]:
+        return [i for i, call in enumerate(self.calls) if call.name in names]
+
+
+@pytest.fixture(scope="module")
+def strace(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Give the path of strace; skip where there is none, or where it may trace nothing."""
+    found = shutil.which("strace")
+    if found is None:
+        pytest.skip("strace is not installed (Debian: apt-get install strace)")
+    log = tmp_path_factory.mktemp("strace") / "log"
+    done = subprocess.run([found, "-o", log, "true"], capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode != 0:
+        pytest.skip(f"strace may not trace here: {done.stderr.strip()}")
+    return found
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    arrays = {"a": np.ones(32 * MIB, np.uint8), "b": np.ones(24 * MIB, np.uint8)}
+    oc.save(path, arrays, align=HUGE_PAGE)
+    return path
+
+
+SCRIPT = """
+import os, sys
+import numpy, onecopy as oc
+
+path = sys.argv[1]
+oc.evict(path)
+
+def mark(number):
+    try:
+        os.close(number)
+    except OSError:
+        pass
+
+{before}
+mark({begin})
+{code}
+mark({end})
+print(opened.core.address, opened.core.nbytes)
+"""
+
+
+def trace(strace: str, path: Path, code: str, before: str = "", header: int = 0) -> Log:
+    """Run `code`, after `before`, with an evicted file; one of the two sets `opened`. Return the calls of `code`.
+
+    A call that other calls interrupt is there from its beginning. Reads of other files are left out, and of the first
+    `header` bytes.
+    """
+    file = path.with_name("log")
+    script = SCRIPT.format(before=before, code=code, begin=BEGIN, end=END)
+    options = ["-f", "-y", "-s", "0", "-e", "signal=none", "-e", f"trace=madvise,close,{READS}"]
+    command = [strace, *options, "-o", file, sys.executable, "-c", textwrap.dedent(script), path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    address, length = map(int, done.stdout.split())
+    lines = file.read_text().splitlines()
+    first, last = (next(i for i, line in enumerate(lines) if f" close({mark})" in line) for mark in (BEGIN, END))
+    calls = []
+    for line in lines[first:last]:
+        if advice := MADVISE.match(line):
+            call = Call(advice[3], int(advice[1], 16), int(advice[2]))
+            if call.address < address + length and address < call.address + call.length:
+                calls.append(call)
+        elif (read := PREAD.match(line)) is not None:
+            if read[1] == str(path) and (read[2] is None or int(read[2]) + int(read[3]) > header):
+                calls.append(Call("pread64"))
+        elif other := OTHER.match(line):
+            calls.append(Call(other[1]))
+    return Log(calls, address, length)
+
+
+def reads(log: Log) -> list[int]:
+    """Number the calls that bring the file into memory, or read it."""
+    return log.numbers("MADV_POPULATE_READ", "MADV_WILLNEED", *READS.split(","))
+
+
+OPENED = "opened = oc.Mapping(path)"
+ARRAYS = "opened = oc.open(path)"
+WARMINGS = {
+    "populate": (OPENED, "oc.warm(opened, huge=True, mechanism='populate')"),
+    "read": (OPENED, "oc.warm(opened, huge=True, mechanism='read')"),
+    "one thread": (OPENED, "oc.warm(opened, huge=True, threads=1)"),
+    "job": (OPENED, "oc.warm(opened, huge=True, wait=False).wait()"),
+    "verify": (ARRAYS, "opened.warm(huge=True, verify=True)"),
+    # `open` reads the header, and then `warm` requests huge pages.
+    "open": ("", "opened = oc.open(path, warm=True)"),
+    "open and verify": ("", "opened = oc.open(path, warm=True, verify=True)"),
+    "copy": ("", "opened = oc.Mapping(path, mode='copy')"),
+}
+
+
+@pytest.mark.parametrize("kind", WARMINGS)
+def test_huge_pages_are_requested_before_anything_is_read(strace, model, kind):
+    before, code = WARMINGS[kind]
+    log = trace(strace, model, code, before, header=HUGE_PAGE if "oc.open" in code else 0)
+    asked = [i for i in log.numbers("MADV_HUGEPAGE") if log.calls[i].covers(log.address, log.length)]
+    assert asked
+    assert reads(log)
+    assert asked[0] < reads(log)[0], log.calls[: asked[0] + 1]
+
+
+@pytest.mark.parametrize("mechanism", ["populate", "read"])
+def test_each_range_gets_its_huge_pages_before_it_is_read(strace, model, populates, mechanism):
+    if mechanism == "populate" and not populates:
+        pytest.skip("madvise(MADV_POPULATE_READ) is refused")
+    ranges = [(4 * MIB, 2 * MIB), (9 * MIB + 5, 12 * MIB), (40 * MIB, 16 * MIB)]
+    log = trace(strace, model, f"oc.warm(opened, {ranges}, huge=True, mechanism={mechanism!r})", OPENED)
+    asked = [log.calls[i] for i in log.numbers("MADV_HUGEPAGE")]
+    inside = [(offset + -offset % HUGE_PAGE, length - length % HUGE_PAGE - 2 * MIB) for offset, length in ranges]
+    for offset, length in inside:
+        assert any(call.covers(log.address + offset, max(length, 0)) for call in asked), (offset, length, asked)
+    assert reads(log)
+    assert log.numbers("MADV_HUGEPAGE")[-1] < reads(log)[0]
+
+
+def test_advice_alone_reads_nothing(strace, model):
+    log = trace(strace, model, "oc.warm(opened, huge=True, mechanism='advise')", OPENED)
+    assert [log.calls[i].covers(log.address, log.length) for i in log.numbers("MADV_HUGEPAGE")] == [True]
+    assert reads(log) == []
+
+
+@pytest.mark.parametrize("mechanism", ["populate", "read"])
+def test_without_huge_pages_nothing_is_requested(strace, model, populates, mechanism):
+    if mechanism == "populate" and not populates:
+        pytest.skip("madvise(MADV_POPULATE_READ) is refused")
+    log = trace(strace, model, f"oc.warm(opened, huge=False, mechanism={mechanism!r})", OPENED)
+    assert log.numbers("MADV_HUGEPAGE") == []
+    assert reads(log)

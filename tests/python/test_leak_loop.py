@@ -1,0 +1,150 @@
+"""Every public function, hundreds of times, errors included: no descriptor, mapping, thread, file or memory is left.
+
+The actions and how they are measured are in tests/support/api_actions.py. Each group of them runs in a fresh process,
+so that nothing else in it makes noise; what counts is the least growth of three loops.
+"""
+
+import functools
+import inspect
+import json
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.api_actions import ACTIONS, GROUPS, covered, leaks, limits
+from tests.support.api_table import USUAL_TIMES
+from tests.support.children import run_python
+from tests.support.places import ROOT
+
+import onecopy as oc
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+NOT_CALLED: dict[str, str] = {}
+"""Names of `onecopy.__all__` that no action uses, and why; there are none at the moment."""
+NOT_CALLED_IN_ROOMS = {
+    "base": "helpers of the library, which every action calls",
+    "parse_": "functions of a text, which hold nothing; the readers of /proc call them",
+}
+"""Beginnings of names in the modules of `onecopy.__all__` that no action uses, and why."""
+
+
+def run_actions(*arguments: object) -> str:
+    command = [sys.executable, "-W", "error", "-m", "tests.support.api_actions", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@functools.cache
+def growth_of(group: str) -> dict[str, dict[str, int]]:
+    """Measure all actions of a group; {action: {kind: least growth in a loop}}."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "growth.json"
+        run_actions("--group", group, "--measure", file)
+        found: dict[str, dict[str, int]] = json.loads(file.read_text())
+    return found
+
+
+@pytest.mark.parametrize(("group", "name"), [(group, one.name) for group, some in GROUPS.items() for one in some])
+def test_an_action_leaves_nothing_however_often_it_runs(group: str, name: str) -> None:
+    if ACTIONS[name].lacking:
+        pytest.skip(f"{', '.join(ACTIONS[name].lacking)} cannot be imported")
+    grown = growth_of(group)[name]
+    assert leaks(grown, ACTIONS[name].times) == {}, f"{grown} in {ACTIONS[name].times} calls"
+
+
+PLANTED = {
+    "descriptors": "held.append(os.dup(0))",
+    "mappings": "held.append(mmap.mmap(file, 4096, offset=4096 * (2 * len(held) % 64), prot=mmap.PROT_READ))",
+    "threads": "threading.Thread(target=stop.wait, daemon=True).start()",
+    "tasks": "threading.Thread(target=stop.wait, daemon=True).start()",
+    "children": "held.append(subprocess.Popen(['sleep', '60']))",
+    "files": "(world.folder / str(time.monotonic_ns())).write_bytes(b'x')",
+    "objects": "held.append(object())",
+    "memory": "libc.memset(ctypes.c_void_p(libc.malloc(1024)), 1, 1024)",
+}
+"""What leaks one thing of a kind."""
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_a_planted_leak_is_seen(kind: str, tmp_path: Path) -> None:
+    times = 4 if kind == "children" else 30 if kind in {"threads", "tasks"} else USUAL_TIMES
+    said = run_python(
+        """
+        import sys, os
+        sys.path.insert(0, sys.argv[1])
+        import ctypes, json, mmap, signal, subprocess, threading, time
+        from pathlib import Path
+        from tests.support import api_actions
+        api_actions.PATIENCE = 0.1
+        world = api_actions.use_folder(Path(sys.argv[2]))
+        libc, held, stop = ctypes.CDLL(None), [], threading.Event()
+        libc.malloc.restype = ctypes.c_void_p
+        file = os.open(world.bytes, os.O_RDONLY)
+        os.truncate(world.bytes, 1 << 20)
+        code = compile(sys.argv[3], "planted", "exec")
+        grown = api_actions.measured(lambda world: exec(code), int(sys.argv[4]), world)
+        for child in held if sys.argv[5] == "children" else []:
+            child.kill(), child.wait()
+        print(json.dumps(grown))
+        """,
+        ROOT,
+        tmp_path,
+        PLANTED[kind],
+        times,
+        kind,
+    )
+    assert kind in leaks(json.loads(said), times), said
+
+
+def test_a_leak_of_a_kibibyte_a_call_is_above_the_limit_of_every_action() -> None:
+    assert [one.name for one in ACTIONS.values() if limits(one.times)["memory"] >= one.times << 10] == []
+    assert all(limits(one.times)["descriptors"] == 0 for one in ACTIONS.values())
+
+
+def public_functions() -> Iterator[str]:
+    """Give the functions of the modules that `onecopy.__all__` names: "records.save", ..."""
+    for room in oc.__all__:
+        module: Any = getattr(oc, room)
+        if isinstance(module, types.ModuleType):
+            names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
+            found = {name: getattr(module, name) for name in names}
+            for name, value in found.items():
+                if inspect.isfunction(value) and value.__module__.startswith(module.__name__):
+                    yield f"{room}.{name}"
+
+
+def test_every_public_name_is_used_by_an_action() -> None:
+    assert sorted(set(oc.__all__) - covered()) == sorted(NOT_CALLED)
+
+
+def test_every_function_of_a_public_module_is_used_by_an_action() -> None:
+    functions = list(public_functions())
+    assert len(functions) > 40
+    used = covered()
+    missing = [name for name in functions if name not in used and name.partition(".")[2] not in used]
+    assert [name for name in missing if not excused(name)] == []
+
+
+def excused(name: str) -> bool:
+    room, _, function = name.partition(".")
+    return room in NOT_CALLED_IN_ROOMS or any(function.startswith(one) for one in NOT_CALLED_IN_ROOMS)
+
+
+def test_names_are_found_in_the_code_of_an_action() -> None:
+    assert {"open", "ArrayFile", "Entry"} <= ACTIONS["open_map"].covers
+    assert {"records", "records.open"} <= ACTIONS["rows_of_a_list"].covers
+    assert "records.save" not in ACTIONS["rows_of_a_list"].covers
+
+
+def test_the_table_can_be_run_by_others() -> None:
+    """The sanitizers run it with --times; every action runs, or says what it lacks."""
+    lines = run_actions("--times", 3).splitlines()
+    assert [line.partition(":")[0] for line in lines] == [one.name for some in GROUPS.values() for one in some]
+    assert not [line for line in lines if "skipped" in line and not ACTIONS[line.partition(":")[0]].lacking]

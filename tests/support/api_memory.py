@@ -1,0 +1,249 @@
+"""Actions on the store, scratch arrays, images, and what reports memory."""
+
+import os
+import pickle
+
+import numpy as np
+from tests.support.api_arrays import StopError, stop
+from tests.support.api_table import World, action, refused
+
+import onecopy as oc
+
+ME = [os.getpid()]
+
+
+@action(60)
+def store(w: World) -> None:
+    found = w.store.get_or_build("bytes", lambda path: path.write_bytes(b"x"), source=w.bytes)
+    assert isinstance(found, oc.store.Artefact)
+    assert w.store.find("bytes") is not None
+    assert w.store.find("missing") is None
+    assert w.store.path("bytes") == found.path
+    assert w.store.ls()
+    assert isinstance(w.store.prune(keys=["bytes"], dry_run=True), oc.store.PruneReport)
+    assert w.store.prune(keys=["bytes"]).removed
+    assert pickle.loads(pickle.dumps(oc.Store(w.folder / "store"))).folder == w.store.folder
+    assert oc.file_key(w.bytes, "1")
+    assert oc.store.default_folder()[1]
+    assert oc.store.choose_place(1000)[0] == "disk"
+    assert oc.store.announce()(oc.store.Waiting("k", 1, 0, 0, 0.0)) is None
+
+
+@action(60)
+def store_refused(w: World) -> None:
+    def fails(_: object) -> None:
+        oc.store.progress(3)
+        raise StopError
+
+    refused(StopError, w.store.get_or_build, "fails", fails)
+    refused(FileNotFoundError, w.store.get_or_build, "nothing", lambda _: None)
+    refused(OSError, w.store.get_or_build, "twice", lambda _: w.store.get_or_build("twice", fails))
+    refused(FileNotFoundError, oc.file_key, w.missing)
+    refused(OSError, oc.Store, w.bytes)
+    refused(OSError, oc.store.choose_place, 2**60)
+    refused(ValueError, w.store.prune, max_age=-1)
+
+
+@action(24)
+def store_in_a_child(w: World) -> None:
+    w.store.get_or_build("child", lambda path: path.write_bytes(b"x"), where="child")
+    w.store.prune(everything=True)
+    refused(StopError, w.store.get_or_build, "child", stop, where="child")
+
+
+@action(60)
+def scratch(w: World) -> None:
+    with oc.scratch((30, 4096), "u2", w.out, max_resident="1 MiB", anywhere=True) as canvas:
+        assert isinstance(canvas, oc.Scratch)
+        canvas.write(slice(2, 4), 7)
+        canvas.write_direct(4096, np.full(4096, 7, "u2"))
+        canvas.array[0] = 1
+        assert canvas.prefetch(slice(0, 2)).bytes
+        assert isinstance(canvas.release(), oc.scratching.ReleaseReport)
+        canvas.flush()
+        assert isinstance(canvas.memory(), oc.scratching.ScratchMemory)
+        refused(IndexError, canvas.write, 99, 1)
+        refused(ValueError, canvas.write, 0, [1, 2])
+        refused(TypeError, pickle.dumps, canvas)
+        with canvas.seal() as sealed:
+            assert isinstance(sealed, oc.SealedArray)
+            with pickle.loads(pickle.dumps(sealed)) as again:
+                assert again.array[3, 0] == 7
+            refused(PermissionError, canvas.write, 0, 1)
+            text = pickle.dumps(sealed)
+        assert isinstance(canvas.save(w.out / "canvas.oc"), oc.scratching.Saved)
+    refused(ValueError, lambda: canvas.array)
+    refused(FileNotFoundError, pickle.loads, text)
+    refused(ValueError, oc.scratch, -1, "u1", w.out, anywhere=True)
+    refused(TypeError, oc.scratch, 3, "U3")
+    refused(OSError, oc.scratch, 3, "u1", w.missing)
+
+
+@action(60)
+def alloc(w: World) -> None:
+    with oc.alloc((3, 4), "f4") as heap, oc.alloc((3, 4), "f4", 0, dir=w.out) as file:
+        assert isinstance(heap, oc.scratching.HeapArray)
+        assert isinstance(file, oc.Scratch)
+        heap.write(0, 1)
+        heap.write_direct(16, np.ones(4, "f4"))
+        assert heap.array.sum() == 8
+        assert heap.memory()
+        assert memoryview(heap.array)[0, 0] == 1
+        heap.save(w.out / "heap.oc")
+        refused(OSError, heap.write_direct, 100, np.ones(4))
+        heap.seal().close()
+    refused(ValueError, lambda: heap.array)
+    refused(ValueError, oc.alloc, 3, "f4", "many")
+
+
+@action()
+def shuffle(_: World) -> None:
+    order = oc.Shuffle(1000, 7)
+    assert sorted(order) == list(range(1000))
+    assert order[5] in order[::2] or order[5] in order[1::2]
+    assert order.index(order[5]) == 5
+    assert np.asarray(order.shard(1, 3)).size == 334
+    assert len(list(order.batches(64))) == len(order.batches(64)) == 16
+    order.set_epoch(3)
+    order.load_state_dict(order.state_dict(10))
+    assert pickle.loads(pickle.dumps(order))[0] == order[0]
+    assert len(oc.sampling.Shuffle.from_environment(5)) == 5
+    refused(ValueError, oc.Shuffle, -1)
+    refused(IndexError, order.__getitem__, 5000)
+    refused(ValueError, order.index, 5000)
+
+
+@action(24)
+def watch(_: World) -> None:
+    with oc.watch(hz=500) as watched:
+        bytearray(100_000)
+    watched.assert_peak(anonymous="1 GiB", real="100 GiB", grown=False)
+    refused(AssertionError, watched.assert_peak, real=1, grown=False)
+    refused(ValueError, watched.assert_peak)
+    assert watched.table()
+    refused(ProcessLookupError, oc.watch, [2**22])
+    refused(ValueError, oc.watch, hz=0)
+
+
+@action(24)
+def why_and_explain(w: World) -> None:
+    assert str(oc.why())
+    assert str(oc.explain(os.getpid()))
+    with oc.open(w.model) as file, oc.open(w.model, "copy") as copied, oc.open(w.index) as model:
+        for one in (file, copied, model):
+            assert str(oc.explain(one))
+    refused(ValueError, oc.explain, file)
+    refused(TypeError, oc.explain, "text")
+    refused(ProcessLookupError, oc.explain, 2**22)
+    refused(ProcessLookupError, oc.why, 2**22)
+    assert oc.explaining.Explanation
+
+
+@action(24)
+def monitor(w: World) -> None:
+    path = w.out / "run.jsonl"
+    with oc.monitor.Sampler(ME) as sampler, oc.monitor.Recorder(path, ["x"], force=True) as recorder:
+        for _ in range(2):
+            recorder.look(oc.monitor.look_of(sampler.look()))
+    assert oc.monitor.read_recording(path).series
+    assert oc.monitor.memory_of(os.getpid()).rss
+    assert oc.monitor.memory_table(ME)
+    oc.monitor.container()
+    refused(FileExistsError, oc.monitor.Recorder, path)
+    refused(oc.FormatError, oc.monitor.read_recording, w.csv)
+    refused(FileNotFoundError, oc.monitor.read_recording, w.missing)
+    refused(ProcessLookupError, oc.monitor.Sampler, [2**22])
+
+
+@action(24)
+def read_proc(w: World) -> None:
+    pid = os.getpid()
+    assert oc.proc.rollup(pid).rss
+    assert oc.proc.maps(pid)
+    assert oc.proc.of_file(oc.proc.smaps(pid), (0, 0), "/missing") == []
+    assert oc.proc.process_text(pid, "comm")
+    assert oc.proc.regions_of(pid, w.bytes) == []
+    assert oc.proc.status(pid).threads
+    assert oc.proc.stat(pid).starttime
+    assert oc.proc.io(pid).rchar
+    refused(ProcessLookupError, oc.proc.stat, 2**22)
+    oc.cgroup.memory_group(pid)
+    assert oc.cgroup.meminfo().mem_total
+    assert oc.cgroup.available_memory()
+    oc.cgroup.read_ahead(w.bytes.stat().st_dev)
+    oc.cgroup.block_stat(w.bytes.stat().st_dev)
+    refused(ValueError, oc.cgroup.parse_limit, "x")
+    oc.pressure.pressure()
+    oc.pressure.kills(w.folder)
+    assert oc.pressure.parse_kills("oom_kill 3\n") == 3
+    refused(ValueError, oc.pressure.parse_pressure, "x")
+
+
+@action(24)
+def workers(w: World) -> None:
+    with oc.open(w.model) as file:
+        file.warm(mechanism="populate")
+        found = oc.assert_shared(file, ME)
+        assert isinstance(found, oc.workers.Sharing)
+        oc.assert_shared(file, ME, since=found, allowance="100 MiB")
+    with oc.Mapping(w.bytes) as one:
+        other = one.view()
+        assert other[0] == 0
+    refused(AssertionError, oc.assert_shared, oc.records.open(w.table), [os.getppid()])
+    refused(ValueError, oc.assert_shared, file, [])
+    assert oc.preload(["json"], main=False).effective
+    refused(ModuleNotFoundError, oc.preload, ["missing_module"])
+
+
+@action()
+def names(_: World) -> None:
+    assert oc.__version__
+    assert "open" in dir(oc)
+    assert set(oc.base.BadBlock._fields)
+    refused(AttributeError, getattr, oc, "missing")
+
+
+def _picture(w: World) -> str:
+    import tifffile
+
+    path = w.folder / "cells.tif"
+    if not path.exists():
+        pixels = np.random.default_rng(1).integers(0, 255, (120, 90), np.uint8)
+        tifffile.imwrite(path, pixels, compression="zlib")
+        tifffile.imwrite(w.folder / "raw.tif", pixels)
+    return str(path)
+
+
+@action(40, needs=("imagecodecs", "tifffile"))
+def images(w: World) -> None:
+    path = _picture(w)
+    with oc.images.open(path, folder=w.folder / "store") as image, oc.images.open(w.folder / "raw.tif") as raw:
+        assert isinstance(image, oc.images.Image)
+        assert np.array_equal(image.array, raw.array)
+        with pickle.loads(pickle.dumps(image)) as again:
+            assert again.shape == (120, 90)
+        assert oc.images.thumbnail(image.array, 32).size
+    with oc.images.decode(path, folder=w.out) as pixels:
+        assert pixels.array.any()
+    w.store.prune(everything=True)
+    refused(StopError, oc.images.decode, path, folder=w.out, progress=stop)
+    refused(StopError, oc.images.open, path, folder=w.folder / "store", progress=stop)
+    refused(FileNotFoundError, oc.images.open, w.folder / "missing.tif", folder=w.folder / "store")
+    refused(oc.images.CodecError, oc.images.open, w.bytes, folder=w.folder / "store")
+    refused(ValueError, oc.images.open, path, 9, folder=w.folder / "store")
+    assert oc.images.codecs.look(path).shape == (120, 90)
+
+
+@action(40)
+def stitch(w: World) -> None:
+    scene = np.random.default_rng(1).random((60, 110), np.float32)
+    tiles = [scene[:, :60], scene[:, 50:]]
+    found = oc.images.register(tiles, (1, 2), 0.15)
+    assert isinstance(found, oc.images.Registration)
+    assert found.positions.tolist() == [[0, 0], [0, 50]]
+    whole = oc.images.mosaic(tiles, found.positions, folder=w.out)
+    assert isinstance(whole, oc.images.Mosaic)
+    oc.images.mosaic(tiles, found.positions, out=w.out / "mosaic.oc", overwrite=True)
+    refused(ValueError, oc.images.register, tiles, (2, 2))
+    refused(ValueError, oc.images.mosaic, tiles, [(0, 0)])
+    refused(StopError, oc.images.mosaic, tiles, found.positions, folder=w.out, progress=stop)

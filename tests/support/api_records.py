@@ -1,0 +1,225 @@
+"""Actions on Python data: sharing, records files, imports, and datasets."""
+
+import datetime as dt
+import os
+import pickle
+
+import numpy as np
+from tests.support.api_arrays import StopError, stop
+from tests.support.api_table import World, action, refused
+from tests.support.datasets import Pictures
+
+import onecopy as oc
+
+
+@action(100)
+def share_nameless(w: World) -> None:
+    with oc.share(w.rows) as table, oc.share(["a", None]) as rows, oc.share(w.pairs) as pairs:
+        assert type(table) is oc.Table
+        assert type(rows) is oc.List
+        assert type(pairs) is oc.Dict
+        assert pairs["key 3"] == w.pairs["key 3"]
+    refused(ValueError, table.__getitem__, 0)
+
+
+@action(40)
+def share_on_disk(w: World) -> None:
+    with oc.share(w.rows, place="disk", warm=True, pin=True) as rows:
+        assert rows[3]["id"] == 3
+
+
+@action(100)
+def share_with_key(w: World) -> None:
+    with oc.share(w.rows, "rows 1", folder=w.folder / "store", source=w.json) as rows:
+        assert len(rows) == 50
+        with pickle.loads(pickle.dumps(rows)) as again:
+            assert again[7] == w.rows[7]
+    key = f"onecopy-actions of process {os.getpid()}"  # the store in memory is the user's own
+    with oc.share(w.rows, key, place="memory") as rows:
+        assert rows.report is not None
+    oc.Store(place="memory").prune(keys=[key])
+
+
+@action(24)
+def share_in_a_child(w: World) -> None:
+    with oc.share(lambda: w.rows, where="child") as rows:
+        assert len(rows) == 50
+    refused(StopError, oc.share, stop, where="child")
+
+
+@action(100)
+def share_refused(w: World) -> None:
+    refused(oc.NotShareable, oc.share, [{"a": [object()]}])
+    refused(oc.NotShareable, oc.share, [1, 2, dt.tzinfo()])
+    refused(TypeError, oc.share, 7)
+    refused(TypeError, oc.share, "text")
+    refused(ValueError, oc.share, [], place="elsewhere")
+    refused(StopError, oc.share, stop, where="here")
+    refused(StopError, oc.share, range(20_000), on_progress=stop)
+    refused(StopError, oc.share, stop, "key of what fails", folder=w.folder / "store", where="here")
+
+
+@action()
+def rows_of_a_list(w: World) -> None:
+    with oc.records.open(w.list) as rows:
+        assert len(list(rows)) == 10
+        assert rows[::2][-1] == 2**70
+        assert rows.select([1, 0, -1])[1] == "a"
+        assert rows.index(1) == 2
+        assert rows.count("a") == 1
+        assert 2.5 in rows
+        chain = rows.concat(["b"])
+        assert isinstance(chain, oc.records.Chain)
+        assert chain[-1] == "b"
+        assert rows.lazy[6] is not None
+        assert repr(rows)
+        part = rows[1:3]
+        refused(IndexError, rows.__getitem__, 99)
+        refused(TypeError, rows.__getitem__, "a")
+        refused(IndexError, rows.select, [99])
+        refused(ValueError, rows.index, "missing")
+    assert list(part) == [None, 1]
+    part.close()
+
+
+@action()
+def rows_of_a_table(w: World) -> None:
+    with oc.open(w.table) as table:
+        assert isinstance(table, oc.Table)
+        assert isinstance(table.schema, oc.records.Schema)
+        assert table.column("more").column("x")[-1] == 49
+        assert table.column("id").numpy().sum() == 1225
+        taken = table.take([3, -1], ["id", "box"])
+        assert isinstance(taken["box"], oc.records.Ragged)
+        assert table.rows([1, 2])[1]["id"] == 2
+        assert table.lazy[3].box.sum() == 1.5
+        assert table.lazy[3].more.x == 3
+        refused(KeyError, table.column, "missing")
+        refused(KeyError, table.take, [0], ["missing"])
+        refused(IndexError, table.take, [99])
+        refused(AttributeError, getattr, table.lazy[0], "missing")
+
+
+@action()
+def rows_of_a_dict(w: World) -> None:
+    with oc.records.open(w.dict) as pairs:
+        assert pairs["key 7"] == w.pairs["key 7"]
+        assert dict(pairs.items()) == w.pairs
+        assert next(iter(pairs.keys())) == "key 0"
+        assert pairs.get("missing") is None
+        assert len(pairs.values()) == 50
+        assert pairs.select(["key 2"])[0] == w.pairs["key 2"]
+        assert pairs.lazy["key 1"] is not None
+        assert pairs == w.pairs
+        refused(KeyError, pairs.__getitem__, "missing")
+        refused(KeyError, pairs.select, ["missing"])
+        refused(TypeError, pairs.__getitem__, [])
+
+
+@action()
+def rows_of_damaged_files(w: World) -> None:
+    with oc.records.open(w.damaged_rows) as rows:
+        for _ in range(2):
+            refused((oc.FormatError, ValueError), list, rows)
+        refused((oc.FormatError, ValueError), rows.take, range(len(rows)))
+    refused(oc.FormatError, oc.records.open, w.model)
+    refused(oc.FormatError, oc.records.open, w.hostile)
+    refused(FileNotFoundError, oc.records.open, w.missing)
+    refused(FileNotFoundError, oc.records.attach, str(w.missing), (0, 0, 0, 0), None)
+    refused(oc.FileChanged, oc.records.attach, str(w.list), (0, 0, 0, 0), None)
+
+
+class Known:
+    """An object of a class that is registered."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@action()
+def rows_of_objects(w: World) -> None:
+    oc.records.register(Known, lambda known: known.number, Known)
+    if not (w.folder / "objects.oc").exists():
+        objects = [
+            dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+            {1, 2},
+            2**100,
+            np.arange(6).reshape(2, 3),
+            complex(1, 2),
+            Known(3),
+        ]
+        oc.records.save(w.folder / "objects.oc", objects)
+    with oc.records.open(w.folder / "objects.oc") as rows:
+        assert rows[0].year == 2026
+        assert rows[5].number == 3
+        assert len(list(rows)) == 6
+
+
+@action(60)
+def write_records(w: World) -> None:
+    path = w.out / "written.oc"
+    with oc.records.Writer(path) as writer:
+        writer.append({"a": 1})
+        refused(oc.NotShareable, writer.append, {"a": object()})
+        assert writer.extend([{"a": i} for i in range(5)]) == 5
+    refused(ValueError, writer.append, 1)
+    oc.records.save(path, w.pairs)
+    refused(oc.NotShareable, oc.records.save, path, [object()])
+    refused(StopError, oc.records.Writer(path).extend, range(20_000), on_progress=stop)
+    refused(OSError, oc.records.save, w.missing / "below", w.rows)
+
+
+@action(40)
+def import_json(w: World) -> None:
+    path = w.out / "imported.oc"
+    with oc.records.import_json(w.json, path, path="rows") as rows:
+        assert rows[3] == w.rows[3]
+    with oc.records.import_json(w.json, path, path="pairs", container="dict") as pairs:
+        assert pairs["b"] == 2
+    with oc.records.import_jsonl(w.jsonl, path) as rows:
+        assert rows[3] == w.rows[3]
+    assert next(iter(oc.records.jsonl_rows(w.jsonl)))["id"] == 0
+    source = oc.records.json_rows(w.json, "rows", on_progress=stop)
+    assert isinstance(source, oc.records.RowSource)
+    refused(StopError, list, source)
+    refused(oc.FormatError, oc.records.import_json, w.hostile, path)
+    refused(oc.FormatError, oc.records.import_json, w.json, path, path="missing")
+    refused(oc.FormatError, oc.records.import_jsonl, w.csv, path)
+    refused(FileNotFoundError, oc.records.import_json, w.missing, path)
+
+
+@action(40)
+def import_csv(w: World) -> None:
+    path = w.out / "imported_csv.oc"
+    with oc.records.import_csv(w.csv, path) as rows:
+        assert len(rows) == 40
+    assert len(list(oc.records.csv_rows(w.csv))) == 40
+    refused(FileNotFoundError, oc.records.import_csv, w.missing, path)
+    refused((oc.FormatError, ValueError), oc.records.import_csv, w.hostile, path)
+
+
+@action(40, needs=("pyarrow",))
+def arrow(w: World) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with oc.records.open(w.table) as table:
+        made = table.to_arrow()
+        assert made.num_rows == 50
+        with oc.share(oc.records.arrow_rows(made)) as again:
+            assert again[3]["id"] == 3
+    assert made["id"][3].as_py() == 3
+    source = w.folder / "rows.parquet"
+    if not source.exists():
+        pq.write_table(pa.table({"a": [1, 2], "b": ["x", None]}), source)
+    with oc.records.import_parquet(source, w.out / "imported_parquet.oc") as rows:
+        assert rows[0] == {"a": 1, "b": "x"}
+    assert len(list(oc.records.parquet_rows(source))) == 2
+    refused((oc.FormatError, ValueError, OSError), oc.records.import_parquet, w.hostile, w.out / "imported_parquet.oc")
+
+
+@action(24)
+def share_dataset(w: World) -> None:
+    pictures = oc.share_dataset(Pictures(500), "1 kB")
+    assert pictures[-1][1] == 499
+    refused(TypeError, oc.share_dataset, 7)
