@@ -16,7 +16,7 @@ LEDGER = ROOT / "tests/skips.txt"
 RESULTS = ROOT / "build/tests/results"
 HEAD = """\
 # Skips of `make test-all` on the reference machine (root on Debian 12, kernel 6.18, with ../shared/data), a line each:
-# NAME: REASON. `make test-all` fails on another one, and on a line whose test was not skipped. tools/check_skips.py --write
+# NAME: REASON. Another one, and a line whose test was not skipped, fail `make test-all`: tools/check_skips.py --write.
 """
 
 

@@ -182,9 +182,8 @@ def main() -> int:
             failed.add(step.name)
         elif not run(step, folder):
             failed.add(step.name)
-    print(
-        f"{options.tier}: {time.monotonic() - started:.0f} s, {', '.join(sorted(failed)) + ' failed' if failed else 'all passed'}"
-    )
+    verdict = f"{', '.join(sorted(failed))} failed" if failed else "all passed"
+    print(f"{options.tier}: {time.monotonic() - started:.0f} s, {verdict}")
     return 1 if failed else 0
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.onnx_models import save_inline
 
 import onecopy as oc
 from onecopy import arrays
@@ -19,7 +18,7 @@ from onecopy._sizes import size
 MIB = 1 << 20
 
 
-def test_a_session_that_reads_is_told_what_packing_would_save(tmp_path):
+def test_a_session_that_reads_is_told_what_packing_would_save(tmp_path, save_inline):
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=20_000, width=256)
     trim_heap()  # else the session takes what former tests have freed, and the process does not grow
     told = oc.explain(oc.onnxruntime.session(model))
@@ -28,7 +27,7 @@ def test_a_session_that_reads_is_told_what_packing_would_save(tmp_path):
     assert told.saves == told.private
 
 
-def test_what_a_session_grew_by_and_what_the_file_has_are_told_apart(tmp_path):
+def test_what_a_session_grew_by_and_what_the_file_has_are_told_apart(tmp_path, save_inline):
     """And no part is larger than what it is a part of."""
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=8_000, width=128)
     session = oc.onnxruntime.session(model, "auto", store=tmp_path / "store")
@@ -41,7 +40,7 @@ def test_what_a_session_grew_by_and_what_the_file_has_are_told_apart(tmp_path):
     assert all(one.private <= one.bytes for one in told.findings)
 
 
-def test_growth_that_is_not_known_is_not_zero(tmp_path):
+def test_growth_that_is_not_known_is_not_zero(tmp_path, save_inline):
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=8_000, width=128)
     session = oc.onnxruntime.session(model)
     session.onecopy = dataclasses.replace(session.onecopy, private=None)
@@ -50,7 +49,7 @@ def test_growth_that_is_not_known_is_not_zero(tmp_path):
     assert "by how much the process grew is not known" in str(told)
 
 
-def test_packing_is_not_advised_for_next_to_nothing(tmp_path):
+def test_packing_is_not_advised_for_next_to_nothing(tmp_path, save_inline):
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=50, width=64)
     session = oc.onnxruntime.session(model)
     session.onecopy = dataclasses.replace(session.onecopy, private=200_000)
@@ -100,7 +99,7 @@ def test_several_files_are_explained_one_by_one(tmp_path):
     assert sorted(Path(one.path).name for one in told.findings) == names
 
 
-def test_a_direct_session_is_shared_but_for_what_is_copied(tmp_path):
+def test_a_direct_session_is_shared_but_for_what_is_copied(tmp_path, save_inline):
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=40_000)
     session = oc.onnxruntime.session(model, "direct")
     told = oc.explain(session)
@@ -112,7 +111,7 @@ def test_a_direct_session_is_shared_but_for_what_is_copied(tmp_path):
     assert [str(path) for path in sharing.paths] == [str(model)]
 
 
-def test_a_session_of_its_own_copies_has_nothing_to_share(tmp_path):
+def test_a_session_of_its_own_copies_has_nothing_to_share(tmp_path, save_inline):
     session = oc.onnxruntime.session(save_inline(tmp_path / "model.onnx", aligned=True))
     with pytest.raises(TypeError, match="nothing of this Session is in a file"):
         oc.assert_shared(session, [os.getpid()])

@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Read a file that `--results` wrote: passed (list), failed (list), skipped (name -> reason), seconds (name -> s)."""
+    """Read a file of `--results`: passed and failed are lists, skipped maps names to reasons, seconds to numbers."""
     return json.loads(path.read_text())  # type: ignore[no-any-return]
 
 

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+import pytest
 
 from onecopy import Mapping, _core
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 IDS = np.arange(7, dtype=np.int64)
 

@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
-from tests.support.onnx_models import IDS, save_external, save_inline, save_ort
 
 from onecopy import proc
 
@@ -15,6 +13,8 @@ MODES = ["read", "map", "direct", "packed", "auto"]
 
 
 def make(kind: str, folder: Path) -> Path:
+    from tests.support.onnx_models import save_external, save_inline, save_ort
+
     if kind == "external":
         return save_external(folder / "model.onnx")
     if kind == "ort":
@@ -24,6 +24,9 @@ def make(kind: str, folder: Path) -> Path:
 
 def answer(path: Path, **entries: str) -> np.ndarray:
     """Ask ONNX Runtime alone."""
+    import onnxruntime
+    from tests.support.onnx_models import IDS
+
     options = onnxruntime.SessionOptions()
     for name, value in entries.items():
         options.add_session_config_entry(name, value)

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from tests.support.places import ROOT
 
+AGAIN = {"sanitized"}
+"""Tiers that run modules of other tiers a second time, in another way."""
 FAKE = {"fast": [["tests/a", "tests/b"], ["tests/c/test_one.py"]], "all": ["tests/d"]}
 """A table of tiers for the tests of the helpers."""
 
@@ -21,6 +23,11 @@ def tiers_of(root: Path) -> dict[str, Any]:
     """Return the table of tiers; KeyError where pyproject.toml has none."""
     found: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["onecopy"]["tests"]
     return found.get("tiers", found)
+
+
+def first_tiers(root: Path) -> dict[str, Any]:
+    """Return the tiers without those that run modules of another tier again."""
+    return {name: tier for name, tier in tiers_of(root).items() if name not in AGAIN}
 
 
 def listed_in(tier: Any) -> Iterator[str]:
@@ -72,7 +79,14 @@ def tree(tmp_path: Path) -> Path:
 def test_every_test_module_is_in_exactly_one_tier() -> None:
     modules = modules_in(ROOT)
     assert len(modules) > 100, "the list of modules is not what it should be"
-    assert wrongly_collected(modules, list(listed_in(tiers_of(ROOT)))) == {}
+    assert wrongly_collected(modules, list(listed_in(first_tiers(ROOT)))) == {}
+
+
+def test_a_tier_that_runs_modules_again_has_none_of_its_own() -> None:
+    again = [listed_in(tier) for name, tier in tiers_of(ROOT).items() if name in AGAIN]
+    first = [path for tier in first_tiers(ROOT).values() for path in listed_in(tier)]
+    own = [path for tier in again for path in tier if not any(f"{path}/".startswith(f"{one}/") for one in first)]
+    assert own == []
 
 
 def test_every_listed_path_exists() -> None:
@@ -109,6 +123,13 @@ def test_a_module_in_two_tiers_is_seen(tree: Path) -> None:
 
 def test_a_listed_path_that_is_gone_is_seen(tree: Path) -> None:
     assert missing_paths(tree, [*listed_in(FAKE), "tests/gone"]) == ["tests/gone"]
+
+
+def test_a_tier_that_runs_modules_again_is_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.onecopy.tests]\nfast = [["tests/a"]]\nsanitized = [["tests/a", "tests/b"]]\n'
+    )
+    assert list(listed_in(first_tiers(tmp_path))) == ["tests/a"]
 
 
 def test_a_missing_table_is_an_error(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import sys
 import tempfile
 
 import pytest
-from tests.support.onnx_models import save_inline
 from tests.support.places import ROOT
 
 
@@ -56,7 +55,7 @@ def test_four_workers_hold_one_copy(tmp_path):
     assert 60 <= held <= 70  # and not 256
 
 
-def test_an_inference_server_holds_one_copy(tmp_path):
+def test_an_inference_server_holds_one_copy(tmp_path, save_inline):
     pytest.importorskip("uvicorn")
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=40_000)
     request = tmp_path / "request.json"

@@ -8,7 +8,6 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from tests.support.onnx_models import IDS, save_inline
 from tests.support.places import DATA, needs
@@ -17,6 +16,8 @@ from tests.support.sessions import MODES, PREPACKING_OFF, answer, from_store, is
 import onecopy as oc
 from onecopy.integrations.onnxruntime import _ladder, _latency, _packing, _session
 from onecopy.integrations.onnxruntime._report import costs
+
+onnxruntime = pytest.importorskip("onnxruntime")
 
 REAL = DATA / "onnx"
 
