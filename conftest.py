@@ -1,4 +1,12 @@
-"""Plugins of all tests; pytest accepts `pytest_plugins` in the top folder only."""
+"""Plugins of all tests, which pytest accepts in the top folder only, and how properties are tested."""
+
+from hypothesis import HealthCheck, settings
+
+# No deadline: the machine is shared. Fixtures that hold a folder serve all examples of a property.
+settings.register_profile(
+    "onecopy", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+settings.load_profile("onecopy")
 
 pytest_plugins = [
     "tests.support.isolation",

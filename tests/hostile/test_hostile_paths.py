@@ -27,6 +27,13 @@ def make_socket(path: Path) -> None:
         one.bind(str(path))
 
 
+def make_terminal(path: Path) -> tuple[int, int]:
+    """Link to a terminal; return what keeps it there until it is closed."""
+    ends = os.openpty()
+    path.symlink_to(os.ttyname(ends[1]))
+    return ends
+
+
 def make_loop(path: Path) -> None:
     path.symlink_to(path.with_name("other"))
     path.with_name("other").symlink_to(path)
@@ -38,7 +45,7 @@ PLACES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a FIFO that nobody writes": (os.mkfifo, errno.ENODEV, NOT_REGULAR),
     "a socket": (make_socket, errno.ENXIO, "open: No such device or address"),
     "a device of zeros": (lambda path: path.symlink_to("/dev/zero"), errno.ENODEV, NOT_REGULAR),
-    "a terminal": (lambda path: path.symlink_to(os.ttyname(os.openpty()[1])), errno.ENODEV, NOT_REGULAR),
+    "a terminal": (make_terminal, errno.ENODEV, NOT_REGULAR),
     "a dangling link": (lambda path: path.symlink_to("nowhere"), errno.ENOENT, "open: No such file or directory"),
     "a loop of links": (make_loop, errno.ELOOP, "open: Too many levels of symbolic links"),
     "a file of /proc": (
@@ -53,12 +60,14 @@ PLACES: dict[str, tuple[Callable[[Path], object], int, str]] = {
 def test_what_is_no_regular_file_is_told_at_once(tmp_path, kind, capsys):
     make, number, text = PLACES[kind]
     path = tmp_path / "place"
-    make(path)
+    opened = make(path)
     with pytest.raises(OSError, match=re.escape(text)) as raised:
         oc.open(path)
     assert (raised.value.errno, raised.value.strerror, raised.value.filename) == (number, text, str(path))
     assert cli.main(["ls", str(path)]) == 1
     assert capsys.readouterr() == ("", f"onecopy: {path}: {text}\n")
+    for fd in opened if isinstance(opened, tuple) else ():
+        os.close(fd)
 
 
 def test_a_name_that_is_too_long_is_told(tmp_path):

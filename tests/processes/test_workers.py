@@ -223,9 +223,10 @@ def workers() -> Iterator[Callable[..., Workers]]:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> oc.ArrayFile:
+def model(tmp_path: Path) -> Iterator[oc.ArrayFile]:
     oc.save(tmp_path / "model", {"weights": np.ones(40 * MB // 8)})
-    return oc.open(tmp_path / "model")
+    with oc.open(tmp_path / "model") as file:
+        yield file
 
 
 @pytest.mark.parametrize("method", START_METHODS)

@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 from tests.support.sessions import KINDS, make
 
-from onecopy.integrations.onnxruntime import _ladder
-
 
 @pytest.fixture(params=KINDS)
 def model(request, tmp_path) -> Path:
@@ -20,6 +18,8 @@ def store(tmp_path) -> Path:
 
 @pytest.fixture
 def worth_it(monkeypatch):
-    """Let `auto` think that these models are large."""
+    """Let `auto` take these models for large ones."""
+    from onecopy.integrations.onnxruntime import _ladder
+
     monkeypatch.setattr(_ladder, "WORTH_IT", 1)
     monkeypatch.setattr(_ladder, "WORTH_ALIGNING", 1)
