@@ -30,6 +30,7 @@ def file(tmp_path):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", images.INPUTS)
+@pytest.mark.slow
 def test_every_way_that_is_installed_makes_the_same_canvas(tmp_path, file, kind):
     place = tmp_path / "place"
     place.mkdir()

@@ -33,6 +33,7 @@ def started(one) -> list[int]:
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_every_way_looks_and_what_tells_pss_agrees(tmp_path):
     options = replace(SMALL, questions=(ways.COST, ways.CROWD), ways=ways.NAMES, seconds=0.1)
     run = monitor.run(tmp_path, options, screen="onecopy.cli.memory.top_screen")
@@ -58,6 +59,7 @@ def test_every_way_looks_and_what_tells_pss_agrees(tmp_path):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_the_truth_is_beside_what_is_said_and_a_sum_of_rss_is_wrong(tmp_path):
     run = monitor.run(tmp_path, replace(SMALL, questions=(ways.ACCURACY,), ways=(ways.OURS, ways.RSS, ways.USS)))
     assert {(s.state, s.reason) for s in run.samples} == {("ok", "")}
@@ -78,6 +80,7 @@ def test_the_truth_is_beside_what_is_said_and_a_sum_of_rss_is_wrong(tmp_path):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_what_is_copied_while_somebody_looks_is_in_the_truth(tmp_path):
     run = monitor.run(tmp_path, replace(SMALL, questions=(ways.ACCURACY,), ways=(ways.OURS,), seconds=0.5))
     before, after = (
@@ -89,6 +92,7 @@ def test_what_is_copied_while_somebody_looks_is_in_the_truth(tmp_path):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_faults_are_counted_whoever_looks(tmp_path):
     run = monitor.run(tmp_path, replace(SMALL, questions=(ways.DISTURBANCE,), ways=(ways.NOBODY, ways.OURS)))
     assert {(s.state, s.reason) for s in run.samples} == {("ok", "")}
@@ -101,6 +105,7 @@ def test_faults_are_counted_whoever_looks(tmp_path):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_a_byte_is_size_enough(tmp_path):
     run = monitor.run(tmp_path, replace(SMALL, size=1, seconds=0.05, ways=(ways.OURS,)))
     assert {(s.state, s.reason) for s in run.samples} == {("ok", "")}

@@ -39,6 +39,7 @@ def test_a_wrong_answer_is_no_result(tmp_path, monkeypatch):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_the_memory_of_strings_is_that_of_all_of_them(tmp_path):
     run = records.run(tmp_path, replace(SMALL, cases=("string",), strings=200_000))
     uss = {s.row: s.numbers["uss"] for s in run.samples}

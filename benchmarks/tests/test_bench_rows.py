@@ -25,6 +25,7 @@ def source(tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_made_up_annotations_have_the_statistics_of_the_published_file():
     rows = list(islice(data.coco(data.COCO_ROWS), 50_000))
     numbers = sorted(len(row["segmentation"][0]) for row in rows)

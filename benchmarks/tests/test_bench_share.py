@@ -68,6 +68,7 @@ def test_one_rank_builds_the_tensor_of_all(source, tmp_path):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("peer", [peer for peer in SHARED if peer.keeps], ids=lambda peer: peer.name)
+@pytest.mark.slow
 def test_what_is_kept_is_found_by_the_second_job(source, tmp_path, peer):
     if peer.missing():
         pytest.skip(f"not installed: {', '.join(peer.missing())}")
@@ -82,6 +83,7 @@ def test_what_is_kept_is_found_by_the_second_job(source, tmp_path, peer):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_the_leak_of_a_forked_list_is_seen(source, tmp_path):
     options = replace(SMALL, peers=("list", "NumpySerializedList"), starts=("fork",))
     run = share.run(source(10_000), tmp_path, options)
@@ -106,6 +108,7 @@ def test_wrong_rows_are_no_result(source, tmp_path):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_the_heap_of_a_builder_is_looked_at(source, tmp_path):
     options = replace(SMALL, peers=("NumpySerializedList",), starts=(), allocators=("glibc", "malloc_trim"))
     run = share.run(source(5000), tmp_path, options)

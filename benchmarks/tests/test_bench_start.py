@@ -20,6 +20,7 @@ SMALL = start.Options(
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_every_way_copies_all_bytes_of_a_cold_file(tmp_path):
     run = start.run(tmp_path, SMALL)
     assert [(s.row, s.state, s.reason) for s in sorted(run.samples, key=lambda s: start.NAMES.index(s.row))] == [
@@ -97,6 +98,7 @@ def test_a_disk_of_its_own_reads_as_far_ahead_as_told(tmp_path):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_was_killed(tmp_path):
     options = replace(SMALL, ways=("none", "fromfile"))
     journal = RunJournal(tmp_path / "samples")
@@ -174,6 +176,7 @@ def test_a_record_is_drawn(tmp_path):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_the_command_prints_tables_and_writes_a_record(python, tmp_path):
     python(
         """

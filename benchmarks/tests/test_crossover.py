@@ -141,6 +141,7 @@ def test_the_picture_names_the_winners(tmp_path):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_every_place_that_the_machine_has_is_measured_and_a_killed_copy_is_a_row(cold_file):
     path = cold_file(24_000_000)
     options = Options(rounds=1, passes=2, shares=(0.02, 1.0), orders=("shuffled",), idle_wait=0)

@@ -68,6 +68,7 @@ def test_a_record_is_shown_without_measuring(saved, tmp_path):
 
 
 @pytest.mark.parametrize("cut", [0, 1, 1000, -3])
+@pytest.mark.slow
 def test_a_cut_record_is_an_error_that_names_it(saved, tmp_path, cut):
     saved.write_text(saved.read_text()[:cut])
     for words in (["--from", saved], [*SMALL, "--json", saved, "--resume"]):

@@ -166,6 +166,7 @@ def test_an_answer_that_is_wrong_is_no_time(bench_structs, files):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_a_copy_does_not_fit_into_half_of_the_file(bench_structs, tmp_path):
     files = program.build(bench_structs, tmp_path / "files", size=60 * MB, questions=2000)
     options = replace(SMALL, threads=(1,), memory_share=0.5, limit_s=1)

@@ -130,6 +130,7 @@ def test_other_texts_are_no_records(text):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_every_mechanism_is_taken_at_the_read_ahead_that_was_asked_for(cold_file):
     path = cold_file(3_000_000)
     ahead = 128 << 10 if os.geteuid() == 0 else None

@@ -219,6 +219,7 @@ class Mapping(OpenFile):
         >>> _ = os.write(fd, b"abc")
         >>> bytes(oc.Mapping.from_descriptor(fd).view())
         b'abc'
+        >>> os.close(fd)
         """
         self = cls.__new__(cls)
         self._path = name or f"<descriptor {fd}>"

@@ -43,6 +43,7 @@ def test_a_list_of_checksums_that_is_none_is_refused_and_told_exactly(path, kind
 
 
 @pytest.mark.parametrize("kind", files.ACCEPTED)
+@pytest.mark.slow
 def test_what_only_looks_hostile_opens_and_is_listed(path, kind, capsys):
     path.write_bytes(files.ACCEPTED[kind]())
     with oc.open(path) as file:

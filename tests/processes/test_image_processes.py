@@ -414,6 +414,7 @@ HELD = """
 
 @needs(SLIDE)
 @pytest.mark.parametrize("how", ["open", "decode"])
+@pytest.mark.slow
 def test_eight_slides_that_are_held_take_no_heap(nameless, reserving, python, tmp_path, how):
     if not os.access("/proc/self/status", os.R_OK):
         pytest.skip("there is no /proc/self/status")

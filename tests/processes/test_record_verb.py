@@ -189,6 +189,7 @@ def on_a_full_disk(small_disk: Callable[[str], Path]) -> tuple[int, str, str, by
     return *found, (folder / "x").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_ends_the_recording_and_not_the_command(small_disk, tmp_path, in_child):
     status, out, err, text = in_child(on_a_full_disk, small_disk)
     assert (status, out) == (1, "went on\n")

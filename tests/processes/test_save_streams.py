@@ -50,6 +50,7 @@ SLEEP = """
 
 
 @pytest.mark.parametrize("layout", ["as it is", "transposed"])
+@pytest.mark.slow
 def test_the_peak_of_memory_does_not_grow_with_the_data(tmp_path, python, layout):
     path = tmp_path / "large.safetensors"
     grown = json.loads(python(textwrap.dedent(LAZY) + textwrap.dedent(PEAK), path, layout))

@@ -264,6 +264,7 @@ def serve(connection: Connection, dataset: Pictures) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.slow
 def test_workers_of_every_start_method_hold_one_copy(method):
     dataset = oc.share_dataset(Pictures(60_000))
     assert len(pickle.dumps(dataset)) < 3_000

@@ -48,6 +48,7 @@ def ranks(count: int, folder: Path, log: Path) -> list[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("key", [None, "rows"])
+@pytest.mark.slow
 def test_workers_read_the_same_rows_and_hold_no_copy(method, key, expected, tmp_path):
     data = oc.share(shared_rows.rows, key, folder=tmp_path / "cache")
     shared_rows.digest(data)  # what is mapped by one process alone counts as its own
@@ -79,6 +80,7 @@ def test_threads_that_share_at_once_build_once(tmp_path):
     assert len({data.path for data in shared}) == 1
 
 
+@pytest.mark.slow
 def test_ranks_that_know_nothing_of_each_other_build_once(expected, tmp_path):
     running = ranks(4, tmp_path / "cache", tmp_path / "log")
     told = [json.loads(process.communicate(timeout=120)[0]) for process in running]
@@ -202,6 +204,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(kind, tmp_path):
     assert status_of(fork(fill)) == 0
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_into_shared_memory_goes_to_the_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
 

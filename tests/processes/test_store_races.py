@@ -45,6 +45,7 @@ def ask(store: oc.Store, recipe: Recipe, **options) -> bool:
 
 @pytest.mark.parametrize("locks", [True, False])
 @pytest.mark.parametrize("where", ["here", "child"])
+@pytest.mark.slow
 def test_of_eight_processes_that_race_exactly_one_builds(store, log, where, locks):
     keys = [f"key-{number}" for number in range(5)]
     for key in keys:
@@ -94,6 +95,7 @@ def test_two_jobs_with_one_key_build_it_once(store, log, tmp_path):
     assert builds(log) == ["k"]
 
 
+@pytest.mark.slow
 def test_200_keys_need_no_descriptors(store, log, in_child):
     def many() -> tuple[bool, int, list[str]]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -149,6 +149,7 @@ def verb(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.slow
 def test_the_verb_tells_by_its_status_that_something_is_wrong(cold_file):
     path = cold_file(16 * MIB)
     with Watched(MAP, path) as group, Watched(FORK, after=WRITE) as forked:

@@ -28,7 +28,7 @@ KEPT_PROCESSES = re.compile(r"multiprocessing\.(resource_tracker|forkserver)")
 # A pipe or socket belongs to one of those servers, or to a thread pool or event loop that a library keeps; libraries
 # keep files of their own open: fonts, extensions.
 KEPT_DESCRIPTORS = re.compile(
-    rf"pipe:|socket:|anon_inode:|/dev/(null|urandom|tty|pts)|/proc/|/sys/|/usr/|{re.escape(sys.prefix)}/|\.so"
+    rf"pipe:|socket:|anon_inode:|/dev/(null|urandom|tty|pts)|/proc/|/sys/|/usr/|{re.escape(sys.prefix)}/|\.so|/\.onnxruntime/"
 )
 OURS = re.compile(rf"{re.escape(tempfile.gettempdir())}/|/dev/shm/|/var/tmp/|/memfd:onecopy|/memfd:scratch")
 
@@ -103,10 +103,11 @@ def left_since(before: Held) -> dict[str, list[str]]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test after which more is held than before it."""
     before = held()
     yield
+    request.node.funcargs.clear()  # the values of its fixtures, which have ended
     if not left_since(before):
         return
     end = time.monotonic() + PATIENCE

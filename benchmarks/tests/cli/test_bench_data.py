@@ -42,11 +42,13 @@ def test_tables_are_printed_and_a_record_a_page_and_a_picture_written(onecopy_pr
     assert {path.name for path in tmp_path.iterdir()} == {"r.json", "r.md", "r.svg"}  # data and journal are gone
 
 
+@pytest.mark.slow
 def test_stdout_takes_the_record_alone(onecopy_process, tmp_path):
     done = onecopy_process(*RECORDS, "--json", "-", cwd=tmp_path)
     assert json.loads(done.stdout)["scenario"] == "records"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_goes_on(onecopy_process, tmp_path):
     out = tmp_path / "r.json"
     journal = tmp_path / "r.json.samples"

@@ -18,6 +18,7 @@ from onecopy.bench.record import from_json
 pytestmark = pytest.mark.processes
 
 
+@pytest.mark.slow
 def test_a_benchmark_prints_its_tables_and_writes_its_record(onecopy_process, model, tmp_path):
     out = tmp_path / "record.json"
     arguments = ("bench", "open", model, "-n", "2", "--cold", "--iterations", "1", "--idle-wait", "0")
@@ -35,6 +36,7 @@ def test_a_benchmark_prints_its_tables_and_writes_its_record(onecopy_process, mo
     assert any("hold" in sentence for sentence in plain["tables"][0]["sentences"])
 
 
+@pytest.mark.slow
 def test_a_benchmark_can_be_json_alone(onecopy_process, model):
     arguments = ("-n", "1", "--iterations", "1", "--ceilings", "none", "--idle-wait", "0", "--json", "-")
     done = onecopy_process("bench", "open", model, *arguments)
@@ -58,6 +60,7 @@ def test_ctrl_c_ends_a_benchmark_with_its_children(model):
     until(lambda: not any(map(is_alive, children)), "the end of the children")
 
 
+@pytest.mark.slow
 def test_a_brief_benchmark_ends_with_what_it_says(onecopy_process, model):
     done = onecopy_process("bench", "open", model, "-n", "2", "--iterations", "1", "--idle-wait", "0", "--brief")
     assert (done.returncode, done.stderr) == (0, "")

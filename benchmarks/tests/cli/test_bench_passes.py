@@ -22,6 +22,7 @@ def big(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_warm_prints_a_table_and_writes_a_record(onecopy_process, big, tmp_path):
     out, page = tmp_path / "r.json", tmp_path / "r.md"
     done = onecopy_process(

@@ -57,6 +57,7 @@ def test_help_of_every_verb_is_status_0(capsys, verb):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_several_cases_come_from_one_call(onecopy_process, model, tmp_path):
     out = tmp_path / "r.json"
     done = onecopy_process("bench", "open", model, "-n", "1,2", "-n", "2", "--cold", "--warm", *QUICK, "--json", out)
@@ -76,6 +77,7 @@ def test_several_cases_come_from_one_call(onecopy_process, model, tmp_path):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_a_run_can_be_resumed_and_another_one_cannot(onecopy_process, model, tmp_path):
     out, journal = tmp_path / "r.json", tmp_path / "r.json.samples"
     done = onecopy_process("bench", "open", model, "-n", "1", *QUICK, "--json", out)

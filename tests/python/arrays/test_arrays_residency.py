@@ -27,9 +27,9 @@ def model(tmp_path) -> Path:
 @pytest.fixture
 def cold_model(model):
     """Open it, and take out again what the kernel read ahead behind the header."""
-    file = oc.open(model)
-    file.evict()
-    return file
+    with oc.open(model) as file:
+        file.evict()
+        yield file
 
 
 def pages_of(file: oc.ArrayFile, name: str, rows: range = range(512)) -> set[int]:

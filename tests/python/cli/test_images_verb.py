@@ -25,6 +25,11 @@ def scene() -> np.ndarray:
     return np.random.default_rng(1).integers(0, 60000, (190, 280), np.uint16)
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """Give six tiles of a scene, three in a row, with an overlap of 10, and the list of where they lie."""

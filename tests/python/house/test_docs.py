@@ -51,6 +51,10 @@ def script_of(page: Path) -> str:
     return "\n".join(steps)
 
 
+# Libraries that an example may import, and `make test` does without.
+OPTIONAL = {"datasets", "matplotlib", "onnx", "onnxruntime", "pyarrow", "scipy", "torch", "transformers", "zarr"}
+
+
 def describe_libraries(folder: Path) -> None:
     """Write what pkg-config would find if the libraries beside the extension were installed."""
     if not (libraries := list((ROOT / "build/python/src").glob("libonecopy_structs.a"))):
@@ -66,8 +70,11 @@ def describe_libraries(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=name_of)
+@pytest.mark.slow
 def test_the_examples_of_a_page_run(page, tmp_path, request):
     script = script_of(page)
+    for name in sorted(OPTIONAL & set(re.findall(r"^ *(?:import|from) (\w+)", page.read_text(), re.MULTILINE))):
+        pytest.importorskip(name, reason=f"{name} is not installed")
     if "oc.scratch(" in script or "oc.images.decode(" in script:
         request.getfixturevalue("reserving")
     if "c++ -std" in script:

@@ -31,6 +31,9 @@ ROOMS = sorted(
 def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch, request):
     if room.startswith(("scratching", "images")):
         request.getfixturevalue("reserving")
+    if room.startswith("integrations.onnxruntime"):
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("onnx")
     if room.startswith("images."):
         pytest.importorskip("tifffile")
         pytest.importorskip("imagecodecs")

@@ -82,6 +82,7 @@ def test_a_program_that_is_on_no_page_is_told():
 
 
 @pytest.mark.parametrize("name", [name for name in pictures.PICTURES if name not in ("datasets.svg", "mosaic.png")])
+@pytest.mark.slow
 def test_a_picture_is_made(name, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["pictures", "--folder", str(tmp_path), name])
     pictures.main()

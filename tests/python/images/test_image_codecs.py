@@ -184,6 +184,7 @@ def test_the_next_library_is_asked_where_one_is_missing(tmp_path, monkeypatch):
 
 
 def test_what_each_library_said_is_told(tmp_path):
+    pytest.importorskip("pyvips")
     (tmp_path / "a.txt").write_text("no image at all")
     with pytest.raises(
         CodecError, match=r"a\.txt: no installed library can read it: pillow .*cannot identify.*; pyvips"

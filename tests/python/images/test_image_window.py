@@ -50,6 +50,7 @@ def tiles_of(
     samples=st.sampled_from([0, 1, 3]),
     threads=st.integers(1, 4),
 )
+@pytest.mark.slow
 def test_any_tiles_through_a_window_are_what_pasting_makes(factor, seed, width, dtype, samples, threads):
     tiles, positions = tiles_of(seed, width, dtype, samples, factor)
     with oc.images.mosaic(tiles, positions, max_resident=CAP, threads=threads) as whole:

@@ -122,6 +122,7 @@ def test_the_marker_is_explained(project):
     assert "@pytest.mark.memory_budget(anonymous=..., " in project("", "--markers")
 
 
+@pytest.mark.slow
 def test_pytest_finds_the_plugin_by_itself_and_it_can_be_left_out(project):
     assert "1 passed" in project("def test_it(memory_budget): pass", plugins=())
     told = project("def test_it(memory_budget): pass", "-p", "no:onecopy", plugins=())

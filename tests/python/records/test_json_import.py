@@ -74,6 +74,7 @@ DUMPS = st.fixed_dictionaries(
 
 @given(st.lists(VALUES, max_size=8), DUMPS)
 @settings(max_examples=300)
+@pytest.mark.slow
 def test_any_values_written_in_any_way(imported, rows, dumps):
     text = json.dumps(rows, **dumps)
     assert same(imported(text), json.loads(text))
@@ -93,6 +94,7 @@ NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,25})?([eE][+-]?[0-9]{
 
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
 @settings(max_examples=500)
+@pytest.mark.slow
 def test_numbers_however_they_are_spelt(imported, numbers):
     text = "[" + ", ".join(numbers) + "]"
     assert same(imported(text), json.loads(text))

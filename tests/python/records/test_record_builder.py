@@ -122,6 +122,7 @@ VALUES = st.recursive(
 
 @given(st.lists(VALUES, max_size=12), st.integers(1, 3))
 @settings(max_examples=200)
+@pytest.mark.slow
 def test_rows_come_back_as_they_were(rows, repeats):
     rows *= repeats
     assert same(kept(rows), rows)

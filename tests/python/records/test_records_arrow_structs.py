@@ -78,7 +78,8 @@ def numbers(array, buffer, dtype, count):
 
 @pytest.fixture
 def table():
-    return oc.share([{"n": i * 100, "t": "é" * i, "b": [i / 2] * i, "m": None if i == 2 else i} for i in range(5)])
+    rows = [{"n": i * 100, "t": "é" * i, "b": [i / 2] * i, "m": None if i == 2 else i} for i in range(5)]
+    return oc.share(rows)
 
 
 def test_the_schema_names_every_column_and_its_format(table):
