@@ -78,7 +78,7 @@ check: .venv/core.stamp ## format, lint, types, layers, stubs: fast, before ever
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -p no:cacheprovider tests/typing
+	$(BIN)/python -m pytest -q -o cache_dir=build/tests/cache-typing tests/typing
 	$(BIN)/python tools/check_stubs.py
 
 .PHONY: format

@@ -26,6 +26,7 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_every_way_gives_the_outputs_of_onnx_runtime(run):
     assert {(s.row, s.state, s.reason) for s in run.samples} == {
         (name, "ok", "") for name in (*models.NAMES, ways.EMPTY)

@@ -17,6 +17,7 @@ SMALL = records.Options(
 
 @pytest.mark.processes
 @pytest.mark.parametrize("case", records.NAMES)
+@pytest.mark.slow
 def test_every_way_that_is_installed_gives_the_right_answer(tmp_path, case):
     run = records.run(tmp_path, replace(SMALL, cases=(case,)))
     installed = [way.name for way in ways.WAYS[case] if not way.peer.missing()]
@@ -30,6 +31,7 @@ def test_every_way_that_is_installed_gives_the_right_answer(tmp_path, case):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_a_wrong_answer_is_no_result(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "right_answer", lambda *_: 1)
     run = records.run(tmp_path, replace(SMALL, cases=("pair",)))

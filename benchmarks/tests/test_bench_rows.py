@@ -94,6 +94,7 @@ def test_a_checksum_depends_on_contents_types_order_and_place_alone():
 
 @pytest.mark.parametrize("name", [peer.name for peer in SHARED if not peer.name.startswith(("onecopy", "empty"))])
 @pytest.mark.parametrize("kind", ["coco", "pairs", "strings"])
+@pytest.mark.slow
 def test_every_peer_gives_each_row_as_it_went_in(source, tmp_path, kind, name):
     peer = peer_named(name)
     if peer.missing():

@@ -52,6 +52,7 @@ def test_a_job_is_started_twice_and_its_workers_read_every_row(source, tmp_path,
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_several_ranks_each_have_workers(source, tmp_path):
     run = share.run(source(), tmp_path, replace(SMALL, peers=("list",), starts=("fork",), ranks=(1, 2)))
     one, two = (sample_of(run, "list", "fork", ranks).numbers["processes"] for ranks in ("1", "2"))
@@ -60,6 +61,7 @@ def test_several_ranks_each_have_workers(source, tmp_path):
 
 @needs_torch
 @pytest.mark.processes
+@pytest.mark.slow
 def test_one_rank_builds_the_tensor_of_all(source, tmp_path):
     options = replace(SMALL, peers=("torch handle",), starts=("forkserver",), ranks=(2,), torch=True)
     run = share.run(source(), tmp_path, options)
@@ -119,6 +121,7 @@ def test_the_heap_of_a_builder_is_looked_at(source, tmp_path):
 
 @needs_torch
 @pytest.mark.processes
+@pytest.mark.slow
 def test_a_dataloader_reads_every_row_once(source, tmp_path):
     options = replace(SMALL, peers=("list",), starts=("fork",), loader="dataloader", torch=True)
     run = share.run(source(1000), tmp_path, options)

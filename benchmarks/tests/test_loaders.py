@@ -48,6 +48,7 @@ def with_checksums(path):
 @pytest.mark.processes
 @pytest.mark.parametrize("configuration", LOADERS)
 @pytest.mark.parametrize("kind", ["safetensors", "bytes"])
+@pytest.mark.slow
 def test_each_configuration_touches_the_bytes_of_the_file(configuration, kind, model, tmp_path):
     path = model
     if kind == "bytes":
@@ -213,6 +214,7 @@ print(sorted(set(sys.modules) - before))
 
 @pytest.mark.processes
 @pytest.mark.parametrize("configuration", [entry for entry in LOADERS if entry.values[0] in ROWS])
+@pytest.mark.slow
 def test_no_module_is_imported_on_the_clock(configuration, model):
     if configuration.by_request:
         with_checksums(model)

@@ -7,15 +7,13 @@
 #include <utility>
 
 #include "files/writing/nameless.hpp"
+#include "files/writing/reservation.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy {
 namespace {
 
 constexpr const char* making = "make a scratch file";
-
-// A reservation in memory starts anew when a signal interrupts it: short ones come to an end under a profiler's timer.
-constexpr std::uint64_t reserved_at_once = std::uint64_t{1} << 30U;
 
 // The file system of a folder; empty where nobody tells.
 std::optional<os::FileSystem> system_of(const std::string& folder) {
@@ -31,13 +29,6 @@ std::string shortage(std::uint64_t size, const os::Result<std::uint64_t>& free) 
   return text;
 }
 
-int reserve(int fd, std::uint64_t size) noexcept {
-  int error = 0;
-  for (std::uint64_t at = 0; at < size && error == 0; at += reserved_at_once)
-    error = os::reserve_space(fd, {at, std::min(reserved_at_once, size - at)});
-  return error;
-}
-
 void reserve_in(const PlacedFile& file, std::uint64_t size) {
   const auto& folder = file.place.folder;
   // What is taken from memory the kernel does not refuse, it ends processes: so it is asked before.
@@ -47,7 +38,7 @@ void reserve_in(const PlacedFile& file, std::uint64_t size) {
                   "it needs " + std::to_string(size) + " bytes of memory, and " + std::to_string(available.value) +
                       " may be used");
   const auto free = os::free_space(file.fd.get());
-  const int error = reserve(file.fd.get(), size);
+  const int error = reserve(file.fd.get(), size, file.in_memory ? reserved_at_once : size);
   if (error == 0) return;
   if (error == EOPNOTSUPP)
     throw OsError(making, folder, error,

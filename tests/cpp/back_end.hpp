@@ -16,8 +16,8 @@ void report_skip(const char* reason);
 }  // namespace onecopy::testing
 
 // Ends the running test case as skipped; doctest itself can skip a case only before it starts.
-#define SKIP_CASE(reason)                     \
-  do {                                        \
-    ::onecopy::testing::report_skip(reason);  \
-    return;                                   \
+#define SKIP_CASE(reason)                    \
+  do {                                       \
+    ::onecopy::testing::report_skip(reason); \
+    return;                                  \
   } while (false)

@@ -47,6 +47,7 @@ def served(model: Path, mode: str, store: Path, count: int = 3) -> list[tuple[st
     return told
 
 
+@pytest.mark.slow
 def test_workers_share_what_one_has_packed(tmp_path):
     model = save_inline(tmp_path / "model.onnx", aligned=True, **LARGE)
     store = tmp_path / "store"

@@ -136,6 +136,7 @@ def test_threads_that_an_import_starts_are_a_warning_that_names_the_variables(pr
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a library starts no threads for one processor")
+@pytest.mark.slow
 def test_the_variable_that_is_named_keeps_the_threads_away(program):
     code = "import onecopy as oc\nprint(oc.preload(['numpy'], measure=True).server_threads)\n"
     openblas = any("openblas" in region.path for region in oc.proc.maps(os.getpid()))

@@ -25,6 +25,8 @@ PATIENCE = 3.0
 
 # Servers that multiprocessing starts once and keeps for the life of a process.
 KEPT_PROCESSES = re.compile(r"multiprocessing\.(resource_tracker|forkserver)")
+# Threads that zarr, tqdm and an executor of asyncio keep; the server of the benchmark's peer that hands out tensors.
+KEPT_THREADS = re.compile(r"asyncio_|zarr_io|tqdm_monitor|Thread-\d+ \(_answer\)")
 # A pipe or socket belongs to one of those servers, or to a thread pool or event loop that a library keeps; libraries
 # keep files of their own open: fonts, extensions.
 KEPT_DESCRIPTORS = re.compile(
@@ -64,7 +66,7 @@ def mappings() -> Counter[str]:
 
 def threads() -> Counter[str]:
     """Count Python's threads by name, and those that the core starts."""
-    found = Counter(thread.name for thread in threading.enumerate())
+    found = Counter(thread.name for thread in threading.enumerate() if not KEPT_THREADS.match(thread.name))
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):
             name = (task / "comm").read_text().strip()

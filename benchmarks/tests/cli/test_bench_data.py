@@ -22,6 +22,7 @@ RECORDS = (
 
 
 @pytest.mark.parametrize("command", [SHARE, RECORDS], ids=["share", "records"])
+@pytest.mark.slow
 def test_tables_are_printed_and_a_record_a_page_and_a_picture_written(onecopy_process, tmp_path, command):
     pytest.importorskip("matplotlib")
     out = tmp_path / "r.json"

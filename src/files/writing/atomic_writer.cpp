@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "files/writing/reservation.hpp"
 #include "files/writing/stage.hpp"
 #include "files/writing/target.hpp"
 #include "os/os.hpp"
@@ -16,7 +17,7 @@ struct AtomicWriter::State {
       : target(asked), size(bytes), options(how), stage(bytes) {
     target.sweep();
     create();
-    const int error = size == 0 ? 0 : os::reserve_space(fd.get(), {0, size});
+    const int error = reserve(fd.get(), size, size);
     if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
   }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "files/writing/nameless.hpp"
+#include "files/writing/reservation.hpp"
 #include "files/writing/stage.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
@@ -11,14 +12,10 @@
 namespace onecopy {
 namespace {
 
-// A reservation in memory starts anew when a signal interrupts it: short ones come to an end under a profiler's timer.
-constexpr std::uint64_t reserved_at_once = std::uint64_t{16} << 20U;
-
-int reserve(int fd, std::uint64_t size, std::uint64_t at_once) noexcept {
-  int error = 0;
-  for (std::uint64_t at = 0; at < size && error == 0; at += at_once)
-    error = os::reserve_space(fd, {at, std::min(at_once, size - at)});
-  return error == EOPNOTSUPP ? 0 : error;  // then writing tells, which is an error as well
+// Without a promise of space a later write fails, which is an error as well.
+int reserve_if_possible(int fd, std::uint64_t size, std::uint64_t at_once) noexcept {
+  const int error = reserve(fd, size, at_once);
+  return error == EOPNOTSUPP ? 0 : error;
 }
 
 bool is_in_memory(int fd) noexcept {
@@ -61,11 +58,11 @@ struct MemoryFileWriter::State {
   // Returns errno. What the kernel cannot give it does not refuse, it ends processes: so it is asked before.
   int take(os::Fd file) {
     fd = std::move(file);
-    if (!is_in_memory(fd.get())) return reserve(fd.get(), size, size);
+    if (!is_in_memory(fd.get())) return reserve_if_possible(fd.get(), size, size);
     available = os::available_memory();
     const std::uint64_t staged = std::min<std::uint64_t>(size, Stage::piece_size);
     if (available && !in_bounds(available.value, size, staged)) return ENOMEM;
-    return reserve(fd.get(), size, reserved_at_once);
+    return reserve_if_possible(fd.get(), size, reserved_at_once);
   }
 
   std::string shortage(int error) const {

@@ -150,7 +150,9 @@ int set_times_now(const std::string& path) noexcept {
 Result<std::uint64_t> free_space(int fd) noexcept {
   struct statvfs facts{};
   if (::fstatvfs(fd, &facts) != 0) return {0, errno};
-  return {static_cast<std::uint64_t>(facts.f_bavail) * static_cast<std::uint64_t>(facts.f_frsize), 0};
+  if (facts.f_blocks == 0) return {0, ENOTSUP};  // memory without a limit of its own
+  const auto blocks = ::geteuid() == 0 ? facts.f_bfree : facts.f_bavail;
+  return {static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(facts.f_frsize), 0};
 }
 
 bool try_lock(int fd) noexcept { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }

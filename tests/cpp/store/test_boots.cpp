@@ -77,7 +77,8 @@ TEST_CASE("what was not flushed is attached to in the same boot, and the list sa
 TEST_CASE("what was not flushed in another boot is not there, and is built again") {
   const ScratchFolder folder;
   const auto store = Store::open(folder / "store");
-  if (!built_and_changed(store, [](store::About& about) { about.boot = "of yesterday"; })) SKIP_CASE("the kernel reports no boot");
+  if (!built_and_changed(store, [](store::About& about) { about.boot = "of yesterday"; }))
+    SKIP_CASE("the kernel reports no boot");
   CHECK_FALSE(store.find("a"));
   const auto shown = store.list();
   REQUIRE(shown.size() == 1);

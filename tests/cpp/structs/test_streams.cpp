@@ -2,7 +2,6 @@
 #include "back_end.hpp"
 #include "dictionary.hpp"
 
-
 #include <memory_resource>
 #include <sstream>
 

@@ -156,6 +156,7 @@ def test_what_cannot_be_done_is_one_line(onecopy_process, tmp_path, arguments, s
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.oc", "text", "w.npy"]
 
 
+@pytest.mark.slow
 def test_the_heap_does_not_grow_with_the_file(tmp_path):
     path = tmp_path / "big.npy"
     np.lib.format.open_memmap(path, "w+", np.float32, (75_000_000,)).flush()  # 300 MB of holes
@@ -198,6 +199,7 @@ def is_writing(pid: int, folder: Path) -> bool:
     return any(name.startswith(str(folder)) and (name.endswith("(deleted)") or "/." in name) for name in names)
 
 
+@pytest.mark.slow
 def test_a_source_that_is_truncated_meanwhile_is_an_error_and_no_file_of_zeros(tmp_path):
     source, target = tmp_path / "big.npy", tmp_path / "target"
     np.save(source, np.ones(100_000_000, np.float32))

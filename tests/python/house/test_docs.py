@@ -224,6 +224,7 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.timeout(600)  # the first that needs the site builds it, and three notebooks are executed for it
+@pytest.mark.slow
 def test_the_site_is_built_without_warnings_and_has_every_command(site):
     assert "onecopy bench open" in (site / "reference/command-line/index.html").read_text()
 

@@ -58,6 +58,7 @@ def test_four_workers_hold_one_copy(tmp_path):
     assert 60 <= held <= 70  # and not 256
 
 
+@pytest.mark.slow
 def test_an_inference_server_holds_one_copy(tmp_path, save_inline):
     pytest.importorskip("uvicorn")
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=40_000)

@@ -157,6 +157,7 @@ def test_a_tiff_file_is_what_tifffile_reads_again(tmp_path, name, samples, tile)
 
 @pytest.mark.parametrize("samples", [0, 3])
 @pytest.mark.parametrize("tile", [None, (7, 9)])
+@pytest.mark.slow
 def test_a_zarr_array_is_what_zarr_reads_again(tmp_path, samples, tile):
     zarr = pytest.importorskip("zarr")
     tiles, positions = some_tiles(8, samples=samples)

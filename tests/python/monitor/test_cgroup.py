@@ -275,17 +275,17 @@ def test_a_cold_read_is_seen_by_the_disk_and_a_warm_one_is_not(tmp_path):
     device = path.stat().st_dev
     if cgroup.block_stat(device) is None:
         pytest.skip("the temporary folder is on no disk")
-    fd = os.open(path, os.O_RDONLY)
-    os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    before, own = cgroup.block_stat(device).bytes_read, proc.io(os.getpid()).read_bytes
-    assert len(os.pread(fd, 8 * MIB, 0)) == 8 * MIB
-    assert cgroup.block_stat(device).bytes_read - before >= 8 * MIB  # others may read too
-    cold = proc.io(os.getpid()).read_bytes
-    assert cold - own >= 8 * MIB
-    os.pread(fd, 8 * MIB, 0)
-    assert proc.io(os.getpid()).read_bytes == cold
-    os.close(fd)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        before, own = cgroup.block_stat(device).bytes_read, proc.io(os.getpid()).read_bytes
+        assert len(os.pread(file.fileno(), 8 * MIB, 0)) == 8 * MIB
+        assert cgroup.block_stat(device).bytes_read - before >= 8 * MIB  # others may read too
+        cold = proc.io(os.getpid()).read_bytes
+        assert cold - own >= 8 * MIB
+        os.pread(file.fileno(), 8 * MIB, 0)
+        # The process may read a page of a library meanwhile, and the kernel may drop a few of the file's.
+        assert proc.io(os.getpid()).read_bytes - cold < MIB
 
 
 def test_memory_without_a_disk_has_no_block_device():
