@@ -1,8 +1,9 @@
 """Run a tier of the tests, step by step: tools/tiers.py test | rest | nightly [--only STEP].
 
-Each step prints a line: how it ended, how long it took, and the last line of its output. All output is kept in
-build/tests/TIER/STEP.log; that of a failed step is shown. A failed step does not keep the others from running, but for
-those that need what it makes. Status 1 if one failed. The tiers are described in tests/README.md.
+Steps run in their order, as many at a time as there are CPUs. Each prints a line: how it ended, how long it took, and
+the last line of its output. All output is kept in build/tests/TIER/STEP.log; that of a failed step is shown. A failed
+step does not keep the others from running, but for those that need what it makes. Status 1 if one failed. What the
+tiers are for is told in tests/README.md.
 """
 
 import argparse
@@ -13,13 +14,14 @@ import sys
 import time
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LOGS = ROOT / "build/tests"
 RESULTS = LOGS / "results"
-PYTHON = sys.executable
+ASAN = "detect_leaks=0:allocator_may_return_null=1:handle_sigbus=0:handle_segv=0"
+LSAN = "leak_check_at_exit=0:allocator_may_return_null=1:handle_sigbus=0:handle_segv=0"
 SHOWN_LINES = 150
 """Lines of a failed step's output that are shown."""
 
@@ -28,99 +30,63 @@ TIERS: dict[str, list[list[str]]] = tomllib.loads((ROOT / "pyproject.toml").read
 
 @dataclass(frozen=True)
 class Step:
-    """Commands that run at the same time, one log each; all must end with status 0."""
+    """A command that must end with status 0; `alone`: it takes all CPUs, and nothing runs beside it."""
 
     name: str
-    commands: Sequence[Sequence[str]]
+    command: Sequence[str]
     needs: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
+    alone: bool = False
 
 
-def pytest(results: str, folders: Sequence[str], marks: str, *more: str, python: str = PYTHON) -> list[str]:
-    """Return the command of a pytest session with folders, results and files of its own."""
-    own = ["-o", f"cache_dir=build/tests/cache-{results}", "--results", str(RESULTS / f"{results}.json")]
-    return [python, "-m", "pytest", "-q", *own, "-m", marks, *more, *folders]
+def make(name: str, target: str, *needs: str) -> Step:
+    """Return a step that makes a target."""
+    return Step(name, ["make", "--no-print-directory", target], needs, alone=True)
+
+
+def pytest(
+    name: str, folders: Sequence[str], marks: str, *more: str, python: Sequence[str] = (sys.executable,)
+) -> Step:
+    """Return a pytest session whose results and cache are its own."""
+    own = ["-o", f"cache_dir=build/tests/cache-{name}", "--results", str(RESULTS / f"{name}.json")]
+    return Step(name, [*python, "-m", "pytest", "-q", *own, "-m", marks, *more, *folders])
 
 
 def fast() -> list[Step]:
     """List the steps of `make test`; the extension is built by make."""
-    lanes = [
-        pytest(f"fast-{number}", folders, "not slow and not nightly") for number, folders in enumerate(TIERS["fast"], 1)
-    ]
+    lanes = enumerate(TIERS["fast"], 1)
+    modules = ["ctest", "--test-dir", "build/python", "-L", "modules", "--output-on-failure"]
     return [
-        Step("check", [["make", "--no-print-directory", "check"]]),
-        Step("build-cpp-tests", [["make", "--no-print-directory", "module-tests"]]),
-        Step(
-            "cpp",
-            [["ctest", "--test-dir", "build/python", "-L", "modules", "-j2", "--output-on-failure"]],
-            ("build-cpp-tests",),
-        ),
-        Step("python", lanes),
+        make("check", "check"),
+        make("build-cpp-tests", "module-tests"),
+        *(pytest(f"python-{number}", folders, "not slow and not nightly") for number, folders in lanes),
+        Step("cpp", modules, ("build-cpp-tests",)),
     ]
 
 
 def rest() -> list[Step]:
     """List what `make test-all` runs after `make test`."""
+    built = ("build-sanitized",)
+    sessions = [RESULTS / f"python-{number}.json" for number in range(1, len(TIERS["fast"]) + 1)]
+    before = [word for session in sessions if session.exists() for word in ("--without-passed", str(session))]
     everywhere = [folder for lane in TIERS["fast"] for folder in lane]
-    passed = [
-        word
-        for number in range(1, len(TIERS["fast"]) + 1)
-        for word in ("--without-passed", str(RESULTS / f"fast-{number}.json"))
-    ]
-    sanitizers = {
-        "LD_PRELOAD": " ".join(library(name) for name in ("libasan.so", "libubsan.so", "libstdc++.so")),
-        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:handle_sigbus=0:handle_segv=0",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-    }
-    sanitized = ["env", *(f"{name}={value}" for name, value in sanitizers.items())]
+    preload = " ".join(library(name) for name in ("libasan.so", "libubsan.so", "libstdc++.so"))
     python = str(ROOT / "build/dev/venv/bin/python")
+    sanitized = ["env", f"LD_PRELOAD={preload}", f"ASAN_OPTIONS={ASAN}", "UBSAN_OPTIONS=print_stacktrace=1", python]
+    leaks = ["env", f"LD_PRELOAD={preload}", f"ASAN_OPTIONS={LSAN}", "PYTHONMALLOC=malloc", python]
     skips = RESULTS / "cpp.skips"
     skips.unlink(missing_ok=True)
+    refused = [sys.executable, "-m", "tests.fallbacks.run", "--refuse", "all", "--"]
+    other_machine = ["--report"] if os.environ.get("SKIPS") == "report" else []
     return [
-        Step("build-sanitized", [["make", "--no-print-directory", "sanitized"]]),
-        Step(
-            "cpp-sanitized",
-            [["env", f"ONECOPY_SKIPS={skips}", "ctest", "--preset", "dev", "-j2"]],
-            ("build-sanitized",),
-        ),
-        Step(
-            "python",
-            [
-                pytest("rest", everywhere, "not nightly", *passed),
-                [
-                    *sanitized,
-                    *pytest("sanitized", TIERS["sanitized"][0], "not nightly and not unsanitized", python=python),
-                ],
-            ],
-            ("build-sanitized",),
-        ),
-        Step(
-            "refused-and-frameworks",
-            [
-                [
-                    PYTHON,
-                    "-m",
-                    "tests.fallbacks.run",
-                    "--refuse",
-                    "all",
-                    "--",
-                    "ctest",
-                    "--preset",
-                    "dev",
-                    "-R",
-                    "^cpp",
-                ],
-                pytest("frameworks", TIERS["frameworks"][0], "not nightly"),
-            ],
-            ("build-sanitized",),
-        ),
-        Step("leaks", [[*sanitized[:1], *sanitized[1:], python, "-m", "tools.leaks"]], ("build-sanitized",)),
-        Step("tidy", [["make", "--no-print-directory", "tidy-changed"]]),
-        Step(
-            "skips",
-            [[PYTHON, "tools/check_skips.py", *(["--report"] if os.environ.get("SKIPS") == "report" else [])]],
-            ("python",),
-        ),
+        make("build-sanitized", "sanitized"),
+        pytest("python-rest", everywhere, "not nightly", *before),
+        replace(pytest("python-sanitized", TIERS["sanitized"][0], "not nightly", python=sanitized), needs=built),
+        Step("cpp-sanitized", ["env", f"ONECOPY_SKIPS={skips}", "ctest", "--preset", "dev", "-LE", "nightly"], built),
+        Step("leaks", [*leaks, "-m", "tests.support.leak_check"], built),
+        pytest("frameworks", TIERS["frameworks"][0], "not nightly"),
+        Step("cpp-refused", [*refused, "ctest", "--test-dir", "build/python", "-L", "modules", "--output-on-failure"]),
+        make("tidy", "tidy-changed"),
+        Step("skips", [sys.executable, "tools/check_skips.py", *other_machine], alone=True),
     ]
 
 
@@ -136,34 +102,43 @@ def last_line(log: Path) -> str:
     return lines[-1][:100] if lines else ""
 
 
-def run(step: Step, folder: Path) -> bool:
-    """Run the commands of a step at the same time; print how each ended."""
-    started = time.monotonic()
-    running = []
-    for number, command in enumerate(step.commands):
-        log = folder / (f"{step.name}-{number + 1}.log" if len(step.commands) > 1 else f"{step.name}.log")
-        with log.open("w") as file:
-            process = subprocess.Popen(
-                command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
-            )
-        running.append((process, log))
-    good = True
-    while running:
-        time.sleep(0.05)
-        for process, log in [one for one in running if one[0].poll() is not None]:
-            running.remove((process, log))
-            failed = process.returncode != 0
-            good = good and not failed
-            seconds = time.monotonic() - started
-            print(f"{'FAILED' if failed else 'ok':<7}{log.stem:<26}{seconds:7.1f} s  {last_line(log)}", flush=True)
-            if failed:
-                lines = log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
-                print("".join(f"    {line}\n" for line in lines), flush=True)
-    return good
+def report(step: Step, log: Path, status: int, seconds: float) -> None:
+    """Print how a step ended; of one that failed, the end of its output."""
+    print(f"{'FAILED' if status else 'ok':<7}{step.name:<20}{seconds:7.1f} s  {last_line(log)}", flush=True)
+    if status:
+        lines = log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
+        print("".join(f"    {line}\n" for line in lines), flush=True)
+
+
+def run(steps: Sequence[Step], folder: Path) -> list[str]:
+    """Run the steps in their order, as many at a time as there are CPUs; return the names of those that failed."""
+    waiting, failed, cpus = list(steps), [], os.cpu_count() or 1
+    running: list[tuple[Step, Path, float, subprocess.Popen[bytes]]] = []
+    while waiting or running:
+        for one in [one for one in running if one[3].poll() is not None]:
+            running.remove(one)
+            step, log, started, process = one
+            report(step, log, process.returncode, time.monotonic() - started)
+            if process.returncode:
+                failed.append(step.name)
+        if waiting and set(waiting[0].needs) & set(failed):
+            print(f"NOT RUN {waiting[0].name}: {', '.join(waiting[0].needs)} failed", flush=True)
+            failed.append(waiting.pop(0).name)
+        elif waiting and (not running or (len(running) < cpus and not waiting[0].alone and not running[0][0].alone)):
+            step = waiting.pop(0)
+            log = folder / f"{step.name}.log"
+            with log.open("w") as file:
+                process = subprocess.Popen(
+                    step.command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+                )
+            running.append((step, log, time.monotonic(), process))
+        else:
+            time.sleep(0.05)
+    return failed
 
 
 def main() -> int:
-    """Read the command line; run the steps in their order."""
+    """Read the command line; run the steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tiers = {"test": fast, "rest": rest}
     parser.add_argument("tier", choices=tiers)
@@ -173,16 +148,10 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     RESULTS.mkdir(exist_ok=True)
-    started, failed = time.monotonic(), set()
-    for step in tiers[options.tier]():
-        if options.only and step.name not in options.only:
-            continue
-        if lacking := failed & set(step.needs):
-            print(f"NOT RUN {step.name}: {', '.join(sorted(lacking))} failed", flush=True)
-            failed.add(step.name)
-        elif not run(step, folder):
-            failed.add(step.name)
-    verdict = f"{', '.join(sorted(failed))} failed" if failed else "all passed"
+    started = time.monotonic()
+    steps = [step for step in tiers[options.tier]() if not options.only or step.name in options.only]
+    failed = run([replace(step, needs=()) if options.only else step for step in steps], folder)
+    verdict = f"{', '.join(failed)} failed" if failed else "all passed"
     print(f"{options.tier}: {time.monotonic() - started:.0f} s, {verdict}")
     return 1 if failed else 0
 
