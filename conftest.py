@@ -11,6 +11,7 @@ settings.load_profile("onecopy")
 pytest_plugins = [
     "tests.support.isolation",
     "tests.support.ledger",
+    "tests.support.order",
     "tests.support.children",
     "tests.support.kernel",
     "tests.support.page_cache",

@@ -125,7 +125,8 @@ def test_wheel(wheel: Path, python: str, folder: Path) -> None:
     own = environment(python, folder / "env")
     run(own, "-m", "pip", "install", "-q", wheel)
     shutil.copytree(ROOT / "tests", folder / "tree/tests", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", folder / "tree")  # how pytest is told to run
+    for name in ("pyproject.toml", "conftest.py"):  # pytest's options, and the plugins of all tests
+        shutil.copy(ROOT / name, folder / "tree")
     run(own, "-W", "error", "tests/installed/alone.py", cwd=folder / "tree")
     run(own, "-m", "pip", "install", "-q", *PROJECT["dependency-groups"]["installed"])
     run(own, "-W", "error", "tests/installed/alone.py", cwd=folder / "tree")

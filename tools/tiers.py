@@ -90,6 +90,33 @@ def rest() -> list[Step]:
     ]
 
 
+def nightly() -> list[Step]:
+    """List what runs before a release."""
+    everywhere = [folder for lane in TIERS["fast"] for folder in lane]
+    orders = [
+        pytest(f"order-{order}", everywhere, "not slow and not nightly", "--order", order)
+        for order in ("reverse", "1", "2")
+    ]
+    kills = ["store_kills", "writer_kills", "scratch_kills", "image_processes"]
+    torture = pytest("torture", [f"tests/processes/test_{name}.py" for name in kills], "not nightly", "--timeout=3600")
+    tsan = ["env", f"LD_PRELOAD={library('libtsan.so')} {library('libstdc++.so')}", "TSAN_OPTIONS=halt_on_error=1"]
+    return [
+        make("tidy-all", "tidy"),
+        make("threads-cpp", "tsan"),
+        Step("threads-python", [*tsan, str(ROOT / "build/tsan/venv/bin/python"), "-m", "tests.support.threads"]),
+        *orders,
+        replace(torture, command=["env", "ONECOPY_TORTURE=1", *torture.command]),
+        pytest("large-files", everywhere, "nightly"),
+        Step("fallbacks", [sys.executable, "-m", "tests.fallbacks.matrix"], alone=True),
+        make("fuzz", "fuzz"),
+        make("build-sanitized", "sanitized"),
+        Step("consumers", ["ctest", "--preset", "dev", "-L", "nightly"], alone=True),
+        make("docs", "docs"),
+        make("dist", "dist"),
+        make("check-dist", "check-dist"),
+    ]
+
+
 def library(name: str) -> str:
     """Return the path of a library of the compiler."""
     command = [os.environ.get("CXX", "c++"), f"-print-file-name={name}"]
@@ -140,7 +167,7 @@ def run(steps: Sequence[Step], folder: Path) -> list[str]:
 def main() -> int:
     """Read the command line; run the steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tiers = {"test": fast, "rest": rest}
+    tiers = {"test": fast, "rest": rest, "nightly": nightly}
     parser.add_argument("tier", choices=tiers)
     parser.add_argument("--only", action="append", metavar="STEP", help="run this step; may be repeated")
     options = parser.parse_args()

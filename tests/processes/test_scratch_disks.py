@@ -61,6 +61,25 @@ def test_a_full_disk_is_told_at_creation_with_what_is_needed_and_free(disk, in_c
     assert (names, difference) == (set(), 0)
 
 
+@pytest.mark.parametrize("call", ["scratch", "save"])
+def test_what_is_larger_than_the_disk_reserves_nothing(disk, in_child, call):
+    """A reservation that fails halfway fills the disk for other programs meanwhile: the call must not be made."""
+
+    def make() -> OSError:
+        folder = disk()
+        refuse("fallocate", error=errno.EBADF)
+        try:
+            if call == "scratch":
+                oc.scratch((20, MIB), "u1", folder, anywhere=True)
+            else:
+                oc.save(folder / "file", {"a": np.zeros(20 * MIB, np.uint8)})
+        except OSError as error:
+            return error
+        raise AssertionError("there was room for 20 MiB")
+
+    assert in_child(make).errno == errno.ENOSPC
+
+
 def test_a_disk_that_others_fill_later_does_no_harm(disk, in_child):
     def write() -> tuple[int, bool]:
         folder = disk()

@@ -32,8 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HOME"] = str(home)
     os.environ.setdefault("MPLCONFIGDIR", str(ROOT / "build/matplotlib"))  # its list of fonts takes seconds to make
     have_own_shared_memory()
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # inherited by what a shell starts in the background
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell starts what runs in the background with both ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     owner = os.getpid()
 
     def remove() -> None:

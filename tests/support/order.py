@@ -1,0 +1,30 @@
+"""The order of tests: `--order reverse`, or `--order 7` for a shuffle by that seed. No test depends on another."""
+
+import random
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.getgroup("tiers").addoption("--order", metavar="reverse|SEED", help="run the tests in another order")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Reverse or shuffle modules, and the tests within each: fixtures of a module are made once."""
+    order = config.getoption("--order")
+    if order is None:
+        return
+    if order == "reverse":
+        items.reverse()
+        return
+    dice = random.Random(int(order))
+    modules: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    groups = list(modules.values())
+    dice.shuffle(groups)
+    for group in groups:
+        dice.shuffle(group)
+    items[:] = [item for group in groups for item in group]

@@ -1,0 +1,114 @@
+"""Threads in the extension at the same time, for ThreadSanitizer: python -m tests.support.threads [--seconds N].
+
+Every thread opens, warms, reads, verifies, shares, takes rows from, stores and closes files that others use as well.
+What must hold is asserted; what races inside the extension is reported by the sanitizer.
+"""
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import onecopy as oc
+
+ROWS = [{"id": number, "name": f"row {number}", "box": [number / 2, 1.0]} for number in range(500)]
+ARRAYS = {"a": np.arange(300_000), "b": np.ones((100, 100), np.float32)}
+
+
+def read_arrays(folder: Path, shared: oc.ArrayFile, _rows: oc.List) -> None:
+    """Open the file once more, and read the one that all threads have."""
+    with oc.open(folder / "arrays.oc") as own:
+        assert own["a"][-1] == 299_999
+        assert own.warm(["b"]).complete
+    assert shared["b"].sum() == 10_000
+    assert shared.residency().bytes > 0
+
+
+def warm_and_cancel(folder: Path, shared: oc.ArrayFile, _rows: oc.List) -> None:
+    """Start a job that another thread of the core works on, and end it at any moment."""
+    job = oc.warm(folder / "arrays.oc", wait=False)
+    job.cancel()
+    job.wait()
+    oc.evict(folder / "arrays.oc")
+    shared.warm()
+
+
+def verify(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+    """Read every byte."""
+    with oc.open(folder / "arrays.oc") as file:
+        file.verify()
+
+
+def read_rows(_folder: Path, _shared: oc.ArrayFile, rows: oc.List) -> None:
+    """Read rows of the list that all threads have, one by one and many at once."""
+    assert rows[17] == ROWS[17]
+    assert rows[100:103] == ROWS[100:103]
+    assert [row["id"] for row in rows[::50]] == list(range(0, 500, 50))
+
+
+def share_rows(_folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+    """Build rows anew."""
+    own = oc.share(ROWS[:50])
+    assert own[-1] == ROWS[49]
+    own.close()
+
+
+def use_the_store(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+    """Ask for an artefact that one of the threads builds."""
+    store = oc.Store(folder / "store")
+    artefact = store.get_or_build("key", lambda path: oc.save(path, ARRAYS), where="here")
+    with oc.open(artefact.path) as file:
+        assert file["b"].sum() == 10_000
+
+
+ACTIONS: list[Callable[[Path, oc.ArrayFile, oc.List], None]] = [
+    read_arrays,
+    warm_and_cancel,
+    verify,
+    read_rows,
+    share_rows,
+    use_the_store,
+]
+
+
+def main() -> int:
+    """Run every action in a thread of its own until the time is over; status 1 if one failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=20.0)
+    options = parser.parse_args()
+    errors: list[BaseException] = []
+    rounds = dict.fromkeys((one.__name__ for one in ACTIONS), 0)
+    end = time.monotonic() + options.seconds
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        oc.save(folder / "arrays.oc", ARRAYS)
+        rows = oc.share(ROWS)
+        with oc.open(folder / "arrays.oc") as shared:
+
+            def work(action: Callable[[Path, oc.ArrayFile, oc.List], None]) -> None:
+                try:
+                    while not errors and time.monotonic() < end:
+                        action(folder, shared, rows)
+                        rounds[action.__name__] += 1
+                except BaseException as error:  # reported by the main thread
+                    errors.append(error)
+
+            threads = [threading.Thread(target=work, args=[action]) for action in ACTIONS for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        rows.close()
+    for error in errors:
+        print(f"{type(error).__name__}: {error}")
+    print(", ".join(f"{name} {count}" for name, count in rounds.items()))
+    return 1 if errors or not all(rounds.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
