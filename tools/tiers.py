@@ -80,7 +80,10 @@ def rest() -> list[Step]:
     return [
         make("build-sanitized", "sanitized"),
         pytest("python-rest", everywhere, "not nightly", *before),
-        replace(pytest("python-sanitized", TIERS["sanitized"][0], "not nightly", python=sanitized), needs=built),
+        replace(
+            pytest("python-sanitized", TIERS["sanitized"][0], "not nightly and not unsanitized", python=sanitized),
+            needs=built,
+        ),
         Step("cpp-sanitized", ["env", f"ONECOPY_SKIPS={skips}", "ctest", "--preset", "dev", "-LE", "nightly"], built),
         Step("leaks", [*leaks, "-m", "tests.support.leak_check"], built),
         pytest("frameworks", TIERS["frameworks"][0], "not nightly"),

@@ -111,6 +111,7 @@ def open_all(folder: Path) -> dict[str, tuple[int, int]]:
     return grown
 
 
+@pytest.mark.unsanitized  # whose memory beside each block counts too
 def test_no_lie_in_a_header_costs_memory(tmp_path, in_child):
     makers = [hostile.make for hostile in (files.REFUSED | files.BLOCK_LISTS).values()] + list(files.ACCEPTED.values())
     for number, make in enumerate(makers):

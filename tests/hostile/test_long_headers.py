@@ -14,7 +14,8 @@ from tests.support.children import call_in_child
 
 import onecopy as oc
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+# Memory and CPU time are bounded here, and a sanitizer takes several times as much of both.
+pytestmark = [pytest.mark.slow, pytest.mark.unsanitized, pytest.mark.timeout(300)]
 
 MB = 1_000_000
 LIMIT = 100 * MB  # of a safetensors header: docs/formats/file.md
