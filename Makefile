@@ -36,8 +36,8 @@ test-all: test ## all: also sanitizers, kills, refused system calls, frameworks,
 	@$(MAKE) --no-print-directory test-rest
 
 .PHONY: test-rest
-test-rest: .venv/all.stamp programs ## what `make test-all` runs after `make test`
-	@$(BIN)/python tools/tiers.py rest
+test-rest: .venv/all.stamp programs ## what `make test-all` runs after `make test`; STEPS="leaks tidy" for some of it
+	@$(BIN)/python tools/tiers.py rest $(foreach step,$(STEPS),--only $(step))
 
 .PHONY: nightly
 nightly: .venv/all.stamp programs ## before a release: full tidy, threads, fallbacks, torture, fuzzing, orders, large files

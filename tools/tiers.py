@@ -54,12 +54,14 @@ def pytest(
 def fast() -> list[Step]:
     """List the steps of `make test`; the extension is built by make."""
     lanes = enumerate(TIERS["fast"], 1)
+    skips = RESULTS / "cpp.skips"
+    skips.unlink(missing_ok=True)
     modules = ["ctest", "--test-dir", "build/python", "-L", "modules", "--output-on-failure"]
     return [
         make("check", "check"),
         make("build-cpp-tests", "module-tests"),
         *(pytest(f"python-{number}", folders, "not slow and not nightly") for number, folders in lanes),
-        Step("cpp", modules, ("build-cpp-tests",)),
+        Step("cpp", ["env", f"ONECOPY_SKIPS={skips}", *modules], ("build-cpp-tests",)),
     ]
 
 
@@ -73,8 +75,6 @@ def rest() -> list[Step]:
     python = str(ROOT / "build/dev/venv/bin/python")
     sanitized = ["env", f"LD_PRELOAD={preload}", f"ASAN_OPTIONS={ASAN}", "UBSAN_OPTIONS=print_stacktrace=1", python]
     leaks = ["env", f"LD_PRELOAD={preload}", f"ASAN_OPTIONS={LSAN}", "PYTHONMALLOC=malloc", python]
-    skips = RESULTS / "cpp.skips"
-    skips.unlink(missing_ok=True)
     refused = [sys.executable, "-m", "tests.fallbacks.run", "--refuse", "all", "--"]
     other_machine = ["--report"] if os.environ.get("SKIPS") == "report" else []
     return [
@@ -84,7 +84,7 @@ def rest() -> list[Step]:
             pytest("python-sanitized", TIERS["sanitized"][0], "not nightly and not unsanitized", python=sanitized),
             needs=built,
         ),
-        Step("cpp-sanitized", ["env", f"ONECOPY_SKIPS={skips}", "ctest", "--preset", "dev", "-LE", "nightly"], built),
+        Step("cpp-sanitized", ["ctest", "--preset", "dev", "-LE", "nightly"], built),
         Step("leaks", [*leaks, "-m", "tests.support.leak_check"], built),
         pytest("frameworks", TIERS["frameworks"][0], "not nightly"),
         Step("cpp-refused", [*refused, "ctest", "--test-dir", "build/python", "-L", "modules", "--output-on-failure"]),
