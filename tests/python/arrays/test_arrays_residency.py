@@ -99,6 +99,7 @@ def test_an_evicted_array_leaves_the_others(model):
         assert file["b"].min() == file["b"].max() == 1
 
 
+@pytest.mark.unsanitized  # AddressSanitizer makes mlock do nothing
 def test_arrays_can_be_pinned_by_name(model):
     with oc.open(model) as file:
         report = file.pin([("a", slice(0, 4)), "step"])
@@ -149,6 +150,7 @@ def test_rows_that_are_no_slice_are_a_type_error(model):
         file.warm([("a", 3)])
 
 
+@pytest.mark.unsanitized  # AddressSanitizer makes mlock do nothing
 def test_rows_of_half_bytes_are_found(write_tensors):
     path = write_tensors({"x": ("F4", [8192, 3], bytes(3 * PAGE))})
     with oc.open(path) as file:
