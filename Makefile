@@ -101,7 +101,7 @@ tidy-changed: .venv/all.stamp doctest ## clang-tidy over what changed since SINC
 	@$(BIN)/python tools/tidy.py --since "$(SINCE)"
 
 .PHONY: tsan
-tsan: .venv/tools.stamp doctest ## C++ tests and threads in the extension, with the thread sanitizer
+tsan: .venv/tools.stamp doctest ## C++ tests with the thread sanitizer; the extension is built with it too
 	$(call sanitized_build,tsan)
 	ctest --preset tsan
 

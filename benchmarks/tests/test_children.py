@@ -4,9 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from tests.support.waiting import until
 
 from onecopy.bench import runner
 from onecopy.bench.machine.quiet import Patience
@@ -153,10 +153,8 @@ go(); time.sleep(1000)"""
     files = list(tmp_path.glob("pid-*"))
     assert len(files) == 2
     pids = [int(file.name[4:]) for file in files] + [int(file.read_text()) for file in files]
-    deadline = time.monotonic() + 30  # what was killed together with its parent is gone when init has seen to it
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any(map(alive, pids))
+    # what was killed together with its parent is gone when init has seen to it
+    until(lambda: not any(map(alive, pids)), "the end of all", seconds=30)
 
 
 def test_an_interrupt_ends_the_run_and_the_children(plan_of, stand_in, monkeypatch, alive):
@@ -182,10 +180,7 @@ def test_a_killed_parent_leaves_no_children(model, alive):
     assert all(map(alive, pids))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    deadline = time.monotonic() + 20
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any(map(alive, pids))
+    until(lambda: not any(map(alive, pids)), "the end of all", seconds=20)
 
 
 LONELY_PARENT = """

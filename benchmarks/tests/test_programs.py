@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import until
 
 from onecopy.bench.programs import copies, measure, says
 from onecopy.bench.programs.copies import Copies, numbered
@@ -235,10 +235,7 @@ with Copies({program(READY)!r}, RunOptions(ready="is ready", processes=2)) as cr
     assert len(pids) == 2
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    deadline = time.monotonic() + 20
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any(map(alive, pids))
+    until(lambda: not any(map(alive, pids)), "the end of all", seconds=20)
 
 
 def test_an_evicted_file_is_cold_before_every_start(tmp_path):
