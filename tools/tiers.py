@@ -8,6 +8,7 @@ tiers are for is told in tests/README.md.
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,9 @@ RESULTS = LOGS / "results"
 ASAN = "detect_leaks=0:allocator_may_return_null=1:handle_sigbus=0:handle_segv=0"
 LSAN = "leak_check_at_exit=0:allocator_may_return_null=1:handle_sigbus=0:handle_segv=0"
 SHOWN_LINES = 150
-"""Lines of a failed step's output that are shown."""
+"""Lines of a failed step's output that are shown, after those that name what failed."""
+FAILURE = re.compile(r"(FAILED|ERROR) |E   |\s*\d+ - .*\((Failed|Timeout|SEGFAULT|Subprocess aborted)|.*: error: ")
+PROGRESS = re.compile(r"[.sxXFE]+ *\[ *\d+%\]$|(SKIPPED|XFAIL) ")
 
 TIERS: dict[str, list[list[str]]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["onecopy"]["tests"]
 
@@ -136,8 +139,10 @@ def report(step: Step, log: Path, status: int, seconds: float) -> None:
     """Print how a step ended; of one that failed, the end of its output."""
     print(f"{'FAILED' if status else 'ok':<7}{step.name:<20}{seconds:7.1f} s  {last_line(log)}", flush=True)
     if status:
-        lines = log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
-        print("".join(f"    {line}\n" for line in lines), flush=True)
+        lines = log.read_text(errors="replace").splitlines()
+        found = [line for line in lines if FAILURE.match(line)]
+        shown = [line for line in lines if not PROGRESS.match(line)][-SHOWN_LINES:]
+        print("".join(f"    {line[:300]}\n" for line in (*found, *shown)), flush=True)
 
 
 def run(steps: Sequence[Step], folder: Path) -> list[str]:

@@ -27,11 +27,17 @@ class Watched:
         lines += "\nimport sys\nprint('ready', flush=True)\nwhile sys.stdin.readline():\n"
         lines += textwrap.indent(textwrap.dedent(after), "    ") + "\n    print('done', flush=True)\n"
         command = [sys.executable, "-c", lines, *map(str, arguments)]
-        self.children = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
-            for _ in range(count)
-        ]
-        self._expect("ready")
+        self.children: list[subprocess.Popen[str]] = []
+        try:
+            for _ in range(count):
+                child = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+                )
+                self.children.append(child)
+            self._expect("ready")
+        except BaseException:
+            self._kill()
+            raise
 
     @property
     def pids(self) -> list[int]:
@@ -47,7 +53,8 @@ class Watched:
     def _expect(self, word: str) -> None:
         for child in self.children:
             assert child.stdout is not None
-            assert child.stdout.readline() == f"{word}\n"
+            line = child.stdout.readline()
+            assert line == f"{word}\n", f"{line!r} came, not {word}; status {child.poll()}"
 
     def __enter__(self) -> Self:
         return self
@@ -55,6 +62,9 @@ class Watched:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._kill()
+
+    def _kill(self) -> None:
         for child in self.children:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)  # what it forked, too
