@@ -62,6 +62,11 @@ inline std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed 
   return bytes;
 }
 
+// As std::ranges::equal, which without optimisation takes nanoseconds for each byte.
+inline bool same_bytes(std::span<const std::byte> left, std::span<const std::byte> right) {
+  return left.size() == right.size() && (left.empty() || std::memcmp(left.data(), right.data(), left.size()) == 0);
+}
+
 inline std::vector<std::byte> read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::vector<std::byte> bytes(std::filesystem::file_size(path));

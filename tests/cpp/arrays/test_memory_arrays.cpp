@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <set>
@@ -34,8 +33,8 @@ ArrayFile shared_arrays() {
 }
 
 void check_arrays(const ArrayFile& file) {
-  CHECK(std::ranges::equal(file.bytes("a"), testing::random_bytes(array_size, 1)));
-  CHECK(std::ranges::equal(file.bytes("b"), testing::random_bytes(1000, 2)));
+  CHECK(testing::same_bytes(file.bytes("a"), testing::random_bytes(array_size, 1)));
+  CHECK(testing::same_bytes(file.bytes("b"), testing::random_bytes(1000, 2)));
   CHECK(verify(file).bytes > array_size);
 }
 

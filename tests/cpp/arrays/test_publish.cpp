@@ -1,5 +1,4 @@
 
-#include <algorithm>
 #include <fstream>
 
 #include "back_end.hpp"
@@ -45,7 +44,7 @@ TEST_CASE("a scratch file becomes the file that saving its bytes would have made
       CHECK(file.index().kind() == kind);
       CHECK(verify(file).bytes >= content.size());
       const auto found = file.bytes("data");
-      CHECK(std::ranges::equal(found, content));
+      CHECK(testing::same_bytes(found, content));
       CHECK(reinterpret_cast<std::uintptr_t>(found.data()) % 4096 == 0);
       save(folder / "saved", std::array{NamedArray{spec, content}}, options);
       const auto saved = ArrayFile::open(folder / "saved");

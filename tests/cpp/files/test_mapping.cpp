@@ -52,8 +52,6 @@ MappingOptions range(std::uint64_t offset, std::optional<std::uint64_t> length, 
   return options;
 }
 
-bool same(Bytes left, Bytes right) { return std::ranges::equal(left, right); }
-
 }  // namespace
 
 TEST_CASE("page_span covers the range, in whole pages, and no page more") {
@@ -98,7 +96,7 @@ TEST_CASE("any range of a file shows the file's bytes, at every page size, mappe
       const std::uint64_t length = random() % (content.size() - offset) + 1;
       const Mode mode = round % 3 == 0 ? Mode::copy : Mode::map;
       const auto mapping = Mapping::open(path, range(offset, length, mode));
-      CHECK(same(mapping.bytes(), Bytes(content).subspan(offset, length)));
+      CHECK(testing::same_bytes(mapping.bytes(), Bytes(content).subspan(offset, length)));
       CHECK(reinterpret_cast<std::uintptr_t>(mapping.bytes().data()) % two_mib == offset % two_mib);
       CHECK(mapping.file_offset() == offset);
     }
@@ -166,7 +164,7 @@ TEST_CASE("symbolic links lead to the file") {
   folder.write("data", content);
   std::filesystem::create_symlink("data", folder / "link");
   const auto mapping = Mapping::open(folder / "link");
-  CHECK(same(mapping.bytes(), content));
+  CHECK(testing::same_bytes(mapping.bytes(), content));
 }
 
 TEST_CASE("a descriptor without a name maps, and stays the caller's") {
@@ -177,7 +175,7 @@ TEST_CASE("a descriptor without a name maps, and stays the caller's") {
   std::filesystem::remove(path);
   {
     const auto mapping = Mapping::from_descriptor(fd, "unlinked", range(1000, 50'000));
-    CHECK(same(mapping.bytes(), Bytes(content).subspan(1000, 50'000)));
+    CHECK(testing::same_bytes(mapping.bytes(), Bytes(content).subspan(1000, 50'000)));
     CHECK(!mapping.changed());
   }
   CHECK(::fcntl(fd, F_GETFD) != -1);
@@ -200,7 +198,7 @@ TEST_CASE("private pages are writable, and the file never changes") {
     CHECK(testing::read_file(path) == content);
     auto plain = Mapping::open(path, range(0, std::nullopt, mode));
     CHECK(plain.private_bytes().empty());
-    CHECK(same(plain.bytes(), content));
+    CHECK(testing::same_bytes(plain.bytes(), content));
   }
 }
 
@@ -246,10 +244,10 @@ TEST_CASE("a large copy by several threads equals the file, whatever is cached")
     auto options = range(12'345, std::nullopt, Mode::copy);
     options.threads = threads;
     const auto cold = Mapping::open(path, options);
-    CHECK(same(cold.bytes(), Bytes(content).subspan(12'345)));
+    CHECK(testing::same_bytes(cold.bytes(), Bytes(content).subspan(12'345)));
     options.offset = 0;
     const auto aligned = Mapping::open(path, options);
-    CHECK(same(aligned.bytes(), content));
+    CHECK(testing::same_bytes(aligned.bytes(), content));
   }
 }
 

@@ -45,7 +45,7 @@ TEST_CASE("in a folder it is a file without a name there, that goes with its las
   writer.commit();
   const Mapping mapping = writer.open();
   CHECK(mapping.bytes().size() == content.size());
-  CHECK(std::ranges::equal(mapping.bytes(), std::as_bytes(std::span(content))));
+  CHECK(testing::same_bytes(mapping.bytes(), std::as_bytes(std::span(content))));
   CHECK_FALSE(mapping.sealed());
   CHECK(std::filesystem::is_empty(folder.path()));
   CHECK(writer.reason() == "an unnamed file in " + folder.path().string() + ", which nothing seals");
@@ -72,12 +72,12 @@ TEST_CASE("what is written into memory in pieces of any size comes back whole") 
   CHECK_THROWS_AS((void)writer.open(), OsError);  // before it is whole
   writer.commit();
   const auto mapping = writer.open();
-  CHECK(std::ranges::equal(mapping.bytes(), content));
+  CHECK(testing::same_bytes(mapping.bytes(), content));
   MappingOptions copied;
   copied.mode = Mode::copy;
   copied.offset = 12345;
   const auto copy = writer.open(copied);
-  CHECK(std::ranges::equal(copy.bytes(), Bytes(content).subspan(12345)));
+  CHECK(testing::same_bytes(copy.bytes(), Bytes(content).subspan(12345)));
   CHECK(!mapping.changed());
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("nobody can change what is sealed, whatever descriptor they have") {
   CHECK(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, writable.get(), 0) == MAP_FAILED);
   auto* first = const_cast<std::byte*>(mapping.bytes().data());  // NOLINT: for the kernel to refuse
   CHECK(::mprotect(first, 4096, PROT_READ | PROT_WRITE) == -1);
-  CHECK(std::ranges::equal(mapping.bytes(), content));
+  CHECK(testing::same_bytes(mapping.bytes(), content));
 }
 
 TEST_CASE("copy-on-write pages of a sealed file are the caller's own") {
@@ -120,7 +120,7 @@ TEST_CASE("copy-on-write pages of a sealed file are the caller's own") {
   options.private_pages = true;
   auto own = Mapping::from_descriptor(shared.descriptor(), "own", options);
   std::ranges::fill(own.private_bytes(), std::byte{7});
-  CHECK(std::ranges::equal(shared.bytes(), content));
+  CHECK(testing::same_bytes(shared.bytes(), content));
 }
 
 TEST_CASE("the mapping outlives its writer, and a write after the end changes nothing") {
@@ -133,7 +133,7 @@ TEST_CASE("the mapping outlives its writer, and a write after the end changes no
     CHECK_THROWS_AS(writer.overwrite(0, Bytes(content).first(10)), OsError);
     return writer.open();
   }();
-  CHECK(std::ranges::equal(mapping.bytes(), content));
+  CHECK(testing::same_bytes(mapping.bytes(), content));
 }
 
 TEST_CASE("commit into memory refuses a size that was not announced") {

@@ -1,8 +1,6 @@
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 
-#include <algorithm>
-
 #include "back_end.hpp"
 #include "onecopy/files/memory_file_writer.hpp"
 #include "onecopy/residency/residency.hpp"
@@ -45,12 +43,12 @@ TEST_CASE("a memory file is collapsed into 2 MiB pages for all who map it, or th
   MESSAGE("collapse: " << to_string(report.outcome) << ", " << report.reason);
   CHECK(report.bytes == 8 * mib);
   CHECK(!report.reason.empty());
-  CHECK(std::ranges::equal(mapping.bytes(), content));
+  CHECK(testing::same_bytes(mapping.bytes(), content));
   if (!kernel_collapses()) CHECK(report.outcome != Outcome::applied);
   if (report.outcome == Outcome::applied) {
     if (report.huge) CHECK(*report.huge == 8 * mib);
     const auto other = Mapping::from_descriptor(mapping.descriptor(), "another look");
-    CHECK(std::ranges::equal(other.bytes(), content));
+    CHECK(testing::same_bytes(other.bytes(), content));
     if (const auto huge = residency(other).huge) CHECK(*huge == 8 * mib);
   }
 }
@@ -82,7 +80,7 @@ TEST_CASE("a file on a disk and a private copy can be asked as well, and keep th
     options.mode = mode;
     const auto mapping = Mapping::open(path, options);
     CHECK(!collapse(mapping).reason.empty());
-    CHECK(std::ranges::equal(mapping.bytes(), content));
+    CHECK(testing::same_bytes(mapping.bytes(), content));
   }
 }
 

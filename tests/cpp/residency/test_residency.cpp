@@ -49,7 +49,7 @@ TEST_CASE("a cold file is warmed, and a warm one is left alone") {
   CHECK(report.threads >= 1);
   CHECK(!report.reason.empty());
   if (report.cached_after) CHECK(*report.cached_after == file_size);
-  CHECK(std::ranges::equal(mapping.bytes(), file.content));
+  CHECK(testing::same_bytes(mapping.bytes(), file.content));
   const auto again = warm(mapping);
   CHECK(again.complete);
   if (again.cached_before) {
@@ -104,7 +104,7 @@ TEST_CASE("a mapping of part of a file warms that part") {
   const auto report = warm(mapping);
   CHECK(report.complete);
   CHECK(report.bytes == 9 * mib);
-  CHECK(std::ranges::equal(mapping.bytes(), Bytes(file.content).subspan(7 * mib + 77, 9 * mib)));
+  CHECK(testing::same_bytes(mapping.bytes(), Bytes(file.content).subspan(7 * mib + 77, 9 * mib)));
 }
 
 TEST_CASE("a budget ends the work early, and the report says so") {

@@ -7,6 +7,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -63,7 +64,7 @@ TEST_CASE("a scratch file is zeros that can be written, in a file that no folder
   std::ranges::fill(scratch.bytes(), std::byte{7});
   const auto some = testing::random_bytes(5000);
   scratch.copy_in(1234, some);
-  CHECK(std::ranges::equal(scratch.bytes().subspan(1234, 5000), some));
+  CHECK(testing::same_bytes(scratch.bytes().subspan(1234, 5000), some));
   CHECK(scratch.bytes()[1233] == std::byte{7});
   scratch.fill({99'000, 1000}, std::byte{9});
   CHECK(scratch.bytes()[98'999] == std::byte{7});
@@ -174,11 +175,11 @@ TEST_CASE("rows of a block are put at their places") {
   const auto some = testing::random_bytes(30);
   scratch.copy_in(5, 100, 3, some);
   for (std::size_t i = 0; i < 3; ++i)
-    CHECK(std::ranges::equal(scratch.bytes().subspan(5 + i * 100, 10), std::span(some).subspan(i * 10, 10)));
+    CHECK(testing::same_bytes(scratch.bytes().subspan(5 + i * 100, 10), std::span(some).subspan(i * 10, 10)));
   CHECK(scratch.bytes()[15] == std::byte{0});
   std::vector<std::byte> back(10);
   scratch.read(105, back);
-  CHECK(std::ranges::equal(back, std::span(some).subspan(10, 10)));
+  CHECK(testing::same_bytes(back, std::span(some).subspan(10, 10)));
   CHECK(error_of([&] { scratch.read(991, back); }) == EINVAL);
 }
 
@@ -186,7 +187,7 @@ TEST_CASE("what is released is on the disk and out of memory, and comes back as 
   const testing::ScratchFolder folder;
   auto scratch = scratch_in(folder, 32 * mib, {.head = 4096});
   const auto content = testing::random_bytes(32 * mib);
-  std::ranges::copy(content, scratch.bytes().begin());
+  std::memcpy(scratch.bytes().data(), content.data(), content.size());
   if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
   CHECK(*scratch.memory().resident >= 32 * mib);
   const auto part = scratch.release(std::array{ByteRange{8 * mib, 8 * mib}});
@@ -198,7 +199,7 @@ TEST_CASE("what is released is on the disk and out of memory, and comes back as 
   CHECK(*scratch.memory().mapped == 0);
   CHECK(scratch.prefetch(std::array{ByteRange{0, 32 * mib}}).complete);
   CHECK(*scratch.memory().resident >= 32 * mib);
-  CHECK(std::ranges::equal(scratch.bytes(), content));
+  CHECK(testing::same_bytes(scratch.bytes(), content));
 }
 
 TEST_CASE("rows that are released one after the other leave nothing behind" * testing::linux_only()) {
@@ -207,10 +208,10 @@ TEST_CASE("rows that are released one after the other leave nothing behind" * te
   auto scratch = scratch_in(folder, 128 * row, {.head = 8192});
   if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
   const auto content = testing::random_bytes(128 * row);
-  std::ranges::copy(content, scratch.bytes().begin());
+  std::memcpy(scratch.bytes().data(), content.data(), content.size());
   for (std::uint64_t at = 0; at < 128 * row; at += row) (void)scratch.release(std::array{ByteRange{at, row}});
   CHECK(*scratch.memory().resident == 0);
-  CHECK(std::ranges::equal(scratch.bytes(), content));
+  CHECK(testing::same_bytes(scratch.bytes(), content));
 }
 
 TEST_CASE("what is brought in keeps to the cap, together with what is there" * testing::linux_only()) {
@@ -243,13 +244,13 @@ TEST_CASE("max_resident holds for what is written through the kernel, and for wh
   SUBCASE("in one call, then past the cap") {
     scratch.copy_in(0, content);
     CHECK(*scratch.memory().resident <= cap);
-    std::ranges::copy(content, scratch.bytes().begin());
+    std::memcpy(scratch.bytes().data(), content.data(), size);
     CHECK(*scratch.memory().over > 40 * mib);
     scratch.wrote({0, size});
     CHECK(*scratch.memory().over == 0);
   }
   SUBCASE("raw, and then a little through the kernel") {
-    std::ranges::copy(content, scratch.bytes().begin());
+    std::memcpy(scratch.bytes().data(), content.data(), size);
     for (std::uint64_t at = 0; at < 2 * mib; at += mib) scratch.copy_in(at, std::span(content).subspan(at, mib));
     CHECK(*scratch.memory().over == 0);
   }
@@ -263,7 +264,7 @@ TEST_CASE("max_resident holds for what is written through the kernel, and for wh
     threads.clear();
     CHECK(*scratch.memory().resident <= cap + mib);
   }
-  CHECK(std::ranges::equal(scratch.bytes(), content));
+  CHECK(testing::same_bytes(scratch.bytes(), content));
 }
 
 TEST_CASE("a sealed file is read-only for all: here, through its descriptor, and for raw writes" *
@@ -273,13 +274,13 @@ TEST_CASE("a sealed file is read-only for all: here, through its descriptor, and
   const auto content = testing::random_bytes(mib);
   scratch.copy_in(0, content);
   const Mapping sealed = scratch.seal();
-  CHECK(std::ranges::equal(sealed.bytes(), content));
+  CHECK(testing::same_bytes(sealed.bytes(), content));
   CHECK(sealed.file_offset() == 4096);
   CHECK(scratch.sealed());
   CHECK(error_of([&] { scratch.copy_in(0, content); }) == EPERM);
   CHECK(error_of([&] { scratch.fill({0, 1}, {}); }) == EPERM);
   CHECK(::pwrite(sealed.descriptor(), content.data(), 1, 0) < 0);
-  CHECK(std::ranges::equal(scratch.bytes(), content));  // it can still be read
+  CHECK(testing::same_bytes(scratch.bytes(), content));  // it can still be read
   const Mapping again = scratch.seal();
   CHECK(again.bytes().size() == mib);
 }
@@ -297,7 +298,7 @@ TEST_CASE("what is sealed becomes a file in place, whole, or not at all") {
   auto scratch = scratch_in(folder, 10'000, {.head = 4096});
   const auto content = testing::random_bytes(10'000);
   const auto head = testing::random_bytes(4096, 2);
-  std::ranges::copy(content, scratch.bytes().begin());
+  std::memcpy(scratch.bytes().data(), content.data(), content.size());
   CHECK(error_of([&] { scratch.publish(path, head, 14'096); }) == EBUSY);
   const Mapping sealed = scratch.seal();
   CHECK(error_of([&] { scratch.publish(path, std::span(head).first(8), 14'096); }) == EINVAL);
@@ -310,10 +311,10 @@ TEST_CASE("what is sealed becomes a file in place, whole, or not at all") {
   CHECK(folder.file_count() == 1);
   const auto written = testing::read_file(path);
   REQUIRE(written.size() == 14'100);
-  CHECK(std::ranges::equal(std::span(written).first(4096), head));
-  CHECK(std::ranges::equal(std::span(written).subspan(4096, 10'000), content));
+  CHECK(testing::same_bytes(std::span(written).first(4096), head));
+  CHECK(testing::same_bytes(std::span(written).subspan(4096, 10'000), content));
   CHECK(error_of([&] { scratch.publish(folder / "again", head, 14'096); }) == EEXIST);
-  CHECK(std::ranges::equal(sealed.bytes(), content));
+  CHECK(testing::same_bytes(sealed.bytes(), content));
   if (testing::on_linux) {
     auto other = scratch_in(folder, 1);
     const Mapping one = other.seal();
