@@ -73,7 +73,10 @@ def rest() -> list[Step]:
     built = ("build-sanitized",)
     sessions = [RESULTS / f"python-{number}.json" for number in range(1, len(TIERS["fast"]) + 1)]
     before = [word for session in sessions if session.exists() for word in ("--without-passed", str(session))]
-    everywhere = [folder for lane in TIERS["fast"] for folder in lane]
+    lanes = [
+        pytest(f"python-rest-{number}", folders, "not nightly", *before)
+        for number, folders in enumerate(TIERS["fast"], 1)
+    ]
     preload = " ".join(library(name) for name in ("libasan.so", "libubsan.so", "libstdc++.so"))
     python = str(ROOT / "build/dev/venv/bin/python")
     sanitized = ["env", f"LD_PRELOAD={preload}", f"ASAN_OPTIONS={ASAN}", "UBSAN_OPTIONS=print_stacktrace=1", python]
@@ -82,7 +85,7 @@ def rest() -> list[Step]:
     other_machine = ["--report"] if os.environ.get("SKIPS") == "report" else []
     return [
         make("build-sanitized", "sanitized"),
-        pytest("python-rest", everywhere, "not nightly", *before),
+        *reversed(lanes),  # the longest first
         replace(
             pytest("python-sanitized", TIERS["sanitized"][0], "not nightly and not unsanitized", python=sanitized),
             needs=built,
@@ -135,9 +138,10 @@ def last_line(log: Path) -> str:
     return lines[-1][:100] if lines else ""
 
 
-def report(step: Step, log: Path, status: int, seconds: float) -> None:
+def report(step: Step, log: Path, status: int, seconds: float, cpu: float) -> None:
     """Print how a step ended; of one that failed, the end of its output."""
-    print(f"{'FAILED' if status else 'ok':<7}{step.name:<20}{seconds:7.1f} s  {last_line(log)}", flush=True)
+    ended = "FAILED" if status else "ok"
+    print(f"{ended:<7}{step.name:<18}{seconds:7.1f} s {cpu:6.0f} s of CPU  {last_line(log)}", flush=True)
     if status:
         lines = log.read_text(errors="replace").splitlines()
         found = [line for line in lines if FAILURE.match(line)]
@@ -150,12 +154,16 @@ def run(steps: Sequence[Step], folder: Path) -> list[str]:
     waiting, failed, cpus = list(steps), [], os.cpu_count() or 1
     running: list[tuple[Step, Path, float, subprocess.Popen[bytes]]] = []
     while waiting or running:
-        for one in [one for one in running if one[3].poll() is not None]:
-            running.remove(one)
+        for one in tuple(running):
             step, log, started, process = one
-            report(step, log, process.returncode, time.monotonic() - started)
-            if process.returncode:
-                failed.append(step.name)
+            pid, status, used = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                running.remove(one)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                cpu = used.ru_utime + used.ru_stime
+                report(step, log, process.returncode, time.monotonic() - started, cpu)
+                if process.returncode:
+                    failed.append(step.name)
         if waiting and set(waiting[0].needs) & set(failed):
             print(f"NOT RUN {waiting[0].name}: {', '.join(waiting[0].needs)} failed", flush=True)
             failed.append(waiting.pop(0).name)
