@@ -1,4 +1,4 @@
-"""Run a tier of the tests, step by step: tools/tiers.py test | rest | nightly [--only STEP].
+"""Run a tier of the tests, step by step: tools/tiers.py test | rest | nightly | coverage [--only STEP].
 
 Steps run in their order, as many at a time as there are CPUs. Each prints a line: how it ended, how long it took, and
 the last line of its output. All output is kept in build/tests/TIER/STEP.log; that of a failed step is shown. A failed
@@ -106,7 +106,7 @@ def nightly() -> list[Step]:
         pytest(f"order-{order}", everywhere, "not slow and not nightly", "--order", order)
         for order in ("reverse", "1", "2")
     ]
-    kills = ["store_kills", "writer_kills", "scratch_kills", "image_processes"]
+    kills = ["store_kills", "writer_kills", "scratch_kills", "image_kills"]
     torture = pytest("torture", [f"tests/processes/test_{name}.py" for name in kills], "not nightly", "--timeout=3600")
     tsan = ["env", f"LD_PRELOAD={library('libtsan.so')} {library('libstdc++.so')}", "TSAN_OPTIONS=halt_on_error=1"]
     return [
@@ -123,6 +123,21 @@ def nightly() -> list[Step]:
         make("docs", "docs"),
         make("dist", "dist"),
         make("check-dist", "check-dist"),
+    ]
+
+
+def coverage() -> list[Step]:
+    """List what `make coverage` runs: all tests but the nightly ones, in a build that counts."""
+    profiles = ROOT / "build/coverage/profiles"
+    profiles.mkdir(parents=True, exist_ok=True)
+    counting = ["env", f"LLVM_PROFILE_FILE={profiles}/%m%c.profraw"]
+    python = [*counting, str(ROOT / "build/coverage/venv/bin/python"), "-m", "coverage", "run"]
+    sessions = zip(
+        ("frameworks", "python-2", "python-1"), (*TIERS["frameworks"], *reversed(TIERS["fast"])), strict=True
+    )
+    return [
+        *(pytest(name, folders, "not nightly", python=python) for name, folders in sessions),
+        Step("cpp", [*counting, "ctest", "--preset", "coverage", "-LE", "nightly"]),
     ]
 
 
@@ -183,7 +198,7 @@ def run(steps: Sequence[Step], folder: Path) -> list[str]:
 def main() -> int:
     """Read the command line; run the steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tiers = {"test": fast, "rest": rest, "nightly": nightly}
+    tiers = {"test": fast, "rest": rest, "nightly": nightly, "coverage": coverage}
     parser.add_argument("tier", choices=tiers)
     parser.add_argument("--only", action="append", metavar="STEP", help="run this step; may be repeated")
     options = parser.parse_args()

@@ -4,17 +4,18 @@ import importlib.util
 import json
 import os
 import signal
-import time
 from dataclasses import replace
 
 import pytest
+from benchmarks.tests.journals import resumed
+from tests.support.waiting import until
 
 from onecopy import proc
 from onecopy.bench.children import SampleError
 from onecopy.bench.monitors import cases, tables, target, watcher, ways
 from onecopy.bench.records import picture, rounds
 from onecopy.bench.records import tables as reports
-from onecopy.bench.records.record import Entry, Measured, Run, RunJournal, from_json, plain_options, to_json
+from onecopy.bench.records.record import Entry, Measured, Run, from_json, plain_options, to_json
 from onecopy.bench.scenarios import monitor
 
 MIB = 1 << 20
@@ -169,10 +170,7 @@ def test_forked_processes_end_with_who_has_forked_them(alive):
     with crew(target.CROWD, count=4) as targets:
         pids = started(targets)
         os.kill(pids[0], signal.SIGKILL)
-        until = time.monotonic() + 20
-        while any(map(alive, pids[1:])) and time.monotonic() < until:
-            time.sleep(0.02)
-        assert not any(map(alive, pids[1:]))
+        until(lambda: not any(map(alive, pids[1:])), "the end of the forked processes")
 
 
 @pytest.mark.processes
@@ -211,13 +209,7 @@ def test_a_wrong_word_ends_a_target():
 @pytest.mark.processes
 def test_a_run_goes_on_where_it_was_killed(tmp_path):
     options = replace(SMALL, questions=(ways.CROWD,), seconds=0.05)
-    journal = RunJournal(tmp_path / "samples")
-    (tmp_path / "one").mkdir()
-    first = monitor.run(tmp_path / "one", options, journal=journal)
-    lines = journal.path.read_text().splitlines(keepends=True)
-    journal.path.write_text("".join(lines[:2]))
-    (tmp_path / "two").mkdir()
-    second = monitor.run(tmp_path / "two", options, journal=RunJournal(journal.path, resume=True))
+    first, second = resumed(monitor.run, options, tmp_path)
     assert second.samples[0] == first.samples[0]
     assert len(second.samples) == 2
 

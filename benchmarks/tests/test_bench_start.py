@@ -4,12 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
+from benchmarks.tests.journals import resumed
 
 from onecopy.bench.children import SampleError
 from onecopy.bench.machine import cache
 from onecopy.bench.passes.limits import Unavailable
 from onecopy.bench.records import picture, tables
-from onecopy.bench.records.record import Entry, Measured, Run, RunJournal, from_json, plain_options, to_json
+from onecopy.bench.records.record import Entry, Measured, Run, from_json, plain_options, to_json
 from onecopy.bench.scenarios import start
 from onecopy.bench.starts import worker
 
@@ -101,13 +102,7 @@ def test_a_disk_of_its_own_reads_as_far_ahead_as_told(tmp_path):
 @pytest.mark.slow
 def test_a_run_goes_on_where_it_was_killed(tmp_path):
     options = replace(SMALL, ways=("none", "fromfile"))
-    journal = RunJournal(tmp_path / "samples")
-    (tmp_path / "one").mkdir()
-    first = start.run(tmp_path / "one", options, journal=journal)
-    lines = journal.path.read_text().splitlines(keepends=True)
-    journal.path.write_text("".join(lines[:2]))
-    (tmp_path / "two").mkdir()
-    second = start.run(tmp_path / "two", options, journal=RunJournal(journal.path, resume=True))
+    first, second = resumed(start.run, options, tmp_path)
     assert second.samples[0] == first.samples[0]
     assert len(second.samples) == 2
 

@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from benchmarks.tests.journals import has_sample
 from benchmarks.tests.made_up_stories import made_up
+from tests.support.waiting import until
 
 from onecopy.bench.stories import record
 from onecopy.bench.stories.every import NAMES, STORIES
@@ -38,11 +39,8 @@ def test_a_killed_run_goes_on_and_measures_nothing_twice(tmp_path):
     out, samples = tmp_path / "out.json", tmp_path / "out.json.start.samples"
     words = [*SMALL, "--story", "start", "--json", out.name]
     with subprocess.Popen([*STORIES_COMMAND, *words], cwd=tmp_path, stderr=subprocess.DEVNULL) as child:
-        deadline = time.monotonic() + 100
-        while not (samples.exists() and samples.read_text().count("\n") >= 2):
-            assert child.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: child.poll() is not None or has_sample(samples), "the first sample", seconds=100)
+        assert child.poll() is None
         os.kill(child.pid, signal.SIGKILL)
     kept = json.loads(samples.read_text().splitlines()[1])
     done = stories(*words, "--resume", "-o", "page.md", "-o", "page.html", "-o", "page.svg", cwd=tmp_path)

@@ -60,6 +60,13 @@ def unnamed_files(tmp_path: Path) -> bool:
 
 
 @pytest.fixture
+def needs_unnamed_files(unnamed_files: bool) -> None:
+    """Skip where files have names while they are written: the tests of the writer cover what a kill leaves there."""
+    if not unnamed_files:
+        pytest.skip("there are no unnamed files here")
+
+
+@pytest.fixture
 def reserving(tmp_path: Path) -> Path:
     """Give a folder whose file system can reserve space for scratch arrays; skip otherwise."""
     import onecopy as oc

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.support.children import children_of
+from tests.support.children import children_of, descriptors
 
 PATIENCE = 3.0
 """Seconds that a thread or process which was told to end may take."""
@@ -46,16 +46,9 @@ class Held(NamedTuple):
     files: Counter[str]
 
 
-def descriptors() -> Counter[str]:
-    """Count open descriptors by what they are open on."""
-    found: Counter[str] = Counter()
-    with os.scandir("/proc/self/fd") as entries:
-        for entry in entries:
-            with suppress(OSError):
-                name = os.readlink(entry.path)  # noqa: PTH115 - no Path for each of thousands
-                if not KEPT_DESCRIPTORS.search(name):
-                    found[name] += 1
-    return found
+def descriptors_of_tests() -> Counter[str]:
+    """Count open descriptors by what they are open on, without those that libraries keep."""
+    return Counter(name for name in descriptors() if not KEPT_DESCRIPTORS.search(name))
 
 
 def mappings() -> Counter[str]:
@@ -95,7 +88,7 @@ def files() -> Counter[str]:
 
 def held() -> Held:
     """Take stock."""
-    return Held(descriptors(), mappings(), threads(), children(), files())
+    return Held(descriptors_of_tests(), mappings(), threads(), children(), files())
 
 
 def left_since(before: Held) -> dict[str, list[str]]:

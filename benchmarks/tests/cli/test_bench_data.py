@@ -5,9 +5,10 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from benchmarks.tests.journals import has_sample
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -54,12 +55,12 @@ def test_a_run_that_is_interrupted_goes_on(onecopy_process, tmp_path):
     out = tmp_path / "r.json"
     journal = tmp_path / "r.json.samples"
     command = [sys.executable, "-m", "onecopy", *RECORDS, "--json", str(out)]
-    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    until = time.monotonic() + 60
-    while time.monotonic() < until and (not journal.exists() or journal.read_text().count("\n") < 2):
-        time.sleep(0.02)
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=30)
+    with subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as running:
+        until(lambda: running.poll() is not None or has_sample(journal), "the first sample")
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=30)
     assert running.returncode == 130
     assert "go on with --resume" in said
     taken = journal.read_text().splitlines()[1:]

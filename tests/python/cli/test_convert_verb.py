@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.support.places import GOLDEN
+from tests.support.waiting import until
 
 import onecopy as oc
 
@@ -177,9 +177,7 @@ def test_a_conversion_that_is_ended_leaves_the_target_as_it_was(tmp_path, end, u
     target.write_text("mine")
     command = [sys.executable, "-m", "onecopy", "convert", str(source), str(target), "--force"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline and not is_writing(process.pid, tmp_path):
-            time.sleep(0.001)
+        wait_for_output(process, tmp_path)
         process.send_signal(end)
         process.communicate(timeout=60)
     assert process.returncode != 0
@@ -188,8 +186,14 @@ def test_a_conversion_that_is_ended_leaves_the_target_as_it_was(tmp_path, end, u
     assert not left or (end == signal.SIGKILL and not unnamed_files)  # one hidden file, which the next save sweeps
 
 
+def wait_for_output(process: subprocess.Popen[str], folder: Path) -> None:
+    """Wait until a process writes a file in a folder; fail if it ends before."""
+    until(lambda: process.poll() is not None or is_writing(process.pid, folder), "the output of the process")
+    assert process.poll() is None
+
+
 def is_writing(pid: int, folder: Path) -> bool:
-    """Tell whether a process has a file without a name open in a folder, or one that is hidden."""
+    """Report whether a process has an unnamed or a hidden file open in a folder."""
     names = []
     for link in Path(f"/proc/{pid}/fd").glob("*"):
         try:
@@ -205,9 +209,7 @@ def test_a_source_that_is_truncated_meanwhile_is_an_error_and_no_file_of_zeros(t
     np.save(source, np.ones(100_000_000, np.float32))
     command = [sys.executable, "-m", "onecopy", "convert", str(source), str(target)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline and not is_writing(process.pid, tmp_path):
-            time.sleep(0.001)
+        wait_for_output(process, tmp_path)
         os.truncate(source, 4096)
         _, told = process.communicate(timeout=60)
     assert process.returncode == 1
