@@ -183,6 +183,8 @@ std::uint64_t parent_id() noexcept;
 std::uint64_t user_id() noexcept;  // the effective one
 // From now on this process is killed when the thread that made it ends.
 Outcome end_with_parent() noexcept;
+// How debuggers, `top -H` and /proc call the thread that runs: at most 15 characters.
+Outcome name_thread(const char* name) noexcept;
 // What may still be used: the machine's available memory, or less where a control group limits us.
 Result<std::uint64_t> available_memory();
 Result<std::uint64_t> read_ahead(std::uint64_t device);  // bytes the device reads ahead

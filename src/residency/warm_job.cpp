@@ -24,7 +24,10 @@ struct WarmJob::State {
       warmers.emplace_back(*part.mapping, part.ranges, std::move(own), whole);
     }
     try {
-      thread = std::thread([this] { run(); });
+      thread = std::thread([this] {
+        (void)os::name_thread("onecopy-warm");
+        run();
+      });
     } catch (const std::system_error&) {
       run();  // no thread to be had: done at once, and not beside the caller's work
     }

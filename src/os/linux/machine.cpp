@@ -142,6 +142,10 @@ Outcome end_with_parent() noexcept {
   return ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 ? Outcome::applied : Outcome::refused;
 }
 
+Outcome name_thread(const char* name) noexcept {
+  return ::prctl(PR_SET_NAME, name) == 0 ? Outcome::applied : Outcome::refused;
+}
+
 Result<std::uint64_t> available_memory() {
   const auto kib = number_after(read_text("/proc/meminfo"), "MemAvailable:");
   if (!kib) return {0, ENOSYS};

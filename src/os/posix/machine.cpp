@@ -18,6 +18,7 @@ std::uint64_t parent_id() noexcept { return static_cast<std::uint64_t>(::getppid
 std::uint64_t user_id() noexcept { return static_cast<std::uint64_t>(::geteuid()); }
 
 Outcome end_with_parent() noexcept { return Outcome::unsupported; }
+Outcome name_thread(const char* /*name*/) noexcept { return Outcome::unsupported; }
 
 Result<std::uint64_t> available_memory() { return {0, ENOSYS}; }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.safetensors_files import file_of
+from tests.support.waiting import until
 
 import onecopy as oc
 from onecopy import proc
@@ -46,6 +47,12 @@ def test_a_job_reports_progress_while_it_runs(slow_file):
         time.sleep(0.001)
     first, total = job.progress
     assert 0 < first < total == 4 << 30
+    job.cancel()
+
+
+def test_a_job_can_be_found_among_the_threads_of_a_process(slow_file):
+    job = oc.warm(slow_file, wait=False, **SLOWLY)
+    until(lambda: "onecopy-warm\n" in [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()])
     job.cancel()
 
 
