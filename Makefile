@@ -132,11 +132,20 @@ fuzz-seeds: fuzz ## what fuzzing found, and the seeds, into the committed corpor
 	    $$corpus build/seeds/$${name#fuzz_} build/corpus/$$name && rm -f $$corpus/* && mv build/least/* $$corpus || exit 1; \
 	done
 
+.PHONY: coverage
+coverage: .venv/all.stamp doctest programs ## lines and branches that all tests run; needs clang and llvm
+	$(call sanitized_build,coverage)
+	echo 'import coverage; coverage.process_startup()' \
+	  > $$(build/coverage/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/p_coverage.pth
+	rm -rf build/coverage/profiles
+	@$(BIN)/python tools/tiers.py coverage
+	@$(BIN)/python tools/measure_coverage.py tests
+
 .PHONY: coverage-fuzz
 coverage-fuzz: .venv/tools.stamp doctest ## lines of the parsers that the committed corpora reach; needs clang and llvm
 	@mkdir -p build && cmake --preset coverage > build/coverage.log 2>&1 || { cat build/coverage.log; exit 1; }
 	cmake --build --preset coverage --target fuzz_safetensors fuzz_layout
-	$(BIN)/python tools/fuzz_coverage.py build/coverage/fuzz
+	$(BIN)/python tools/measure_coverage.py fuzz
 
 .PHONY: bench
 bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4
