@@ -17,7 +17,7 @@ class ArrayFileHandle {
 
   const Index& index() const {
     expect_whole(*mapping_.get());  // closed: an error, too
-    return file_->index();
+    return file().index();
   }
   const MappingHandle& mapping() const { return mapping_; }
   const ArrayFile& file() const {

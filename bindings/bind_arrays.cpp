@@ -21,7 +21,7 @@ namespace onecopy::bindings {
 namespace {
 
 nb::tuple to_tuple_of_ints(std::span<const std::uint64_t> shape) {
-  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
+  const nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
   for (std::size_t i = 0; i < shape.size(); ++i)
     PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromUnsignedLongLong(shape[i]));
   return nb::borrow<nb::tuple>(tuple);
@@ -215,8 +215,8 @@ void bind_arrays(nb::module_& module) {
   module.def("make_writer", &make_writer, nb::arg("path"), nb::arg("specs"), nb::arg("metadata"),
              nb::arg("align").none(), nb::arg("checksum"));
 
-  nb::class_<TensorMemory>(module, "TensorMemory", nb::type_slots(tensor_slots),
-                           "The memory of a DLPack tensor, for the buffer protocol.");
+  (void)nb::class_<TensorMemory>(module, "TensorMemory", nb::type_slots(tensor_slots),
+                                 "The memory of a DLPack tensor, for the buffer protocol.");
   module.def("import_dlpack", &import_dlpack, nb::arg("tensor"),
              nb::sig("def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int], list[int]]"));
 }

@@ -54,6 +54,7 @@ FileIdentity to_identity(const IdentityTuple& tuple) {
 
 std::vector<ByteRange> to_ranges(const std::vector<RangeTuple>& tuples) {
   std::vector<ByteRange> ranges;
+  ranges.reserve(tuples.size());
   for (const auto& [offset, length] : tuples) ranges.push_back({offset, length});
   return ranges;
 }

@@ -13,7 +13,7 @@ namespace {
 // What `read` makes of a mapping's bytes, with the path in errors; a file that lost bytes meanwhile is told as that.
 template <class Read>
 auto of_mapping(const MappingHandle& handle, const Read& read) {
-  const auto mapping = handle.get();
+  const auto mapping = handle.share();
   const nb::gil_scoped_release release;
   try {
     auto made = read(mapping->bytes());

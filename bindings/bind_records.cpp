@@ -4,6 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
+
 #include "array_file_handle.hpp"
 #include "bindings.hpp"
 #include "records/arrow.hpp"
@@ -38,11 +40,8 @@ PyType_Slot slot(int number, Function* function) noexcept {
   return {number, reinterpret_cast<void*>(function)};  // NOLINT: as CPython wants it
 }
 
-PyType_Slot rows_slots[] = {slot(Py_mp_subscript, subscript),
-                            slot(Py_mp_length, length),
-                            slot(Py_sq_item, item),
-                            slot(Py_sq_length, length),
-                            {0, nullptr}};
+const std::array rows_slots{slot(Py_mp_subscript, subscript), slot(Py_mp_length, length), slot(Py_sq_item, item),
+                            slot(Py_sq_length, length), PyType_Slot{0, nullptr}};
 
 // rows.lazy: the same rows, and lazy[i] makes a view.
 struct LazyRows {
@@ -65,7 +64,7 @@ Py_ssize_t lazy_length(PyObject* self) noexcept {
   return static_cast<Py_ssize_t>(nb::inst_ptr<LazyRows>(self)->rows.size());
 }
 
-PyType_Slot lazy_slots[] = {slot(Py_mp_subscript, lazy_item), slot(Py_mp_length, lazy_length), {0, nullptr}};
+const std::array lazy_slots{slot(Py_mp_subscript, lazy_item), slot(Py_mp_length, lazy_length), PyType_Slot{0, nullptr}};
 
 nb::list fields(const Rows& rows) {
   nb::list names;
@@ -104,9 +103,11 @@ void bind_records(nb::module_& module) {
       .def_prop_ro("payload", [](const RecordSource& self) { return self.file.payload(); })
       .def_prop_ro("views", [](const RecordSource& self) { return self.views.views() - 1; });
 
-  nb::class_<LazyRows>(module, "LazyRows", nb::type_slots(lazy_slots), "Rows that are decoded where they are touched.");
+  (void)nb::class_<LazyRows>(module, "LazyRows", nb::type_slots(lazy_slots.data()),
+                             "Rows that are decoded where they are touched.");
 
-  nb::class_<Rows>(module, "Rows", nb::type_slots(rows_slots), "Rows of a records file, or some of them in any order.")
+  nb::class_<Rows>(module, "Rows", nb::type_slots(rows_slots.data()),
+                   "Rows of a records file, or some of them in any order.")
       .def(nb::init<const Rows&>(), nb::arg("rows"))
       .def(
           "__init__",

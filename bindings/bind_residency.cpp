@@ -67,7 +67,7 @@ std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std:
 // The room's functions want a mapping and ranges; the GIL is released around them.
 template <auto function>
 auto with_ranges(const MappingHandle& handle, const Ranges& ranges) {
-  const auto shared = handle.get();
+  const auto shared = handle.share();
   const nb::gil_scoped_release release;
   return function(*shared, to_ranges(ranges));
 }
@@ -83,7 +83,7 @@ std::optional<double> cached_share(const Residency& residency) {
   return static_cast<double>(*residency.cached) / static_cast<double>(residency.bytes);
 }
 
-void bind_reports(nb::module_& module) {
+void bind_reports(const nb::module_& module) {
   nb::class_<Residency>(module, "Residency",
                         "What of a mapping is in memory, in bytes; None: the kernel does not tell.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
@@ -155,7 +155,7 @@ nb::str repr_of(nb::handle report) {
   nb::list parts;
   const nb::handle type = report.type();
   for (const nb::handle name : type.attr("__dict__")) {
-    if (nb::cast<std::string>(nb::str(name)).starts_with("_")) continue;
+    if (nb::cast<std::string>(nb::str(name)).starts_with('_')) continue;
     parts.append(nb::str("{}={!r}").format(name, report.attr(name)));
   }
   return nb::str("{}({})").format(type.attr("__name__"), nb::str(", ").attr("join")(parts));
@@ -163,7 +163,7 @@ nb::str repr_of(nb::handle report) {
 
 void bind_residency(nb::module_& module) {
   bind_reports(module);
-  nb::class_<Inspector>(module, "Inspector", "Looks at bytes in the pass that brings them into memory.");
+  (void)nb::class_<Inspector>(module, "Inspector", "Looks at bytes in the pass that brings them into memory.");
   nb::class_<JobHandle>(module, "WarmJob", "A warming that runs beside other work; owns a share of the mapping.")
       .def(
           "wait_for",

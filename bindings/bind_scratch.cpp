@@ -29,7 +29,7 @@ class ScratchHandle {
     if (!file_) throw nb::value_error("the scratch file is closed");
     return *file_;
   }
-  const std::shared_ptr<ScratchFile>& share() const {
+  std::shared_ptr<ScratchFile> share() const {
     (void)get();
     return file_;
   }
@@ -135,7 +135,7 @@ void publish_scratch(const ScratchHandle& self, const std::filesystem::path& pat
   publish(*file, path, spec, std::move(options), {.durable = durable});
 }
 
-void bind_scratch_reports(nb::module_& module) {
+void bind_scratch_reports(const nb::module_& module) {
   nb::class_<ScratchMemory>(module, "ScratchMemory",
                             "What a scratch file holds of memory, in bytes; None: the kernel does not tell.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
@@ -168,8 +168,8 @@ void bind_scratch_reports(nb::module_& module) {
 
 void bind_scratch(nb::module_& module) {
   bind_scratch_reports(module);
-  nb::class_<ScratchView>(module, "ScratchView", nb::type_slots(view_slots),
-                          "Bytes of a scratch file, for the buffer protocol; keeps the file.");
+  (void)nb::class_<ScratchView>(module, "ScratchView", nb::type_slots(view_slots),
+                                "Bytes of a scratch file, for the buffer protocol; keeps the file.");
   nb::class_<ScratchHandle>(module, "ScratchFile", "Writable memory in a nameless file.")
       .def("view", &view, nb::sig("def view(self) -> memoryview"), "All bytes; writable until it is sealed.")
       .def("write", &write, nb::arg("offset"), nb::arg("buffer"),

@@ -26,7 +26,7 @@ void bind_formats(nb::module_& module);
 void bind_arrays(nb::module_& module);
 void bind_scratch(nb::module_& module);
 void bind_records(nb::module_& module);
-void bind_record_builder(nb::module_& module);
+void bind_record_builder(const nb::module_& module);
 
 nb::object error_class(const char* name);   // of onecopy/base.py
 nb::object text_of(std::string_view text);  // as Python has paths: bytes that are not UTF-8 become surrogates
@@ -75,6 +75,8 @@ class MappingHandle {
 
   // Throws ValueError when closed.
   const std::shared_ptr<const Mapping>& get() const;
+  // A share of it, for while the GIL is away: another thread may close this meanwhile.
+  std::shared_ptr<const Mapping> share() const { return get(); }
   void close() noexcept { mapping_.reset(); }
   bool closed() const noexcept { return mapping_ == nullptr; }
   View view(ByteRange range) const;

@@ -86,8 +86,8 @@ void take(const Node& node) {
   std::vector<std::byte> items(count * (node.kind == TypeKind::array ? node.type->item_size : 8));
   if (plain)
     take_items(node, places, items);
-  else if (number_type(node.children[0]))
-    take_item_numbers(node, places, std::span(items).first(count * (bits(*number_type(node.children[0])) / 8)));
+  else if (const auto dtype = number_type(node.children[0]))
+    take_item_numbers(node, places, std::span(items).first(count * (bits(*dtype) / 8)));
   else
     use(item_places(node, places, count).size());
   use(items);

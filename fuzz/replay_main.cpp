@@ -21,11 +21,12 @@ void replay(const std::filesystem::path& path) {
 
 int main(int argc, char** argv) {
   std::size_t count = 0;
-  for (int i = 1; i < argc; ++i) {
-    if (std::filesystem::is_directory(argv[i])) {
-      for (const auto& entry : std::filesystem::directory_iterator(argv[i])) replay(entry.path()), ++count;
+  const std::vector<std::filesystem::path> paths(argv + 1, argv + argc);
+  for (const auto& path : paths) {
+    if (std::filesystem::is_directory(path)) {
+      for (const auto& entry : std::filesystem::directory_iterator(path)) replay(entry.path()), ++count;
     } else {
-      replay(argv[i]);
+      replay(path);
       ++count;
     }
   }

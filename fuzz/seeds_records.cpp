@@ -24,7 +24,7 @@ void append_every_kind(Column& rows) {
   for (int i = 0; i < 5; ++i) {
     RecordColumn& row = rows.record();
     row.field("flag").boolean(i % 2 == 0);
-    row.field("id").integer(i * 100);
+    row.field("id").integer(std::int64_t{i} * 100);
     row.field("big").bigint(std::as_bytes(std::span("123456789", 9)));
     row.field("real").real(i / 2.0);
     i % 2 == 0 ? row.field("number").real(0.5) : row.field("number").integer(i);

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -36,6 +37,7 @@ namespace {
 
 using namespace bench;
 
+// NOLINTNEXTLINE(readability-redundant-declaration): POSIX leaves it to the program; glibc alone declares it, too
 extern "C" char** environ;
 
 // --name value pairs, and the words between and behind them.
@@ -72,7 +74,7 @@ class Arguments {
   std::map<std::string, std::string> options_;
 };
 
-void say(const Json& json) { std::cout << json.text() << std::endl; }
+void say(const Json& json) { std::cout << json.text() << '\n' << std::flush; }
 
 void wait_for(const std::string& word) {
   std::string heard;
@@ -235,8 +237,8 @@ int once(const Arguments& arguments) {
 
 void run_once(const Arguments& arguments) {
   std::string program = arguments.program();
-  std::string options[] = {"once", "--questions",    arguments.text("questions"), "--mode", arguments.text("mode"),
-                           "row",  arguments.word(2)};
+  std::array<std::string, 7> options{
+      "once", "--questions", arguments.text("questions"), "--mode", arguments.text("mode"), "row", arguments.word(2)};
   std::vector<char*> words{program.data()};
   for (std::string& option : options) words.push_back(option.data());
   words.push_back(nullptr);

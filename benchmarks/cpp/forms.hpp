@@ -69,7 +69,7 @@ struct Listed {
 
 template <class Read>
 Dictionary read_stream(Read&& read) {
-  auto listed = std::make_shared<Listed>();
+  const auto listed = std::make_shared<Listed>();
   read(*listed);
   return {listed, &listed->dictionary};
 }
@@ -152,7 +152,7 @@ inline Dictionary open_ours(const std::filesystem::path& path, const onecopy::Op
 
 // Reads single pages.
 inline Dictionary open_at_random(const std::filesystem::path& path) {
-  auto file = std::make_shared<onecopy::StructFile<KmerDictionary>>(onecopy::open<KmerDictionary>(path));
+  const auto file = std::make_shared<onecopy::StructFile<KmerDictionary>>(onecopy::open<KmerDictionary>(path));
   if (file->advise_random() != onecopy::Outcome::applied)
     throw std::runtime_error("the kernel reads ahead all the same");
   return {file, &**file};

@@ -29,8 +29,8 @@ inline int build_nested(const std::filesystem::path& path, std::uint64_t count) 
   std::vector<Sub> subs(count);
   for (std::uint64_t i = 0; i < count; ++i)
     subs[i].items = std::vector<std::uint32_t>(i * 5 % 8, static_cast<std::uint32_t>(i));
-  Nested nested{.subs = std::move(subs)};
-  std::cout << Json().add("bytes", onecopy::save(path, nested)).text() << std::endl;
+  const Nested nested{.subs = std::move(subs)};
+  std::cout << Json().add("bytes", onecopy::save(path, nested)).text() << '\n' << std::flush;
   return 0;
 }
 
@@ -72,7 +72,8 @@ inline int open_nested(const std::filesystem::path& path) {
                    .add("private_bytes", after.anonymous - std::min(before.anonymous, after.anonymous))
                    .add("told_private_bytes", file.report().private_bytes)
                    .text()
-            << std::endl;
+            << '\n'
+            << std::flush;
   return 0;
 }
 

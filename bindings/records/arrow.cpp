@@ -24,7 +24,7 @@ struct Export {
 };
 
 std::shared_ptr<const Export> exported(const Rows& rows) {
-  const auto source = rows.source();  // another thread may close the rows meanwhile
+  const auto source = rows.share();  // another thread may close the rows meanwhile
   const Node& node = rows.decoder().node();
   auto made = std::make_shared<Export>(Export{source->file, source->views.token(), {}, &node, 0, rows.size()});
   const bool in_place = !rows.indices() && rows.step() == 1 && is_aligned(node);

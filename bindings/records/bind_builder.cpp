@@ -34,7 +34,7 @@ class RecordBuilder {
     if (nb::hasattr(rows, "_arrow_stream")) return extend_arrow(rows.attr("_arrow_stream")(), progress);
     Encoder encoder(registry, numpy_);
     const std::uint64_t before = length();
-    const nb::object iterator = nb::iter(rows);
+    const nb::iterator iterator = nb::iter(rows);
     while (PyObject* next = PyIter_Next(iterator.ptr())) {
       const nb::object row = nb::steal(next);
       add(encoder, row.ptr());
@@ -49,7 +49,7 @@ class RecordBuilder {
   std::uint64_t extend_json(const MappingHandle& text, const std::vector<std::string>& path, bool lines,
                             nb::handle progress) {
     expect(State::open);
-    const auto mapping = text.get();
+    const auto mapping = text.share();
     const auto tell = [&](std::uint64_t rows, std::uint64_t bytes) {
       const nb::gil_scoped_acquire acquire;
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -160,7 +160,7 @@ class RecordBuilder {
 
 }  // namespace
 
-void bind_record_builder(nb::module_& module) {
+void bind_record_builder(const nb::module_& module) {
   nb::class_<RecordBuilder>(module, "RecordBuilder", "Rows streamed into a records file.")
       .def(nb::init<const std::filesystem::path&, const std::string&, const std::map<std::string, std::string>&>(),
            nb::arg("spool"), nb::arg("container"), nb::arg("metadata"))

@@ -208,7 +208,7 @@ nb::object Decoder::array_view(std::uint64_t i) const {
 }
 
 nb::object Decoder::array(std::uint64_t i) const {
-  nb::object shared = array_view(i);
+  const nb::object shared = array_view(i);
   return node_->type->scalar ? shared : shared.attr("copy")();
 }
 

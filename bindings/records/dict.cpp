@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/shared_ptr.h>
 
+#include <array>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,11 @@ struct DictRows {
   const std::shared_ptr<const RecordSource>& opened() const {
     if (!source) throw nb::value_error("the file is closed");
     return source;
+  }
+  std::shared_ptr<const RecordSource> share() const { return opened(); }
+  const HashIndex& opened_index() const {
+    if (!index) throw nb::value_error("the file is closed");
+    return *index;
   }
 
   std::shared_ptr<const RecordSource> source;  // none: closed
@@ -136,10 +142,10 @@ std::optional<std::uint64_t> find(const DictRows& dict, PyObject* object) {
     if (!plain.is_valid()) return (void)dict.opened(), std::nullopt;
     object = plain.ptr();
   }
-  const RecordSource& source = *dict.opened();
+  const auto source = dict.share();  // making a key allocates, which may collect what closes the dict
   const auto key = key_of(object);
-  const auto row = key ? dict.index->find(*key) : std::nullopt;
-  if (!row) expect_whole(*source.file.arrays().mapping());  // of lost pages there would be nothing
+  const auto row = key ? dict.opened_index().find(*key) : std::nullopt;
+  if (!row) expect_whole(*source->file.arrays().mapping());  // of lost pages there would be nothing
   return row;
 }
 
@@ -156,7 +162,7 @@ std::uint64_t row_of(const DictRows& dict, PyObject* key) {
 }
 
 nb::object value_at(const DictRows& dict, std::uint64_t row) {
-  const auto source = dict.opened();  // making an object may call anything, too
+  const auto source = dict.share();  // making an object may call anything, too
   nb::object value = source->decoder.child(1).value(row);
   expect_whole(*source->file.arrays().mapping());  // what was read of lost pages was zeros
   return value;
@@ -192,7 +198,8 @@ Py_ssize_t length(PyObject* self) noexcept {
 PyObject* lazy_subscript(PyObject* self, PyObject* key) noexcept {
   return guarded<PyObject*>(nullptr, [&] {
     const DictRows& dict = nb::inst_ptr<LazyDict>(self)->dict;
-    return lazy_value(dict.opened(), dict.opened()->decoder.child(1), row_of(dict, key)).release().ptr();
+    const auto row = row_of(dict, key);  // first: to compare keys may close the dict
+    return lazy_value(dict.opened(), dict.opened()->decoder.child(1), row).release().ptr();
   });
 }
 
@@ -201,9 +208,9 @@ PyType_Slot slot(int number, Function* function) noexcept {
   return {number, reinterpret_cast<void*>(function)};  // NOLINT: as CPython wants it
 }
 
-PyType_Slot dict_slots[] = {
-    slot(Py_mp_subscript, subscript), slot(Py_mp_length, length), slot(Py_sq_contains, contains), {0, nullptr}};
-PyType_Slot lazy_slots[] = {slot(Py_mp_subscript, lazy_subscript), {0, nullptr}};
+const std::array dict_slots{slot(Py_mp_subscript, subscript), slot(Py_mp_length, length),
+                            slot(Py_sq_contains, contains), PyType_Slot{0, nullptr}};
+const std::array lazy_slots{slot(Py_mp_subscript, lazy_subscript), PyType_Slot{0, nullptr}};
 
 Rows part(const DictRows& dict, std::size_t position) {
   const auto& decoder = dict.opened()->decoder;
@@ -218,15 +225,16 @@ nb::list rows_of(const DictRows& dict, nb::handle keys) {
 
 }  // namespace
 
-void bind_dict(nb::module_& module) {
-  nb::class_<LazyDict>(module, "LazyDict", nb::type_slots(lazy_slots),
-                       "A dict whose values are decoded where touched.");
+void bind_dict(const nb::module_& module) {
+  (void)nb::class_<LazyDict>(module, "LazyDict", nb::type_slots(lazy_slots.data()),
+                             "A dict whose values are decoded where touched.");
 
-  nb::class_<DictRows>(module, "DictRows", nb::type_slots(dict_slots), "The pairs of a records file, found by key.")
+  nb::class_<DictRows>(module, "DictRows", nb::type_slots(dict_slots.data()),
+                       "The pairs of a records file, found by key.")
       .def(nb::init<std::shared_ptr<const RecordSource>>(), nb::arg("source"))
       .def(
           "get",
-          [](const DictRows& self, nb::handle key, nb::object otherwise) {
+          [](const DictRows& self, nb::handle key, const nb::object& otherwise) {
             const auto row = find(self, key.ptr());
             return row ? value_at(self, *row) : otherwise;
           },

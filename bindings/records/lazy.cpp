@@ -1,5 +1,7 @@
 // A Python type of its own and not one of nanobind's: an object of three words, made and thrown away with every touch.
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -39,7 +41,7 @@ std::ptrdiff_t field_of(const Lazy& lazy, nb::handle name) {
   if (field < 0) return -1;
   if (lazy.decoder->node().type->shapes.size() > 1) {
     const auto& fields = lazy.decoder->node().fields(lazy.place);
-    if (std::find(fields.begin(), fields.end(), static_cast<std::uint32_t>(field)) == fields.end()) return -1;
+    if (std::ranges::find(fields, static_cast<std::uint32_t>(field)) == fields.end()) return -1;
   }
   return field;
 }
@@ -171,10 +173,10 @@ PyObject* keys_method(PyObject* self, PyObject* /*unused*/) noexcept {
   return guarded([&]() -> PyObject* { return keys_of(*lazy_of(self)).release().ptr(); }, nullptr);
 }
 
-PyMethodDef methods[] = {
-    {"copy", copy_method, METH_NOARGS, "copy()\n--\n\nThe value as an object of the caller's own."},
-    {"keys", keys_method, METH_NOARGS, "keys()\n--\n\nThe keys of a dict, in its order."},
-    {nullptr, nullptr, 0, nullptr}};
+std::array methods{
+    PyMethodDef{"copy", copy_method, METH_NOARGS, "copy()\n--\n\nThe value as an object of the caller's own."},
+    PyMethodDef{"keys", keys_method, METH_NOARGS, "keys()\n--\n\nThe keys of a dict, in its order."},
+    PyMethodDef{nullptr, nullptr, 0, nullptr}};
 
 template <class Function>
 PyType_Slot slot(int number, Function* function) noexcept {
@@ -212,23 +214,17 @@ nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const D
   return nb::steal(reinterpret_cast<PyObject*>(lazy));  // NOLINT: CPython's own inheritance
 }
 
-void bind_lazy(nb::module_& module) {
-  PyType_Slot slots[] = {slot(Py_tp_dealloc, deallocate),
-                         slot(Py_tp_getattro, get_attribute),
-                         slot(Py_tp_repr, represent),
-                         slot(Py_tp_iter, iterate),
-                         slot(Py_tp_richcompare, compare),
-                         slot(Py_tp_hash, PyObject_HashNotImplemented),
-                         slot(Py_mp_subscript, subscript),
-                         slot(Py_mp_length, length),
-                         slot(Py_sq_item, sequence_item),
-                         slot(Py_sq_length, length),
-                         slot(Py_sq_contains, contains),
-                         {Py_tp_methods, methods},
-                         {Py_tp_doc, const_cast<char*>("A place in the data, decoded only where it is touched.")},
-                         {0, nullptr}};
+void bind_lazy(const nb::module_& module) {
+  std::string doc = "A place in the data, decoded only where it is touched.";
+  std::array slots{slot(Py_tp_dealloc, deallocate),    slot(Py_tp_getattro, get_attribute),
+                   slot(Py_tp_repr, represent),        slot(Py_tp_iter, iterate),
+                   slot(Py_tp_richcompare, compare),   slot(Py_tp_hash, PyObject_HashNotImplemented),
+                   slot(Py_mp_subscript, subscript),   slot(Py_mp_length, length),
+                   slot(Py_sq_item, sequence_item),    slot(Py_sq_length, length),
+                   slot(Py_sq_contains, contains),     PyType_Slot{Py_tp_methods, methods.data()},
+                   PyType_Slot{Py_tp_doc, doc.data()}, PyType_Slot{0, nullptr}};
   PyType_Spec spec{"onecopy._core.Lazy", sizeof(Lazy), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                   slots};
+                   slots.data()};
   lazy_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));  // NOLINT: CPython's own inheritance
   if (lazy_type == nullptr) throw nb::python_error();
   module.attr("Lazy") = nb::borrow(reinterpret_cast<PyObject*>(lazy_type));  // NOLINT

@@ -27,7 +27,7 @@ Path Path::inside(PyObject* value, Step next) const {
 }
 
 std::string Path::text() const {
-  const std::string before = above == nullptr ? "" : above->text();
+  std::string before = above == nullptr ? "" : above->text();
   switch (step) {
     case Step::index: return before + "[" + std::to_string(number) + "]";
     case Step::key: return before + key_step(key);

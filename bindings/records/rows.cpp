@@ -25,9 +25,7 @@ Rows::Rows(std::shared_ptr<const RecordSource> source)
 Rows::Rows(std::shared_ptr<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,
            std::uint64_t size)
     : source_(std::move(source)), decoder_(&decoder), start_(start), step_(step), size_(size) {
-  const auto inside = [&](std::int64_t place) {
-    return place >= 0 && static_cast<std::uint64_t>(place) < decoder.node().length;
-  };
+  const auto inside = [&](std::int64_t place) { return place >= 0 && std::cmp_less(place, decoder.node().length); };
   // A handle may be anybody's: no product of its numbers is formed that could wrap.
   std::int64_t last = 0;
   const bool wraps = size > INT64_MAX || __builtin_mul_overflow(static_cast<std::int64_t>(size - 1), step, &last) ||
@@ -53,7 +51,7 @@ std::uint64_t Rows::at(Py_ssize_t index) const {
 }
 
 nb::object Rows::value(Py_ssize_t index) const {
-  const auto held = source();  // what makes objects of a type is anybody's code, and may close these rows
+  const auto held = share();  // what makes objects of a type is anybody's code, and may close these rows
   nb::object value = decoder_->value(at(index));
   expect_whole(*held->file.arrays().mapping());  // what was read of lost pages was zeros
   return value;

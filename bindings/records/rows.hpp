@@ -39,6 +39,8 @@ class Rows {
   std::uint64_t size() const noexcept { return size_; }
   const Decoder& decoder() const;                             // throws ValueError when closed
   const std::shared_ptr<const RecordSource>& source() const;  // likewise
+  // A share of it, for while the GIL is away or anybody's code runs: either may close these rows.
+  std::shared_ptr<const RecordSource> share() const { return source(); }
 
   // The place of row `index`, negative from the end. Throws IndexError.
   std::uint64_t at(Py_ssize_t index) const;
@@ -73,7 +75,7 @@ class Rows {
 // None come as values of their own, lists of numbers and arrays as read-only views of the mapping.
 nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const Decoder& decoder, std::uint64_t i);
 
-void bind_lazy(nb::module_& module);
-void bind_dict(nb::module_& module);
+void bind_lazy(const nb::module_& module);
+void bind_dict(const nb::module_& module);
 
 }  // namespace onecopy::bindings

@@ -164,7 +164,7 @@ std::vector<std::uint64_t> places_of(const Rows& rows, nb::handle indices) {
 }
 
 nb::dict take_columns(const Rows& rows, nb::handle indices, nb::handle columns, const ColumnForm& form) {
-  const auto source = rows.source();  // another thread may close the rows meanwhile
+  const auto source = rows.share();  // another thread may close the rows meanwhile
   const Decoder& decoder = rows.decoder();
   if (decoder.node().kind != TypeKind::record) throw nb::type_error("only rows that are dicts have columns");
   const auto places = places_of(rows, indices);
@@ -180,7 +180,7 @@ nb::dict take_columns(const Rows& rows, nb::handle indices, nb::handle columns, 
 }
 
 nb::list take_rows(const Rows& rows, nb::handle indices) {
-  const auto source = rows.source();
+  const auto source = rows.share();
   const Decoder& decoder = rows.decoder();
   const auto places = places_of(rows, indices);
   nb::list taken = Taking::values(decoder, places);
