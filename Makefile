@@ -133,7 +133,7 @@ fuzz-seeds: fuzz ## what fuzzing found, and the seeds, into the committed corpor
 	done
 
 .PHONY: coverage
-coverage: .venv/all.stamp doctest programs ## lines and branches that all tests run; needs clang and llvm
+coverage: .venv/all.stamp doctest programs ## lines and branches that all tests run; needs clang-19 and llvm-19
 	$(call sanitized_build,coverage)
 	echo 'import coverage; coverage.process_startup()' \
 	  > $$(build/coverage/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/p_coverage.pth
@@ -142,7 +142,7 @@ coverage: .venv/all.stamp doctest programs ## lines and branches that all tests 
 	@$(BIN)/python tools/measure_coverage.py tests
 
 .PHONY: coverage-fuzz
-coverage-fuzz: .venv/tools.stamp doctest ## lines of the parsers that the committed corpora reach; needs clang and llvm
+coverage-fuzz: .venv/tools.stamp doctest ## lines of the parsers that the committed corpora reach; needs clang-19 and llvm-19
 	@mkdir -p build && cmake --preset coverage > build/coverage.log 2>&1 || { cat build/coverage.log; exit 1; }
 	cmake --build --preset coverage --target fuzz_safetensors fuzz_layout
 	$(BIN)/python tools/measure_coverage.py fuzz

@@ -25,11 +25,10 @@ WANTED = 95.0  # per cent
 
 
 def tool(name: str) -> str:
-    """Return the path of a tool of LLVM, which may carry the version in its name."""
-    version = subprocess.run(["clang++", "-dumpversion"], capture_output=True, text=True, check=True).stdout
-    found = shutil.which(name) or shutil.which(f"{name}-{version.split('.')[0]}")
+    """Return the path of the tool of LLVM that belongs to the compiler of the preset."""
+    found = shutil.which(f"{name}-19")
     if found is None:
-        sys.exit(f"{name} is missing: apt-get install llvm")
+        sys.exit(f"{name}-19 is missing: apt-get install llvm-19")
     return found
 
 

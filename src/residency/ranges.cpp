@@ -43,10 +43,10 @@ std::vector<ByteRange> huge_parts(std::span<const ByteRange> ranges, std::uint64
     if (range.length < half && !(from_start && to_end)) continue;
     const std::uint64_t first = begin / block + (!from_start && begin % block > half ? 1 : 0);
     const std::uint64_t last = end / block + (to_end || end % block >= half ? 1 : 0);
-    if (first >= last) continue;
+    if (first >= last) continue;  // else a byte of the range lies in each block: what follows is not empty
     const std::uint64_t from = std::max(first * block, file_offset);
     const std::uint64_t to = std::min(last * block, file_offset + size);
-    if (from < to) parts.push_back({from - file_offset, to - from});
+    parts.push_back({from - file_offset, to - from});
   }
   return parts;
 }

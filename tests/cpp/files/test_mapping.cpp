@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 
+#include "back_end.hpp"
 #include "files/page_span.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/mapping.hpp"
@@ -231,6 +232,20 @@ TEST_CASE("changed tells of writing, truncating, replacing and removing") {
   const auto again = Mapping::open(path);
   std::filesystem::remove(path);
   CHECK(again.changed());
+}
+
+TEST_CASE("a copy of a file that is not cached leaves it so" * testing::linux_only()) {
+  const testing::ScratchFolder folder;
+  const auto content = testing::random_bytes(std::size_t{16} << 20U);
+  const auto path = folder.write("data", content);
+  const auto fd = os::open_read(path.string());
+  const auto cached = [&] { return os::cached_in_file(fd.value.get(), {0, content.size()}).value.cached; };
+  (void)os::sync_file(fd.value.get());
+  (void)os::drop_cached(fd.value.get(), {0, 0});
+  if (!os::reopen_direct(fd.value.get()) || cached() != 0) SKIP_CASE("this file system has no direct reads");
+  const auto copy = Mapping::open(path, range(0, std::nullopt, Mode::copy));
+  CHECK(cached() == 0);
+  CHECK(testing::same_bytes(copy.bytes(), content));
 }
 
 TEST_CASE("a large copy by several threads equals the file, whatever is cached") {

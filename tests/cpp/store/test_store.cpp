@@ -214,7 +214,12 @@ TEST_CASE("the list tells what is ready from what is left, and prune removes wha
   CHECK_FALSE(store.find("b"));
   (void)store.find("a");  // which makes "c" the one used longest ago
   options = {};
-  options.max_bytes = 150;
+  std::uint64_t total = 0;
+  for (const auto& artefact : store.list())
+    if (artefact.state == ArtefactState::ready) total += artefact.bytes;
+  options.max_bytes = total;
+  CHECK(prune(store, options).removed.empty());
+  options.max_bytes = total - 1;
   const auto report = prune(store, options);
   REQUIRE(report.removed.size() == 1);
   CHECK(report.removed[0].key == "c");
