@@ -20,6 +20,22 @@ def test_tensors_of_torch_come_back(torch, tmp_path, kind):
         )
 
 
+def test_tensors_that_are_more_than_their_memory_are_no_rows(torch):
+    numbers = torch.arange(4).to(torch.complex64)
+    special = {
+        "sparse": torch.eye(4).to_sparse(),
+        "with a gradient": torch.zeros(4, requires_grad=True),
+        "conjugated": numbers.conj(),
+        "negated": numbers.conj().imag,
+    }
+    for name, tensor in special.items():
+        with pytest.raises(oc.NotShareable, match="a tensor that is sparse, lazily conjugated or has a gradient"):
+            oc.share([tensor])
+        plain = tensor.detach().to_dense() if name in ("sparse", "with a gradient") else tensor.clone()
+        plain = plain.resolve_conj().resolve_neg()
+        assert torch.equal(oc.share([plain])[0], plain), name
+
+
 def test_torch_gets_tensors_on_the_same_memory(torch):
     table = oc.share([{"n": i, "b": [i / 2] * i, "s": "x"} for i in range(5)])
     taken = table.take(torch.tensor([4, 1]), out="torch")

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -180,6 +181,23 @@ TEST_CASE("data of ExecuTorch has types and shapes, and strides where its axes a
   CHECK(index.find("strange")->raw_type == "type 99");
   CHECK(index.find("bytes")->length == 2);
   CHECK(index.find("segment.5")->length == 1);
+}
+
+TEST_CASE("every type of ExecuTorch has its size, and those with several elements in a byte have any") {
+  // Bytes of an element, by the numbers of PyTorch's ScalarType; 0: several elements share a byte.
+  constexpr std::array bytes_of_type{1U, 1U, 2U, 4U, 8U, 2U, 4U, 8U, 4U, 8U, 16U, 1U, 1U, 1U, 4U,
+                                     2U, 0U, 0U, 0U, 0U, 0U, 1U, 2U, 1U, 1U, 1U,  1U, 2U, 4U, 8U};
+  for (std::size_t type = 0; type < bytes_of_type.size(); ++type) {
+    CAPTURE(type);
+    const auto error = [&](std::size_t length) {
+      auto tensor = named("t", 0).table(2, layout(static_cast<std::int8_t>(type), {6}, {0}));
+      const auto tables = TableOf().number(0, 0U).tables(1, {segment(0, length)}).tables(2, {tensor});
+      return error_of(flat_tensor(tables, std::string(length, 'x')));
+    };
+    const std::size_t size = 6 * std::size_t{bytes_of_type[type]};
+    CHECK(error(size != 0 ? size : 3) == "no error");
+    CHECK((error(size + 1) == "no error") == (size == 0));
+  }
 }
 
 TEST_CASE("what is no program and no data of ExecuTorch is refused") {

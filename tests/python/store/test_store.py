@@ -184,8 +184,12 @@ def test_who_waits_sees_who_builds_and_how_far_it_is(store):
 
 
 def test_patience_ends_with_the_number_of_the_builder(store):
-    with builder(store), pytest.raises(TimeoutError, match=f"process {os.getpid()} is still building it"):
-        store.get_or_build("k", never, timeout=0.01)
+    for timeout in (0, 0.01):
+        with builder(store), pytest.raises(TimeoutError, match=f"process {os.getpid()} is still building it"):
+            store.get_or_build("k", never, timeout=timeout)
+        store.prune(everything=True)
+    with pytest.raises(ValueError, match="timeout must not be negative"):
+        store.get_or_build("k", never, timeout=-0.1)
 
 
 def test_what_on_wait_raises_ends_the_wait(store):

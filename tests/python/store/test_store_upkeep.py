@@ -51,6 +51,7 @@ def test_prune_takes_what_it_is_asked_for(store, tmp_path):
         store.get_or_build(key, text("x" * 100), source=source if key == "a" else None)
         use_at(store, key, now - age)
     assert store.prune().removed == []
+    assert len(store.prune(max_age=0, dry_run=True).removed) == 4
     assert {artefact.key for artefact in store.prune(max_age=2500, dry_run=True).removed} == {"c", "d"}
     assert [artefact.key for artefact in store.prune(max_age=3500).removed] == ["d"]
     assert [artefact.key for artefact in store.prune(max_bytes=250).removed] == ["c"]
