@@ -81,7 +81,7 @@ def of_tests() -> int:
             lines, branches = ((told[kind]["covered"], told[kind]["count"]) for kind in ("lines", "branches"))
             files[str(path.relative_to(ROOT))] = (lines, branches)
     report = BUILD / "python.json"
-    python = [sys.executable, "-m", "coverage"]
+    python = [sys.executable, "-W", "ignore", "-m", "coverage"]  # a killed process may have left half a file
     subprocess.run(
         [*python, "combine", "-q", "--keep", f"--data-file={BUILD / 'python'}", PROFILES], check=True, cwd=ROOT
     )
