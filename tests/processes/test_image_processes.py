@@ -240,7 +240,9 @@ def test_a_mosaic_stays_within_its_cap(reserving, python, tmp_path, tells_dirty)
         print(most)
     """
     most = int(python(code, tmp_path))
-    assert 8 << 20 < most <= 40 << 20  # of 151 MB
+    # Of 151 MB. A fault reads around its page, up to 8 MiB where the disk reads ahead that far: before and after the
+    # rows that are being written.
+    assert 8 << 20 < most <= (32 + 16) << 20
 
 
 def test_a_window_and_its_canvas_stay_within_the_cap(reserving, python, tmp_path):

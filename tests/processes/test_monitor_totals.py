@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import until
 from tests.support.watched import Watched
 
 from onecopy import proc
@@ -138,8 +139,9 @@ def test_the_total_keeps_up_while_a_file_and_a_memory_file_are_being_mapped_in(c
     with Watched(code, path, count=3, after=after) as group, Sampler(group.pids, budget=0.02) as sampler:
         for _ in range(8):
             group.go_on()
-            real, truth = sampler.look().totals.real, walked(group.pids)["pss"]
-            assert real == pytest.approx(truth, rel=0.1)
+            truth = walked(group.pids)["pss"]
+            # On a busy machine the budget delays the next walk: the total follows, a little later.
+            until(lambda: sampler.look().totals.real == pytest.approx(truth, rel=0.1), f"a total near {truth}")  # noqa: B023
 
 
 def test_a_look_anew_finds_what_was_mapped_a_moment_ago(cold_file):
