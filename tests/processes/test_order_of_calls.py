@@ -102,7 +102,7 @@ def trace(strace: str, path: Path, code: str, before: str = "", header: int = 0)
     assert done.returncode == 0, done.stderr
     address, length = map(int, done.stdout.split())
     lines = file.read_text().splitlines()
-    first, last = (next(i for i, line in enumerate(lines) if f" close({mark})" in line) for mark in (BEGIN, END))
+    first, last = (next(i for i, line in enumerate(lines) if f" close({mark}" in line) for mark in (BEGIN, END))
     calls = []
     for line in lines[first:last]:
         if advice := MADVISE.match(line):
