@@ -49,11 +49,11 @@ def holder(*arguments: object) -> Iterator[Holder]:
         held.process.communicate()
 
 
-def comes_back(path: Path, cached) -> bool:
+def comes_back(path: Path, cached_now) -> bool:
     deadline = time.monotonic() + 60
-    while cached(path) < path.stat().st_size and time.monotonic() < deadline:
+    while cached_now(path) < path.stat().st_size and time.monotonic() < deadline:
         time.sleep(0.02)
-    return cached(path) == path.stat().st_size
+    return cached_now(path) == path.stat().st_size
 
 
 def evict_from_elsewhere(*arguments: object) -> dict:
@@ -75,31 +75,31 @@ def page_out(pid: int, path: Path) -> int:
     return done
 
 
-def test_what_another_process_evicts_comes_back(cold_file, cached):
+def test_what_another_process_evicts_comes_back(cold_file, cached_now):
     path = cold_file(8 * MIB)
     path.read_bytes()  # so that it is in memory, and not in the page tables of the holder
     with holder(path, "--pin", "0") as held:
         assert held.change()["what"] == "held"
         assert evict_from_elsewhere(path)["cached_after"] in {0, 8 * MIB}  # the next look may come first
-        assert comes_back(path, cached)
+        assert comes_back(path, cached_now)
         told = held.change()
         assert (told["what"], told["path"]) == ("warmed", str(path))
         assert 0 < told["filled"] <= 8 * MIB
 
 
-def test_what_the_kernel_reclaims_comes_back(cold_file, cached):
+def test_what_the_kernel_reclaims_comes_back(cold_file, cached_now):
     path = cold_file(8 * MIB)
     with holder(path, "--pin", "0", "--interval", "1s") as held:
         assert held.change()["filled"] == 8 * MIB
         page_out(held.process.pid, path)
-        if cached(path) == 8 * MIB:
+        if cached_now(path) == 8 * MIB:
             pytest.skip("this kernel reclaims nothing when asked to")
         told = held.change()
         assert told["what"] == "warmed"
-        assert told["resident"] == cached(path) == 8 * MIB
+        assert told["resident"] == cached_now(path) == 8 * MIB
 
 
-def test_what_is_locked_cannot_be_evicted_and_a_kill_lets_go_of_it(cold_file, cached):
+def test_what_is_locked_cannot_be_evicted_and_a_kill_lets_go_of_it(cold_file, cached_now):
     path = cold_file(8 * MIB)
     with holder(path, "--pin", "64KiB") as held:
         if held.change()["locked"] != 65536:
@@ -111,16 +111,16 @@ def test_what_is_locked_cannot_be_evicted_and_a_kill_lets_go_of_it(cold_file, ca
         assert evict_from_elsewhere(path)["cached_after"] == 0  # nobody holds it any more
 
 
-def test_a_replaced_file_is_held_from_then_on(cold_file, cached):
+def test_a_replaced_file_is_held_from_then_on(cold_file, cached_now):
     path, new = cold_file(4 * MIB, "a.bin"), cold_file(2 * MIB, "new.bin")
     with holder(path, "--pin", "0") as held:
         assert held.change()["what"] == "held"
         new.replace(path)
         assert [held.change()["what"] for _ in range(2)] == ["replaced", "held"]
-        assert cached(path) == 2 * MIB
+        assert cached_now(path) == 2 * MIB
 
 
-def test_a_truncated_file_is_told_and_the_others_are_held(cold_file, cached):
+def test_a_truncated_file_is_told_and_the_others_are_held(cold_file, cached_now):
     path, other = cold_file(4 * MIB, "a.bin"), cold_file(2 * MIB, "b.bin")
     with holder(path, other) as held:
         assert [held.change()["what"] for _ in range(2)] == ["held", "held"]
@@ -129,7 +129,7 @@ def test_a_truncated_file_is_told_and_the_others_are_held(cold_file, cached):
         assert (told["path"], told["what"]) == (str(path), "lost")
         assert told["reason"] == f"truncated from {4 * MIB} to 0 bytes"
         assert held.change()["reason"] == "map: the file is empty"
-        assert cached(other) == 2 * MIB
+        assert cached_now(other) == 2 * MIB
         assert held.process.poll() is None
 
 
