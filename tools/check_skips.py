@@ -27,10 +27,10 @@ def found_in(folder: Path) -> set[str]:
         raise FileNotFoundError(f"no results in {folder}: run make test-all")
     passed = {name for session in sessions for name in session["passed"]}
     collected = {name.partition("::")[0] for session in sessions for name in session["seconds"]}  # modules
+    reasons = {name: reason for session in sessions for name, reason in session["skipped"].items()}  # the last one's
     lines = {
         f"{name}: {reason}"
-        for session in sessions
-        for name, reason in session["skipped"].items()
+        for name, reason in reasons.items()
         if name not in passed
         and name not in collected  # a module may be skipped in one session and collected in another
     }
