@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import until
 
 from onecopy import proc
 
@@ -49,13 +49,6 @@ def holder(*arguments: object) -> Iterator[Holder]:
         held.process.communicate()
 
 
-def comes_back(path: Path, cached_now) -> bool:
-    deadline = time.monotonic() + 60
-    while cached_now(path) < path.stat().st_size and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return cached_now(path) == path.stat().st_size
-
-
 def evict_from_elsewhere(*arguments: object) -> dict:
     command = [sys.executable, "-m", "onecopy", "evict", "--json", *map(str, arguments)]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)[0]
@@ -81,7 +74,7 @@ def test_what_another_process_evicts_comes_back(cold_file, cached_now):
     with holder(path, "--pin", "0") as held:
         assert held.change()["what"] == "held"
         assert evict_from_elsewhere(path)["cached_after"] in {0, 8 * MIB}  # the next look may come first
-        assert comes_back(path, cached_now)
+        until(lambda: cached_now(path) == 8 * MIB, "the file in the page cache again")
         told = held.change()
         assert (told["what"], told["path"]) == ("warmed", str(path))
         assert 0 < told["filled"] <= 8 * MIB
@@ -159,8 +152,5 @@ def test_it_ends_when_it_is_told_to(cold_file, number, status):
 
 def test_it_ends_in_the_middle_of_its_first_look(slow_file):
     with holder(slow_file, "--pin", "0", "--threads", "1", "--no-huge", "--budget", "4GiB") as held:
-        deadline = time.monotonic() + 60
-        while not any(region.path == str(slow_file) for region in proc.maps(held.process.pid)):
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda: any(region.path == str(slow_file) for region in proc.maps(held.process.pid)), "the mapping")
         assert held.end(signal.SIGTERM)[0] == 0
