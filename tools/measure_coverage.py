@@ -45,8 +45,8 @@ def counted(profiles: Sequence[Path], programs: Sequence[Path], *sources: Path) 
         f"-instr-profile={merged}",
         *map(str, sources),
     ]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return {Path(file["filename"]): file["summary"] for file in json.loads(told)["data"][0]["files"]}
+    summaries = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {Path(file["filename"]): file["summary"] for file in json.loads(summaries)["data"][0]["files"]}
 
 
 def row(name: str, *counts: tuple[int, int]) -> str:
@@ -63,7 +63,7 @@ def of_fuzzing() -> int:
     for name, program, profile in zip(FUZZED, programs, profiles, strict=True):
         environment = {**os.environ, "LLVM_PROFILE_FILE": str(profile)}
         subprocess.run([program, ROOT / "fuzz/corpus" / name], env=environment, check=True)
-    lines = {path.name: told["lines"] for path, told in counted(profiles, programs, *PARSERS).items()}
+    lines = {path.name: summary["lines"] for path, summary in counted(profiles, programs, *PARSERS).items()}
     for name, count in lines.items():
         print(row(name, (count["covered"], count["count"])))
     covered, total = (sum(count[key] for count in lines.values()) for key in ("covered", "count"))
@@ -76,9 +76,9 @@ def of_tests() -> int:
     programs = [path for path in (BUILD / "tests").glob("test_*") if path.is_file()]
     programs += (BUILD / "bindings").glob("_core.*.so")
     files: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {}
-    for path, told in counted(list(PROFILES.glob("*.profraw")), programs).items():
+    for path, summary in counted(list(PROFILES.glob("*.profraw")), programs).items():
         if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in {"src", "bindings", "include"}:
-            lines, branches = ((told[kind]["covered"], told[kind]["count"]) for kind in ("lines", "branches"))
+            lines, branches = ((summary[kind]["covered"], summary[kind]["count"]) for kind in ("lines", "branches"))
             files[str(path.relative_to(ROOT))] = (lines, branches)
     report = BUILD / "python.json"
     python = [sys.executable, "-W", "ignore", "-m", "coverage"]  # a killed process may have left half a file
@@ -86,8 +86,8 @@ def of_tests() -> int:
         [*python, "combine", "-q", "--keep", f"--data-file={BUILD / 'python'}", PROFILES], check=True, cwd=ROOT
     )
     subprocess.run([*python, "json", "-q", f"--data-file={BUILD / 'python'}", "-o", report], check=True, cwd=ROOT)
-    for name, told in json.loads(report.read_text())["files"].items():
-        count = told["summary"]
+    for name, file in json.loads(report.read_text())["files"].items():
+        count = file["summary"]
         lines, branches = (
             (count["covered_lines"], count["num_statements"]),
             (count["covered_branches"], count["num_branches"]),

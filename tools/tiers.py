@@ -133,7 +133,9 @@ def coverage() -> list[Step]:
     counting = ["env", f"LLVM_PROFILE_FILE={profiles}/%m%c.profraw"]
     python = [*counting, str(ROOT / "build/coverage/venv/bin/python"), "-m", "coverage", "run"]
     sessions = zip(
-        ("frameworks", "python-2", "python-1"), (*TIERS["frameworks"], *reversed(TIERS["fast"])), strict=True
+        ("coverage-frameworks", "coverage-2", "coverage-1"),
+        (*TIERS["frameworks"], *reversed(TIERS["fast"])),
+        strict=True,
     )
     return [
         *(pytest(name, folders, "not nightly", python=python) for name, folders in sessions),
@@ -154,7 +156,7 @@ def last_line(log: Path) -> str:
 
 
 def report(step: Step, log: Path, status: int, seconds: float, cpu: float) -> None:
-    """Print how a step ended; of one that failed, the end of its output."""
+    """Print how a step ended; of one that failed, the lines that name a failure and the end of its output."""
     ended = "FAILED" if status else "ok"
     print(f"{ended:<7}{step.name:<18}{seconds:7.1f} s {cpu:6.0f} s of CPU  {last_line(log)}", flush=True)
     if status:
