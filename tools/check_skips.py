@@ -1,6 +1,6 @@
 """Hold the skips of all test sessions against tests/skips.txt: tools/check_skips.py [--write | --report].
 
-Read are build/tests/results/*.json, as pytest writes them with --results, and build/tests/results/*.skips, as the C++
+Read are *.json in build/tests/test and build/tests/rest, as pytest writes them with --results, and *.skips, as the C++
 tests do. What one session skips and another one passes is not skipped. tests/skips.txt has a line for each skip of the
 reference machine (root on Debian 12, kernel 6.18, with ../shared/data): "NAME: REASON". Another skip, and a line whose
 test was not skipped, are errors: status 1. --report prints them with status 0, for other machines.
@@ -9,22 +9,23 @@ test was not skipped, are errors: status 1. --report prints them with status 0, 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LEDGER = ROOT / "tests/skips.txt"
-RESULTS = ROOT / "build/tests/results"
+RESULTS = [ROOT / "build/tests/test", ROOT / "build/tests/rest"]
 HEAD = """\
 # Skips of `make test-all` on the reference machine (root on Debian 12, kernel 6.18, with ../shared/data), a line each:
 # NAME: REASON. Another one, and a line whose test was not skipped, fail `make test-all`: tools/check_skips.py --write.
 """
 
 
-def found_in(folder: Path) -> set[str]:
+def found_in(folders: Sequence[Path]) -> set[str]:
     """Return the lines of what was skipped and never passed; raise FileNotFoundError where nothing was recorded."""
-    sessions = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    sessions = [json.loads(path.read_text()) for folder in folders for path in sorted(folder.glob("*.json"))]
     if not sessions:
-        raise FileNotFoundError(f"no results in {folder}: run make test-all")
+        raise FileNotFoundError(f"no results in {' or '.join(map(str, folders))}: run make test-all")
     passed = {name for session in sessions for name in session["passed"]}
     collected = {name.partition("::")[0] for session in sessions for name in session["seconds"]}  # modules
     reasons = {name: reason for session in sessions for name, reason in session["skipped"].items()}  # the last one's
@@ -34,7 +35,7 @@ def found_in(folder: Path) -> set[str]:
         if name not in passed
         and name not in collected  # a module may be skipped in one session and collected in another
     }
-    for path in sorted(folder.glob("*.skips")):
+    for path in (path for folder in folders for path in folder.glob("*.skips")):
         lines |= set(path.read_text().splitlines())
     return lines
 

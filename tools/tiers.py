@@ -1,9 +1,9 @@
 """Run a tier of the tests, step by step: tools/tiers.py test | rest | nightly | coverage [--only STEP].
 
 Steps run in their order, as many at a time as there are CPUs. Each prints a line: how it ended, how long it took, and
-the last line of its output. All output is kept in build/tests/TIER/STEP.log; that of a failed step is shown. A failed
-step does not keep the others from running, but for those that need what it makes. Status 1 if one failed. What the
-tiers are for is told in tests/README.md.
+the last line of its output. build/tests/TIER keeps all output (STEP.log) and what each test did (STEP.json, .skips);
+the output of a failed step is shown. A failed step does not keep the others from running, but for those that need what
+it makes. Status 1 if one failed. What the tiers are for is told in tests/README.md.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-LOGS = ROOT / "build/tests"
-RESULTS = LOGS / "results"
+FOLDERS = ROOT / "build/tests"
+"""Each tier has a folder in it."""
 ASAN = "detect_leaks=0:allocator_may_return_null=1:handle_sigbus=0:handle_segv=0"
 LSAN = "leak_check_at_exit=0:allocator_may_return_null=1:handle_sigbus=0:handle_segv=0"
 SHOWN_LINES = 150
@@ -47,35 +47,35 @@ def make(name: str, target: str, *needs: str) -> Step:
 
 
 def pytest(
-    name: str, folders: Sequence[str], marks: str, *more: str, python: Sequence[str] = (sys.executable,)
+    folder: Path, name: str, tests: Sequence[str], marks: str, *more: str, python: Sequence[str] = (sys.executable,)
 ) -> Step:
-    """Return a pytest session whose results and cache are its own."""
-    own = ["-o", f"cache_dir=build/tests/cache-{name}", "--results", str(RESULTS / f"{name}.json")]
-    return Step(name, [*python, "-m", "pytest", "-q", *own, "-m", marks, *more, *folders])
+    """Return a pytest session whose results and cache are its own, in the folder of its tier."""
+    own = ["-o", f"cache_dir={folder}/cache-{name}", "--results", f"{folder}/{name}.json"]
+    return Step(name, [*python, "-m", "pytest", "-q", *own, "-m", marks, *more, *tests])
 
 
-def fast() -> list[Step]:
+def fast(folder: Path) -> list[Step]:
     """List the steps of `make test`; the extension is built by make."""
     lanes = enumerate(TIERS["fast"], 1)
-    skips = RESULTS / "cpp.skips"
+    skips = folder / "cpp.skips"
     skips.unlink(missing_ok=True)
     modules = ["ctest", "--test-dir", "build/python", "-L", "modules", "--output-on-failure"]
     return [
         make("check", "check"),
         make("build-cpp-tests", "module-tests"),
-        *(pytest(f"python-{number}", folders, "not slow and not nightly") for number, folders in lanes),
+        *(pytest(folder, f"python-{number}", tests, "not slow and not nightly") for number, tests in lanes),
         Step("cpp", ["env", f"ONECOPY_SKIPS={skips}", *modules], ("build-cpp-tests",)),
     ]
 
 
-def rest() -> list[Step]:
+def rest(folder: Path) -> list[Step]:
     """List what `make test-all` runs after `make test`."""
     built = ("build-sanitized",)
-    sessions = [RESULTS / f"python-{number}.json" for number in range(1, len(TIERS["fast"]) + 1)]
+    sessions = [FOLDERS / f"test/python-{number}.json" for number in range(1, len(TIERS["fast"]) + 1)]
     before = [word for session in sessions if session.exists() for word in ("--without-passed", str(session))]
     lanes = [
-        pytest(f"python-rest-{number}", folders, "not nightly", *before)
-        for number, folders in enumerate(TIERS["fast"], 1)
+        pytest(folder, f"python-rest-{number}", tests, "not nightly", *before)
+        for number, tests in enumerate(TIERS["fast"], 1)
     ]
     preload = " ".join(library(name) for name in ("libasan.so", "libubsan.so", "libstdc++.so"))
     python = str(ROOT / "build/dev/venv/bin/python")
@@ -87,27 +87,31 @@ def rest() -> list[Step]:
         make("build-sanitized", "sanitized"),
         *reversed(lanes),  # the longest first
         replace(
-            pytest("python-sanitized", TIERS["sanitized"][0], "not nightly and not unsanitized", python=sanitized),
+            pytest(
+                folder, "python-sanitized", TIERS["sanitized"][0], "not nightly and not unsanitized", python=sanitized
+            ),
             needs=built,
         ),
         Step("cpp-sanitized", ["ctest", "--preset", "dev", "-LE", "nightly"], built),
         Step("leaks", [*leaks, "-m", "tests.support.leak_check"], built),
-        pytest("frameworks", TIERS["frameworks"][0], "not nightly"),
+        pytest(folder, "frameworks", TIERS["frameworks"][0], "not nightly"),
         Step("cpp-refused", [*refused, "ctest", "--test-dir", "build/python", "-L", "modules", "--output-on-failure"]),
         make("tidy", "tidy-changed"),
         Step("skips", [sys.executable, "tools/check_skips.py", *other_machine], alone=True),
     ]
 
 
-def nightly() -> list[Step]:
+def nightly(folder: Path) -> list[Step]:
     """List what runs before a release."""
-    everywhere = [folder for lane in TIERS["fast"] for folder in lane]
+    everywhere = [tests for lane in TIERS["fast"] for tests in lane]
     orders = [
-        pytest(f"order-{order}", everywhere, "not slow and not nightly", "--order", order)
+        pytest(folder, f"order-{order}", everywhere, "not slow and not nightly", "--order", order)
         for order in ("reverse", "1", "2")
     ]
     kills = ["store_kills", "writer_kills", "scratch_kills", "image_kills"]
-    torture = pytest("torture", [f"tests/processes/test_{name}.py" for name in kills], "not nightly", "--timeout=3600")
+    torture = pytest(
+        folder, "torture", [f"tests/processes/test_{name}.py" for name in kills], "not nightly", "--timeout=3600"
+    )
     tsan = ["env", f"LD_PRELOAD={library('libtsan.so')} {library('libstdc++.so')}", "TSAN_OPTIONS=halt_on_error=1"]
     return [
         make("tidy-all", "tidy"),
@@ -115,7 +119,7 @@ def nightly() -> list[Step]:
         Step("threads-python", [*tsan, str(ROOT / "build/tsan/venv/bin/python"), "-m", "tests.support.threads"]),
         *orders,
         replace(torture, command=["env", "ONECOPY_TORTURE=1", *torture.command]),
-        pytest("large-files", everywhere, "nightly"),
+        pytest(folder, "large-files", everywhere, "nightly"),
         Step("fallbacks", [sys.executable, "-m", "tests.fallbacks.matrix"], alone=True),
         make("fuzz", "fuzz"),
         make("build-sanitized", "sanitized"),
@@ -126,7 +130,7 @@ def nightly() -> list[Step]:
     ]
 
 
-def coverage() -> list[Step]:
+def coverage(folder: Path) -> list[Step]:
     """List what `make coverage` runs: all tests but the nightly ones, in a build that counts."""
     profiles = ROOT / "build/coverage/profiles"
     profiles.mkdir(parents=True, exist_ok=True)
@@ -138,7 +142,7 @@ def coverage() -> list[Step]:
         strict=True,
     )
     return [
-        *(pytest(name, folders, "not nightly", python=python) for name, folders in sessions),
+        *(pytest(folder, name, tests, "not nightly", python=python) for name, tests in sessions),
         Step("cpp", [*counting, "ctest", "--preset", "coverage", "-LE", "nightly"]),
     ]
 
@@ -204,12 +208,12 @@ def main() -> int:
     parser.add_argument("tier", choices=tiers)
     parser.add_argument("--only", action="append", metavar="STEP", help="run this step; may be repeated")
     options = parser.parse_args()
-    folder = LOGS / options.tier
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    RESULTS.mkdir(exist_ok=True)
+    folder = FOLDERS / options.tier
+    if not options.only:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    steps = [step for step in tiers[options.tier]() if not options.only or step.name in options.only]
+    steps = [step for step in tiers[options.tier](folder) if not options.only or step.name in options.only]
     failed = run([replace(step, needs=()) if options.only else step for step in steps], folder)
     verdict = f"{', '.join(failed)} failed" if failed else "all passed"
     print(f"{options.tier}: {time.monotonic() - started:.0f} s, {verdict}")

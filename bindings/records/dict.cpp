@@ -203,11 +203,6 @@ PyObject* lazy_subscript(PyObject* self, PyObject* key) noexcept {
   });
 }
 
-template <class Function>
-PyType_Slot slot(int number, Function* function) noexcept {
-  return {number, reinterpret_cast<void*>(function)};  // NOLINT: as CPython wants it
-}
-
 const std::array dict_slots{slot(Py_mp_subscript, subscript), slot(Py_mp_length, length),
                             slot(Py_sq_contains, contains), PyType_Slot{0, nullptr}};
 const std::array lazy_slots{slot(Py_mp_subscript, lazy_subscript), PyType_Slot{0, nullptr}};

@@ -178,11 +178,6 @@ std::array methods{
     PyMethodDef{"keys", keys_method, METH_NOARGS, "keys()\n--\n\nThe keys of a dict, in its order."},
     PyMethodDef{nullptr, nullptr, 0, nullptr}};
 
-template <class Function>
-PyType_Slot slot(int number, Function* function) noexcept {
-  return {number, reinterpret_cast<void*>(function)};  // NOLINT: as CPython wants it
-}
-
 }  // namespace
 
 nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const Decoder& decoder, std::uint64_t i) {

@@ -11,6 +11,7 @@ from tests.support.children import fork, status_of
 from tests.support.images import noise, save_compressed
 from tests.support.places import SLIDE, needs
 from tests.support.seccomp import refuse
+from tests.support.small_disks import blocks_used
 from tests.support.store_processes import suffixes
 
 import onecopy as oc
@@ -70,11 +71,6 @@ def test_processes_fill_parts_of_one_scratch(reserving, tmp_path):
 
 
 # --- full disks -------------------------------------------------------------------------------------------------------
-
-
-def blocks_used(folder: Path) -> int:
-    facts = os.statvfs(folder)
-    return facts.f_blocks - facts.f_bfree
 
 
 @pytest.mark.parametrize("kind", ["ext4", "tmpfs"])

@@ -1,7 +1,7 @@
 """Every public function, hundreds of times, errors included: no descriptor, mapping, thread, file or memory is left.
 
 The actions and how they are measured are in tests/support/api_actions.py. Each group of them runs in a fresh process,
-so that nothing else in it makes noise; what counts is the least growth of three loops.
+so that nothing else in it makes noise; what counts is the least growth of several loops.
 """
 
 import functools

@@ -50,16 +50,20 @@ def walked(pids: list[int]) -> dict[str, int]:
     return {name: sum(getattr(one, name) or 0 for one in found) for name in names}
 
 
-def settled(sampler: Sampler, seconds: float = 20.0) -> Snapshot:
-    """Look until everybody has been walked since the last change."""
-    end = time.monotonic() + seconds
+def settled(sampler: Sampler, processes: int = 1) -> Snapshot:
+    """Look until there are so many processes, and all have been walked since now."""
     since = time.time()
-    while time.monotonic() < end:
-        snapshot = sampler.look()
-        if all(one.walk is not None and one.walk.at >= since for one in snapshot.processes if one.rss):
-            return snapshot
-        time.sleep(0.05)
-    raise AssertionError(f"not everybody was walked in {seconds} s: {snapshot.totals}, {snapshot.cost}")
+    snapshots: list[Snapshot] = []
+
+    def walked_since() -> bool:
+        snapshots[:] = [sampler.look()]
+        found = snapshots[0].processes
+        return len(found) >= processes and all(
+            one.walk is not None and one.walk.at >= since for one in found if one.rss
+        )
+
+    until(walked_since, "everybody to be walked")
+    return snapshots[0]
 
 
 def test_eight_processes_that_map_one_file_hold_it_once(cold_file, tells_dirty):
@@ -181,8 +185,7 @@ def test_memory_files_count_once_as_shmem(private):
                 time.sleep(100)
     """
     with Watched(code) as group, Sampler(group.pids, children=True, files=not private) as sampler:
-        time.sleep(0.5)
-        snapshot = settled(sampler)
+        snapshot = settled(sampler, processes=4)
         truth = walked([one.pid for one in snapshot.processes])
         for one in snapshot.processes[1:]:
             os.kill(one.pid, signal.SIGKILL)
@@ -232,9 +235,8 @@ def test_processes_that_are_killed_leave_the_group():
 
 def test_zombies_hold_nothing():
     with Watched("import os\nif os.fork() == 0: os._exit(0)") as group, Sampler(group.pids, children=True) as sampler:
-        time.sleep(0.3)
-        snapshot = sampler.look()
-    (zombie,) = [one for one in snapshot.processes if one.state == "Z"]
+        until(lambda: "Z" in [one.state for one in sampler.look().processes], "a zombie")
+        (zombie,) = [one for one in sampler.look().processes if one.state == "Z"]
     assert (zombie.rss, zombie.share, zombie.parent) == (0, 0, group.pids[0])
 
 
@@ -247,12 +249,11 @@ def test_children_of_one_that_ended_stay_in_the_group():
             time.sleep(100)
     """
     with Watched(code) as group, Sampler(group.pids, children=True) as sampler:
-        time.sleep(0.3)
-        first = sampler.look()
-        child, grandchild = [one.pid for one in first.processes if one.pid not in group.pids]
+        until(lambda: len(sampler.look().processes) == 3, "a child and its child")
+        child, grandchild = [one.pid for one in sampler.look().processes if one.pid not in group.pids]
         try:
             os.kill(child, signal.SIGKILL)
-            time.sleep(0.3)
+            until(lambda: proc.stat(grandchild).ppid != child, "the grandchild to be an orphan")
             assert grandchild in [one.pid for one in sampler.look().processes if one.state != "Z"]
         finally:
             os.kill(grandchild, signal.SIGKILL)
@@ -299,8 +300,8 @@ def test_a_group_of_names_grows(tmp_path):
     with Watched("", mark) as one, Sampler(match=mark) as sampler:
         assert [process.pid for process in sampler.look().processes] == one.pids
         with Watched("", mark) as other:
-            time.sleep(1.05)
-            assert {process.pid for process in sampler.look().processes} == {*one.pids, *other.pids}
+            both = {*one.pids, *other.pids}
+            until(lambda: {process.pid for process in sampler.look().processes} == both, "the new one to be found")
 
 
 def test_everyone_who_maps_a_file_is_found(cold_file):

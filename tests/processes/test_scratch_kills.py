@@ -3,6 +3,7 @@
 200 rounds; with ONECOPY_TORTURE=1, 1,000.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ import pytest
 from tests.support.children import fork, status_of
 from tests.support.seccomp import refuse
 from tests.support.small_disks import mount
+from tests.support.waiting import until
 from tests.support.writing import HIDDEN, KILL, MIB, RENAMES
 
 import onecopy as oc
@@ -122,10 +124,9 @@ def names_of(folder: Path) -> set[str]:
 
 def free_of(folder: Path, wanted: int) -> int:
     """Return the free blocks of a disk; the kernel may count those of a killed process a moment later."""
-    end = time.monotonic() + 10
-    while (free := os.statvfs(folder).f_bfree) != wanted and time.monotonic() < end:
-        time.sleep(0.01)
-    return free
+    with contextlib.suppress(AssertionError):
+        until(lambda: os.statvfs(folder).f_bfree == wanted, seconds=10)
+    return os.statvfs(folder).f_bfree
 
 
 @pytest.fixture

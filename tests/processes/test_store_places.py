@@ -8,18 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.small_disks import DISKS
+from tests.support.small_disks import DISKS, blocks_used
 from tests.support.store_processes import Recipe, is_right, suffixes
 from tests.support.writing import MIB
 
 import onecopy as oc
 
 pytestmark = pytest.mark.processes
-
-
-def blocks_used(folder: Path) -> int:
-    facts = os.statvfs(folder)
-    return facts.f_blocks - facts.f_bfree
 
 
 def too_much(path: Path) -> None:

@@ -2,9 +2,10 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from tests.support.waiting import until
 
 ROOT = Path("/sys/fs/cgroup")
 
@@ -28,14 +29,13 @@ def place() -> tuple[Path, str]:
 
 def remove(group: Path) -> None:
     """Remove a group when the last of its processes has left it: what was killed takes its time."""
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            return group.rmdir()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.01)
+
+    def removed() -> bool:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        return not group.exists()
+
+    until(removed, f"{group} to be empty")
 
 
 @contextlib.contextmanager

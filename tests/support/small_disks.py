@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,12 @@ def mount(kind: str, folder: Path) -> None:
     done = subprocess.run([*command, folder], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(errno.EPERM, done.stderr)
+
+
+def blocks_used(folder: Path) -> int:
+    """Count the blocks in use on the disk of a folder."""
+    facts = os.statvfs(folder)
+    return facts.f_blocks - facts.f_bfree
 
 
 @pytest.fixture

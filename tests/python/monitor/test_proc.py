@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.waiting import until
 
 from onecopy import proc
 
@@ -323,8 +324,7 @@ def test_a_memfd_is_found_through_its_descriptor(memfd):
 
 def test_a_stopped_process_has_as_much_in_its_regions_as_in_its_rollup(child):
     os.kill(child.pid, signal.SIGSTOP)
-    while proc.status(child.pid).state != "T":  # a signal takes its time
-        time.sleep(0.001)
+    until(lambda: proc.status(child.pid).state == "T", "the child to stop")
     total, regions = proc.rollup(child.pid), proc.smaps(child.pid)
     assert sum(region.memory.rss for region in regions) == total.rss
     assert sum(region.memory.anonymous for region in regions) == total.anonymous
