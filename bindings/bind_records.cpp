@@ -35,11 +35,6 @@ PyObject* subscript(PyObject* self, PyObject* key) noexcept {
 
 Py_ssize_t length(PyObject* self) noexcept { return static_cast<Py_ssize_t>(nb::inst_ptr<Rows>(self)->size()); }
 
-template <class Function>
-PyType_Slot slot(int number, Function* function) noexcept {
-  return {number, reinterpret_cast<void*>(function)};  // NOLINT: as CPython wants it
-}
-
 const std::array rows_slots{slot(Py_mp_subscript, subscript), slot(Py_mp_length, length), slot(Py_sq_item, item),
                             slot(Py_sq_length, length), PyType_Slot{0, nullptr}};
 
