@@ -9,6 +9,7 @@
 #include "files/page_span.hpp"
 #include "files/writing/copy_in.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/open_file.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
@@ -104,6 +105,8 @@ struct Mapping::State {
   std::optional<Guarded> guarded;  // gone before the addresses are given back
 };
 
+OpenFile::~OpenFile() { const os::Fd closed(descriptor_); }
+
 Mapping::Mapping(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 Mapping::Mapping(Mapping&& other) noexcept = default;
 Mapping& Mapping::operator=(Mapping&& other) noexcept = default;
@@ -118,7 +121,11 @@ Mapping Mapping::open(const std::filesystem::path& path, const MappingOptions& o
 Mapping Mapping::from_descriptor(int fd, std::string name, const MappingOptions& options) {
   auto copy = os::duplicate(fd);
   if (!copy) throw OsError("duplicate descriptor of", name, copy.error);
-  return Mapping(std::make_unique<State>(std::move(copy.value), std::move(name), options, false));
+  const auto ours = os::facts_of(copy.value.get());
+  const auto there = os::facts_of(name);
+  const bool leads_here =
+      ours && there && ours.value.device == there.value.device && ours.value.inode == there.value.inode;
+  return Mapping(std::make_unique<State>(std::move(copy.value), std::move(name), options, leads_here));
 }
 
 Bytes Mapping::bytes() const& noexcept { return state_ ? Bytes(state_->memory()) : Bytes(); }

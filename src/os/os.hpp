@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/base/outcome.hpp"
@@ -45,6 +46,7 @@ class Fd {
   ~Fd() { close(); }
 
   int get() const noexcept { return fd_; }
+  int release() noexcept { return std::exchange(fd_, -1); }  // to another owner
   explicit operator bool() const noexcept { return fd_ >= 0; }
 
  private:
@@ -54,6 +56,15 @@ class Fd {
 
 // --- file.cpp: what every POSIX system does -------------------------------------------------------------------
 
+// Where a name is looked up: in an open folder, whatever its path leads to by now, or as a path.
+struct Name {
+  Name(std::string path) noexcept;  // NOLINT(google-explicit-constructor): a path is one
+  Name(int open_folder, std::string name) noexcept : folder(open_folder), text(std::move(name)) {}
+
+  int folder;
+  std::string text;
+};
+
 enum class FileKind : std::uint8_t { regular, folder, link, other };
 
 struct FileFacts {
@@ -62,31 +73,37 @@ struct FileFacts {
   std::uint64_t size = 0;
   std::int64_t mtime_ns = 0;
   std::uint64_t owner = 0;   // user id
+  std::uint64_t links = 0;   // names that it has
   unsigned permissions = 0;  // 0755, with the set-id and sticky bits
   FileKind kind = FileKind::other;
 };
 
-Result<Fd> open_read(const std::string& path) noexcept;     // follows symbolic links; never blocks on a FIFO
-Result<Fd> open_no_link(const std::string& path) noexcept;  // open_read of a file or folder; ELOOP for a symbolic link
-Result<Fd> open_or_create(const std::string& path) noexcept;  // to read and write, mode 0600; ELOOP likewise
-Result<Fd> open_existing(const std::string& path) noexcept;   // the same, ENOENT where there is none
+Result<Fd> open_read(const Name& name) noexcept;       // follows symbolic links; never blocks on a FIFO
+Result<Fd> open_no_link(const Name& name) noexcept;    // open_read of a file or folder; ELOOP for a symbolic link
+Result<Fd> open_or_create(const Name& name) noexcept;  // to read and write, mode 0600; ELOOP likewise
+Result<Fd> open_existing(const Name& name) noexcept;   // the same, ENOENT where there is none
+Result<Fd> create_named(const Name& name) noexcept;    // the same, EEXIST where there is one
 Result<Fd> duplicate(int fd) noexcept;
 Result<FileFacts> facts_of(int fd) noexcept;
-Result<FileFacts> facts_of(const std::string& path) noexcept;
-Result<FileFacts> facts_of_entry(const std::string& path) noexcept;                     // of a symbolic link itself
+Result<FileFacts> facts_of(const Name& name) noexcept;
+Result<FileFacts> facts_of_entry(const Name& name) noexcept;                            // of a symbolic link itself
+Result<std::vector<std::string>> names_in(int folder);                                  // but "." and ".."
 Result<std::size_t> read_at(int fd, MutableBytes into, std::uint64_t offset) noexcept;  // short only at the end
 Result<std::size_t> write_at(int fd, Bytes from, std::uint64_t offset) noexcept;        // all, or an error
 int set_size(int fd, std::uint64_t size) noexcept;  // what is new reads as zeros and has no space yet
 int sync_file(int fd) noexcept;
-int sync_folder(const std::string& folder) noexcept;
-int rename_file(const std::string& from, const std::string& to) noexcept;
-int remove_file(const std::string& path) noexcept;
-int create_folder(const std::string& path) noexcept;      // mode 0700
-int set_written(int fd, std::int64_t mtime_ns) noexcept;  // when the last write is said to have been
-int set_times_now(const std::string& path) noexcept;      // of last access and last write
-Result<std::uint64_t> free_space(int fd) noexcept;        // bytes of its file system that this user may still fill
-bool try_lock(int fd) noexcept;                           // exclusive, whole file, released by the owner's death
-bool lock(int fd) noexcept;  // the same, waiting for its owner; false: this file system has no locks
+int sync_folder(const Name& folder) noexcept;
+int rename_file(const Name& from, const Name& to) noexcept;
+int remove_file(const Name& name) noexcept;
+int create_folder(const std::string& path) noexcept;         // mode 0700
+int set_permissions(int fd, unsigned permissions) noexcept;  // 0644
+unsigned permissions_of_new_files() noexcept;                // 0666 less the umask
+int set_written(int fd, std::int64_t mtime_ns) noexcept;     // when the last write is said to have been
+int set_times_now(int fd) noexcept;                          // of last access and last write
+Result<std::uint64_t> free_space(int fd) noexcept;           // bytes of its file system that this user may still fill
+// Exclusive, of the whole file, released by the owner's death. 0, EAGAIN: somebody has it; else there are no locks
+// here. The descriptor is one that may write: some file systems (NFS) lock no other.
+int try_lock(int fd) noexcept;
 
 // --- claim.cpp: a lock of the open file itself, whatever else its process opens and closes -----------------------
 
@@ -96,14 +113,16 @@ Result<bool> is_claimed(int fd) noexcept;  // by another open file
 
 // --- access.cpp: unnamed and memory files, reserved space, other ways to a descriptor --------------------------
 
-Result<Fd> create_unnamed(const std::string& folder) noexcept;  // EOPNOTSUPP: make a named one
-Result<Fd> create_named(const std::string& path) noexcept;      // fails if it exists; mode 0666 less the umask
-int link_unnamed(int fd, const std::string& path);
+Result<Fd> open_folder(const std::string& path) noexcept;  // for names in it; it need not be one that may be listed
+Result<Fd> create_unnamed(int folder) noexcept;            // EOPNOTSUPP: make a named one
+bool can_link_unnamed(int fd);
+int link_unnamed(int fd, const Name& to);
 // A file in memory, without a folder, that can be sealed. EOPNOTSUPP: make an unnamed one.
 Result<Fd> create_sealable(const std::string& name);
 int seal(int fd) noexcept;  // for good: nobody writes, grows or shortens it any more, through whatever descriptor
 bool is_sealed(int fd) noexcept;
-int reserve_space(int fd, ByteRange range) noexcept;  // EOPNOTSUPP: this file system cannot promise space
+// EOPNOTSUPP: this file system cannot promise space. EINTR: a signal came, and nothing may have been reserved.
+int reserve_space(int fd, ByteRange range) noexcept;
 Outcome start_writeback(int fd, ByteRange range) noexcept;
 int write_out(int fd, ByteRange range) noexcept;  // waits; EIO, ENOSPC: what is told here is not told again
 Result<Fd> reopen_direct(int fd);                 // past the page cache; buffers, offsets, lengths on direct_alignment

@@ -68,7 +68,7 @@ std::string obstacle_of(const os::FileSystem& system) {
   return {};
 }
 
-Place default_place() {
+ScratchFolder default_place() {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): read only; who changes the environment beside threads has lost already
   if (const char* asked = std::getenv("ONECOPY_SCRATCH"); asked != nullptr && *asked != '\0')
     return {asked, "the folder of $ONECOPY_SCRATCH"};
@@ -83,14 +83,17 @@ Place default_place() {
 
 PlacedFile create_placed(std::uint64_t size, const ScratchOptions& options) {
   PlacedFile file;
-  file.place = options.folder.empty() ? default_place() : Place{options.folder.string(), "the folder asked for"};
+  file.place =
+      options.folder.empty() ? default_place() : ScratchFolder{options.folder.string(), "the folder asked for"};
   const auto& folder = file.place.folder;
   const auto system = system_of(folder);
   refuse_obstacles(folder, system, options.anywhere);
   file.in_memory = system && system->storage == os::Storage::memory;
-  auto made = os::create_unnamed(folder);
-  file.linkable = made.error == 0;
-  if (made.error == EOPNOTSUPP) made = create_nameless(folder);
+  const auto opened = os::open_folder(folder);
+  if (!opened) throw OsError(making, folder, opened.error);
+  auto made = os::create_unnamed(opened.value.get());
+  file.linkable = made && os::can_link_unnamed(made.value.get());
+  if (made.error == EOPNOTSUPP) made = create_nameless(opened.value.get());
   if (!made) throw OsError(making, folder, made.error);
   file.fd = std::move(made.value);
   if (options.reserve) reserve_in(file, size);

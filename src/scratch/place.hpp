@@ -9,20 +9,20 @@
 
 namespace onecopy {
 
-struct Place {
+struct ScratchFolder {
   std::string folder;
   std::string reason;  // a sentence
 };
 
 // As ScratchOptions::folder says of an empty one.
-Place default_place();
+ScratchFolder default_place();
 
 // Why what is to be larger than memory should not be there; empty: it may.
 std::string obstacle_of(const os::FileSystem& system);
 
 struct PlacedFile {
   os::Fd fd;
-  Place place;
+  ScratchFolder place;
   bool in_memory = false;  // a file system without a disk: nothing can be written out
   bool linkable = false;   // may get a name later
 };

@@ -317,18 +317,14 @@ void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::u
   if (!state_->file.linkable)
     target.fail("save", EOPNOTSUPP, "the file system of " + folder() + " cannot give a name to a nameless file");
   target.sweep();
-  (void)os::lock(descriptor());  // until the file has its name: what is not locked is swept
+  (void)os::try_lock(descriptor());  // until the file has its name: what is not locked is swept
   if (const auto put = os::write_at(descriptor(), first, 0); !put) target.fail("write", put.error);
   if (const int error = os::set_size(descriptor(), size); error != 0) target.fail("save", error);
   // The data is as old as it was: those who were given its identity find it unchanged.
   if (here) (void)os::set_written(descriptor(), here.value.mtime_ns);
   state_->expect_nothing_lost("save");
   if (options.durable) flush();
-  std::string hidden;
-  if (const int error = target.take_place(descriptor(), hidden); error != 0) {
-    if (!hidden.empty()) (void)os::remove_file(hidden);
-    target.fail("save", error);
-  }
+  if (const int error = target.put_nameless(descriptor()); error != 0) target.fail("save", error);
   state_->published = true;
   if (options.durable) target.flush_folder();
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "files/writing/target.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/atomic_writer.hpp"
 #include "os/os.hpp"
@@ -62,13 +63,14 @@ std::string_view take_field(std::string_view& text, std::string_view name) {
   return value;
 }
 
-std::string read_whole(const fs::path& path, std::uint64_t size) {
-  if (size > longest) throw FormatError("a description of " + std::to_string(size) + " bytes is none");
-  const auto fd = os::open_no_link(path.string());
-  if (!fd) throw OsError("open", path.string(), fd.error);
-  std::string text(size, '\0');
-  const auto got = os::read_at(fd.value.get(), std::as_writable_bytes(std::span(text)), 0);
-  if (!got) throw OsError("read", path.string(), got.error);
+std::string read_whole(const os::Fd& fd, const File& file) {
+  const auto facts = os::facts_of(fd.get());
+  if (!facts) throw OsError("look at", file.path().string(), facts.error);
+  if (facts.value.size > longest)
+    throw FormatError("a description of " + std::to_string(facts.value.size) + " bytes is none");
+  std::string text(facts.value.size, '\0');
+  const auto got = os::read_at(fd.get(), std::as_writable_bytes(std::span(text)), 0);
+  if (!got) throw OsError("read", file.path().string(), got.error);
   text.resize(got.value);
   return text;
 }
@@ -97,51 +99,51 @@ About parse_about(std::string_view text) {
   return about;
 }
 
-std::optional<About> read_about(const fs::path& path) {
-  const auto facts = facts_of_ours(path);
-  if (!facts) return std::nullopt;
+std::optional<About> read_about(const File& file) {
+  const auto fd = open_ours(file);
+  if (!fd) return std::nullopt;
   try {
-    const std::string text = read_whole(path, facts.value.size);
+    const std::string text = read_whole(fd, file);
     if (text.find_first_not_of('\0') == std::string::npos)
       return std::nullopt;  // it was not flushed, and the power went
     return parse_about(text);
   } catch (const FormatError& error) {
     throw FormatError("not the description of an artefact: " + std::string(error.what()) +
                       "; `onecopy store prune` removes it")
-        .with_path(path.string());
-  } catch (const OsError& error) {
-    if (error.code() == ENOENT) return std::nullopt;  // removed since we looked
-    throw;
+        .with_path(file.path().string());
   }
 }
 
-std::optional<About> read_about_of(const fs::path& path, const std::string& key) {
-  auto about = read_about(path);
+std::optional<About> read_about_of(const File& file, const std::string& key) {
+  auto about = read_about(file);
   if (about && about->key != key)
     throw FormatError("this is of the key '" + about->key + "', which has the digest of '" + key +
                       "'; ask for another key")
-        .with_path(path.string());
+        .with_path(file.path().string());
   return about;
 }
 
-void write_about(const fs::path& path, const About& about) {
+void write_about(const File& file, const About& about) {
   const std::string text = to_text(about);
-  AtomicWriter writer(path, text.size(), {.durable = about.boot.empty()});
+  AtomicWriter writer(Target(file.folder.descriptor(), file.path()), text.size(),
+                      {.durable = about.boot.empty(), .owner_only = true});
   writer.write(std::as_bytes(std::span(text)));
   writer.commit();
 }
 
-bool fits(const About& about, const fs::path& artefact) {
-  if (!counts_in_this_boot(about)) return false;
-  const auto facts = facts_of_ours(artefact);
-  return facts && facts.value.size == about.bytes && facts.value.mtime_ns == about.mtime_ns;
+os::Fd open_as_built(const About& about, const File& artefact) {
+  if (!counts_in_this_boot(about)) return {};
+  auto fd = open_ours(artefact);
+  const auto facts = fd ? os::facts_of(fd.get()) : os::Result<os::FileFacts>{{}, ENOENT};
+  const bool is_built = facts && facts.value.size == about.bytes && facts.value.mtime_ns == about.mtime_ns;
+  return is_built ? std::move(fd) : os::Fd();
 }
 
-Artefact described(const About& about, const Paths& paths) {
-  const auto facts = os::facts_of_entry(paths.about.string());
+Artefact described(const About& about, const Files& files) {
+  const auto facts = os::facts_of_entry(files.about.at());
   Artefact artefact;
   artefact.key = about.key;
-  artefact.path = paths.artefact;
+  artefact.path = files.artefact.path();
   artefact.bytes = about.bytes;
   artefact.created_ns = about.created_ns;
   artefact.last_used_ns = facts ? facts.value.mtime_ns : about.created_ns;

@@ -32,19 +32,20 @@ About parse_about(std::string_view text);
 
 // None where there is none, and where a power cut left nothing in it. Throws OsError (a link, somebody else's) and
 // FormatError, with the path.
-std::optional<About> read_about(const std::filesystem::path& path);
+std::optional<About> read_about(const File& file);
 
 // The same, for `key`. Throws FormatError also when it is of another key with the same digest.
-std::optional<About> read_about_of(const std::filesystem::path& path, const std::string& key);
+std::optional<About> read_about_of(const File& file, const std::string& key);
 
 // Whole or not at all; flushed, unless it counts in this boot alone. Throws OsError.
-void write_about(const std::filesystem::path& path, const About& about);
+void write_about(const File& file, const About& about);
 
-// Whether the artefact is there, and as it was built. Throws OsError for what is no file of ours.
-bool fits(const About& about, const std::filesystem::path& artefact);
+// The artefact, opened, where it is there and as it was built; else nothing. Throws OsError for what is no file of
+// ours.
+os::Fd open_as_built(const About& about, const File& artefact);
 
 // As it stands in the folder; the last use is read from there.
-Artefact described(const About& about, const Paths& paths);
+Artefact described(const About& about, const Files& files);
 
 // Whether the source is there, and what it was when the artefact was built. Without its device, whose number changes
 // when the machine starts again.

@@ -11,8 +11,6 @@
 namespace onecopy::store {
 namespace {
 
-namespace fs = std::filesystem;
-
 // Linux writes out what is dirty for 30 s by itself (vm.dirty_expire_centisecs): to flush it costs little from then on.
 constexpr std::chrono::seconds settled_after{30};
 
@@ -22,29 +20,28 @@ bool is_old(const About& about) {
 }
 
 // False: bytes are lost.
-bool settle(const Paths& paths, const About& shown) {
-  const auto claim = Claim::take(paths.claim, shown.key);
+bool settle(const Files& files, const About& shown, const os::Fd& artefact) {
+  const auto claim = Claim::take(files.claim, shown.key);
   if (!claim) return true;  // another one does it, or removes it
-  auto about = read_about(paths.about);
+  auto about = read_about(files.about);
   if (about != shown) return true;
   try {
-    flush_artefact(paths);
+    flush_artefact(artefact, files.artefact);
   } catch (const OsError& error) {
     if (error.code() != EIO) throw;
-    remove_if_there(paths.about);
-    remove_if_there(paths.artefact);
+    remove_if_there(files.about);
+    remove_if_there(files.artefact);
     return false;
   }
   about->boot.clear();
-  write_about(paths.about, *about);
+  write_about(files.about, *about);
   return true;
 }
 
 }  // namespace
 
-std::string boot_to_record(const fs::path& folder) {
-  const auto fd = os::open_read(folder.string());
-  const auto system = fd ? os::file_system_of(fd.value.get()) : os::Result<os::FileSystem>{{}, fd.error};
+std::string boot_to_record(const Folder& folder) {
+  const auto system = os::file_system_of(folder.descriptor());
   if (!system || system.value.storage != os::Storage::local) return {};
   auto boot = os::boot_id();
   return boot ? std::move(boot.value) : std::string();
@@ -56,16 +53,14 @@ bool counts_in_this_boot(const About& about) {
   return boot && boot.value == about.boot;
 }
 
-void flush_artefact(const Paths& paths) {
-  const auto file = os::open_no_link(paths.artefact.string());
-  const int error = file ? os::sync_file(file.value.get()) : file.error;
-  if (error != 0) throw OsError("flush", paths.artefact.string(), error);
+void flush_artefact(const os::Fd& artefact, const File& file) {
+  if (const int error = os::sync_file(artefact.get()); error != 0) throw OsError("flush", file.path().string(), error);
 }
 
-bool settle_if_old(const Paths& paths, const About& about) {
+bool settle_if_old(const Files& files, const About& about, const os::Fd& artefact) {
   if (about.boot.empty() || !is_old(about)) return true;
   try {
-    return settle(paths, about);
+    return settle(files, about, artefact);
   } catch (const OsError&) {
   } catch (const FormatError&) {  // damaged since it was read
   }

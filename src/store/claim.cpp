@@ -13,19 +13,19 @@
 #include "onecopy/base/error.hpp"
 #include "onecopy/store/store.hpp"
 #include "os/os.hpp"
-#include "store/folder.hpp"
+#include "store/names.hpp"
 
 namespace onecopy {
 namespace store {
 
-namespace fs = std::filesystem;
-
 struct HeldClaim {
-  fs::path path;
+  File file;
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
   os::Fd fd;
   std::int64_t since_ns = 0;
+  std::uint64_t bytes = 0;
+  std::string waits_for;
   std::thread::id thread = std::this_thread::get_id();
   std::uint64_t process = os::process_id();
 };
@@ -66,20 +66,23 @@ std::mutex& lock_of_claims() {
   return plain_lock();
 }
 
-constexpr std::size_t facts_size = 63;  // the first line: of fixed length, so that it can be overwritten
+constexpr std::size_t facts_size = 96;  // the first line: of fixed length, so that it can be overwritten
 constexpr std::size_t longest = std::size_t{1} << 16U;
 
-std::string first_line(const HeldClaim& held, std::uint64_t bytes) {
+std::string first_line(const HeldClaim& held) {
   std::array<char, facts_size + 1> text{};
-  std::snprintf(text.data(), text.size(), "%20llu %20lld %20llu\n", static_cast<unsigned long long>(held.process),
-                static_cast<long long>(held.since_ns), static_cast<unsigned long long>(bytes));
+  std::snprintf(text.data(), text.size(), "%20llu %20lld %20llu %32s\n", static_cast<unsigned long long>(held.process),
+                static_cast<long long>(held.since_ns), static_cast<unsigned long long>(held.bytes),
+                held.waits_for.empty() ? "-" : held.waits_for.c_str());
   return text.data();
 }
 
 // For those who wait: a full disk is no reason not to build.
-void tell(const HeldClaim& held, std::uint64_t bytes, const std::string& key) noexcept {
+void tell(HeldClaim& held, const std::string& key = {}) noexcept {
   try {
-    const std::string text = first_line(held, bytes) + key;
+    // A child that builds for its parent: a descriptor of its own, which has no part in the lock.
+    if (!held.fd) held.fd = std::move(os::open_existing(held.file.at()).value);
+    const std::string text = first_line(held) + key;
     (void)os::write_at(held.fd.get(), std::as_bytes(std::span(text)), 0);
   } catch (const std::bad_alloc&) {  // then nobody is told
   }
@@ -89,57 +92,73 @@ Holder parse_holder(const std::string& text) {
   unsigned long long process = 0;
   unsigned long long bytes = 0;
   long long since = 0;
-  if (text.size() < facts_size || std::sscanf(text.c_str(), "%llu %lld %llu", &process, &since, &bytes) != 3) return {};
-  return {process, since, bytes, text.substr(facts_size)};
+  std::array<char, digest_length + 1> digest{};
+  if (text.size() < facts_size ||
+      std::sscanf(text.c_str(), "%llu %lld %llu %32s", &process, &since, &bytes, digest.data()) != 4)
+    return {};
+  const std::string waits_for = digest.data();
+  return {process, since, bytes, waits_for == "-" ? std::string() : waits_for, text.substr(facts_size)};
 }
 
-bool is_at(std::uint64_t device, std::uint64_t inode, const fs::path& path) {
-  const auto named = os::facts_of_entry(path.string());
+bool is_at(std::uint64_t device, std::uint64_t inode, const File& file) {
+  const auto named = os::facts_of_entry(file.at());
   return named && named.value.device == device && named.value.inode == inode;
 }
 
-bool is_at(const os::Fd& fd, const fs::path& path) {
+bool is_at(const os::Fd& fd, const File& file) {
   const auto ours = os::facts_of(fd.get());
-  return ours && is_at(ours.value.device, ours.value.inode, path);
+  return ours && is_at(ours.value.device, ours.value.inode, file);
+}
+
+Holder read_holder(const os::Fd& fd) {
+  std::string text(longest, '\0');
+  const auto got = os::read_at(fd.get(), std::as_writable_bytes(std::span(text)), 0);
+  text.resize(got.value);
+  return parse_holder(text);
+}
+
+// In a forked child too, where the parent may have ended, and its file's inode be another's by now.
+bool is_held_at(const HeldClaim& held, const File& file) {
+  if (held.thread != std::this_thread::get_id() || !is_at(held.device, held.inode, file)) return false;
+  if (held.process == os::process_id()) return true;
+  const auto fd = os::open_no_link(file.at());
+  const auto holder = fd ? read_holder(fd.value) : Holder{};
+  return holder.process == held.process && holder.since_ns == held.since_ns;
 }
 
 std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 // None: held by somebody. The file that was locked may have been released and removed meanwhile: then again.
-os::Fd open_and_lock(const fs::path& path) {
+os::Fd open_and_lock(const File& file) {
   for (;;) {
-    (void)facts_of_ours(path);
-    auto fd = os::open_or_create(path.string());
-    if (!fd) throw OsError("claim", path.string(), fd.error);
+    (void)facts_of_ours(file);
+    auto fd = os::open_or_create(file.at());
+    if (!fd) throw OsError("claim", file.path().string(), fd.error);
     const int error = os::try_claim(fd.value.get());
     if (error == EAGAIN) return {};
-    if (error != 0) throw OsError("lock", path.string(), error);
-    if (is_at(fd.value, path)) return std::move(fd.value);
+    if (error != 0) throw OsError("lock", file.path().string(), error);
+    if (is_at(fd.value, file)) return std::move(fd.value);
   }
 }
 
 }  // namespace
 
-std::optional<Claim> Claim::take(const fs::path& path, const std::string& key) {
+std::optional<Claim> Claim::take(const File& file, const std::string& key) {
   const std::scoped_lock lock(lock_of_claims());
-  auto held = std::make_shared<HeldClaim>();
-  held->fd = open_and_lock(path);
+  auto held = std::make_shared<HeldClaim>(HeldClaim{.file = file, .fd = open_and_lock(file), .waits_for = {}});
   if (!held->fd) return std::nullopt;
   const auto facts = os::facts_of(held->fd.get());
-  held->path = path;
   held->device = facts.value.device;
   held->inode = facts.value.inode;
   held->since_ns = now_ns();
-  tell(*held, 0, key);
+  tell(*held, key);
   held_claims().push_back(held);
   return Claim(std::move(held));
 }
 
-bool Claim::is_ours(const fs::path& path) {
+bool Claim::is_ours(const File& file) {
   const std::scoped_lock lock(lock_of_claims());
-  return std::ranges::any_of(held_claims(), [&](const auto& held) {
-    return held->thread == std::this_thread::get_id() && is_at(held->device, held->inode, path);
-  });
+  return std::ranges::any_of(held_claims(), [&](const auto& held) { return is_held_at(*held, file); });
 }
 
 bool Claim::is_inherited() const { return held_->process != os::process_id(); }
@@ -150,22 +169,39 @@ Claim::~Claim() {
   std::erase(held_claims(), held_);
   if (is_inherited()) return;
   // First: who opens it now makes another. Somebody who emptied the folder may have let another make his already.
-  if (is_at(held_->device, held_->inode, held_->path)) (void)os::remove_file(held_->path.string());
+  if (is_at(held_->device, held_->inode, held_->file)) (void)os::remove_file(held_->file.at());
   held_->fd = os::Fd();
 }
 
-std::optional<ClaimFacts> look_at_claim(const fs::path& path) {
-  if (!facts_of_ours(path)) return std::nullopt;
-  const auto fd = os::open_no_link(path.string());
+std::optional<ClaimFacts> look_at_claim(const File& file) {
+  if (!facts_of_ours(file)) return std::nullopt;
+  const auto fd = os::open_no_link(file.at());
   if (!fd && fd.error == ENOENT) return std::nullopt;
-  if (!fd) throw OsError("open", path.string(), fd.error);
+  if (!fd) throw OsError("open", file.path().string(), fd.error);
   const auto held = os::is_claimed(fd.value.get());
-  if (!held) throw OsError("look at the lock of", path.string(), held.error);
-  if (!is_at(fd.value, path)) return std::nullopt;  // released meanwhile
-  std::string text(longest, '\0');
-  const auto got = os::read_at(fd.value.get(), std::as_writable_bytes(std::span(text)), 0);
-  text.resize(got.value);
-  return ClaimFacts{held.value, parse_holder(text)};
+  if (!held) throw OsError("look at the lock of", file.path().string(), held.error);
+  if (!is_at(fd.value, file)) return std::nullopt;  // released meanwhile
+  return ClaimFacts{held.value, read_holder(fd.value)};
+}
+
+void tell_wait(const std::string& digest) {
+  const std::scoped_lock lock(lock_of_claims());
+  for (const auto& held : held_claims()) {
+    if (held->thread != std::this_thread::get_id() || held->waits_for == digest) continue;
+    held->waits_for = digest;
+    tell(*held);
+  }
+}
+
+bool waits_for_us(const Folder& folder, const Holder& holder) {
+  auto wanted = holder.waits_for;
+  for (int step = 0; step < 64 && !wanted.empty(); ++step) {  // what others wait for may go round without us
+    const auto file = files_of(folder, wanted).claim;
+    if (Claim::is_ours(file)) return true;
+    const auto claim = look_at_claim(file);
+    wanted = claim && claim->held ? claim->holder.waits_for : std::string();
+  }
+  return false;
 }
 
 }  // namespace store
@@ -177,9 +213,8 @@ void report_progress(std::uint64_t bytes) noexcept {
   const auto of_this_thread = [](const auto& held) { return held->thread == std::this_thread::get_id(); };
   const auto newest = std::ranges::find_if(claims.rbegin(), claims.rend(), of_this_thread);
   store::HeldClaim& held = newest == claims.rend() ? *claims.back() : **newest;
-  // A child that builds for its parent: a descriptor of its own, which has no part in the lock.
-  if (!held.fd) held.fd = std::move(os::open_existing(held.path.string()).value);
-  if (held.fd) store::tell(held, bytes, {});
+  held.bytes = bytes;
+  store::tell(held);
 }
 
 }  // namespace onecopy

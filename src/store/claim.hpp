@@ -5,11 +5,12 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "store/folder.hpp"
 
 namespace onecopy::store {
 
@@ -17,6 +18,7 @@ struct Holder {
   std::uint64_t process = 0;  // 0: not told yet
   std::int64_t since_ns = 0;  // since 1970
   std::uint64_t bytes = 0;
+  std::string waits_for;  // the digest of what its build waits for, which another one builds; empty: it does not wait
   std::string key;
 };
 
@@ -25,10 +27,10 @@ struct HeldClaim;
 class Claim {
  public:
   // None: somebody else has it. Throws OsError.
-  static std::optional<Claim> take(const std::filesystem::path& path, const std::string& key);
+  static std::optional<Claim> take(const File& file, const std::string& key);
 
   // Whether this thread has it, or had it when this process was forked from it.
-  static bool is_ours(const std::filesystem::path& path);
+  static bool is_ours(const File& file);
 
   Claim(Claim&&) noexcept = default;
   Claim& operator=(Claim&&) = delete;
@@ -48,6 +50,12 @@ struct ClaimFacts {
 };
 
 // None: nobody claims, and nobody died doing so. Throws OsError.
-std::optional<ClaimFacts> look_at_claim(const std::filesystem::path& path);
+std::optional<ClaimFacts> look_at_claim(const File& file);
+
+// Says in the claims of this thread what their builds wait for: a digest; empty: they go on.
+void tell_wait(const std::string& digest);
+
+// Whether who builds this waits, directly or for others who do, for what this thread builds.
+bool waits_for_us(const Folder& folder, const Holder& holder);
 
 }  // namespace onecopy::store

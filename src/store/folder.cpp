@@ -1,7 +1,5 @@
 #include "store/folder.hpp"
 
-#include <system_error>
-
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::store {
@@ -10,6 +8,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr unsigned of_others = 0077;
+constexpr unsigned written_by_others = 0022;
 
 std::string octal(unsigned permissions) {
   std::string text;
@@ -21,53 +20,80 @@ std::string belongs_to_another(const os::FileFacts& facts) {
   return "it belongs to user " + std::to_string(facts.owner) + ", and we are user " + std::to_string(os::user_id());
 }
 
-void expect_private(const fs::path& folder, const os::FileFacts& facts) {
-  const auto refuse = [&](int code, std::string why) {
-    throw OsError("use as a store", folder.string(), code, std::move(why));
-  };
-  if (facts.kind != os::FileKind::folder) refuse(ENOTDIR, {});
-  if (facts.owner != os::user_id()) refuse(EACCES, belongs_to_another(facts));
-  if ((facts.permissions & of_others) != 0)
-    refuse(EACCES, "others may enter it (mode " + octal(facts.permissions) + "); chmod 700 makes it yours alone");
+[[noreturn]] void refuse_folder(const fs::path& folder, int code, std::string why = {}) {
+  throw OsError("use as a store", folder.string(), code, std::move(why));
 }
 
+void expect_private(const fs::path& folder, const os::FileFacts& facts) {
+  if (facts.kind != os::FileKind::folder) refuse_folder(folder, ENOTDIR);
+  if (facts.owner != os::user_id()) refuse_folder(folder, EACCES, belongs_to_another(facts));
+  if ((facts.permissions & of_others) != 0)
+    refuse_folder(folder, EACCES,
+                  "others may enter it (mode " + octal(facts.permissions) + "); chmod 700 makes it yours alone");
+}
+
+// And those above it, whatever the umask: a cache folder that others may write can be exchanged by them.
 void make(const fs::path& folder) {
-  std::error_code error;
-  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
-  if (error) throw OsError("make folder", folder.parent_path().string(), error.value());
-  const int refused = os::create_folder(folder.string());
-  if (refused != 0 && refused != EEXIST) throw OsError("make folder", folder.string(), refused);
+  const int error = os::create_folder(folder.string());
+  if (error == 0 || error == EEXIST) return;
+  const auto above = folder.parent_path();
+  if (error != ENOENT || above == folder || above.empty()) throw OsError("make folder", folder.string(), error);
+  make(above);
+  const int again = os::create_folder(folder.string());
+  if (again != 0 && again != EEXIST) throw OsError("make folder", folder.string(), again);
+}
+
+void expect_ours(const File& file, const os::FileFacts& facts) {
+  const auto refuse = [&](int code, std::string why) {
+    throw OsError("use", file.path().string(), code, std::move(why));
+  };
+  if (facts.kind == os::FileKind::link) refuse(ELOOP, "a symbolic link stands where a file of the store belongs");
+  if (facts.kind == os::FileKind::folder) refuse(EISDIR, "a folder stands where a file of the store belongs");
+  if (facts.kind != os::FileKind::regular) refuse(EEXIST, "a FIFO, socket or device stands where a file belongs");
+  if (facts.owner != os::user_id()) refuse(EACCES, belongs_to_another(facts));
 }
 
 }  // namespace
 
-void prepare_folder(const fs::path& folder) {
-  const auto there = os::facts_of_entry(folder.string());
-  if (there.error == ENOENT) make(folder);
-  if (there && there.value.kind == os::FileKind::link)
-    throw OsError("use as a store", folder.string(), ELOOP, "it is a symbolic link; give the folder itself");
-  const auto opened = os::open_no_link(folder.string());
-  if (!opened) throw OsError("use as a store", folder.string(), opened.error);
-  const auto facts = os::facts_of(opened.value.get());
-  if (!facts) throw OsError("use as a store", folder.string(), facts.error);
-  expect_private(folder, facts.value);
+Folder Folder::open(const fs::path& path) {
+  auto opened = os::open_no_link(path.string());
+  if (opened.error == ENOENT) {
+    make(path);
+    opened = os::open_no_link(path.string());
+  }
+  // Of somebody else's folder it is told whose it is, and not that it may not be opened.
+  const auto facts = opened ? os::facts_of(opened.value.get()) : os::facts_of_entry(path.string());
+  if (!facts) refuse_folder(path, opened ? facts.error : opened.error);
+  if (facts.value.kind == os::FileKind::link)
+    refuse_folder(path, ELOOP, "it is a symbolic link; give the folder itself");
+  expect_private(path, facts.value);
+  if (!opened) refuse_folder(path, opened.error);
+  return {std::move(opened.value), path};
 }
 
-os::Result<os::FileFacts> facts_of_ours(const fs::path& path) {
-  auto facts = os::facts_of_entry(path.string());
+os::Result<os::FileFacts> facts_of_ours(const File& file) {
+  auto facts = os::facts_of_entry(file.at());
   if (!facts && facts.error == ENOENT) return facts;
-  if (!facts) throw OsError("look at", path.string(), facts.error);
-  const auto refuse = [&](int code, std::string why) { throw OsError("use", path.string(), code, std::move(why)); };
-  if (facts.value.kind == os::FileKind::link) refuse(ELOOP, "a symbolic link stands where a file of the store belongs");
-  if (facts.value.kind == os::FileKind::folder) refuse(EISDIR, "a folder stands where a file of the store belongs");
-  if (facts.value.kind != os::FileKind::regular) refuse(EEXIST, "a FIFO, socket or device stands where a file belongs");
-  if (facts.value.owner != os::user_id()) refuse(EACCES, belongs_to_another(facts.value));
+  if (!facts) throw OsError("look at", file.path().string(), facts.error);
+  expect_ours(file, facts.value);
   return facts;
 }
 
-void remove_if_there(const fs::path& path) {
-  const int error = os::remove_file(path.string());
-  if (error != 0 && error != ENOENT) throw OsError("remove", path.string(), error);
+os::Fd open_ours(const File& file) {
+  if (!facts_of_ours(file)) return {};  // first: to open a device may do something
+  auto opened = os::open_no_link(file.at());
+  if (opened.error == ENOENT) return {};
+  if (!opened) throw OsError("open", file.path().string(), opened.error);
+  const auto facts = os::facts_of(opened.value.get());
+  if (!facts) throw OsError("look at", file.path().string(), facts.error);
+  expect_ours(file, facts.value);
+  if ((facts.value.permissions & written_by_others) != 0 || facts.value.links > 1) return {};
+  return std::move(opened.value);
+}
+
+void remove_if_there(const File& file) {
+  const int error = os::remove_file(file.at());
+  if (error != 0 && error != ENOENT) throw OsError("remove", file.path().string(), error);
 }
 
 }  // namespace onecopy::store

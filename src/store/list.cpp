@@ -1,7 +1,7 @@
 // What is in the folder of a store, told by the names of the files and then by what they hold.
 #include <map>
+#include <optional>
 #include <set>
-#include <system_error>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/store/store.hpp"
@@ -15,78 +15,108 @@
 namespace onecopy {
 namespace {
 
-namespace fs = std::filesystem;
-using store::Paths;
+using store::File;
+using store::Files;
 
-Artefact entry(const fs::path& path, ArtefactState state, std::string reason) {
+Artefact entry(const File& file, ArtefactState state, std::string reason) {
   Artefact artefact;
-  artefact.path = path;
+  artefact.path = file.path();
   artefact.state = state;
   artefact.reason = std::move(reason);
-  if (const auto facts = os::facts_of_entry(path.string())) {
+  if (const auto facts = os::facts_of_entry(file.at())) {
     artefact.bytes = facts.value.size;
     artefact.created_ns = artefact.last_used_ns = facts.value.mtime_ns;
   }
   return artefact;
 }
 
-Artefact claimed(const fs::path& path, const store::ClaimFacts& claim) {
+Artefact claimed(const File& file, const store::ClaimFacts& claim) {
   const std::string builder = "process " + std::to_string(claim.holder.process);
-  auto artefact = claim.held ? entry(path, ArtefactState::building, builder + " is building it")
-                             : entry(path, ArtefactState::stale_claim, builder + " ended without building it");
+  auto artefact = claim.held ? entry(file, ArtefactState::building, builder + " is building it")
+                             : entry(file, ArtefactState::stale_claim, builder + " ended without building it");
   artefact.key = claim.holder.key;
-  artefact.bytes = claim.holder.bytes;
+  if (claim.held) artefact.bytes = claim.holder.bytes;
   artefact.created_ns = claim.holder.since_ns;
   return artefact;
 }
 
-void add_key(std::vector<Artefact>& all, const Paths& paths, const std::set<std::string>& suffixes) {
+void add_key(std::vector<Artefact>& all, const Files& files, const std::set<std::string>& suffixes) {
   const auto has = [&](std::string_view suffix) { return suffixes.contains(std::string(suffix)); };
+  std::optional<store::ClaimFacts> claim;
   try {
-    const auto claim = store::look_at_claim(paths.claim);
-    if (claim) all.push_back(claimed(paths.claim, *claim));
-    if (claim && claim->held) return;
+    claim = store::look_at_claim(files.claim);
   } catch (const OsError& error) {
-    all.push_back(entry(paths.claim, ArtefactState::foreign, error.reason()));
+    all.push_back(entry(files.claim, ArtefactState::foreign, error.reason()));
   }
-  if (has(store::artefact_suffix) || has(store::about_suffix)) all.push_back(store::settled(paths));
+  const bool held = claim && claim->held;
+  std::optional<Artefact> now;
+  if (has(store::artefact_suffix) || has(store::about_suffix)) now = store::settled(files);
+  const bool being_flushed = held && now && now->state == ArtefactState::ready;
+  if (claim && !being_flushed) all.push_back(claimed(files.claim, *claim));
+  if (now && (!held || being_flushed)) all.push_back(std::move(*now));
 }
 
 // A file that a writer has not finished; it holds a lock on it as long as it lives.
-Artefact unfinished(const fs::path& path) {
-  const auto file = os::open_no_link(path.string());
-  if (file && os::try_lock(file.value.get()))
-    return entry(path, ArtefactState::leftover, "its writer ended before it was whole");
-  return entry(path, ArtefactState::building, "it is being written");
+Artefact unfinished(const File& file) {
+  const auto opened = os::open_existing(file.at());
+  if (opened && os::try_lock(opened.value.get()) == 0)
+    return entry(file, ArtefactState::leftover, "its writer ended before it was whole");
+  return entry(file, ArtefactState::building, "it is being written");
+}
+
+std::string why_not_described(const File& about) {
+  return os::facts_of_entry(about.at()) ? "others could have changed its description, or a power cut has emptied it"
+                                        : "its builder ended before it was described";
 }
 
 }  // namespace
 
 namespace store {
 
-Artefact settled(const Paths& paths) {
+Artefact settled(const Files& files) {
   try {
-    const auto about = read_about(paths.about);
-    if (!about) return entry(paths.artefact, ArtefactState::leftover, "its builder ended before it was described");
-    if (fits(*about, paths.artefact)) {
-      auto artefact = described(*about, paths);
+    (void)facts_of_ours(files.artefact);  // a folder in its place is nobody's leftover
+    const auto about = read_about(files.about);
+    if (!about) return entry(files.artefact, ArtefactState::leftover, why_not_described(files.about));
+    if (open_as_built(*about, files.artefact)) {
+      auto artefact = described(*about, files);
       artefact.reason =
           about->boot.empty() ? "ready" : "ready, and not flushed: it counts until the machine starts again";
       return artefact;
     }
-    const bool there = static_cast<bool>(os::facts_of_entry(paths.artefact.string()));
+    const bool there = static_cast<bool>(os::facts_of_entry(files.artefact.at()));
     const bool lost = !counts_in_this_boot(*about);
-    const char* changed =
-        lost ? "the machine started again before it was flushed" : "it was changed since it was built";
-    auto artefact = there ? entry(paths.artefact, ArtefactState::leftover, changed)
-                          : entry(paths.about, ArtefactState::leftover, "the description of a file that is gone");
+    const char* changed = lost ? "the machine started again before it was flushed"
+                               : "it was changed since it was built, or others may change it";
+    auto artefact = there ? entry(files.artefact, ArtefactState::leftover, changed)
+                          : entry(files.about, ArtefactState::leftover, "the description of a file that is gone");
     artefact.key = about->key;
     return artefact;
   } catch (const FormatError& error) {
-    return entry(paths.about, ArtefactState::damaged, error.what());
+    return entry(files.about, ArtefactState::damaged, error.what());
   } catch (const OsError& error) {  // a link, a folder, somebody else's
-    return entry(error.path(), ArtefactState::foreign, error.reason());
+    const auto name = std::filesystem::path(error.path()).filename().string();
+    return entry({files.artefact.folder, name}, ArtefactState::foreign, error.reason());
   }
+}
+
+std::vector<Artefact> list(const Folder& folder) {
+  const auto names = os::names_in(folder.descriptor());
+  if (!names) throw OsError("list", folder.path().string(), names.error);
+  std::vector<Artefact> all;
+  std::map<std::string, std::set<std::string>> digests;
+  for (const auto& name : names.value) {
+    const auto parts = parts_of(name);
+    if (!parts.digest.empty()) {
+      digests[parts.digest].insert(parts.suffix);
+    } else if (name.starts_with(".onecopy-")) {
+      all.push_back(unfinished({folder, name}));
+    } else {
+      all.push_back(entry({folder, name}, ArtefactState::foreign, "not a file of the store"));
+    }
+  }
+  for (const auto& [digest, suffixes] : digests) add_key(all, files_of(folder, digest), suffixes);
+  return all;
 }
 
 }  // namespace store
@@ -103,24 +133,6 @@ std::string_view to_string(ArtefactState state) noexcept {
   return "unknown";
 }
 
-std::vector<Artefact> Store::list() const {
-  std::vector<Artefact> all;
-  std::map<std::string, std::set<std::string>> digests;
-  std::error_code error;
-  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
-    const auto name = at->path().filename().string();
-    const auto parts = store::parts_of(name);
-    if (!parts.digest.empty()) {
-      digests[parts.digest].insert(parts.suffix);
-    } else if (name.starts_with(".onecopy-")) {
-      all.push_back(unfinished(at->path()));
-    } else {
-      all.push_back(entry(at->path(), ArtefactState::foreign, "not a file of the store"));
-    }
-  }
-  if (error && error.value() != ENOENT) throw OsError("list", folder_.string(), error.value());
-  for (const auto& [digest, suffixes] : digests) add_key(all, store::paths_of(folder_, digest), suffixes);
-  return all;
-}
+std::vector<Artefact> Store::list() const { return store::list(store::Folder::open(folder_)); }
 
 }  // namespace onecopy

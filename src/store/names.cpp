@@ -7,8 +7,6 @@
 namespace onecopy::store {
 namespace {
 
-constexpr std::size_t digest_length = 32;
-
 __extension__ using Wide = unsigned __int128;
 
 constexpr Wide wide(std::uint64_t high, std::uint64_t low) { return static_cast<Wide>(high) << 64U | low; }
@@ -26,8 +24,8 @@ std::string digest_of(std::string_view key) {
   return text.data();
 }
 
-Paths paths_of(const std::filesystem::path& folder, const std::string& digest) {
-  const auto with = [&](std::string_view suffix) { return folder / (digest + std::string(suffix)); };
+Files files_of(const Folder& folder, const std::string& digest) {
+  const auto with = [&](std::string_view suffix) { return File{folder, digest + std::string(suffix)}; };
   return {with(artefact_suffix), with(about_suffix), with(claim_suffix)};
 }
 

@@ -1,9 +1,11 @@
 // The files of a key: names made of a digest of it.
 #pragma once
 
-#include <filesystem>
+#include <cstddef>
 #include <string>
 #include <string_view>
+
+#include "store/folder.hpp"
 
 namespace onecopy::store {
 
@@ -11,16 +13,18 @@ inline constexpr std::string_view artefact_suffix = ".oc";
 inline constexpr std::string_view about_suffix = ".about";
 inline constexpr std::string_view claim_suffix = ".claim";
 
+inline constexpr std::size_t digest_length = 32;
+
 // FNV-1a of 128 bits, in 32 hexadecimal digits. Not for secrets: two keys with one digest are found by comparing them.
 std::string digest_of(std::string_view key);
 
-struct Paths {
-  std::filesystem::path artefact;
-  std::filesystem::path about;
-  std::filesystem::path claim;
+struct Files {
+  File artefact;
+  File about;
+  File claim;
 };
 
-Paths paths_of(const std::filesystem::path& folder, const std::string& digest);
+Files files_of(const Folder& folder, const std::string& digest);
 
 // "<32 digits><suffix>" in two, or two empty parts for any other name.
 struct NameParts {

@@ -14,8 +14,6 @@
 namespace onecopy {
 namespace {
 
-namespace fs = std::filesystem;
-
 std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 // Why it is to go; empty: it stays.
@@ -43,28 +41,38 @@ void shrink(std::vector<Artefact>& stay, std::vector<Artefact>& go, std::uint64_
   stay.erase(stay.begin(), first_kept);
 }
 
-bool remove_unfinished(const fs::path& path) {
-  const auto file = os::open_no_link(path.string());
-  if (!file || !os::try_lock(file.value.get())) return false;
-  store::remove_if_there(path);
+bool remove_unfinished(const store::File& file) {
+  const auto opened = os::open_existing(file.at());
+  if (!opened || os::try_lock(opened.value.get()) != 0) return false;
+  store::remove_if_there(file);
   return true;
+}
+
+// Empty: it is gone.
+std::string why_not_removed(const store::Folder& folder, const Artefact& shown) {
+  try {
+    return std::string(store::remove(folder, shown));
+  } catch (const OsError& error) {
+    return error.what();
+  }
 }
 
 }  // namespace
 
 namespace store {
 
-std::string_view remove(const Store& store, const Artefact& shown) {
-  const auto digest = parts_of(shown.path.filename().string()).digest;
-  if (digest.empty()) return remove_unfinished(shown.path) ? "" : "it is being written";
-  const auto paths = paths_of(store.folder(), digest);
-  const auto claim = Claim::take(paths.claim, shown.key);
+std::string_view remove(const Folder& folder, const Artefact& shown) {
+  const auto name = shown.path.filename().string();
+  const auto digest = parts_of(name).digest;
+  if (digest.empty()) return remove_unfinished({folder, name}) ? "" : "it is being written";
+  const auto files = files_of(folder, digest);
+  const auto claim = Claim::take(files.claim, shown.key);
   if (!claim) return "it is being built";
   if (shown.state == ArtefactState::stale_claim) return {};  // the claim that we took goes with us
-  const auto now = settled(paths);
+  const auto now = settled(files);
   if (now.state != shown.state || now.last_used_ns != shown.last_used_ns) return "it was used or built meanwhile";
-  remove_if_there(paths.about);  // first: without it, the other counts as nothing
-  remove_if_there(paths.artefact);
+  remove_if_there(files.about);  // first: without it, the other counts as nothing
+  remove_if_there(files.artefact);
   return {};
 }
 
@@ -75,7 +83,8 @@ PruneReport prune(const Store& store, const PruneOptions& options) {
   std::vector<Artefact> stay;
   std::vector<Artefact> go;
   const auto now = now_ns();
-  for (auto& artefact : store.list()) {
+  const auto folder = onecopy::store::Folder::open(store.folder());
+  for (auto& artefact : onecopy::store::list(folder)) {
     if (artefact.state == ArtefactState::foreign || artefact.state == ArtefactState::building) continue;
     auto reason = reason_to_remove(artefact, options, now);
     auto& where = reason.empty() ? stay : go;
@@ -84,7 +93,7 @@ PruneReport prune(const Store& store, const PruneOptions& options) {
   }
   if (options.max_bytes) shrink(stay, go, *options.max_bytes);
   for (auto& artefact : go) {
-    const auto obstacle = options.dry_run ? std::string_view() : onecopy::store::remove(store, artefact);
+    const auto obstacle = options.dry_run ? std::string() : why_not_removed(folder, artefact);
     if (obstacle.empty()) {
       report.bytes += artefact.bytes;
       report.removed.push_back(std::move(artefact));

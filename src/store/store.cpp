@@ -11,7 +11,6 @@
 #include "store/about.hpp"
 #include "store/boots.hpp"
 #include "store/claim.hpp"
-#include "store/folder.hpp"
 #include "store/names.hpp"
 
 namespace onecopy {
@@ -21,7 +20,8 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using store::About;
 using store::Claim;
-using store::Paths;
+using store::Files;
+using store::Folder;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -32,32 +32,48 @@ std::string in_seconds(double seconds) {
   return text;
 }
 
+Artefact opened(Artefact artefact, os::Fd fd) {
+  artefact.file = std::make_shared<const OpenFile>(fd.release());
+  return artefact;
+}
+
 // None: there is no artefact that is as it was built. A file that was changed since counts as none, and is replaced.
-std::optional<Artefact> attach(const Paths& paths, const std::string& key) {
-  const auto about = store::read_about_of(paths.about, key);
+std::optional<Artefact> attach(const Files& files, const std::string& key) {
+  const auto about = store::read_about_of(files.about, key);
   if (!about) return std::nullopt;
-  if (!store::fits(*about, paths.artefact)) return std::nullopt;
-  if (!store::settle_if_old(paths, *about)) return std::nullopt;
-  (void)os::set_times_now(paths.about.string());  // refused on a read-only disk, where nobody prunes either
-  return store::described(*about, paths);
+  auto fd = store::open_as_built(*about, files.artefact);
+  if (!fd || !store::settle_if_old(files, *about, fd)) return std::nullopt;
+  if (const auto description = store::open_ours(files.about))
+    (void)os::set_times_now(description.get());  // refused on a read-only disk, where nobody prunes either
+  return opened(store::described(*about, files), std::move(fd));
 }
 
 // One wait for whoever holds the claim of a key.
 class Patience {
  public:
-  Patience(const Paths& paths, const BuildOptions& options) : paths_(paths), options_(options) {}
+  explicit Patience(const BuildOptions& options) : options_(options) {}
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+  ~Patience() {
+    if (waited_) store::tell_wait({});
+  }
 
-  // Tells who is waited for, and pauses. Throws what on_wait throws, and OsError ETIMEDOUT.
-  void look_and_pause() {
-    const auto claim = store::look_at_claim(paths_.claim);
+  // Tells who is waited for, and pauses. Throws what on_wait throws, and OsError ETIMEDOUT and EDEADLK.
+  void look_and_pause(const Files& files) {
+    const auto claim = store::look_at_claim(files.claim);
     if (!claim) return;  // released a moment ago
     waited_ = true;
+    store::tell_wait(store::parts_of(files.claim.name).digest);
+    if (store::waits_for_us(files.claim.folder, claim->holder))
+      throw OsError(
+          "wait for", files.artefact.path().string(), EDEADLK,
+          "process " + std::to_string(claim->holder.process) + ", which builds it, waits for what is being built here");
     if (claim->holder.process != 0) builder_ = claim->holder.process;
     const Waiting waiting{builder_, claim->holder.since_ns, claim->holder.bytes, seconds_since(start_)};
     if (options_.on_wait) options_.on_wait(waiting);
     const auto left = options_.patience ? *options_.patience - std::chrono::floor<milliseconds>(Clock::now() - start_)
                                         : milliseconds::max();
-    if (left <= milliseconds(0)) give_up(waiting);
+    if (left <= milliseconds(0)) give_up(files, waiting);
     std::this_thread::sleep_for(std::min(pause_, left));
     pause_ = std::min(pause_ * 3 / 2, longest_pause);
   }
@@ -70,13 +86,12 @@ class Patience {
   static constexpr milliseconds first_pause{2};
   static constexpr milliseconds longest_pause{100};
 
-  [[noreturn]] void give_up(const Waiting& waiting) const {
-    throw OsError("wait for", paths_.artefact.string(), ETIMEDOUT,
+  [[noreturn]] void give_up(const Files& files, const Waiting& waiting) const {
+    throw OsError("wait for", files.artefact.path().string(), ETIMEDOUT,
                   builder() + " is still building it after " + in_seconds(waiting.seconds) + " of waiting (" +
                       std::to_string(waiting.bytes) + " bytes so far)");
   }
 
-  const Paths& paths_;
   const BuildOptions& options_;
   Clock::time_point start_ = Clock::now();
   milliseconds pause_ = first_pause;
@@ -89,46 +104,62 @@ void expect_unchanged(const BuildOptions& options, const FileIdentity& before) {
   throw FileChanged("build from", options.source.string(), ESTALE, "it was changed while it was being read");
 }
 
-About publish(const Paths& paths, const std::string& key, const BuildOptions& options, const FileIdentity& source) {
-  const auto facts = store::facts_of_ours(paths.artefact);
-  if (!facts) throw OsError("build", paths.artefact.string(), ENOENT, "the build function returned without this file");
+// Of what was built: opened, its owner's alone, and on the disk where that was asked for.
+os::Fd open_built(const Files& files, const std::string& boot) {
+  if (!store::facts_of_ours(files.artefact))
+    throw OsError("build", files.artefact.path().string(), ENOENT, "the build function returned without this file");
+  auto fd = os::open_no_link(files.artefact.at());
+  if (!fd) throw OsError("open", files.artefact.path().string(), fd.error);
+  const auto facts = os::facts_of(fd.value.get());
+  const int error = facts ? os::set_permissions(fd.value.get(), facts.value.permissions & 0700U) : facts.error;
+  if (error != 0) throw OsError("set the mode of", files.artefact.path().string(), error);
+  if (boot.empty()) store::flush_artefact(fd.value, files.artefact);
+  return std::move(fd.value);
+}
+
+Artefact publish(const Files& files, const std::string& key, const BuildOptions& options, const FileIdentity& source) {
+  const auto boot = options.durable ? std::string() : store::boot_to_record(files.artefact.folder);
+  auto fd = open_built(files, boot);
   expect_unchanged(options, source);
-  const auto boot = options.durable ? std::string() : store::boot_to_record(paths.artefact.parent_path());
-  if (!options.durable && boot.empty()) store::flush_artefact(paths);
+  const auto facts = os::facts_of(fd.get());
+  if (!facts) throw OsError("look at", files.artefact.path().string(), facts.error);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  About about{.key = key,
-              .bytes = facts.value.size,
-              .mtime_ns = facts.value.mtime_ns,
-              .created_ns = std::chrono::nanoseconds(now).count(),
-              .source = options.source.empty() ? std::string() : fs::absolute(options.source).string(),
-              .source_identity = source,
-              .boot = boot};
-  store::write_about(paths.about, about);
-  return about;
+  const About about{.key = key,
+                    .bytes = facts.value.size,
+                    .mtime_ns = facts.value.mtime_ns,
+                    .created_ns = std::chrono::nanoseconds(now).count(),
+                    .source = options.source.empty() ? std::string() : fs::absolute(options.source).string(),
+                    .source_identity = source,
+                    .boot = boot};
+  store::write_about(files.about, about);
+  if (!store::open_as_built(about, files.artefact))
+    throw OsError("build", files.artefact.path().string(), ESTALE, "it was changed while it was being published");
+  return opened(store::described(about, files), std::move(fd));
 }
 
 // Under the claim. Whatever happens, what is left is whole or nothing.
-About build_and_publish(const Claim& claim, const Paths& paths, const std::string& key, const Build& build,
-                        const BuildOptions& options) {
-  store::remove_if_there(paths.about);
-  if (store::facts_of_ours(paths.artefact)) store::remove_if_there(paths.artefact);
+Artefact build_and_publish(const Claim& claim, const Files& files, const std::string& key, const Build& build,
+                           const BuildOptions& options) {
+  store::remove_if_there(files.about);
+  if (store::facts_of_ours(files.artefact)) store::remove_if_there(files.artefact);
   const FileIdentity source = options.source.empty() ? FileIdentity{} : store::identity_at(options.source);
   try {
-    build(paths.artefact);
+    build(files.artefact.path());
     if (claim.is_inherited())
-      throw OsError("build", paths.artefact.string(), ECHILD, "this process was forked while its parent built it");
-    return publish(paths, key, options, source);
+      throw OsError("build", files.artefact.path().string(), ECHILD,
+                    "this process was forked while its parent built it");
+    return publish(files, key, options, source);
   } catch (...) {
     if (claim.is_inherited()) throw;
-    (void)os::remove_file(paths.artefact.string());
-    (void)os::remove_file(paths.about.string());
+    (void)os::remove_file(files.artefact.at());
+    (void)os::remove_file(files.about.at());
     throw;
   }
 }
 
 // Of a builder that was killed between its last two steps.
-void remove_stale_claim(const Paths& paths, const std::string& key) {
-  if (os::facts_of_entry(paths.claim.string())) (void)Claim::take(paths.claim, key);
+void remove_stale_claim(const Files& files, const std::string& key) {
+  if (os::facts_of_entry(files.claim.at())) (void)Claim::take(files.claim, key);
 }
 
 Artefact attached(Artefact artefact, const Patience& patience) {
@@ -140,8 +171,7 @@ Artefact attached(Artefact artefact, const Patience& patience) {
   return artefact;
 }
 
-Artefact built(const About& about, const Paths& paths, const Patience& patience, double waited) {
-  auto artefact = store::described(about, paths);
+Artefact built(Artefact artefact, const Patience& patience, double waited) {
   artefact.built = true;
   artefact.seconds = patience.seconds();
   artefact.waited = waited;
@@ -159,19 +189,25 @@ bool end_with_parent(std::uint64_t parent) noexcept {
   return os::parent_id() == parent;  // asked after: it may have ended before
 }
 
+Mapping Artefact::open(const MappingOptions& options) const {
+  return file ? Mapping::from_descriptor(file->descriptor(), path.string(), options) : Mapping::open(path, options);
+}
+
 Store Store::open(const fs::path& folder) {
   if (folder.empty()) throw OsError("use as a store", "", ENOENT);
   auto whole = fs::absolute(folder).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();  // "/a/b/": lstat would follow what b leads to
-  store::prepare_folder(whole);
+  (void)Folder::open(whole);
   return Store(std::move(whole));
 }
 
-fs::path Store::path(const std::string& key) const { return store::paths_of(folder_, store::digest_of(key)).artefact; }
+fs::path Store::path(const std::string& key) const {
+  return folder_ / (store::digest_of(key) + std::string(store::artefact_suffix));
+}
 
 std::optional<Artefact> Store::find(const std::string& key) const {
   const auto start = Clock::now();
-  auto artefact = attach(store::paths_of(folder_, store::digest_of(key)), key);
+  auto artefact = attach(store::files_of(Folder::open(folder_), store::digest_of(key)), key);
   if (!artefact) return std::nullopt;
   artefact->seconds = seconds_since(start);
   artefact->reason = "attached to what was built before";
@@ -179,22 +215,23 @@ std::optional<Artefact> Store::find(const std::string& key) const {
 }
 
 Artefact Store::get_or_build(const std::string& key, const Build& build, const BuildOptions& options) const {
-  const Paths paths = store::paths_of(folder_, store::digest_of(key));
-  Patience patience(paths, options);
+  const auto digest = store::digest_of(key);
+  Patience patience(options);
   for (;;) {
-    if (auto found = attach(paths, key)) {
-      remove_stale_claim(paths, key);
+    const auto files = store::files_of(Folder::open(folder_), digest);  // anew: somebody may have removed the folder
+    if (auto found = attach(files, key)) {
+      remove_stale_claim(files, key);
       return attached(std::move(*found), patience);
     }
-    if (Claim::is_ours(paths.claim))
-      throw OsError("build", paths.artefact.string(), EDEADLK, "its build asks for '" + key + "', which is itself");
-    store::prepare_folder(folder_);  // somebody may have removed it
-    if (const auto claim = Claim::take(paths.claim, key)) {
-      if (auto found = attach(paths, key)) return attached(std::move(*found), patience);
+    if (Claim::is_ours(files.claim))
+      throw OsError("build", files.artefact.path().string(), EDEADLK,
+                    "its build asks for '" + key + "', which is itself");
+    if (const auto claim = Claim::take(files.claim, key)) {
+      if (auto found = attach(files, key)) return attached(std::move(*found), patience);
       const double waited = patience.waited() ? patience.seconds() : 0;
-      return built(build_and_publish(*claim, paths, key, build, options), paths, patience, waited);
+      return built(build_and_publish(*claim, files, key, build, options), patience, waited);
     }
-    patience.look_and_pause();
+    patience.look_and_pause(files);
   }
 }
 

@@ -19,15 +19,19 @@
 
 namespace onecopy {
 
+class Target;
+
 struct WriteOptions {
-  bool durable = true;  // false: a power cut may leave the new file whole, empty, or with zeros in it
+  bool durable = true;      // false: a power cut may leave the new file whole, empty, or with zeros in it
+  bool owner_only = false;  // mode 0600; else what the umask leaves
 };
 
 class AtomicWriter final : public FileWriter {
  public:
-  // Reserves `size` bytes on the disk where the file system can. Symbolic links in the target's place are followed;
-  // the mode of the new file comes from the umask. Throws OsError (no folder, no permission, no space).
+  // Reserves `size` bytes on the disk where the file system can. Symbolic links in the target's place are followed,
+  // but for those of other users. Throws OsError (no folder, no permission, no space, somebody's link).
   AtomicWriter(const std::filesystem::path& target, std::uint64_t size, WriteOptions options = {});
+  AtomicWriter(Target target, std::uint64_t size, WriteOptions options);  // in a folder that is open: for the store
 
   AtomicWriter(AtomicWriter&&) noexcept;
   AtomicWriter& operator=(AtomicWriter&&) noexcept;

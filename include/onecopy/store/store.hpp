@@ -2,7 +2,7 @@
 //
 //     const Store store = Store::open(default_folder(Place::disk).path);
 //     const auto index = store.get_or_build("index of genome 38", [](const auto& path) { save_index(path); });
-//     const auto mapping = Mapping::open(index.path);
+//     const auto mapping = index.open();
 //
 // Of all processes and threads of the machine that ask for one key, one builds; the others wait, see how far it is, and
 // attach. When the builder dies, of whatever, one that waits takes its place; when it throws, each that waits tries for
@@ -15,7 +15,9 @@
 //
 // Who builds is decided by a lock on `<digest>.claim` that the kernel gives back when its holder dies, also where
 // forked children of the holder live on. It holds within one machine: the folder is to be on a local disk or in memory.
-// The folder is its owner's alone: mode 0700, no symbolic link, of this user, or it is refused.
+// The folder is its owner's alone: mode 0700, no symbolic link, of this user, or it is refused. Each call opens it,
+// looks at what it has opened, and works in there; what it gives is open, and of this user. Whoever may exchange the
+// folder can therefore hide an artefact, and not have another file taken for it.
 //
 // Threads: any; a Store is a name and may be copied, forked and kept.
 #pragma once

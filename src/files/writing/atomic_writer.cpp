@@ -13,11 +13,12 @@ namespace onecopy {
 namespace fs = std::filesystem;
 
 struct AtomicWriter::State {
-  State(const fs::path& asked, std::uint64_t bytes, WriteOptions how)
-      : target(asked), size(bytes), options(how), stage(bytes) {
+  State(Target place, std::uint64_t bytes, WriteOptions how)
+      : target(std::move(place)), size(bytes), options(how), stage(bytes) {
     target.sweep();
-    create();
-    const int error = reserve(fd.get(), size, size);
+    file = target.create();
+    if (options.owner_only) (void)os::set_permissions(file.fd.get(), owner_only);
+    const int error = reserve(file.fd.get(), size, size);
     if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
   }
 
@@ -25,43 +26,15 @@ struct AtomicWriter::State {
   State& operator=(const State&) = delete;
   ~State() { abandon(); }
 
-  // A lock is held until the file is in place or this process is dead, so that nobody sweeps a living writer's file.
-  void create() {
-    auto unnamed = os::create_unnamed(target.folder());
-    if (unnamed.error == EOPNOTSUPP) return create_hidden();
-    if (!unnamed) fail("save", unnamed.error);
-    fd = std::move(unnamed.value);
-    (void)os::lock(fd.get());
-  }
-
-  void create_hidden() {
-    for (;;) {
-      auto name = target.new_hidden_name();
-      auto named = os::create_named(name);
-      if (named.error == EEXIST) continue;
-      if (!named) fail("save", named.error);
-      hidden = std::move(name);
-      fd = std::move(named.value);
-      // Another writer may have swept the file in the instant between its birth and the lock.
-      if (!os::lock(fd.get()) || is_still_there()) return;
-    }
-  }
-
-  bool is_still_there() const {
-    const auto ours = os::facts_of(fd.get());
-    const auto named = os::facts_of(hidden);
-    return ours && named && ours.value.device == named.value.device && ours.value.inode == named.value.inode;
-  }
-
   void put(Bytes piece, std::uint64_t offset) {
-    const auto result = os::write_at(fd.get(), piece, offset);
+    const auto result = os::write_at(file.fd.get(), piece, offset);
     if (!result) abandon_and_fail("write", result.error);
   }
 
   void append(Bytes piece, std::uint64_t offset) {
     put(piece, offset);
     // The device works while we produce the next piece; otherwise it would idle until the final flush.
-    (void)os::start_writeback(fd.get(), {offset, piece.size()});
+    (void)os::start_writeback(file.fd.get(), {offset, piece.size()});
   }
 
   void commit() {
@@ -69,18 +42,21 @@ struct AtomicWriter::State {
     if (stage.written() != size)
       fail("save", EINVAL,
            std::to_string(size) + " bytes were announced, " + std::to_string(stage.written()) + " written");
-    const int error = options.durable ? os::sync_file(fd.get()) : 0;
+    const int error = options.durable ? os::sync_file(file.fd.get()) : 0;
     if (error != 0) abandon_and_fail("flush", error);
-    if (const int refused = target.take_place(fd.get(), hidden); refused != 0) abandon_and_fail("save", refused);
-    fd = os::Fd();
+    const int refused =
+        file.hidden.empty() ? target.put_nameless(file.fd.get()) : target.put_hidden(file, permissions());
+    if (refused != 0) abandon_and_fail("save", refused);
+    file = {};
     if (options.durable) target.flush_folder();
   }
 
+  unsigned permissions() const { return options.owner_only ? owner_only : os::permissions_of_new_files(); }
+
   // For good: after a failed write or flush the kernel would let the next one succeed, without what was lost.
   void abandon() noexcept {
-    if (!hidden.empty()) (void)os::remove_file(hidden);
-    hidden.clear();
-    fd = os::Fd();
+    if (process == os::process_id()) target.remove(file);  // a forked child has no part in it
+    file = {};
   }
 
   [[noreturn]] void abandon_and_fail(const char* operation, int error) {
@@ -92,16 +68,20 @@ struct AtomicWriter::State {
     target.fail(operation, error, std::move(detail));
   }
 
+  static constexpr unsigned owner_only = 0600;
+
   Target target;
   std::uint64_t size;
   WriteOptions options;
-  std::string hidden;  // the name on the disk, if there is one
-  os::Fd fd;
+  Target::NewFile file;
+  std::uint64_t process = os::process_id();
   Stage stage;
 };
 
 AtomicWriter::AtomicWriter(const fs::path& target, std::uint64_t size, WriteOptions options)
-    : state_(std::make_unique<State>(target, size, options)) {}
+    : AtomicWriter(Target(target), size, options) {}
+AtomicWriter::AtomicWriter(Target target, std::uint64_t size, WriteOptions options)
+    : state_(std::make_unique<State>(std::move(target), size, options)) {}
 AtomicWriter::AtomicWriter(AtomicWriter&&) noexcept = default;
 AtomicWriter& AtomicWriter::operator=(AtomicWriter&&) noexcept = default;
 AtomicWriter::~AtomicWriter() = default;

@@ -47,7 +47,8 @@ struct MemoryFileWriter::State {
   void create_unsealed(const std::vector<std::string>& folders) {
     int error = 0;
     for (const auto& folder : folders) {
-      auto file = create_nameless(folder);
+      const auto opened = os::open_folder(folder);
+      auto file = opened ? create_nameless(opened.value.get()) : os::Result<os::Fd>{{}, opened.error};
       error = file ? take(std::move(file.value)) : file.error;
       place = folder;
       if (error == 0) return;

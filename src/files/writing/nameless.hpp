@@ -7,7 +7,7 @@
 
 namespace onecopy {
 
-// Where the file system has no unnamed files it has a name for the time of two calls.
-os::Result<os::Fd> create_nameless(const std::string& folder);
+// Where the file system has no unnamed files it has a name for the time of two calls, and is its owner's alone.
+os::Result<os::Fd> create_nameless(int folder);
 
 }  // namespace onecopy

@@ -10,7 +10,7 @@ namespace onecopy {
 // programs meanwhile. EOPNOTSUPP: the file system cannot promise space, and a later write may fail.
 int reserve(int fd, std::uint64_t size, std::uint64_t at_once) noexcept;
 
-// A reservation in memory starts anew when a signal interrupts it: with pieces it ends under a profiler's timer.
+// Of memory, where a call takes as long as writing zeros does.
 constexpr std::uint64_t reserved_at_once = std::uint64_t{16} << 20U;
 
 }  // namespace onecopy

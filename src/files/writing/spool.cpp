@@ -24,7 +24,8 @@ std::uint64_t Spool::append(Bytes bytes) {
 
 void Spool::write(Bytes bytes) {
   if (!fd_) {
-    auto file = create_nameless(folder_);
+    const auto folder = os::open_folder(folder_);
+    auto file = folder ? create_nameless(folder.value.get()) : os::Result<os::Fd>{{}, folder.error};
     if (!file) fail("create a spool file in", file.error);
     fd_ = std::move(file.value);
   }

@@ -9,12 +9,17 @@
 
 #include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/error.hpp"
-#include "os/os.hpp"
 
 namespace onecopy {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* saving = "save";
+
+// Hidden names of a target end in a number, so that those of dead writers are found without listing the folder: in one
+// with thousands of files every save would take as long as all before it.
+constexpr unsigned numbered_names = 8;
 
 std::string hexadecimal(std::uint32_t number) {
   std::array<char, 9> text{};
@@ -26,72 +31,132 @@ std::string hexadecimal(std::uint32_t number) {
 fs::path real_target(const fs::path& target) {
   fs::path at = target;
   for (int depth = 0; depth < 40; ++depth) {  // the kernel's own limit
+    const auto facts = os::facts_of_entry(at.string());
+    if (!facts || facts.value.kind != os::FileKind::link) return at;
+    if (facts.value.owner != os::user_id() && facts.value.owner != 0)
+      throw OsError(saving, at.string(), EACCES,
+                    "it is a symbolic link of user " + std::to_string(facts.value.owner) +
+                        ", who chooses what it leads to; give the file itself");
     std::error_code error;
     const auto next = fs::read_symlink(at, error);
     if (error) return at;
     at = next.is_absolute() ? next : at.parent_path() / next;
   }
-  throw OsError("save", target.string(), ELOOP);
+  throw OsError(saving, target.string(), ELOOP);
 }
 
 // Hidden names of one target share a prefix of fixed length, so that the longest target name still has room.
-std::string hidden_prefix(const fs::path& target) {
-  const auto name = target.filename().string();
+std::string hidden_prefix(const std::string& name) {
   return ".onecopy-" + hexadecimal(crc32c(0, std::as_bytes(std::span(name)))) + "-";
+}
+
+os::Fd opened_folder(const fs::path& path) {
+  auto folder = os::open_folder(path.has_parent_path() ? path.parent_path().string() : ".");
+  if (!folder) throw OsError(saving, path.string(), folder.error);
+  return std::move(folder.value);
+}
+
+bool is_at(int fd, const os::Name& name) {
+  const auto ours = os::facts_of(fd);
+  const auto named = os::facts_of_entry(name);
+  return ours && named && ours.value.device == named.value.device && ours.value.inode == named.value.inode;
 }
 
 }  // namespace
 
 Target::Target(const fs::path& asked)
-    : target_(real_target(asked)),
-      folder_(target_.has_parent_path() ? target_.parent_path().string() : "."),
-      prefix_(hidden_prefix(target_)) {
+    : path_(real_target(asked)),
+      folder_(opened_folder(path_)),
+      name_(path_.filename().string()),
+      prefix_(hidden_prefix(name_)) {
+  check();
+}
+
+Target::Target(int folder, fs::path path)
+    : path_(std::move(path)), name_(path_.filename().string()), prefix_(hidden_prefix(name_)) {
+  auto own = os::duplicate(folder);
+  if (!own) fail(saving, own.error);
+  folder_ = std::move(own.value);
   check();
 }
 
 void Target::check() const {
-  const auto there = os::facts_of(target_.string());
-  if (there && there.value.kind == os::FileKind::folder) fail("save", EISDIR);
+  const auto there = os::facts_of_entry(at(name_));
+  if (there && there.value.kind == os::FileKind::folder) fail(saving, EISDIR);
   if (there && there.value.kind == os::FileKind::other)
-    fail("save", EEXIST, "a FIFO, socket or device stands there, and is not to be replaced");
-  if (!there && there.error != ENOENT) fail("save", there.error);
+    fail(saving, EEXIST, "a FIFO, socket or device stands there, and is not to be replaced");
+  if (!there && there.error != ENOENT) fail(saving, there.error);
+}
+
+// Calls take(name) until it returns something else than EEXIST, and returns that.
+template <class Try>
+int Target::find_hidden_name(const Try& take) const {
+  for (unsigned number = 0; number < numbered_names; ++number)
+    if (const int error = take(prefix_ + std::to_string(number)); error != EEXIST) return error;
+  for (std::random_device random;;)
+    if (const int error = take(prefix_ + hexadecimal(random())); error != EEXIST) return error;
+}
+
+Target::NewFile Target::create() const {
+  auto unnamed = os::create_unnamed(folder());
+  if (unnamed && os::can_link_unnamed(unnamed.value.get())) {
+    (void)os::try_lock(unnamed.value.get());
+    return {std::move(unnamed.value), {}};
+  }
+  if (!unnamed && unnamed.error != EOPNOTSUPP) fail(saving, unnamed.error);
+  NewFile file;
+  const int error = find_hidden_name([&](const std::string& name) {
+    auto named = os::create_named(at(name));
+    if (!named) return named.error;
+    // Another writer may have taken it for a dead one's, between its birth and the lock, and have removed it.
+    if (os::try_lock(named.value.get()) == EAGAIN || !is_at(named.value.get(), at(name))) return EEXIST;
+    file = {std::move(named.value), name};
+    return 0;
+  });
+  if (error != 0) fail(saving, error);
+  return file;
 }
 
 void Target::sweep() const {
-  std::error_code error;
-  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
-    if (!at->path().filename().string().starts_with(prefix_)) continue;
-    const auto file = os::open_read(at->path().string());
-    if (file && os::try_lock(file.value.get())) (void)os::remove_file(at->path().string());
+  for (unsigned number = 0; number < numbered_names; ++number) {
+    const auto name = at(prefix_ + std::to_string(number));
+    const auto file = os::open_existing(name);
+    if (file && os::try_lock(file.value.get()) == 0) (void)os::remove_file(name);
   }
 }
 
-std::string Target::new_hidden_name() const {
-  std::random_device random;
-  return (fs::path(folder_) / (prefix_ + hexadecimal(random()))).string();
+int Target::put_nameless(int fd) const {
+  // linkat cannot replace a file, rename can: hence the detour over a hidden name.
+  NewFile linked;
+  const int refused = find_hidden_name([&](const std::string& name) {
+    const int error = os::link_unnamed(fd, at(name));
+    if (error == 0) linked.hidden = name;
+    return error;
+  });
+  if (refused != 0) return refused;
+  const int error = os::rename_file(at(linked.hidden), at(name_));
+  if (error != 0) remove(linked);
+  return error;
 }
 
-int Target::take_place(int fd, std::string& hidden) const {
-  if (hidden.empty()) {
-    // linkat cannot replace a file, rename can: hence the detour over a hidden name.
-    auto name = new_hidden_name();
-    if (const int error = os::link_unnamed(fd, name); error != 0) return error;
-    hidden = std::move(name);
-  }
-  if (const int error = os::rename_file(hidden, target_.string()); error != 0) return error;
-  hidden.clear();
-  return 0;
+int Target::put_hidden(const NewFile& file, unsigned permissions) const {
+  if (const int error = os::set_permissions(file.fd.get(), permissions); error != 0) return error;
+  return os::rename_file(at(file.hidden), at(name_));
+}
+
+void Target::remove(const NewFile& file) const noexcept {
+  if (!file.hidden.empty()) (void)os::remove_file(at(file.hidden));
 }
 
 void Target::flush_folder() const {
   // A folder that may be written but not read (EACCES) cannot be flushed, and some file systems do not flush folders
   // (EINVAL).
-  const int error = os::sync_folder(folder_);
+  const int error = os::sync_folder(at("."));
   if (error != 0 && error != EACCES && error != EINVAL) fail("flush folder of", error);
 }
 
 void Target::fail(const char* operation, int error, std::string detail) const {
-  throw OsError(operation, target_.string(), error, std::move(detail));
+  throw OsError(operation, path_.string(), error, std::move(detail));
 }
 
 }  // namespace onecopy

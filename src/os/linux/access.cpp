@@ -23,8 +23,14 @@ constexpr int no_change = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK;
 
 }  // namespace
 
-Result<Fd> create_unnamed(const std::string& folder) noexcept {
-  const int fd = ::open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
+Result<Fd> open_folder(const std::string& path) noexcept {
+  const int fd = ::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return {{}, errno};
+  return {Fd(fd), 0};
+}
+
+Result<Fd> create_unnamed(int folder) noexcept {
+  const int fd = ::openat(folder, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
   if (fd >= 0) return {Fd(fd), 0};
   // EISDIR: a kernel that does not know the flag; EOPNOTSUPP, EINVAL: a file system that does not (overlay, NFS, FUSE);
   // ENOSYS: a sandbox. All mean the same to the caller.
@@ -32,16 +38,12 @@ Result<Fd> create_unnamed(const std::string& folder) noexcept {
   return {{}, missing ? EOPNOTSUPP : errno};
 }
 
-Result<Fd> create_named(const std::string& path) noexcept {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return {{}, errno};
-  return {Fd(fd), 0};
-}
+// Through /proc, because AT_EMPTY_PATH needs a privilege.
+bool can_link_unnamed(int fd) { return ::access(own_descriptor(fd).c_str(), F_OK) == 0; }
 
-int link_unnamed(int fd, const std::string& path) {
-  // Through /proc, because AT_EMPTY_PATH needs a privilege.
+int link_unnamed(int fd, const Name& to) {
   const std::string from = own_descriptor(fd);
-  return ::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+  return ::linkat(AT_FDCWD, from.c_str(), to.folder, to.text.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
 }
 
 Result<Fd> create_sealable(const std::string& name) {
@@ -63,9 +65,8 @@ bool is_sealed(int fd) noexcept {
 
 int reserve_space(int fd, ByteRange range) noexcept {
   // Not posix_fallocate: where the file system cannot, glibc writes a byte into every block.
-  int error = 0;
-  do error = ::fallocate(fd, 0, static_cast<off_t>(range.offset), static_cast<off_t>(range.length)) == 0 ? 0 : errno;
-  while (error == EINTR);
+  const int error =
+      ::fallocate(fd, 0, static_cast<off_t>(range.offset), static_cast<off_t>(range.length)) == 0 ? 0 : errno;
   return error == ENOSYS || error == EPERM ? EOPNOTSUPP : error;
 }
 

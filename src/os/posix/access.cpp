@@ -5,15 +5,17 @@
 
 namespace onecopy::os {
 
-Result<Fd> create_unnamed(const std::string& /*folder*/) noexcept { return {{}, EOPNOTSUPP}; }
-
-Result<Fd> create_named(const std::string& path) noexcept {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+Result<Fd> open_folder(const std::string& path) noexcept {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return {{}, errno};
   return {Fd(fd), 0};
 }
 
-int link_unnamed(int /*fd*/, const std::string& /*path*/) { return EOPNOTSUPP; }
+Result<Fd> create_unnamed(int /*folder*/) noexcept { return {{}, EOPNOTSUPP}; }
+
+bool can_link_unnamed(int /*fd*/) { return false; }
+
+int link_unnamed(int /*fd*/, const Name& /*to*/) { return EOPNOTSUPP; }
 
 Result<Fd> create_sealable(const std::string& /*name*/) { return {{}, EOPNOTSUPP}; }
 

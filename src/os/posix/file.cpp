@@ -1,3 +1,4 @@
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -6,6 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string_view>
 
 #include "os/os.hpp"
 
@@ -14,6 +19,8 @@ namespace {
 
 // Linux moves at most 0x7ffff000 bytes a call; ask for less, so that a short answer means the end of the file.
 constexpr std::size_t largest_transfer = std::size_t{1} << 30U;
+
+constexpr unsigned all_may_write = 0666;
 
 FileFacts facts_from(const struct stat& status) noexcept {
   FileFacts facts;
@@ -27,6 +34,7 @@ FileFacts facts_from(const struct stat& status) noexcept {
 #endif
   facts.mtime_ns = static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
   facts.owner = static_cast<std::uint64_t>(status.st_uid);
+  facts.links = static_cast<std::uint64_t>(status.st_nlink);
   facts.permissions = static_cast<unsigned>(status.st_mode) & 07777U;
   if (S_ISREG(status.st_mode)) facts.kind = FileKind::regular;
   if (S_ISDIR(status.st_mode)) facts.kind = FileKind::folder;
@@ -34,31 +42,44 @@ FileFacts facts_from(const struct stat& status) noexcept {
   return facts;
 }
 
-Result<Fd> open_itself(const std::string& path, int flags) noexcept {
-  const int fd = ::open(path.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+// O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever; regular files ignore it.
+Result<Fd> opened(const Name& name, int flags) noexcept {
+  const int fd = ::openat(name.folder, name.text.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
   if (fd < 0) return {{}, errno};
   return {Fd(fd), 0};
 }
 
+// Only by changing it, for an instant: a file that another thread makes now is its owner's alone.
+unsigned ask_for_umask() noexcept {
+  const mode_t mask = ::umask(077);
+  ::umask(mask);
+  return all_may_write & ~static_cast<unsigned>(mask);
+}
+
+Result<FileFacts> facts_at(const Name& name, int flags) noexcept {
+  struct stat status{};
+  if (::fstatat(name.folder, name.text.c_str(), &status, flags) != 0) return {{}, errno};
+  return {facts_from(status), 0};
+}
+
 }  // namespace
+
+Name::Name(std::string path) noexcept : folder(AT_FDCWD), text(std::move(path)) {}
 
 void Fd::close() noexcept {
   if (fd_ >= 0) ::close(fd_);  // no retry on EINTR: POSIX leaves the descriptor's state open, Linux has closed it
   fd_ = -1;
 }
 
-Result<Fd> open_read(const std::string& path) noexcept {
-  // O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever; regular files ignore it.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) return {{}, errno};
-  return {Fd(fd), 0};
-}
+Result<Fd> open_read(const Name& name) noexcept { return opened(name, O_RDONLY); }
 
-Result<Fd> open_no_link(const std::string& path) noexcept { return open_itself(path, O_RDONLY); }
+Result<Fd> open_no_link(const Name& name) noexcept { return opened(name, O_RDONLY | O_NOFOLLOW); }
 
-Result<Fd> open_or_create(const std::string& path) noexcept { return open_itself(path, O_RDWR | O_CREAT); }
+Result<Fd> open_or_create(const Name& name) noexcept { return opened(name, O_RDWR | O_CREAT | O_NOFOLLOW); }
 
-Result<Fd> open_existing(const std::string& path) noexcept { return open_itself(path, O_RDWR); }
+Result<Fd> open_existing(const Name& name) noexcept { return opened(name, O_RDWR | O_NOFOLLOW); }
+
+Result<Fd> create_named(const Name& name) noexcept { return opened(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW); }
 
 Result<Fd> duplicate(int fd) noexcept {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -72,16 +93,25 @@ Result<FileFacts> facts_of(int fd) noexcept {
   return {facts_from(status), 0};
 }
 
-Result<FileFacts> facts_of(const std::string& path) noexcept {
-  struct stat status{};
-  if (::stat(path.c_str(), &status) != 0) return {{}, errno};
-  return {facts_from(status), 0};
-}
+Result<FileFacts> facts_of(const Name& name) noexcept { return facts_at(name, 0); }
 
-Result<FileFacts> facts_of_entry(const std::string& path) noexcept {
-  struct stat status{};
-  if (::lstat(path.c_str(), &status) != 0) return {{}, errno};
-  return {facts_from(status), 0};
+Result<FileFacts> facts_of_entry(const Name& name) noexcept { return facts_at(name, AT_SYMLINK_NOFOLLOW); }
+
+Result<std::vector<std::string>> names_in(int folder) {
+  auto again = opened({folder, "."}, O_RDONLY | O_DIRECTORY);  // a position of its own
+  if (!again) return {{}, again.error};
+  const auto close = [](DIR* stream) { ::closedir(stream); };
+  const std::unique_ptr<DIR, decltype(close)> stream(::fdopendir(again.value.get()), close);
+  if (!stream) return {{}, errno};
+  (void)again.value.release();  // the stream's now
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(stream.get());  // NOLINT(concurrency-mt-unsafe): a stream of our own
+    if (entry == nullptr) return {std::move(names), errno};
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
 }
 
 Result<std::size_t> read_at(int fd, MutableBytes into, std::uint64_t offset) noexcept {
@@ -119,19 +149,28 @@ int set_size(int fd, std::uint64_t size) noexcept {
 
 int sync_file(int fd) noexcept { return ::fsync(fd) == 0 ? 0 : errno; }
 
-int sync_folder(const std::string& folder) noexcept {
-  const Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return errno;
-  return sync_file(fd.get());
+int sync_folder(const Name& folder) noexcept {
+  const auto fd = opened(folder, O_RDONLY | O_DIRECTORY);
+  return fd ? sync_file(fd.value.get()) : fd.error;
 }
 
-int rename_file(const std::string& from, const std::string& to) noexcept {
-  return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+int rename_file(const Name& from, const Name& to) noexcept {
+  return ::renameat(from.folder, from.text.c_str(), to.folder, to.text.c_str()) == 0 ? 0 : errno;
 }
 
-int remove_file(const std::string& path) noexcept { return ::unlink(path.c_str()) == 0 ? 0 : errno; }
+int remove_file(const Name& name) noexcept { return ::unlinkat(name.folder, name.text.c_str(), 0) == 0 ? 0 : errno; }
 
 int create_folder(const std::string& path) noexcept { return ::mkdir(path.c_str(), 0700) == 0 ? 0 : errno; }
+
+unsigned permissions_of_new_files() noexcept {
+  const Fd fd(::open("/proc/self/status", O_RDONLY | O_CLOEXEC));
+  std::array<char, 512> text{};  // it is the second line
+  const ssize_t got = fd ? ::read(fd.get(), text.data(), text.size() - 1) : 0;
+  const char* line = got > 0 ? std::strstr(text.data(), "\nUmask:") : nullptr;
+  unsigned mask = 0;
+  if (line != nullptr && std::sscanf(line, "\nUmask: %o", &mask) == 1) return all_may_write & ~mask;
+  return ask_for_umask();
+}
 
 int set_written(int fd, std::int64_t mtime_ns) noexcept {
   constexpr std::int64_t second = 1'000'000'000;
@@ -143,8 +182,10 @@ int set_written(int fd, std::int64_t mtime_ns) noexcept {
   return ::futimens(fd, times.data()) == 0 ? 0 : errno;
 }
 
-int set_times_now(const std::string& path) noexcept {
-  return ::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
+int set_times_now(int fd) noexcept { return ::futimens(fd, nullptr) == 0 ? 0 : errno; }
+
+int set_permissions(int fd, unsigned permissions) noexcept {
+  return ::fchmod(fd, static_cast<mode_t>(permissions)) == 0 ? 0 : errno;
 }
 
 Result<std::uint64_t> free_space(int fd) noexcept {
@@ -155,13 +196,9 @@ Result<std::uint64_t> free_space(int fd) noexcept {
   return {static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(facts.f_frsize), 0};
 }
 
-bool try_lock(int fd) noexcept { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
-
-bool lock(int fd) noexcept {
-  int result = 0;
-  do result = ::flock(fd, LOCK_EX);
-  while (result != 0 && errno == EINTR);
-  return result == 0;
+int try_lock(int fd) noexcept {
+  static_assert(EWOULDBLOCK == EAGAIN);
+  return ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
 }
 
 }  // namespace onecopy::os

@@ -25,8 +25,8 @@ Build writes(const std::string& text) {
   return [text](const fs::path& path) { std::ofstream(path, std::ios::binary) << text; };
 }
 
-store::Paths paths_in(const Store& store, const std::string& key) {
-  return store::paths_of(store.folder(), store::digest_of(key));
+store::Files files_in(const Store& store, const std::string& key) {
+  return store::files_of(store::Folder::open(store.folder()), store::digest_of(key));
 }
 
 // An artefact that was not flushed, with a description that was changed; none where the kernel or the disk has no
@@ -36,12 +36,12 @@ bool built_and_changed(const Store& store, const Change& change) {
   BuildOptions options;
   options.durable = false;
   CHECK(store.get_or_build("a", writes("content"), options).built);
-  auto about = store::read_about(paths_in(store, "a").about);
+  auto about = store::read_about(files_in(store, "a").about);
   REQUIRE(about);
-  CHECK(about->boot == store::boot_to_record(store.folder()));
+  CHECK(about->boot == store::boot_to_record(store::Folder::open(store.folder())));
   if (about->boot.empty()) return false;
   change(*about);
-  store::write_about(paths_in(store, "a").about, *about);
+  store::write_about(files_in(store, "a").about, *about);
   return true;
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("what was not flushed in another boot is not there, and is built again
     CHECK(fs::is_empty(store.folder()));
     CHECK(store.get_or_build("a", writes("again")).built);
   }
-  CHECK(store::read_about(paths_in(store, "a").about)->boot.empty());
+  CHECK(store::read_about(files_in(store, "a").about)->boot.empty());
 }
 
 TEST_CASE("an old artefact is flushed by the next who asks, and counts for good") {
@@ -99,16 +99,16 @@ TEST_CASE("an old artefact is flushed by the next who asks, and counts for good"
   const auto store = Store::open(folder / "store");
   const auto older = [](store::About& about) { about.created_ns -= minute_ns; };
   if (!built_and_changed(store, older)) SKIP_CASE("the kernel reports no boot");
-  const auto before = *store::read_about(paths_in(store, "a").about);
+  const auto before = *store::read_about(files_in(store, "a").about);
   {
-    const auto claim = store::Claim::take(paths_in(store, "a").claim, "a");
+    const auto claim = store::Claim::take(files_in(store, "a").claim, "a");
     CHECK(store.find("a"));  // somebody is at it: it stays as it is
-    CHECK(store::read_about(paths_in(store, "a").about) == before);
+    CHECK(store::read_about(files_in(store, "a").about) == before);
   }
   CHECK(store.find("a"));
   auto expected = before;
   expected.boot.clear();
-  CHECK(store::read_about(paths_in(store, "a").about) == expected);
+  CHECK(store::read_about(files_in(store, "a").about) == expected);
   CHECK(store.list().front().reason == "ready");
   CHECK(std::distance(fs::directory_iterator(store.folder()), {}) == 2);
 }
@@ -118,19 +118,20 @@ TEST_CASE("a description that a power cut left empty is none") {
   const auto store = Store::open(folder / "store");
   for (const auto& left : {std::string(), std::string(417, '\0')}) {
     (void)store.get_or_build("a", writes("content"));
-    std::ofstream(paths_in(store, "a").about, std::ios::binary) << left;
+    std::ofstream(files_in(store, "a").about.path(), std::ios::binary) << left;
     CHECK_FALSE(store.find("a"));
     CHECK(store.list().front().state == ArtefactState::leftover);
     CHECK(store.get_or_build("a", writes("content")).built);
   }
 }
 
-TEST_CASE("in memory, and where a server has the folder, no boot is recorded") {
+TEST_CASE("in memory no boot is recorded") {
   if (!fs::is_directory("/dev/shm")) SKIP_CASE("no /dev/shm");
-  const auto fd = os::open_read("/dev/shm");
-  const auto system = os::file_system_of(fd.value.get());
-  if (system && system.value.storage == os::Storage::memory) CHECK(store::boot_to_record("/dev/shm").empty());
-  CHECK(store::boot_to_record("/no/such/folder").empty());
+  const fs::path path = "/dev/shm/onecopy-test-of-boots-" + std::to_string(os::process_id());
+  const auto folder = store::Folder::open(path);
+  const auto system = os::file_system_of(folder.descriptor());
+  if (system && system.value.storage == os::Storage::memory) CHECK(store::boot_to_record(folder).empty());
+  fs::remove(path);
 }
 
 }  // namespace onecopy

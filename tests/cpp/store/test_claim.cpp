@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cerrno>
+#include <span>
+#include <string>
 #include <thread>
 
 #include "onecopy/base/error.hpp"
@@ -16,6 +18,10 @@
 
 namespace onecopy::store {
 namespace {
+
+File file_in(const testing::ScratchFolder& folder, const std::string& name) {
+  return {Folder::open(folder.path()), name};
+}
 
 // A child that says on a pipe when it has come somewhere, and then waits to be killed.
 class Child {
@@ -55,31 +61,31 @@ class Child {
 
 TEST_CASE("a claim is one thread's alone, and the file goes with it") {
   const testing::ScratchFolder folder;
-  const auto path = folder / "a.claim";
+  const auto file = file_in(folder, "a.claim");
   {
-    const auto claim = Claim::take(path, "a");
+    const auto claim = Claim::take(file, "a");
     REQUIRE(claim);
     CHECK_FALSE(claim->is_inherited());
-    CHECK(Claim::is_ours(path));
-    CHECK_FALSE(Claim::is_ours(folder / "b.claim"));
-    CHECK_FALSE(Claim::take(path, "a"));
+    CHECK(Claim::is_ours(file));
+    CHECK_FALSE(Claim::is_ours(file_in(folder, "b.claim")));
+    CHECK_FALSE(Claim::take(file, "a"));
     std::thread([&] {
-      CHECK_FALSE(Claim::is_ours(path));
-      CHECK_FALSE(Claim::take(path, "a"));
+      CHECK_FALSE(Claim::is_ours(file));
+      CHECK_FALSE(Claim::take(file, "a"));
     }).join();
-    CHECK(Claim::take(folder / "b.claim", "b"));
+    CHECK(Claim::take(file_in(folder, "b.claim"), "b"));
   }
   CHECK(folder.file_count() == 0);
-  CHECK(Claim::take(path, "a"));
+  CHECK(Claim::take(file, "a"));
 }
 
 TEST_CASE("a claim says who holds it, for what, and how far he is") {
   const testing::ScratchFolder folder;
-  const auto path = folder / "a.claim";
-  CHECK_FALSE(look_at_claim(path));
-  const auto claim = Claim::take(path, "the key");
+  const auto file = file_in(folder, "a.claim");
+  CHECK_FALSE(look_at_claim(file));
+  const auto claim = Claim::take(file, "the key");
   report_progress(12345);
-  const auto facts = look_at_claim(path);
+  const auto facts = look_at_claim(file);
   REQUIRE(facts);
   CHECK(facts->held);
   CHECK(facts->holder.process == os::process_id());
@@ -90,57 +96,88 @@ TEST_CASE("a claim says who holds it, for what, and how far he is") {
 
 TEST_CASE("the claim of a process that was killed is stale, and the next one takes it") {
   const testing::ScratchFolder folder;
-  const auto path = folder / "a.claim";
+  const auto file = file_in(folder, "a.claim");
   Child child([&] {
-    static const auto claim = Claim::take(path, "a");
+    static const auto claim = Claim::take(file, "a");
     return claim.has_value();
   });
   REQUIRE(child.said_yes());
-  CHECK(look_at_claim(path)->held);
-  CHECK_FALSE(Claim::take(path, "a"));
+  CHECK(look_at_claim(file)->held);
+  CHECK_FALSE(Claim::take(file, "a"));
   child.kill();
-  CHECK_FALSE(look_at_claim(path)->held);
-  CHECK(Claim::take(path, "a"));
+  CHECK_FALSE(look_at_claim(file)->held);
+  CHECK(Claim::take(file, "a"));
   CHECK(folder.file_count() == 0);
 }
 
 TEST_CASE("a forked child does not keep the claim of its parent") {
   const testing::ScratchFolder folder;
-  const auto path = folder / "a.claim";
-  auto claim = Claim::take(path, "a");
+  const auto file = file_in(folder, "a.claim");
+  auto claim = Claim::take(file, "a");
   const Child child(
-      [&] { return claim->is_inherited() && Claim::is_ours(path); });  // to ask for it is to ask for oneself
+      [&] { return claim->is_inherited() && Claim::is_ours(file); });  // to ask for it is to ask for oneself
   CHECK(child.said_yes());
   claim.reset();
-  CHECK(Claim::take(path, "a"));  // and the child lives
+  CHECK(Claim::take(file, "a"));  // and the child lives
 }
 
 TEST_CASE("a forked child that lets go of what it inherited takes nothing from its parent") {
   const testing::ScratchFolder folder;
-  const auto path = folder / "a.claim";
-  auto claim = Claim::take(path, "a");
+  const auto file = file_in(folder, "a.claim");
+  auto claim = Claim::take(file, "a");
   Child child([&] {
     report_progress(77);
     claim.reset();
-    return !Claim::is_ours(path);
+    return !Claim::is_ours(file);
   });
   CHECK(child.said_yes());
   child.kill();
-  CHECK(look_at_claim(path)->held);
-  CHECK(look_at_claim(path)->holder.bytes == 77);
-  CHECK(look_at_claim(path)->holder.process == os::process_id());
+  CHECK(look_at_claim(file)->held);
+  CHECK(look_at_claim(file)->holder.bytes == 77);
+  CHECK(look_at_claim(file)->holder.process == os::process_id());
 }
 
 TEST_CASE("who lets go of a claim whose file was removed leaves that of the next one") {
   const testing::ScratchFolder folder;
-  const auto path = folder / "a.claim";
-  auto first = Claim::take(path, "a");
-  std::filesystem::remove(path);
-  const auto second = Claim::take(path, "a");
+  const auto file = file_in(folder, "a.claim");
+  auto first = Claim::take(file, "a");
+  std::filesystem::remove(file.path());
+  const auto second = Claim::take(file, "a");
   REQUIRE(second);
   first.reset();
-  CHECK(look_at_claim(path)->held);
-  CHECK_FALSE(Claim::take(path, "a"));
+  CHECK(look_at_claim(file)->held);
+  CHECK_FALSE(Claim::take(file, "a"));
+}
+
+TEST_CASE("a forked child does not take the claim of a third one for its parent's") {
+  const testing::ScratchFolder folder;
+  const auto file = file_in(folder, "a.claim");
+  auto claim = Claim::take(file, "a");
+  std::array<int, 2> go{};
+  REQUIRE(::pipe(go.data()) == 0);
+  std::array<int, 2> answer{};
+  REQUIRE(::pipe(answer.data()) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char byte = 0;
+    (void)!::read(go[0], &byte, 1);
+    byte = Claim::is_ours(file) ? 'y' : 'n';
+    (void)!::write(answer[1], &byte, 1);
+    ::_exit(0);
+  }
+  // The same inode, as after the parent's end, with what another process would have written into it.
+  {
+    const auto fd = os::open_existing(file.at());
+    const std::string other =
+        "                 999                  999                    0                                -\na";
+    REQUIRE(os::write_at(fd.value.get(), std::as_bytes(std::span(other)), 0));
+  }
+  (void)!::write(go[1], "g", 1);
+  char said = 0;
+  (void)!::read(answer[0], &said, 1);
+  ::waitpid(child, nullptr, 0);
+  CHECK(said == 'n');
+  for (const int fd : {go[0], go[1], answer[0], answer[1]}) ::close(fd);
 }
 
 TEST_CASE("what stands in a claim's place is told, and stays") {
@@ -150,7 +187,7 @@ TEST_CASE("what stands in a claim's place is told, and stays") {
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
   const auto code_of = [&](const char* name) {
     try {
-      (void)Claim::take(folder / name, "");
+      (void)Claim::take(file_in(folder, name), "");
     } catch (const OsError& error) {
       CHECK(error.path() == (folder / name).string());
       return error.code();
@@ -165,14 +202,14 @@ TEST_CASE("what stands in a claim's place is told, and stays") {
 
 TEST_CASE("of many threads that take and release one claim, one has it at a time") {
   const testing::ScratchFolder folder;
-  const auto path = folder / "a.claim";
+  const auto file = file_in(folder, "a.claim");
   int inside = 0;  // the claim is its lock
   int taken = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
       for (int round = 0; round < 300; ++round) {
-        const auto claim = Claim::take(path, "a");
+        const auto claim = Claim::take(file, "a");
         if (!claim) continue;
         CHECK(++inside == 1);
         ++taken;

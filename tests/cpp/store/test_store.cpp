@@ -1,4 +1,8 @@
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -39,6 +43,12 @@ int code_of(const auto& work) {
     return error.code();
   }
   return 0;
+}
+
+PruneOptions everything() {
+  PruneOptions options;
+  options.everything = true;
+  return options;
 }
 
 }  // namespace
@@ -245,17 +255,131 @@ TEST_CASE("what is being built is not pruned") {
 TEST_CASE("what was built or used since it was listed is not removed") {
   const ScratchFolder folder;
   const auto store = Store::open(folder / "store");
+  const auto opened = store::Folder::open(store.folder());
   write_text(store.path("a"), "left by somebody");
   const auto leftover = store.list().at(0);
   CHECK(leftover.state == ArtefactState::leftover);
   (void)store.get_or_build("a", writes("whole"));
-  CHECK(store::remove(store, leftover) == "it was used or built meanwhile");
+  CHECK(store::remove(opened, leftover) == "it was used or built meanwhile");
   const auto ready = store.list().at(0);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a tick of the file system's clock
   (void)store.find("a");
-  CHECK(store::remove(store, ready) == "it was used or built meanwhile");
-  CHECK(store::remove(store, store.list().at(0)).empty());
+  CHECK(store::remove(opened, ready) == "it was used or built meanwhile");
+  CHECK(store::remove(opened, store.list().at(0)).empty());
   CHECK(fs::is_empty(store.folder()));
+}
+
+TEST_CASE("what was found stays open, whoever removes it or takes its place") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  const auto built = store.get_or_build("a", writes("content"));
+  const auto found = *store.find("a");
+  CHECK(prune(store, everything()).removed.size() == 1);
+  CHECK_FALSE(fs::exists(found.path));
+  for (const auto& one : {built, found}) {
+    const auto mapping = one.open();
+    CHECK(std::string(reinterpret_cast<const char*>(mapping.bytes().data()), mapping.bytes().size()) == "content");
+  }
+  CHECK(store.list().empty());
+}
+
+TEST_CASE("a folder that takes the place of the store's while it builds has no part in it") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  const auto exchange = [&](const fs::path& path) {
+    fs::rename(folder / "store", folder / "elsewhere");
+    fs::create_directory(folder / "store");
+    write_text(path, "planted");
+  };
+  CHECK_THROWS_AS(store.get_or_build("a", exchange), OsError);
+  CHECK(fs::is_empty(folder / "elsewhere"));
+  CHECK(read_text(store.path("a")) == "planted");  // not ours: it stays
+}
+
+TEST_CASE("an artefact that others might have changed is built again") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  const auto built = store.get_or_build("a", [](const fs::path& path) {
+    write_text(path, "content");
+    fs::permissions(path, fs::perms::all);
+  });
+  CHECK(fs::status(built.path).permissions() == fs::perms::owner_all);
+  CHECK(store.find("a"));
+  SUBCASE("it may be written by them") { fs::permissions(built.path, static_cast<fs::perms>(0620)); }
+  SUBCASE("it has another name") { fs::create_hard_link(built.path, folder / "name"); }
+  SUBCASE("its description may be written by them") {
+    fs::permissions(fs::path(built.path).replace_extension(".about"), static_cast<fs::perms>(0602));
+  }
+  CHECK_FALSE(store.find("a"));
+  CHECK(store.list().at(0).state == ArtefactState::leftover);
+  CHECK(store.get_or_build("a", writes("again")).built);
+  CHECK(store.find("a"));
+}
+
+TEST_CASE("folders above the store's that are made are their owner's alone, whatever the umask") {
+  const ScratchFolder folder;
+  const auto mask = ::umask(0);
+  (void)Store::open(folder / "a" / "b" / "store");
+  ::umask(mask);
+  for (const auto& path : {folder / "a", folder / "a" / "b", folder / "a" / "b" / "store"})
+    CHECK(fs::status(path).permissions() == fs::perms::owner_all);
+}
+
+TEST_CASE("two builds that wait for each other end with an error, and not never") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  std::atomic<int> inside = 0;
+  std::atomic<int> refused = 0;
+  const auto build_that_needs = [&](const std::string& other) {
+    return [&, other](const fs::path& path) {
+      ++inside;
+      while (inside < 2) std::this_thread::yield();
+      (void)store.get_or_build(other, writes("x"));
+      write_text(path, "x");
+    };
+  };
+  const auto run = [&](const std::string& key, const std::string& other) {
+    try {
+      (void)store.get_or_build(key, build_that_needs(other));
+    } catch (const OsError& error) {
+      CHECK(error.code() == EDEADLK);
+      ++refused;
+    }
+  };
+  std::thread first(run, "a", "b");
+  std::thread second(run, "b", "a");
+  first.join();
+  second.join();
+  CHECK(refused >= 1);
+  for (const auto& left : store.list()) CHECK(left.state == ArtefactState::ready);
+}
+
+TEST_CASE("a folder in an artefact's place does not keep a prune from removing the others") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  (void)store.get_or_build("a", writes("content"));
+  fs::create_directory(store.path("b"));
+  const auto report = prune(store, everything());
+  CHECK(report.removed.size() == 1);
+  CHECK(store.list().at(0).state == ArtefactState::foreign);
+}
+
+TEST_CASE("a stale claim counts as long as its file is, not as far as its builder was") {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    (void)store.get_or_build("a", [](const fs::path&) {
+      report_progress(1'000'000'000);
+      ::kill(::getpid(), SIGKILL);
+    });
+    ::_exit(1);
+  }
+  ::waitpid(child, nullptr, 0);
+  const auto report = prune(store, {});
+  REQUIRE(report.removed.size() == 1);
+  CHECK(report.removed.at(0).state == ArtefactState::stale_claim);
+  CHECK(report.bytes < 1000);
 }
 
 TEST_CASE("a source is known by its absolute path") {

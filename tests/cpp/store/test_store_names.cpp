@@ -64,10 +64,11 @@ TEST_CASE("a description that was cut, or in which a byte is another one, is an 
 
 TEST_CASE("a description of another key with the same digest is told") {
   const testing::ScratchFolder folder;
-  write_about(folder / "x.about", some_about());
-  CHECK(read_about_of(folder / "x.about", some_about().key)->bytes == some_about().bytes);
-  CHECK_THROWS_AS((void)read_about_of(folder / "x.about", "another key"), FormatError);
-  CHECK_FALSE(read_about(folder / "y.about"));
+  const File about{Folder::open(folder.path()), "x.about"};
+  write_about(about, some_about());
+  CHECK(read_about_of(about, some_about().key)->bytes == some_about().bytes);
+  CHECK_THROWS_AS((void)read_about_of(about, "another key"), FormatError);
+  CHECK_FALSE(read_about({about.folder, "y.about"}));
 }
 
 TEST_CASE("a source is present as long as it is the file that it was") {
