@@ -16,6 +16,7 @@
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/arrays/verify.hpp"
+#include "onecopy/files/file_handle.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -64,9 +65,12 @@ void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*
 }
 
 std::unique_ptr<ArrayFileHandle> open_arrays(const std::filesystem::path& path, bool copy, bool private_pages,
-                                             unsigned threads, std::optional<IdentityTuple> expected) {
+                                             unsigned threads, std::optional<IdentityTuple> expected,
+                                             const std::shared_ptr<const FileHandle>& handle) {
   const nb::gil_scoped_release release;
-  auto file = ArrayFile::open(path, mapping_options(copy, private_pages, threads));
+  const auto options = mapping_options(copy, private_pages, threads);
+  auto file = handle ? ArrayFile::from_descriptor(handle->descriptor(), path.string(), options)
+                     : ArrayFile::open(path, options);
   if (expected) expect_identity(*file.mapping(), to_identity(*expected));
   return std::make_unique<ArrayFileHandle>(std::move(file));
 }
@@ -206,7 +210,8 @@ void bind_arrays(nb::module_& module) {
       .def_prop_ro("header_damaged",
                    [](const ArrayFileHandle& self) { return self.index().header_check() == HeaderCheck::mismatch; });
   module.def("open_arrays", &open_arrays, nb::arg("path"), nb::arg("copy"), nb::arg("private_pages"),
-             nb::arg("threads"), nb::arg("expected").none());
+             nb::arg("threads"), nb::arg("expected").none(), nb::arg("handle").none(),
+             "`handle`: the file itself; its path then only names it.");
 
   nb::class_<ArrayWriter>(module, "ArrayWriter", "Writes a file of named arrays in one stream.")
       .def("write", &write, nb::arg("buffer"), nb::sig("def write(self, buffer: object) -> None"))

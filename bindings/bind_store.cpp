@@ -1,11 +1,13 @@
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
+#include "onecopy/files/file_handle.hpp"
 #include "onecopy/store/builder_process.hpp"
 #include "onecopy/store/default_folder.hpp"
 #include "onecopy/store/prune.hpp"
@@ -65,6 +67,8 @@ constexpr double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9
 }  // namespace
 
 void bind_store(nb::module_& module) {
+  nb::class_<FileHandle>(module, "FileHandle", "A descriptor that closes itself.")
+      .def("fileno", &FileHandle::descriptor);
   nb::class_<Artefact>(module, "Artefact", "What lies in a store.")
       .def_prop_ro(
           "key", [](const Artefact& self) { return text_of(self.key); }, nb::sig("def key(self) -> str"))
@@ -82,7 +86,9 @@ void bind_store(nb::module_& module) {
       .def_ro("waited", &Artefact::waited)
       .def_ro("seconds", &Artefact::seconds)
       .def_prop_ro(
-          "reason", [](const Artefact& self) { return text_of(self.reason); }, nb::sig("def reason(self) -> str"));
+          "reason", [](const Artefact& self) { return text_of(self.reason); }, nb::sig("def reason(self) -> str"))
+      .def_prop_ro(
+          "handle", [](const Artefact& self) { return self.file; }, nb::sig("def handle(self) -> FileHandle | None"));
   nb::class_<PruneReport>(module, "PruneReport", "What a prune removed.")
       .def_ro("removed", &PruneReport::removed)
       .def_ro("kept", &PruneReport::kept)
@@ -95,7 +101,13 @@ void bind_store(nb::module_& module) {
           "path", [](const Store& self, const nb::str& key) { return text_of(self.path(bytes_of(key)).native()); },
           nb::arg("key"), nb::sig("def path(self, key: str) -> str"))
       .def(
-          "find", [](const Store& self, const nb::str& key) { return self.find(bytes_of(key)); }, nb::arg("key"))
+          "find",
+          [](const Store& self, const nb::str& key) {
+            const auto text = bytes_of(key);
+            const nb::gil_scoped_release release;  // it may flush what was built
+            return self.find(text);
+          },
+          nb::arg("key"))
       .def("get_or_build", &get_or_build, nb::arg("key"), nb::arg("build"), nb::arg("source"),
            nb::arg("on_wait").none(), nb::arg("timeout").none(), nb::arg("durable"))
       .def("list", &Store::list, Release())

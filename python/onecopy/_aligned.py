@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from onecopy._named import expect_unchanged, key_of
 from onecopy._saving import not_savable, save
 from onecopy.base import FormatError
-from onecopy.store import Store
+from onecopy.store import Artefact, Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,8 +45,8 @@ def misaligned(file: NamedArrays, align: int) -> list[str]:
     return [entry.name for entry in file.entries if entry.nbytes and entry.offset % align]
 
 
-def make(file: NamedArrays, align: int) -> str:
-    """Return the path of a copy of an open file that is aligned; made by a process of this machine where there is none.
+def make(file: NamedArrays, align: int) -> Artefact:
+    """Return a copy of an open file that is aligned; made by a process of this machine where there is none.
 
     Raises
     ------
@@ -67,4 +67,4 @@ def make(file: NamedArrays, align: int) -> str:
         expect_unchanged(file)
 
     key = key_of(file, f"aligned to {align}, version {_VERSION}")
-    return str(Store().get_or_build(key, build, source=file.path).path)
+    return Store().get_or_build(key, build, source=file.path)

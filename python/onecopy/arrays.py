@@ -82,6 +82,7 @@ class ArrayFile(OpenFile, NamedArrays):
         private: bool = False,
         threads: int | None = None,
         identity: Identity | None = None,
+        handle: _core.FileHandle | None = None,
     ) -> None:
         given = path_text(path)
         huge = False
@@ -91,7 +92,7 @@ class ArrayFile(OpenFile, NamedArrays):
         else:
             reason = "as asked"
         number = thread_count(threads)
-        core = _core.open_arrays(given, check_mode(mode), private, number, identity)
+        core = _core.open_arrays(given, check_mode(mode), private, number, identity, handle)
         self._set(core, given, mode, reason, private, number)
         if huge and not private:
             residency.warm(self, mechanism="advise")
@@ -304,8 +305,19 @@ def open(
             file.warm(verify=verify)
         elif verify:
             file.verify()
-        room = _ROOMS.get(file.kind)
-        return file if room is None else cast("ArrayFile", import_module(room).of_file(file, trusted=False))
+    except BaseException:
+        file.close()
+        raise
+    return open_file(file)
+
+
+def open_file(file: ArrayFile) -> ArrayFile:
+    """Return what `open` makes of a file: itself, or the records that it holds. It is closed where that fails."""
+    room = _ROOMS.get(file.kind)
+    if room is None:
+        return file
+    try:
+        return cast("ArrayFile", import_module(room).of_file(file, trusted=False))
     except BaseException:
         file.close()
         raise
@@ -319,17 +331,22 @@ def _open_aligned(
     _aligned.check(align)
     with open_arrays(path) as source:
         names = _aligned.misaligned(source, align)
-        target = path_text(path)
+        target, handle = path_text(path), None
         reason = f"every array begins at a multiple of {align} bytes"
         if names:
             if source.kind not in ("foreign", "arrays"):
                 raise FormatError(f"{target}: it holds a {source.kind} of onecopy, and only arrays can be moved")
-            target = _aligned.make(source, align)
+            made = _aligned.make(source, align)
+            target, handle = str(made.path), made.handle
             reason = (
                 f"an aligned copy, because {len(names)} of {len(source)} arrays of {source.path} begin at no multiple "
                 f"of {align} bytes"
             )
-    file = open_arrays(target, mode, private=private, threads=threads)
+    file = (
+        open_arrays(target, mode, private=private, threads=threads)
+        if handle is None
+        else ArrayFile(target, mode=mode, private=private, threads=threads, handle=handle)
+    )
     file.add_reason(reason)
     return file
 

@@ -4,7 +4,7 @@
 
     store = oc.Store()                                          # ~/.cache/onecopy, or where the environment says
     index = store.get_or_build(oc.file_key("genome.fa"), build_index, source="genome.fa")
-    data = oc.open(index.path)                                  # or whatever reads what `build_index` wrote
+    data = index.open()                                         # or whatever reads what `build_index` wrote
 
 `build_index` is given a path, and puts a file there that appears whole or not at all (`oc.save` does that, and so does
 writing beside it and `os.replace`). Of all processes and threads of the machine that ask for one key, one calls it; the
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -36,7 +36,11 @@ from onecopy._places import Place, choose_place
 from onecopy.base import natural, path_text
 
 if TYPE_CHECKING:
+    from builtins import bytes as bytes_type
     from collections.abc import Callable, Iterable
+
+    from onecopy.arrays import ArrayFile
+    from onecopy.files import Mode
 
 __all__ = [
     "Artefact",
@@ -86,6 +90,45 @@ class Artefact:
     """Of the whole call."""
     reason: str = ""
     """A sentence: what happened, or what this is."""
+    handle: _core.FileHandle | None = field(default=None, repr=False, compare=False)
+    """The file itself, held open: what is at `path` may have been removed or replaced since. None: from `Store.ls`."""
+
+    def open(
+        self, mode: Mode | Literal["auto"] = "map", *, private: bool = False, threads: int | None = None
+    ) -> ArrayFile:
+        """Open the very file that was found or built, as `onecopy.open` would open its path.
+
+        It is there even where the store has been pruned since.
+
+        Examples
+        --------
+        >>> import numpy as np, onecopy as oc, tempfile
+        >>> store = oc.Store(tempfile.mkdtemp())
+        >>> built = store.get_or_build("ones", lambda path: oc.save(path, {"a": np.ones(3)}))
+        >>> _ = store.prune(everything=True)
+        >>> built.open()["a"]
+        array([1., 1., 1.])
+        """
+        from onecopy import arrays
+
+        return arrays.open_file(
+            arrays.ArrayFile(self.path, mode=mode, private=private, threads=threads, handle=self.handle)
+        )
+
+    def read_bytes(self) -> bytes_type:
+        """Read the very file that was found or built, whole, as bytes of this process."""
+        if self.handle is None:
+            return self.path.read_bytes()
+        with open(os.dup(self.handle.fileno()), "rb") as file:
+            file.seek(0)
+            return file.read()
+
+    def without_handle(self) -> Artefact:
+        """Return the same facts without the open file, for those who keep them."""
+        return replace(self, handle=None)
+
+    def __reduce__(self) -> tuple[object, ...]:  # a descriptor does not travel
+        return type(self), tuple(getattr(self, name) for name in self.__slots__ if name != "handle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +345,7 @@ class Store:
             waited=found.waited,
             seconds=found.seconds,
             reason=found.reason,
+            handle=found.handle,
         )
 
     def __reduce__(self) -> tuple[type[Store], tuple[str]]:

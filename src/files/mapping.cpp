@@ -9,7 +9,7 @@
 #include "files/page_span.hpp"
 #include "files/writing/copy_in.hpp"
 #include "onecopy/base/error.hpp"
-#include "onecopy/files/open_file.hpp"
+#include "onecopy/files/file_handle.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
@@ -105,7 +105,7 @@ struct Mapping::State {
   std::optional<Guarded> guarded;  // gone before the addresses are given back
 };
 
-OpenFile::~OpenFile() { const os::Fd closed(descriptor_); }
+FileHandle::~FileHandle() { const os::Fd closed(descriptor_); }
 
 Mapping::Mapping(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 Mapping::Mapping(Mapping&& other) noexcept = default;

@@ -33,7 +33,7 @@ std::string in_seconds(double seconds) {
 }
 
 Artefact opened(Artefact artefact, os::Fd fd) {
-  artefact.file = std::make_shared<const OpenFile>(fd.release());
+  artefact.file = std::make_shared<const FileHandle>(fd.release());
   return artefact;
 }
 

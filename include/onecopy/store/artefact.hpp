@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "onecopy/files/mapping.hpp"
-#include "onecopy/files/open_file.hpp"
+#include "onecopy/files/file_handle.hpp"
 
 namespace onecopy {
 
@@ -35,7 +35,7 @@ struct Artefact {
   double waited = 0;                     // seconds, for others who built
   double seconds = 0;                    // of the call
   std::string reason;                    // a sentence: what happened, or what this is
-  std::shared_ptr<const OpenFile> file;  // what was found or built; null in a list
+  std::shared_ptr<const FileHandle> file;  // what was found or built; null in a list
 
   // Of that very file: what is at `path` may be removed or another one by now.
   Mapping open(const MappingOptions& options = {}) const;

@@ -99,8 +99,7 @@ def open(
     store = Store(folder)
     for codec in codecs.each_for(text):
         if (found := store.find(_key(text, level, codec))) is not None:
-            with contextlib.suppress(FileNotFoundError):  # pruned since
-                return _of_artefact(text, found)
+            return _of_artefact(text, found)
 
     def one(codec: Codec) -> Image:
         before = codecs.identity_of(text)
@@ -115,12 +114,7 @@ def open(
             _build(target, text, codec, facts, key, threads, progress)
 
         options: Any = {"source": text, "where": where, "on_wait": on_wait, "timeout": timeout, "durable": False}
-        try:
-            return _of_artefact(text, store.get_or_build(key, build, **options))
-        except FileNotFoundError:
-            if not os.path.exists(text):  # noqa: PTH110 - text
-                raise
-            return _of_artefact(text, store.get_or_build(key, build, **options))  # pruned since
+        return _of_artefact(text, store.get_or_build(key, build, **options))
 
     return codecs.first_that_can(text, one)
 
@@ -223,9 +217,9 @@ def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:
 
 
 def _of_artefact(path: str, artefact: Artefact) -> Image:
-    file = ArrayFile(artefact.path)
+    file = ArrayFile(artefact.path, handle=artefact.handle)
     try:
-        return Image(path, file, About.of_file(file), artefact.reason, artefact)
+        return Image(path, file, About.of_file(file), artefact.reason, artefact.without_handle())
     except BaseException:
         file.close()
         raise

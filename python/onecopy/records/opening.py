@@ -50,13 +50,15 @@ def of_file(file: ArrayFile, *, trusted: bool) -> Any:
     return _whole(_origin_of(file.compiled, file.path, trusted=trusted, file=file))
 
 
-def of_path(path: str, *, trusted: bool) -> Any:
-    """Open a file and give what it holds: a List, a Table or a Dict."""
-    return _whole(_origin_of(_mapped(path), path, trusted=trusted))
+def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None) -> Any:
+    """Open a file, or one that is held open already, and give what it holds: a List, a Table or a Dict."""
+    return _whole(_origin_of(_mapped(path, handle=handle), path, trusted=trusted))
 
 
-def _mapped(path: str, identity: Identity | None = None) -> _core.ArrayFile:
-    return _core.open_arrays(path, False, False, 0, identity)
+def _mapped(
+    path: str, identity: Identity | None = None, handle: _core.FileHandle | None = None
+) -> _core.ArrayFile:
+    return _core.open_arrays(path, False, False, 0, identity, handle)
 
 
 def _whole(origin: Origin) -> Any:

@@ -182,7 +182,8 @@ class _Job:
         from onecopy.records import types, writing
 
         container, rows = writing.rows_of(self.data() if callable(self.data) else self.data)
-        builder = _core.RecordBuilder(spool, container, {})
+        metadata = {types.CODEC: self.codec} if self.codec == "pickle" else {}
+        builder = _core.RecordBuilder(spool, container, metadata)
 
         def tell(done: int) -> None:
             store.progress(builder.bytes)
@@ -227,11 +228,9 @@ def _named(
             return disk.get_or_build(key, onto_disk, **options)
 
     report = find_or_build()
-    try:
-        return of_path(str(report.path), trusted=True), report
-    except FileNotFoundError:  # pruned since
-        report = find_or_build()
-        return of_path(str(report.path), trusted=True), report
+    # Unpickled is what this call asked to be pickled, in a file that was found open, ours, and made so (`types.CODEC`).
+    shared = of_path(str(report.path), trusted=job.codec == "pickle", handle=report.handle)
+    return shared, report.without_handle()
 
 
 def _nameless(job: _Job, place: WherePlaced, where: Where) -> Any:

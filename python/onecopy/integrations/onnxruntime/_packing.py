@@ -123,13 +123,13 @@ class Recipe:
     def digest(self) -> str | None:
         """Return the digest of the files, if they have been read for it before, and have not changed."""
         found = self.store.find(self._digest_key())
-        return None if found is None else found.path.read_text()
+        return None if found is None else found.read_bytes().decode()
 
     def digest_now(self, on_wait: Callable[[Waiting], None] | None) -> str:
         """Return the digest of the files; read them for it if need be."""
         store = self.store
         made = store.get_or_build(self._digest_key(), self._write_digest, source=self.path, on_wait=on_wait)
-        return made.path.read_text()
+        return made.read_bytes().decode()
 
     def find(self) -> Packed | None:
         """Return what has been packed; None: nothing yet, or not in a state to be read."""
