@@ -61,6 +61,50 @@ Py_ssize_t lazy_length(PyObject* self) noexcept {
 
 const std::array lazy_slots{slot(Py_mp_subscript, lazy_item), slot(Py_mp_length, lazy_length), PyType_Slot{0, nullptr}};
 
+// Rows one after the other, forwards or backwards. They are paid for together, but for a selection, which may have the
+// same row any number of times.
+struct RowIterator {
+  nb::object rows;  // of the class Rows
+  records::Budget budget;
+  records::Cost cost;
+  std::uint64_t done;
+  bool backwards;
+};
+
+nb::object row_iterator(const nb::object& self, bool backwards) {
+  const Rows& rows = nb::cast<const Rows&>(self);
+  const Decoder& decoder = rows.decoder();
+  return nb::cast(RowIterator{self, records::Budget(decoder.file_bytes()), decoder.cost(), 0, backwards});
+}
+
+PyObject* iterator_itself(PyObject* self) noexcept { return nb::borrow(self).release().ptr(); }
+
+PyObject* next_row(PyObject* self) noexcept {
+  try {
+    RowIterator& iterator = *nb::inst_ptr<RowIterator>(self);
+    const Rows& rows = *nb::inst_ptr<Rows>(iterator.rows);
+    const std::uint64_t size = rows.size();
+    if (iterator.done >= size) return nullptr;  // the end
+    const std::uint64_t row = iterator.backwards ? size - 1 - iterator.done : iterator.done;
+    ++iterator.done;
+    if (rows.indices()) return rows.value(static_cast<Py_ssize_t>(row)).release().ptr();
+    if (iterator.cost.bits == 0) iterator.budget.charge(iterator.cost, 1, rows.decoder().node());
+    return rows.value(static_cast<Py_ssize_t>(row), iterator.budget).release().ptr();
+  } catch (...) {
+    set_error();
+    return nullptr;
+  }
+}
+
+int visit_iterator(PyObject* self, visitproc visit, void* arg) noexcept {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<RowIterator>(self)->rows.ptr());
+  return 0;
+}
+
+const std::array iterator_slots{slot(Py_tp_iter, iterator_itself), slot(Py_tp_iternext, next_row),
+                                slot(Py_tp_traverse, visit_iterator), PyType_Slot{0, nullptr}};
+
 nb::list fields(const Rows& rows) {
   nb::list names;
   const auto& node = rows.decoder().node();
@@ -101,6 +145,8 @@ void bind_records(nb::module_& module) {
   (void)nb::class_<LazyRows>(module, "LazyRows", nb::type_slots(lazy_slots.data()),
                              "Rows that are decoded where they are touched.");
 
+  (void)nb::class_<RowIterator>(module, "RowIterator", nb::type_slots(iterator_slots.data()), "Rows, one by one.");
+
   nb::class_<Rows>(module, "Rows", nb::type_slots(rows_slots.data()),
                    "Rows of a records file, or some of them in any order.")
       .def(nb::init<const Rows&>(), nb::arg("rows"))
@@ -116,6 +162,12 @@ void bind_records(nb::module_& module) {
           "__init__",
           [](Rows* self, std::shared_ptr<const RecordSource> source) { new (self) Rows(std::move(source)); },
           nb::arg("source"))
+      .def(
+          "_rows_iter", [](const nb::object& self, bool backwards) { return row_iterator(self, backwards); },
+          nb::arg("backwards"), nb::sig("def _rows_iter(self, backwards: bool) -> typing.Iterator[typing.Any]"))
+      .def_prop_ro(
+          "_rows_alike", [](const Rows& self) { return self.decoder().cost().bits == 0; },
+          "Whether nothing in the file tells one row from another: all are equal.")
       .def("_rows_slice", &Rows::slice, nb::arg("start"), nb::arg("step"), nb::arg("size"))
       .def("_rows_select", &Rows::select, nb::arg("rows"))
       .def(

@@ -6,6 +6,7 @@
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/arrow.hpp"
+#include "onecopy/records/budget.hpp"
 #include "onecopy/records/gathered.hpp"
 
 namespace onecopy::bindings {
@@ -33,9 +34,11 @@ std::shared_ptr<const Export> exported(const Rows& rows) {
   if (in_place) {
     made->start = static_cast<std::uint64_t>(rows.start());
   } else {
+    const std::uint64_t file_bytes = source->file.arrays().mapping()->bytes().size();
+    if (!rows.indices()) records::Budget(file_bytes).charge(records::cost_of(node), rows.size(), node);
     std::vector<std::uint64_t> places(rows.size());
     for (std::uint64_t i = 0; i < places.size(); ++i) places[i] = rows.place(i);
-    made->node = &made->copied.emplace(node, places).node();
+    made->node = &made->copied.emplace(node, places, file_bytes).node();
   }
   expect_whole(*source->file.arrays().mapping());
   return made;

@@ -1,7 +1,9 @@
 #include "records/decoder.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/take.hpp"
@@ -30,9 +32,39 @@ const char* dtype_of(const Node& node) {
   return node.kind == TypeKind::integer ? widths.at(node.data.width) : "f8";
 }
 
+// What pays for the values that this thread decodes. Objects of types are made by anybody's code, which may decode on
+// its own meanwhile.
+thread_local records::Budget* budget_in_use = nullptr;
+
+class UseBudget {
+ public:
+  explicit UseBudget(records::Budget& budget) noexcept : before_(std::exchange(budget_in_use, &budget)) {}
+  UseBudget(const UseBudget&) = delete;
+  UseBudget& operator=(const UseBudget&) = delete;
+  ~UseBudget() { budget_in_use = before_; }
+
+ private:
+  records::Budget* before_;
+};
+
+// The kinds of values that a place may hold, of a choice all.
+void add_kinds(const Node& node, nb::list& kinds) {
+  if (node.kind == TypeKind::choice)
+    for (const Node& child : node.children) add_kinds(child, kinds);
+  else
+    kinds.append(nb::str(to_string(node.kind).data()));
+}
+
+constexpr std::uint64_t between_signals = std::uint64_t{1} << 16U;  // items
+
+void poll_signals() {
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 }  // namespace
 
-Decoder::Decoder(const Node& node, std::shared_ptr<const Source> source) : node_(&node), source_(std::move(source)) {
+Decoder::Decoder(const Node& node, std::shared_ptr<const Source> source)
+    : node_(&node), source_(std::move(source)), cost_(records::cost_of(node)) {
   children_.reserve(node.children.size());
   for (const Node& child : node.children) children_.emplace_back(child, source_);
   if (node.kind == TypeKind::record) make_templates();
@@ -61,6 +93,22 @@ bool Decoder::numeric() const noexcept {
   return numbers && node_->validity.first == nullptr;
 }
 
+nb::object Decoder::decode(std::uint64_t i) const {
+  records::Budget budget(source_->file_bytes);
+  return decode(i, budget);
+}
+
+nb::object Decoder::decode(std::uint64_t i, records::Budget& budget) const {
+  const UseBudget use(budget);
+  return value(i);
+}
+
+std::string_view Decoder::charged_text(std::uint64_t i) const {
+  const auto text = node_->text(i);
+  budget_in_use->charge_bytes(text.size(), *node_);
+  return text;
+}
+
 nb::object Decoder::known(std::uint64_t i) const {
   switch (node_->kind) {
     case TypeKind::null: return nb::none();
@@ -71,7 +119,7 @@ nb::object Decoder::known(std::uint64_t i) const {
     case TypeKind::number: return number(i);
     case TypeKind::text: return text(i);
     case TypeKind::bytes: {
-      const auto bytes = node_->text(i);
+      const auto bytes = charged_text(i);
       return owned(PyBytes_FromStringAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size())));
     }
     case TypeKind::list: return list(i);
@@ -84,7 +132,9 @@ nb::object Decoder::known(std::uint64_t i) const {
     case TypeKind::choice: break;
   }
   const auto [child, at] = node_->chosen(i);
-  return children_[static_cast<std::size_t>(child - node_->children.data())].value(at);
+  const Decoder& chosen = children_[static_cast<std::size_t>(child - node_->children.data())];
+  budget_in_use->charge(chosen.cost_, 1, *node_);
+  return chosen.value(at);
 }
 
 nb::object Decoder::number(std::uint64_t i) const {
@@ -94,16 +144,16 @@ nb::object Decoder::number(std::uint64_t i) const {
 }
 
 nb::object Decoder::text(std::uint64_t i) const {
-  const auto utf8 = node_->text(i);
+  const auto utf8 = charged_text(i);
   PyObject* object = PyUnicode_DecodeUTF8(utf8.data(), static_cast<Py_ssize_t>(utf8.size()), nullptr);
   if (object != nullptr) return nb::steal(object);
   if (PyErr_ExceptionMatches(PyExc_UnicodeDecodeError) == 0) throw nb::python_error();
   PyErr_Clear();
-  throw FormatError("'" + node_->path + "': value " + std::to_string(i) + " is not UTF-8: the file is damaged");
+  throw FormatError("'" + node_->path() + "': value " + std::to_string(i) + " is not UTF-8: the file is damaged");
 }
 
 nb::object Decoder::bigint(std::uint64_t i) const {
-  const auto bytes = node_->text(i);
+  const auto bytes = charged_text(i);
   const nb::handle type(reinterpret_cast<PyObject*>(&PyLong_Type));  // NOLINT: CPython's own inheritance
   return type.attr("from_bytes")(nb::bytes(bytes.data(), bytes.size()), "little", nb::arg("signed") = true);
 }
@@ -112,21 +162,31 @@ nb::object Decoder::bigint(std::uint64_t i) const {
 template <class Put>
 void Decoder::items(Node::Range range, const Put& put) const {
   const bool plain = node_->validity.first == nullptr;
-  std::uint64_t at = range.begin;
-  if (plain && node_->kind == TypeKind::real)
-    for (; at < range.end; ++at) put(at - range.begin, PyFloat_FromDouble(node_->real(at)));
-  else if (plain && node_->kind == TypeKind::number)
-    for (; at < range.end; ++at)
-      put(at - range.begin,
-          node_->bits.at(at) ? PyLong_FromDouble(node_->real(at)) : PyFloat_FromDouble(node_->real(at)));
-  else if (plain && node_->kind == TypeKind::integer)
-    for (; at < range.end; ++at) put(at - range.begin, PyLong_FromLongLong(node_->data.signed_at(at)));
-  else
-    for (; at < range.end; ++at) put(at - range.begin, value(at).release().ptr());
+  for (std::uint64_t at = range.begin; at < range.end;) {
+    const std::uint64_t end = std::min(range.end, at + between_signals);
+    if (plain && node_->kind == TypeKind::real)
+      for (; at < end; ++at) put(at - range.begin, PyFloat_FromDouble(node_->real(at)));
+    else if (plain && node_->kind == TypeKind::number)
+      for (; at < end; ++at)
+        put(at - range.begin,
+            node_->bits.at(at) ? PyLong_FromDouble(node_->real(at)) : PyFloat_FromDouble(node_->real(at)));
+    else if (plain && node_->kind == TypeKind::integer)
+      for (; at < end; ++at) put(at - range.begin, PyLong_FromLongLong(node_->data.signed_at(at)));
+    else
+      for (; at < end; ++at) put(at - range.begin, value(at).release().ptr());
+    if (at < range.end) poll_signals();
+  }
+}
+
+// Which items value i has, paid for before anything is made of them.
+Node::Range Decoder::charged_range(std::uint64_t i) const {
+  const auto range = node_->range(i);
+  for (const Decoder& child : children_) budget_in_use->charge(child.cost_, range.size(), *node_);
+  return range;
 }
 
 nb::object Decoder::list(std::uint64_t i) const {
-  const auto range = node_->range(i);
+  const auto range = charged_range(i);
   const nb::object list = owned(PyList_New(static_cast<Py_ssize_t>(range.size())));
   children_[0].items(range, [&](std::uint64_t at, PyObject* item) {
     if (item == nullptr) throw nb::python_error();
@@ -136,7 +196,7 @@ nb::object Decoder::list(std::uint64_t i) const {
 }
 
 nb::object Decoder::tuple(std::uint64_t i) const {
-  const auto range = node_->range(i);
+  const auto range = charged_range(i);
   const nb::object tuple = owned(PyTuple_New(static_cast<Py_ssize_t>(range.size())));
   children_[0].items(range, [&](std::uint64_t at, PyObject* item) {
     if (item == nullptr) throw nb::python_error();
@@ -164,11 +224,13 @@ nb::object Decoder::record(std::uint64_t i) const {
 }
 
 nb::object Decoder::map(std::uint64_t i) const {
-  const auto range = node_->range(i);
+  const auto range = charged_range(i);
   nb::object dict = owned(PyDict_New());
-  for (std::uint64_t at = range.begin; at < range.end; ++at)
+  for (std::uint64_t at = range.begin; at < range.end; ++at) {
     if (PyDict_SetItem(dict.ptr(), children_[0].value(at).ptr(), children_[1].value(at).ptr()) != 0)
       throw nb::python_error();
+    if ((at - range.begin) % between_signals == between_signals - 1) poll_signals();
+  }
   return dict;
 }
 
@@ -177,7 +239,7 @@ nb::object Decoder::dtype() const {
   const std::size_t size = array ? node_->type->item_size : node_->data.width;
   nb::object dtype = nb::module_::import_("numpy").attr("dtype")(array ? node_->type->name.c_str() : dtype_of(*node_));
   if (nb::cast<std::size_t>(dtype.attr("itemsize")) != size || nb::cast<bool>(dtype.attr("hasobject")))
-    throw FormatError("'" + node_->path + "': items of " + std::to_string(size) + " bytes of the type " +
+    throw FormatError("'" + node_->path() + "': items of " + std::to_string(size) + " bytes of the type " +
                       nb::cast<std::string>(nb::str(dtype)) + ": the file is damaged");
   return dtype;
 }
@@ -208,13 +270,39 @@ nb::object Decoder::array_view(std::uint64_t i) const {
 }
 
 nb::object Decoder::array(std::uint64_t i) const {
+  const auto range = node_->range(i);
+  budget_in_use->charge_bytes(range.size() * node_->type->item_size, *node_);
   const nb::object shared = array_view(i);
   return node_->type->scalar ? shared : shared.attr("copy")();
 }
 
 nb::object Decoder::extension(std::uint64_t i) const {
-  if (!make_.is_valid()) make_ = source_->resolve(node_->type->name);
-  return make_(children_[0].value(i));
+  if (!make_.is_valid()) {
+    nb::list kinds;
+    add_kinds(children_[0].node(), kinds);
+    make_ = source_->resolve(node_->type->name, nb::tuple(kinds));
+  }
+  const nb::object plain = children_[0].value(i);
+  try {
+    return make_(plain);
+  } catch (nb::python_error& error) {
+    fail_to_make(error);
+  }
+}
+
+// What is in the file is no value of its type: said as a FormatError, which what was raised is the cause of. What the
+// machine or the user did is passed on.
+void Decoder::fail_to_make(nb::python_error& error) const {
+  const nb::object format_error = error_class("FormatError");
+  if (!error.matches(PyExc_Exception) || error.matches(format_error) || error.matches(PyExc_MemoryError) ||
+      error.matches(PyExc_RecursionError))
+    throw error;
+  const nb::object value = format_error(text_of("'" + node_->path() + "': what the file has for a value of the type '" +
+                                                node_->type->name + "' is none: ") +
+                                        nb::str(error.value()));
+  value.attr("__cause__") = error.value();
+  PyErr_SetObject(format_error.ptr(), value.ptr());
+  throw nb::python_error();
 }
 
 }  // namespace onecopy::bindings

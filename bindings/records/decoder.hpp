@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "bindings.hpp"
+#include "onecopy/records/budget.hpp"
 #include "onecopy/records/record_file.hpp"
 
 namespace onecopy::bindings {
@@ -18,7 +20,10 @@ namespace onecopy::bindings {
 struct Source {
   std::shared_ptr<const Mapping> mapping;
   ViewCount::Token token;
-  nb::object resolve;  // resolve(name) -> a function that makes an object of an extension type from its plain value
+  // resolve(name, kinds) -> a function that makes an object of an extension type from its plain value, which is of one
+  // of these kinds.
+  nb::object resolve;
+  std::uint64_t file_bytes;  // which pay for what is made of them
 };
 
 // Beside each node: what Python needs for it again and again. Made when a file is opened, and lives as long as its
@@ -33,7 +38,11 @@ class Decoder {
   std::ptrdiff_t find(nb::handle name) const;  // the number of a field, or -1; `name` is a str
 
   // An object of the caller's own: nothing of it is shared. i < node().length. Throws FormatError, nb::python_error.
-  nb::object value(std::uint64_t i) const { return node_->null(i) ? nb::none() : known(i); }
+  nb::object decode(std::uint64_t i) const;
+  nb::object decode(std::uint64_t i, records::Budget& budget) const;  // one of many that are paid for together
+
+  records::Cost cost() const noexcept { return cost_; }
+  std::uint64_t file_bytes() const noexcept { return source_->file_bytes; }
 
   // Numbers without None among them: they have a view.
   bool numeric() const noexcept;
@@ -45,10 +54,13 @@ class Decoder {
   nb::object array_view(std::uint64_t i) const;
 
  private:
+  nb::object value(std::uint64_t i) const { return node_->null(i) ? nb::none() : known(i); }
   nb::object known(std::uint64_t i) const;  // not null
+  std::string_view charged_text(std::uint64_t i) const;
   nb::object number(std::uint64_t i) const;
   nb::object text(std::uint64_t i) const;
   nb::object bigint(std::uint64_t i) const;
+  records::Node::Range charged_range(std::uint64_t i) const;
   template <class Put>
   void items(records::Node::Range range, const Put& put) const;  // put(number, new reference, or null after an error)
   nb::object list(std::uint64_t i) const;
@@ -58,11 +70,13 @@ class Decoder {
   nb::object map(std::uint64_t i) const;
   nb::object array(std::uint64_t i) const;
   nb::object extension(std::uint64_t i) const;
+  [[noreturn]] void fail_to_make(nb::python_error& error) const;
   void make_templates();
 
   const records::Node* node_;
   std::shared_ptr<const Source> source_;
   std::vector<Decoder> children_;
+  records::Cost cost_;
   std::vector<nb::object> names_;      // of fields, interned
   std::vector<nb::object> templates_;  // for each shape a dict with its keys: copying it is faster than adding keys
   mutable nb::object make_;            // what resolve gave

@@ -163,7 +163,7 @@ std::uint64_t row_of(const DictRows& dict, PyObject* key) {
 
 nb::object value_at(const DictRows& dict, std::uint64_t row) {
   const auto source = dict.share();  // making an object may call anything, too
-  nb::object value = source->decoder.child(1).value(row);
+  nb::object value = source->decoder.child(1).decode(row);
   expect_whole(*source->file.arrays().mapping());  // what was read of lost pages was zeros
   return value;
 }

@@ -70,7 +70,7 @@ nb::object item(const Lazy& lazy, Py_ssize_t i) {
 }
 
 nb::object copy_of(const Lazy& lazy) {
-  nb::object value = lazy.decoder->value(lazy.place);
+  nb::object value = lazy.decoder->decode(lazy.place);
   expect_whole(*lazy.source->file.arrays().mapping());
   return value;
 }
@@ -137,6 +137,10 @@ PyObject* iterate(PyObject* self) noexcept {
         const TypeKind kind = lazy_of(self)->decoder->node().kind;
         if (kind == TypeKind::record) return PyObject_GetIter(keys_of(*lazy_of(self)).ptr());
         if (kind == TypeKind::map) return PyObject_GetIter(copy_of(*lazy_of(self)).ptr());
+        const Lazy& lazy = *lazy_of(self);
+        records::Budget budget(lazy.decoder->file_bytes());
+        for (std::size_t child = 0; kind != TypeKind::fixed && child < lazy.decoder->node().children.size(); ++child)
+          budget.charge(lazy.decoder->child(child).cost(), size_of(lazy), lazy.decoder->node());
         return PySeqIter_New(self);
       },
       nullptr);
@@ -199,7 +203,7 @@ nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const D
     case TypeKind::fixed:
     case TypeKind::record:
     case TypeKind::map: break;
-    default: return decoder.value(i);
+    default: return decoder.decode(i);
   }
   auto* lazy = PyObject_New(Lazy, lazy_type);
   if (lazy == nullptr) throw nb::python_error();

@@ -10,7 +10,8 @@ namespace onecopy::bindings {
 RecordSource::RecordSource(records::RecordFile opened, nb::object resolve)
     : file(std::move(opened)),
       decoder(file.rows(),
-              std::make_shared<const Source>(Source{file.arrays().mapping(), views.token(), std::move(resolve)})) {}
+              std::make_shared<const Source>(Source{file.arrays().mapping(), views.token(), std::move(resolve),
+                                                    file.arrays().mapping()->bytes().size()})) {}
 
 void RecordSource::check_once(const records::Node& node) const {
   const std::scoped_lock lock(mutex_);
@@ -51,8 +52,13 @@ std::uint64_t Rows::at(Py_ssize_t index) const {
 }
 
 nb::object Rows::value(Py_ssize_t index) const {
+  records::Budget budget(decoder().file_bytes());
+  return value(index, budget);
+}
+
+nb::object Rows::value(Py_ssize_t index, records::Budget& budget) const {
   const auto held = share();  // what makes objects of a type is anybody's code, and may close these rows
-  nb::object value = decoder_->value(at(index));
+  nb::object value = decoder_->decode(at(index), budget);
   expect_whole(*held->file.arrays().mapping());  // what was read of lost pages was zeros
   return value;
 }

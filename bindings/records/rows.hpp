@@ -49,6 +49,7 @@ class Rows {
   }
 
   nb::object value(Py_ssize_t index) const;
+  nb::object value(Py_ssize_t index, records::Budget& budget) const;  // one of many that are paid for together
 
   Rows slice(std::int64_t start, std::int64_t step, std::uint64_t size) const;  // in rows of this one
   Rows select(const std::vector<std::int64_t>& rows) const;                     // throws IndexError

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "onecopy/records/budget.hpp"
 #include "onecopy/records/take.hpp"
 
 namespace onecopy::bindings {
@@ -82,7 +83,7 @@ class Taking {
     for (std::size_t k = 0; k < places.size(); ++k) {
       if (k + far < places.size()) records::prefetch(node, places[k + far]);
       if (k + far / 2 < places.size()) records::prefetch_items(node, places[k + far / 2]);
-      PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(k), decoder.value(places[k]).release().ptr());
+      PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(k), decoder.decode(places[k]).release().ptr());
     }
     return nb::borrow<nb::list>(list);
   }
@@ -109,6 +110,7 @@ class Taking {
       records::take_offsets(node, places, into_offsets);
       total = into_offsets.back();
     });
+    records::expect_paid(node, places, static_cast<std::uint64_t>(total), decoder.file_bytes());
     return form_.ragged(items(decoder, places, static_cast<std::uint64_t>(total)), offsets);
   }
 

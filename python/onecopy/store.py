@@ -119,9 +119,10 @@ class Artefact:
         """Read the very file that was found or built, whole, as bytes of this process."""
         if self.handle is None:
             return self.path.read_bytes()
-        with open(os.dup(self.handle.fileno()), "rb") as file:
-            file.seek(0)
-            return file.read()
+        pieces: list[bytes_type] = []
+        while piece := os.pread(self.handle.fileno(), self.bytes, sum(map(len, pieces))):
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def without_handle(self) -> Artefact:
         """Return the same facts without the open file, for those who keep them."""

@@ -207,17 +207,6 @@ std::string escaped(std::string_view name) {
   return text;
 }
 
-std::string child_name(const Type& parent, std::size_t child) {
-  switch (parent.kind) {
-    case TypeKind::record: return escaped(parent.fields[child]);
-    case TypeKind::map: return child == 0 ? "key" : "value";
-    case TypeKind::extension: return "storage";
-    case TypeKind::list:
-    case TypeKind::tuple: return "item";
-    default: return std::to_string(child);
-  }
-}
-
 }  // namespace
 
 std::string_view to_string(TypeKind kind) noexcept { return kind_names[static_cast<std::size_t>(kind)]; }
@@ -245,6 +234,17 @@ RecordSchema parse_record_schema(std::string_view metadata) {
 
 std::string buffer_name(std::string_view path, std::string_view buffer) {
   return std::string(path) + "." + std::string(buffer);
+}
+
+std::string child_name(const Type& parent, std::size_t child) {
+  switch (parent.kind) {
+    case TypeKind::record: return escaped(parent.fields[child]);
+    case TypeKind::map: return child == 0 ? "key" : "value";
+    case TypeKind::extension: return "storage";
+    case TypeKind::list:
+    case TypeKind::tuple: return "item";
+    default: return std::to_string(child);
+  }
 }
 
 std::string child_path(std::string_view path, const Type& parent, std::size_t child) {

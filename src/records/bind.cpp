@@ -11,16 +11,21 @@ namespace {
 // Gives the nodes of a tree their buffers. Every look at a buffer is here, so every length is checked here.
 class Binder {
  public:
-  explicit Binder(const FindBuffer& find) : find_(find) {}
+  Binder(const FindBuffer& find, std::string root) : find_(find), path_(std::move(root)) {}
 
-  Node bind(const Type& type, std::string path) const {
+  Node bind(const Type& type, std::shared_ptr<const NodePlace> place) {
     Node node;
     node.kind = type.kind;
     node.length = type.length;
     node.type = &type;
-    node.path = std::move(path);
-    for (std::size_t i = 0; i < type.children.size(); ++i)
-      node.children.push_back(bind(type.children[i], child_path(node.path, type, i)));
+    node.place = std::move(place);
+    node.children.reserve(type.children.size());
+    const std::size_t end = path_.size();
+    for (std::size_t i = 0; i < type.children.size(); ++i) {
+      path_ += "." + child_name(type, i);
+      node.children.push_back(bind(type.children[i], std::make_shared<NodePlace>(NodePlace{node.place, &type, i, {}})));
+      path_.resize(end);
+    }
     if (type.nullable) node.validity = bits(node, "validity");
     buffers(node);
     return node;
@@ -99,7 +104,7 @@ class Binder {
 
   template <std::size_t N>
   Buffer buffer(const Node& node, std::string_view buffer, const std::array<DType, N>& allowed) const {
-    const auto found = find_(buffer_name(node.path, buffer));
+    const auto found = find_(buffer_name(path_, buffer));
     if (!found) wrong(node, buffer, "is not in the file");
     for (const DType dtype : allowed)
       if (found->dtype == dtype) return *found;
@@ -109,20 +114,32 @@ class Binder {
   static unsigned bits_of(DType dtype) noexcept { return onecopy::bits(dtype); }
 
   [[noreturn]] static void wrong(const Node& node, std::string_view buffer, const std::string& what) {
-    throw FormatError("the buffer '" + buffer_name(node.path, buffer) + "' " + what);
+    throw FormatError("the buffer '" + buffer_name(node.path(), buffer) + "' " + what);
   }
 
   const FindBuffer& find_;
+  std::string path_;  // of the node that is being bound
 };
+
+constexpr std::size_t longest_shown = 100;  // bytes of a name in an error
+
+std::string shortened(const std::string& name) {
+  return name.size() <= longest_shown ? name : name.substr(0, longest_shown) + "...";
+}
 
 }  // namespace
 
 Node bind_nodes(const Type& type, std::string path, const FindBuffer& find) {
-  return Binder(find).bind(type, std::move(path));
+  auto root = std::make_shared<NodePlace>(NodePlace{nullptr, nullptr, 0, path});
+  return Binder(find, std::move(path)).bind(type, std::move(root));
+}
+
+std::string NodePlace::path() const {
+  return above == nullptr ? root : above->path() + "." + shortened(child_name(*parent, child));
 }
 
 void Node::damaged(std::uint64_t i) const {
-  throw FormatError("'" + path + "': value " + std::to_string(i) + " leads out of its buffers: the file is damaged");
+  throw FormatError("'" + path() + "': value " + std::to_string(i) + " leads out of its buffers: the file is damaged");
 }
 
 }  // namespace onecopy::records

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "onecopy/base/error.hpp"
+#include "onecopy/records/budget.hpp"
 
 namespace onecopy::records {
 namespace {
@@ -15,7 +16,8 @@ void store(std::byte* first, unsigned width, std::uint64_t i, std::uint64_t valu
 
 }  // namespace
 
-Gathered::Gathered(const Node& node, Places places) : node_(gather(node, places)) {}
+Gathered::Gathered(const Node& node, Places places, std::uint64_t file_bytes)
+    : file_bytes_(file_bytes), node_(gather(node, places)) {}
 
 std::span<std::byte> Gathered::room(std::uint64_t bytes) {
   return std::span(memory_.emplace_back(bytes + 1)).first(bytes);  // an address even for none
@@ -42,6 +44,7 @@ Numbers Gathered::gather_numbers(const Numbers& from, Places places, std::uint64
 std::uint64_t Gathered::gather_offsets(const Node& from, Places places, Node& to) {
   std::vector<std::int64_t> offsets(places.size() + 1);
   take_offsets(from, places, offsets);
+  expect_paid(from, places, static_cast<std::uint64_t>(offsets.back()), file_bytes_);
   const bool narrow = from.offsets.width == 4 && offsets.back() <= std::numeric_limits<std::int32_t>::max();
   const unsigned width = narrow ? 4 : 8;
   const auto into = room(offsets.size() * width);
@@ -62,7 +65,7 @@ void Gathered::gather_choice(const Node& from, Places places, Node& to) {
     store(offsets.data(), from.offsets.width, k, mine.size());
     mine.push_back(at);
     if (from.offsets.width == 4 && mine.size() > std::numeric_limits<std::int32_t>::max())
-      throw FormatError("'" + from.path + "': too many rows for one array");
+      throw FormatError("'" + from.path() + "': too many rows for one array");
   }
   to.tags = tags.data();
   to.offsets = {offsets.data(), from.offsets.width};
@@ -74,7 +77,7 @@ Node Gathered::gather(const Node& from, Places places) {
   to.kind = from.kind;
   to.length = places.size();
   to.type = from.type;
-  to.path = from.path;
+  to.place = from.place;
   to.validity = gather_bits(from.validity, places);
   to.bits = gather_bits(from.bits, places);
   to.shape = gather_numbers(from.shape, places, from.kind == TypeKind::array ? from.type->ndim : 1);

@@ -77,5 +77,6 @@ std::string buffer_name(std::string_view path, std::string_view buffer);
 // The path of a child: fields by their names, with '%', '.', '#' and control characters as %XX; else "item", "key",
 // "value", "storage", and positions and alternatives by their numbers.
 std::string child_path(std::string_view path, const Type& parent, std::size_t child);
+std::string child_name(const Type& parent, std::size_t child);  // its last part
 
 }  // namespace onecopy::records

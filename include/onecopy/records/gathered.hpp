@@ -12,8 +12,9 @@ namespace onecopy::records {
 
 class Gathered {
  public:
-  // Throws FormatError where `node` is damaged. Its types and names are looked at, not copied: keep the file.
-  Gathered(const Node& node, Places places);
+  // Throws FormatError where `node` is damaged, or a file of so many bytes cannot hold what it says. Its types and
+  // names are looked at, not copied: keep the file.
+  Gathered(const Node& node, Places places, std::uint64_t file_bytes);
 
   const Node& node() const& noexcept ONECOPY_LIFETIMEBOUND { return node_; }
   const Node& node() const&& = delete;
@@ -26,6 +27,7 @@ class Gathered {
   void gather_choice(const Node& from, Places places, Node& to);
   std::span<std::byte> room(std::uint64_t bytes);
 
+  std::uint64_t file_bytes_;
   std::vector<std::vector<std::byte>> memory_;
   Node node_;
 };

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,6 +58,16 @@ struct Bits {
   }
 };
 
+// Where a node is in the tree. Names are long, and trees wide: what is kept is who is above, not the whole path.
+struct NodePlace {
+  std::shared_ptr<const NodePlace> above;  // none: the first node, and `root` is its name
+  const Type* parent = nullptr;
+  std::size_t child = 0;  // of the parent
+  std::string root;
+
+  std::string path() const;  // "records.0.bbox.item", with long names shortened: for errors
+};
+
 struct Node {
   TypeKind kind = TypeKind::null;
   std::uint64_t length = 0;  // values
@@ -68,8 +79,10 @@ struct Node {
   Numbers shape;    // record: the number of each row's shape; array: ndim extents each
   const std::byte* tags = nullptr;
   const Type* type = nullptr;  // fields, shapes, names
-  std::string path;            // "records.0.bbox.item", for errors and tensors
+  std::shared_ptr<const NodePlace> place;
   std::vector<Node> children;
+
+  std::string path() const { return place->path(); }
 
   bool null(std::uint64_t i) const noexcept { return !validity.at(i); }
   double real(std::uint64_t i) const noexcept { return data.load<double>(i); }

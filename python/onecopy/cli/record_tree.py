@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.cli import screen
 from onecopy.cli.words import plain, share, size
 from onecopy.records.schema import Schema, schema_of
-from onecopy.records.types import resolve_imported
+from onecopy.records.types import maker_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,41 +44,64 @@ class Tree:
         return {"kind": "records", **asdict(self)}
 
 
+@dataclass(slots=True)
+class _Held:
+    """Bytes of the buffers of a place and of all below it."""
+
+    nbytes: int = 0
+    cached: int | None = 0
+    below: dict[str, _Held] = field(default_factory=dict)
+
+    def add(self, nbytes: int, cached: int | None) -> None:
+        self.nbytes += nbytes
+        self.cached = None if cached is None or self.cached is None else self.cached + cached
+
+
+_NOTHING = _Held()
+
+
 def tree_of(file: ArrayFile) -> Tree:
     """Look at an open records file; raises FormatError where it holds none."""
-    source = _core.open_records(file.compiled, resolve_imported)
+    source = _core.open_records(file.compiled, maker_of)
     rows = _core.Rows(source)
     schema = schema_of(rows._rows_type)
-    whole = Place(0, source.container, schema.line, *_bytes_of(file, "records"))
-    places = list(_places(file, schema, "records.0", 1))
+    held = _held_by(file)
+    whole = Place(0, source.container, schema.line, held.nbytes, held.cached)
+    places = list(_places(held, schema, 1))
     if source.container == "dict":
         words = {"0": "key", "1": "value"}
         places = [replace(place, name=words[place.name]) if place.depth == 1 else place for place in places]
     return Tree(source.container, len(rows), (whole, *places))
 
 
-def _places(file: ArrayFile, schema: Schema, path: str, depth: int) -> Iterator[Place]:
+def _held_by(file: ArrayFile) -> _Held:
+    """Sum sizes and what is cached, of each place: the kernel counts whole pages, shared by neighbours."""
+    whole = _Held()
+    for entry in file.entries:
+        if not entry.nbytes:
+            continue
+        cached = file.residency([entry.name]).cached
+        at = whole
+        for part in ("", *entry.name.removeprefix("records.0.").split(".")[:-1]):  # the last is the buffer's own
+            at = at.below.setdefault(part, _Held()) if part else at
+            at.add(entry.nbytes, None if cached is None else min(cached, entry.nbytes))
+    return whole
+
+
+def _places(held: _Held, schema: Schema, depth: int) -> Iterator[Place]:
     """Give the fields of dicts and the places of tuples, wherever they are below `schema`."""
     named = schema.kind in {"record", "fixed"}
     names = schema.fields if schema.kind == "record" else _BELOW.get(schema.kind, map(str, range(len(schema.children))))
     for name, child in zip(names, schema.children, strict=True):
-        below = f"{path}.{_escaped(name)}"
+        below = held.below.get(_escaped(name), _NOTHING)
         if named:
-            yield Place(depth, name, child.line, *_bytes_of(file, below))
-        yield from _places(file, child, below, depth + named)
+            yield Place(depth, name, child.line, below.nbytes, below.cached)
+        yield from _places(below, child, depth + named)
 
 
 def _escaped(name: str) -> str:
     """Write the name of a field as paths have it: see docs/formats/records.md."""
     return re.sub(r"[%.#\x00-\x1f\x7f]", lambda found: f"%{ord(found[0]):02X}", name)
-
-
-def _bytes_of(file: ArrayFile, path: str) -> tuple[int, int | None]:
-    """Sum sizes and what is cached; the kernel counts whole pages, shared by neighbours."""
-    own = [entry for entry in file.entries if entry.name.startswith(path + ".") and entry.nbytes]
-    known = [file.residency([entry.name]).cached for entry in own]
-    parts = [min(cached, entry.nbytes) for cached, entry in zip(known, own, strict=True) if cached is not None]
-    return sum(entry.nbytes for entry in own), sum(parts) if len(parts) == len(own) else None
 
 
 COLUMNS = (

@@ -29,6 +29,8 @@ from onecopy.cli.words import plain, significant
 GAP = 2
 FOLDED = 16
 """A column that may fold gets this width at least, if it has so much to say."""
+LONGEST = 200
+"""Characters of a cell: a file may have names of a mebibyte, and every row is as wide as the widest."""
 
 
 def out() -> Console:
@@ -89,7 +91,7 @@ class Grid:
     def _every(self) -> list[tuple[str, ...]]:
         height = max(column.title.count("\n") for column in self.columns)
         titles = ("\n" * (height - column.title.count("\n")) + column.title for column in self.columns)
-        return [tuple(titles), *self.rows]
+        return [tuple(titles), *(tuple(map(_shortened, row)) for row in self.rows)]
 
     def _natural(self) -> list[int]:
         cells = zip(*self._every(), strict=True)
@@ -125,6 +127,10 @@ class Grid:
     def _padded(column: Column, piece: str, width: int) -> str:
         space = " " * (width - cell_len(piece))
         return space + piece if column.right else piece + space
+
+
+def _shortened(cell: str) -> str:
+    return cell if len(cell) <= LONGEST else cell[: LONGEST - 1] + "…"
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:

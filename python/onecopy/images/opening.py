@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy.arrays import ArrayFile
@@ -17,6 +15,7 @@ from onecopy.store import Store, file_key
 from onecopy.store import progress as tell_who_waits
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
     from pathlib import Path
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onecopy.records.sources import RowSource, json_rows, jsonl_rows
     from onecopy.records.table import Table
     from onecopy.records.tabular import csv_rows, parquet_rows
-    from onecopy.records.types import NotShareable, register
+    from onecopy.records.types import NotShareable, Unloaded, register
     from onecopy.records.writing import Writer, save
 
 _HOMES = {
@@ -30,6 +30,7 @@ _HOMES = {
     "Dict": "dicts",
     "List": "rows",
     "NotShareable": "types",
+    "Unloaded": "types",
     "Ragged": "columnar",
     "RowSource": "sources",
     "Schema": "schema",
@@ -60,6 +61,7 @@ __all__ = [
     "RowSource",
     "Schema",
     "Table",
+    "Unloaded",
     "Writer",
     "arrow_rows",
     "attach",

@@ -23,7 +23,7 @@ class Origin:
     """Where rows come from: the same for all lists and views of a file.
 
     `core` is the file's compiled half, all that reading rows asks for; a worker that only reads has no need of
-    `onecopy.arrays`. `trusted` is for what was written in this job: reading may import the modules of its classes.
+    `onecopy.arrays`. `trusted` is for what was written in this job, for itself: pickles in it are read.
     """
 
     def __init__(

@@ -55,9 +55,7 @@ def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None)
     return _whole(_origin_of(_mapped(path, handle=handle), path, trusted=trusted))
 
 
-def _mapped(
-    path: str, identity: Identity | None = None, handle: _core.FileHandle | None = None
-) -> _core.ArrayFile:
+def _mapped(path: str, identity: Identity | None = None, handle: _core.FileHandle | None = None) -> _core.ArrayFile:
     return _core.open_arrays(path, False, False, 0, identity, handle)
 
 
@@ -79,20 +77,21 @@ def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()
     return List(rows, origin, fields)
 
 
-def _resolve(name: str) -> Any:
+def _maker_of(name: str, kinds: tuple[str, ...]) -> Any:
     from onecopy.records import types  # which knows half the standard library, and most rows have no such objects
 
-    return types.resolve(name)
+    return types.maker_of(name, kinds)
 
 
-def _resolve_imported(name: str) -> Any:
+def _maker_with_pickles(name: str, kinds: tuple[str, ...]) -> Any:
     from onecopy.records import types
 
-    return types.resolve_imported(name)
+    return types.maker_with_pickles(name, kinds)
 
 
 def _origin_of(core: _core.ArrayFile, given: str, *, trusted: bool, file: ArrayFile | None = None) -> Origin:
-    source = _core.open_records(core, _resolve if trusted else _resolve_imported)
+    pickles = trusted and core.metadata().get("codec") == "pickle"  # types.CODEC
+    source = _core.open_records(core, _maker_with_pickles if pickles else _maker_of)
     return Origin(core, given, source, trusted=trusted, file=file)
 
 

@@ -102,24 +102,30 @@ class List(Columnar, Backed, Joined[T]):
         return self._derive(self._rows_slice(rows.start, step, len(rows)))
 
     def __iter__(self) -> Iterator[T]:
-        return (self[i] for i in range(len(self)))
+        return self._rows_iter(False)
 
     def __reversed__(self) -> Iterator[T]:
-        return (self[i] for i in range(len(self) - 1, -1, -1))
+        return self._rows_iter(True)
+
+    def _different(self) -> Self:
+        """Give one row where nothing in the file tells them apart, however many it says there are; else all."""
+        return self[:1] if self._rows_alike else self
 
     def __contains__(self, value: object) -> bool:
-        return any(row is value or row == value for row in self)
+        return any(row is value or row == value for row in self._different())
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         """Find the first row that equals `value`; ValueError when there is none."""
-        for i in range(*slice(start, stop).indices(len(self))):
-            if self[i] == value:
-                return i
+        first, last, _ = slice(start, stop).indices(len(self))
+        for i, row in enumerate(self[first:last]._different()):
+            if row == value:
+                return first + i
         raise ValueError(f"{reprlib.repr(value)} is not in the list")
 
     def count(self, value: Any) -> int:
         """Count the rows that equal `value`."""
-        return sum(1 for row in self if row == value)
+        found = sum(1 for row in self._different() if row == value)
+        return found * len(self) if self._rows_alike else found
 
     def select(self, indices: Iterable[SupportsIndex]) -> Self:
         """Take some rows, in any order and as often as wanted: no row is copied, 8 bytes are kept for each index.

@@ -5,9 +5,10 @@ it as one of those under a name: a `datetime` as microseconds, an `Enum` as its 
 of its fields. What comes back is an object of the same type with the same value. Types are matched exactly: an object
 of a subclass is not stored as one of its base, but refused.
 
-Opening a file never executes code. A dataclass, NamedTuple or Enum in a file from `onecopy.open` is made only when its
-module is imported already; shares between the processes of one job import it, as unpickling does. No constructor runs:
-attributes are set as they were.
+Reading never executes code that a file names. A value of a type whose module this program has not imported comes as an
+`Unloaded`: a stand-in that says what it is and what it consists of. Read again once the module is imported, it is the
+object itself; saved again, it is what it was. Pickles are read where ``share(..., codec="pickle")`` asks for them, and
+nowhere else. No constructor runs: attributes are set as they were.
 """
 
 from __future__ import annotations
@@ -19,30 +20,95 @@ import datetime as dt
 import decimal
 import enum
 import fractions
-import importlib
 import pathlib
 import pickle
 import sys
 import uuid
 import zoneinfo
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from onecopy.base import FormatError
 
-__all__ = ["NotShareable", "register"]
+__all__ = ["NotShareable", "Unloaded", "register"]
 
 T = TypeVar("T")
 ToPlain = Callable[[Any], Any]
 FromPlain = Callable[[Any], Any]
 Named = tuple[str, Any]  # name of the type, plain value
+Kinds = tuple[str, ...]
+"""Of the plain values of a type in a file, by the file's schema: ("list",), ("record", "map"), ..."""
 
+CODEC = "codec"
+"""The key in a file's metadata that says "pickle" where values of other types were pickled."""
+
+_LONGEST_FRACTION = 1 << 18  # bits of both numbers; to reduce it takes time that grows with their square
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1)
 
 
 class NotShareable(TypeError):
     """A value that no records file can hold; the message begins with its path: ``[12].bbox[3]: ...``."""
+
+
+class Unloaded:
+    """What a file holds of a value whose type this program has not loaded; see the module.
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> oc.records.Unloaded("dataclass:shapes:Box", {"width": 3})
+    <Unloaded dataclass shapes.Box {'width': 3}: import shapes, and read it again>
+    """
+
+    __slots__ = ("fields", "type_name")
+
+    def __init__(self, type_name: str, fields: Any) -> None:
+        self.type_name = type_name
+        """As it is in the file: "dataclass:module:qualname", or what `register` was told."""
+        self.fields = fields
+        """What the value consists of: a dict of a dataclass, a tuple of a NamedTuple, else what `to_plain` gave."""
+
+    @property
+    def module(self) -> str:
+        """The module of the type; empty where its name does not say."""
+        return _place_of(self.type_name)[0]
+
+    @property
+    def name(self) -> str:
+        """The type's name in its module."""
+        return _place_of(self.type_name)[1]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{self!r} has no attribute {name!r}", name=name, obj=self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Unloaded):
+            return NotImplemented
+        return (self.type_name, self.fields) == (other.type_name, other.fields)
+
+    def __hash__(self) -> int:
+        return hash(self.type_name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.type_name, self.fields)
+
+    def __repr__(self) -> str:
+        kind, colon, _ = self.type_name.partition(":")
+        what = f"{kind} " if colon and kind in _CLASSES else ""
+        where = f"{self.module}." if self.module else ""
+        todo = f"import {self.module}" if self.module else "register the type"
+        return f"<Unloaded {what}{where}{self.name} {self.fields!r}: {todo}, and read it again>"
+
+
+_NEEDED = {"torch.Tensor": "torch", "ZoneInfo": "tzdata", "datetime": "tzdata", "time": "tzdata"}
+"""The modules without which types that records know come as stand-ins."""
+
+
+def _place_of(type_name: str) -> tuple[str, str]:
+    """Return the module that a type needs, and its name there, by its name in a file."""
+    *_, module, name = [_NEEDED.get(type_name, ""), *type_name.split(":")]
+    return module, name.removeprefix(f"{module}.")
 
 
 def register(
@@ -92,7 +158,7 @@ def plain_of(value: Any) -> Named | None:
         return _of_class("dataclass", kind), _fields_of(value)
     if kind.__module__ == "torch" and kind.__qualname__ == "Tensor":
         return "torch.Tensor", _plain_tensor(value)
-    return None
+    return (value.type_name, value.fields) if kind is Unloaded else None
 
 
 def plain_or_pickle(value: Any) -> Named:
@@ -104,44 +170,51 @@ def plain_or_pickle(value: Any) -> Named:
     return found or ("pickle", pickle.dumps(value, protocol=5))
 
 
-def resolve(name: str) -> FromPlain:
-    """Find what makes objects of a type by its name in the file: for shares, so that modules may be imported."""
-    return pickle.loads if name == "pickle" else _find(name, importlib.import_module)
+def maker_of(name: str, kinds: Kinds) -> FromPlain:
+    """Return what makes values of a type, by its name in the file, of plain ones of some kinds; imports nothing.
 
-
-def resolve_imported(name: str) -> FromPlain:
-    """Like `resolve`, without executing code: of classes only those whose modules are imported already."""
+    Raises
+    ------
+    FormatError
+        It is a pickle, or is not made of such values.
+    """
     if name == "pickle":
         raise FormatError("a value is a pickle, and opening a file executes no code: only its own job reads it")
-    return _find(name, sys.modules.get)
+    if name in _FROM_PLAIN:
+        expected = _KINDS.get(name)
+        if expected and not set(kinds) <= expected:
+            raise FormatError(f"a value of the type {name!r} that is made of {' or '.join(kinds)}")
+        return _FROM_PLAIN[name]
+
+    def make(plain: Any) -> Any:
+        # Looked for with each value: the module may be imported after the file was opened.
+        found = _loaded(name)
+        return Unloaded(name, plain) if found is None else found(plain)
+
+    return make
 
 
-def _find(name: str, module_of: Callable[[str], Any]) -> FromPlain:
-    known = _FROM_PLAIN.get(name)
-    if known is not None:
-        return known
-    kind, _, place = name.partition(":")
-    if kind in _CLASSES:
-        return _CLASSES[kind](_class_at(name, place, module_of))
-    module_of(kind)  # of a registered type: "module:qualname"; its module registers it
+def maker_with_pickles(name: str, kinds: Kinds) -> FromPlain:
+    """Like `maker_of`, for what this job has pickled: pickles are read."""
+    return pickle.loads if name == "pickle" else maker_of(name, kinds)
+
+
+def _loaded(name: str) -> FromPlain | None:
+    """Return what makes values of a class or a registered type; None where this program has not loaded it."""
     if name in _FROM_PLAIN:
         return _FROM_PLAIN[name]
-    raise FormatError(f"a value is of the type {name!r}, which nobody registered: see onecopy.records.register")
-
-
-def _class_at(name: str, place: str, module_of: Callable[[str], Any]) -> Any:
+    kind, _, place = name.partition(":")
+    if kind not in _CLASSES:
+        return None
     module, _, qualname = place.partition(":")
-    found = module_of(module)
+    found: Any = sys.modules.get(module)
     if found is None:
-        raise FormatError(
-            f"a value is of the class {module}.{qualname}: import {module} first; opening executes no code"
-        )
+        return None
     for part in qualname.split("."):
-        found = getattr(found, part, None)
-    kind = name.partition(":")[0]
+        found = vars(found).get(part) if isinstance(found, type) or found is sys.modules.get(module) else None
     if not (isinstance(found, type) and _IS[kind](found)):
         raise FormatError(f"a value is of the class {module}.{qualname}, which is no {kind} in this program")
-    return found
+    return _CLASSES[kind](found)
 
 
 def _of_class(kind: str, cls: type) -> str:
@@ -160,6 +233,8 @@ def _fields_of(value: Any) -> dict[str, Any]:
 
 def _make_dataclass(cls: type) -> FromPlain:
     def make(fields: dict[str, Any]) -> Any:
+        if type(fields) is not dict:
+            raise FormatError(f"a {cls.__qualname__} without fields")
         made: Any = object.__new__(cls)
         for name, value in fields.items():
             object.__setattr__(made, name, value)
@@ -173,8 +248,13 @@ def _make_enum(cls: Any) -> FromPlain:
     return lambda plain: members[plain] if plain in members else cls(plain)
 
 
-def _make_namedtuple(cls: type) -> FromPlain:
-    return lambda values: tuple.__new__(cls, values)
+def _make_namedtuple(cls: Any) -> FromPlain:
+    def make(values: Any) -> Any:
+        if type(values) is not tuple or len(values) != len(cls._fields):
+            raise FormatError(f"a {cls.__qualname__} of other values than {', '.join(cls._fields)}")
+        return tuple.__new__(cls, values)
+
+    return make
 
 
 _CLASSES: dict[str, Callable[[Any], FromPlain]] = {
@@ -196,6 +276,8 @@ def _plain_datetime(value: dt.datetime) -> Any:
 
 def _make_datetime(plain: Any) -> dt.datetime:
     since, zone, fold = (plain, None, 0) if isinstance(plain, int) else plain
+    if isinstance(zone, Unloaded):
+        return Unloaded("datetime", plain)
     return (_EPOCH + since * _MICROSECOND).replace(tzinfo=zone, fold=fold)
 
 
@@ -207,6 +289,8 @@ def _plain_time(value: dt.time) -> Any:
 def _make_time(plain: Any) -> dt.time:
     since: int
     since, zone, fold = plain
+    if isinstance(zone, Unloaded):
+        return Unloaded("time", plain)
     return (_EPOCH + since * _MICROSECOND).time().replace(tzinfo=zone, fold=fold)
 
 
@@ -214,6 +298,44 @@ def _plain_zone(value: zoneinfo.ZoneInfo) -> str:
     if value.key is None:
         raise NotShareable("a ZoneInfo without a key")
     return value.key
+
+
+def _make_zone(key: str) -> Any:
+    """Find a zone in the system's folders: where there is none, zoneinfo would import tzdata."""
+    parts = pathlib.PurePosixPath(key)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise FormatError(f"a ZoneInfo of the key {key!r}")
+    there = any((pathlib.Path(folder) / parts).is_file() for folder in zoneinfo.TZPATH)
+    return zoneinfo.ZoneInfo(key) if there or "tzdata" in sys.modules else Unloaded("ZoneInfo", key)
+
+
+def _make_fraction(plain: Any) -> fractions.Fraction:
+    numerator, denominator = plain
+    if numerator.bit_length() + denominator.bit_length() > _LONGEST_FRACTION:
+        raise FormatError("a Fraction of numbers so long that reducing it would take seconds")
+    return fractions.Fraction(numerator, denominator)
+
+
+def _plain_fraction(value: fractions.Fraction) -> Any:
+    if value.numerator.bit_length() + value.denominator.bit_length() > _LONGEST_FRACTION:
+        raise NotShareable(f"a Fraction of more than {_LONGEST_FRACTION} bits")
+    return value.numerator, value.denominator
+
+
+def _make_deque(plain: Any) -> collections.deque[Any]:
+    values, longest = plain
+    return collections.deque(_a(list, values), longest)
+
+
+def _make_array(plain: Any) -> array.array[Any]:
+    code, values = plain
+    return array.array(_a(str, code), _a(bytes, values))
+
+
+def _a(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise FormatError(f"{type(value).__name__} where {kind.__name__} belongs")
+    return value
 
 
 def _plain_deque(value: collections.deque[Any]) -> Any:
@@ -231,7 +353,9 @@ def _plain_tensor(value: Any) -> Any:
 
 
 def _make_tensor(plain: Any) -> Any:
-    torch = importlib.import_module("torch")
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return Unloaded("torch.Tensor", plain)
     dtype, array_of_it = plain
     tensor = torch.from_numpy(array_of_it)
     return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
@@ -243,16 +367,26 @@ _FROM_PLAIN: dict[str, FromPlain] = {
     "str": lambda utf8: utf8.decode("utf-8", "surrogatepass"),  # a str with lone surrogates: the encoder makes it
 }
 
+_KINDS: dict[str, set[str]] = {
+    "str": {"bytes"},
+    "bytearray": {"bytes"},
+    "set": {"list"},
+    "frozenset": {"list"},
+    "OrderedDict": {"record", "map"},
+    "Counter": {"record", "map"},
+}
+"""What values of a type are made of in a file, where to make them of anything else might take any time and memory."""
+
 for _cls, _to, _from in (
     (dt.datetime, _plain_datetime, _make_datetime),
     (dt.date, dt.date.toordinal, dt.date.fromordinal),
     (dt.time, _plain_time, _make_time),
     (dt.timedelta, lambda value: value // _MICROSECOND, lambda plain: plain * _MICROSECOND),
     (dt.timezone, lambda value: value.__getinitargs__(), lambda plain: dt.timezone(*plain)),
-    (zoneinfo.ZoneInfo, _plain_zone, zoneinfo.ZoneInfo),
+    (zoneinfo.ZoneInfo, _plain_zone, _make_zone),
     (complex, lambda value: (value.real, value.imag), lambda plain: complex(*plain)),
     (decimal.Decimal, str, decimal.Decimal),
-    (fractions.Fraction, lambda value: (value.numerator, value.denominator), lambda plain: fractions.Fraction(*plain)),
+    (fractions.Fraction, _plain_fraction, _make_fraction),
     (uuid.UUID, lambda value: value.bytes, lambda plain: uuid.UUID(bytes=plain)),
     (bytearray, bytes, bytearray),
     (range, lambda value: (value.start, value.stop, value.step), lambda plain: range(*plain)),
@@ -260,8 +394,8 @@ for _cls, _to, _from in (
     (frozenset, list, frozenset),
     (collections.OrderedDict, dict, collections.OrderedDict),
     (collections.Counter, dict, collections.Counter),
-    (collections.deque, _plain_deque, lambda plain: collections.deque(*plain)),
-    (array.array, lambda value: (value.typecode, value.tobytes()), lambda plain: array.array(*plain)),
+    (collections.deque, _plain_deque, _make_deque),
+    (array.array, lambda value: (value.typecode, value.tobytes()), _make_array),
     (type(pathlib.Path()), str, pathlib.Path),
     (pathlib.PurePosixPath, str, pathlib.PurePosixPath),
     (pathlib.PureWindowsPath, str, pathlib.PureWindowsPath),

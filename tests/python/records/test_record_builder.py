@@ -42,7 +42,7 @@ def opened(builder: _core.RecordBuilder) -> _core.Rows:
         file = ArrayFile(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
-    return _core.Rows(_core.open_records(file.compiled, MAKE.__getitem__))
+    return _core.Rows(_core.open_records(file.compiled, lambda name, _: MAKE[name]))
 
 
 def new() -> _core.RecordBuilder:

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import decimal
+import importlib
 import math
 import pickle
 import uuid
@@ -154,8 +155,22 @@ def test_a_file_makes_objects_only_of_classes_that_are_imported(tmp_path, monkey
     shared = oc.share([their_module.E.A])
     handle = pickle.dumps(shared)
     monkeypatch.delitem(sys.modules, "their_module")
-    with pytest.raises(oc.FormatError, match="import their_module first"):
-        oc.records.open(path)[0]
+    opened = oc.records.open(path)
+    for rows in (opened, shared, pickle.loads(handle)):
+        assert repr(rows)
+        (found,) = rows
+        assert type(found) is oc.records.Unloaded
+        assert (found.type_name, found.module, found.name, found.fields) == (
+            "enum:their_module:E",
+            "their_module",
+            "E",
+            "A",
+        )
+        assert repr(found) == "<Unloaded enum their_module.E 'A': import their_module, and read it again>"
+        with pytest.raises(AttributeError, match="import their_module"):
+            assert found.value
     assert "their_module" not in sys.modules
-    assert repr(oc.records.open(path))
-    assert pickle.loads(handle)[0].name == "A"  # a share of this job imports it
+    assert oc.share(opened)[0] == opened[0]  # what is not known is written as it was
+    again = importlib.import_module("their_module")
+    assert opened[0] is again.E.A
+    assert oc.share(oc.share([opened[0]]))[0] is again.E.A
