@@ -118,9 +118,10 @@ void bind_store(nb::module_& module) {
       "default_folder",
       [](bool memory) {
         const auto folder = default_folder(memory ? Place::memory : Place::disk);
-        return std::pair(text_of(folder.path.native()), folder.reason);
+        return nb::make_tuple(text_of(folder.path.native()), text_of(folder.reason), text_of(folder.obstacle));
       },
-      nb::arg("memory"), nb::sig("def default_folder(memory: bool) -> tuple[str, str]"), "(path, why)");
+      nb::arg("memory"), nb::sig("def default_folder(memory: bool) -> tuple[str, str, str]"),
+      "(path, why, why not the usual one)");
   module.def(
       "is_in_memory", [](const std::filesystem::path& folder) { return place_of(folder) == Place::memory; },
       nb::arg("folder"));

@@ -29,3 +29,9 @@
     \from collections.abc import Iterator
     \from typing import Any
 
+
+(.*)\.RowIterator.__iter__$:
+    def __iter__(self, /) -> RowIterator: ...
+
+(.*)\.RowIterator.__next__$:
+    def __next__(self, /) -> Any: ...

@@ -27,6 +27,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -60,6 +61,9 @@ __all__ = [
 Where: TypeAlias = Literal["auto", "child", "here"]
 State: TypeAlias = Literal["ready", "building", "stale claim", "leftover", "damaged", "foreign"]
 
+_OPENS = "onecopy.arrays"
+"""What opens files, a room above this one."""
+_logged: set[str] = set()
 _FIRST_WORD, _NEXT_WORD = 2.0, 5.0  # seconds of waiting until `announce` says so, and says so again
 
 
@@ -109,11 +113,10 @@ class Artefact:
         >>> built.open()["a"]
         array([1., 1., 1.])
         """
-        from onecopy import arrays
-
-        return arrays.open_file(
-            arrays.ArrayFile(self.path, mode=mode, private=private, threads=threads, handle=self.handle)
-        )
+        arrays = import_module(_OPENS)
+        file = arrays.ArrayFile(self.path, mode=mode, private=private, threads=threads, handle=self.handle)
+        opened: ArrayFile = arrays.open_file(file)
+        return opened
 
     def read_bytes(self) -> bytes_type:
         """Read the very file that was found or built, whole, as bytes of this process."""
@@ -184,7 +187,8 @@ class Store:
         Of this user alone: it is made with mode 0700, and refused if it is a symbolic link, belongs to somebody else or
         can be entered by others. None: for "disk" ``$ONECOPY_CACHE``, else ``$XDG_CACHE_HOME/onecopy``, else
         ``~/.cache/onecopy``, and ``/var/tmp/onecopy-<uid>`` where that is on a network file system; for "memory"
-        ``/dev/shm/onecopy-<uid>``.
+        ``/dev/shm/onecopy-<uid>``. Where another user has taken one of the last two names, it is ``onecopy-<uid>-1``,
+        or the next one that is free; `reason` and a warning of the logger "onecopy" say so.
     place
         Which of the two, where no folder is given.
 
@@ -360,8 +364,13 @@ def default_folder(place: Place = "disk") -> tuple[Path, str]:
     """Return the folder of a `Store` for which none is given, and why it is that one; it may not be there yet."""
     if place not in ("disk", "memory"):
         raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
-    path, reason = _core.default_folder(place == "memory")
-    return Path(path), reason
+    path, reason, obstacle = _core.default_folder(place == "memory")
+    if obstacle and obstacle not in _logged:
+        import logging  # which most processes never need
+
+        _logged.add(obstacle)
+        logging.getLogger("onecopy").warning("the store is in %s, because of %s", path, obstacle)
+    return Path(path), f"{reason}; not {obstacle}" if obstacle else reason
 
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "os/os.hpp"
+#include "store/folder.hpp"
 
 namespace onecopy {
 namespace {
@@ -27,26 +28,39 @@ std::string_view variable(const char* name) {
   return value == nullptr ? std::string_view() : value;
 }
 
-fs::path on_this_machine() { return "/var/tmp/onecopy-" + std::to_string(os::user_id()); }
+// A name that anybody can guess, and take before us, in a folder for all: then the next one, the same for all processes
+// of this user.
+DefaultFolder in_folder_for_all(const char* folder, std::string reason) {
+  constexpr int names = 16;
+  const std::string first = std::string(folder) + "/onecopy-" + std::to_string(os::user_id());
+  std::string obstacle = store::why_not_ours(first);
+  if (obstacle.empty()) return {first, std::move(reason), {}};
+  for (int i = 1; i < names; ++i)
+    if (const auto next = first + "-" + std::to_string(i); store::why_not_ours(next).empty())
+      return {next, std::move(reason), first + ": " + obstacle};
+  return {first, std::move(reason), {}};  // whoever opens it is told
+}
+
+DefaultFolder on_this_machine(std::string reason) { return in_folder_for_all("/var/tmp", std::move(reason)); }
 
 DefaultFolder wished_for() {
-  if (const auto chosen = variable("ONECOPY_CACHE"); !chosen.empty()) return {chosen, "$ONECOPY_CACHE says so"};
+  if (const auto chosen = variable("ONECOPY_CACHE"); !chosen.empty()) return {chosen, "$ONECOPY_CACHE says so", {}};
   const fs::path cache = variable("XDG_CACHE_HOME");
-  if (cache.is_absolute()) return {cache / "onecopy", "$XDG_CACHE_HOME says so"};  // a relative one is to be ignored
+  if (cache.is_absolute())
+    return {cache / "onecopy", "$XDG_CACHE_HOME says so", {}};  // a relative one is to be ignored
   const fs::path home = variable("HOME");
-  if (home.is_absolute()) return {home / ".cache" / "onecopy", "the user's folder for caches"};
-  return {on_this_machine(), "there is no home folder"};
+  if (home.is_absolute()) return {home / ".cache" / "onecopy", "the user's folder for caches", {}};
+  return on_this_machine("there is no home folder");
 }
 
 }  // namespace
 
 DefaultFolder default_folder(Place place) {
-  if (place == Place::memory)
-    return {"/dev/shm/onecopy-" + std::to_string(os::user_id()), "the machine's file system in memory"};
+  if (place == Place::memory) return in_folder_for_all("/dev/shm", "the machine's file system in memory");
   auto folder = wished_for();
   const auto facts = file_system_at(fs::absolute(folder.path));
   if (facts.storage != os::Storage::remote) return folder;
-  return {on_this_machine(), folder.path.string() + " is on a network file system (" + facts.name + ")"};
+  return on_this_machine(folder.path.string() + " is on a network file system (" + facts.name + ")");
 }
 
 Place place_of(const fs::path& folder) {

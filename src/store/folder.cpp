@@ -20,16 +20,23 @@ std::string belongs_to_another(const os::FileFacts& facts) {
   return "it belongs to user " + std::to_string(facts.owner) + ", and we are user " + std::to_string(os::user_id());
 }
 
-[[noreturn]] void refuse_folder(const fs::path& folder, int code, std::string why = {}) {
-  throw OsError("use as a store", folder.string(), code, std::move(why));
+struct Refusal {
+  int code = 0;
+  std::string why;
+};
+
+// Why a folder is none of ours; code 0: it is.
+Refusal refusal_of(const os::FileFacts& facts) {
+  if (facts.kind == os::FileKind::link) return {ELOOP, "it is a symbolic link; give the folder itself"};
+  if (facts.kind != os::FileKind::folder) return {ENOTDIR, "it is no folder"};
+  if (facts.owner != os::user_id()) return {EACCES, belongs_to_another(facts)};
+  if ((facts.permissions & of_others) != 0)
+    return {EACCES, "others may enter it (mode " + octal(facts.permissions) + "); chmod 700 makes it yours alone"};
+  return {};
 }
 
-void expect_private(const fs::path& folder, const os::FileFacts& facts) {
-  if (facts.kind != os::FileKind::folder) refuse_folder(folder, ENOTDIR);
-  if (facts.owner != os::user_id()) refuse_folder(folder, EACCES, belongs_to_another(facts));
-  if ((facts.permissions & of_others) != 0)
-    refuse_folder(folder, EACCES,
-                  "others may enter it (mode " + octal(facts.permissions) + "); chmod 700 makes it yours alone");
+[[noreturn]] void refuse_folder(const fs::path& folder, Refusal refusal) {
+  throw OsError("use as a store", folder.string(), refusal.code, std::move(refusal.why));
 }
 
 // And those above it, whatever the umask: a cache folder that others may write can be exchanged by them.
@@ -63,12 +70,15 @@ Folder Folder::open(const fs::path& path) {
   }
   // Of somebody else's folder it is told whose it is, and not that it may not be opened.
   const auto facts = opened ? os::facts_of(opened.value.get()) : os::facts_of_entry(path.string());
-  if (!facts) refuse_folder(path, opened ? facts.error : opened.error);
-  if (facts.value.kind == os::FileKind::link)
-    refuse_folder(path, ELOOP, "it is a symbolic link; give the folder itself");
-  expect_private(path, facts.value);
-  if (!opened) refuse_folder(path, opened.error);
+  if (!facts) refuse_folder(path, {opened ? facts.error : opened.error, {}});
+  if (auto refusal = refusal_of(facts.value); refusal.code != 0) refuse_folder(path, std::move(refusal));
+  if (!opened) refuse_folder(path, {opened.error, {}});
   return {std::move(opened.value), path};
+}
+
+std::string why_not_ours(const fs::path& path) {
+  const auto facts = os::facts_of_entry(path.string());
+  return facts ? refusal_of(facts.value).why : std::string();
 }
 
 os::Result<os::FileFacts> facts_of_ours(const File& file) {

@@ -31,6 +31,9 @@ class Folder {
   std::filesystem::path path_;
 };
 
+// Why Folder::open would refuse what is at a path; empty: it would not, or there is nothing.
+std::string why_not_ours(const std::filesystem::path& path);
+
 // A name in the folder; there may be no such file.
 struct File {
   Folder folder;

@@ -1,11 +1,13 @@
 """Default folders that another user made first: anyone can guess /var/tmp/onecopy-UID and /dev/shm/onecopy-UID.
 
-The library refuses such a folder, names it, writes nothing into it and reads nothing from it. Everything under the
-default folders runs in a child process of a user whom nobody has, without HOME; the folders are removed afterwards.
+The library uses another folder, says so, and neither writes into the one that is not its own nor reads from it.
+Everything under the default folders runs in a child process of a user whom nobody has, without HOME; the folders are
+removed afterwards.
 """
 
 import contextlib
 import io
+import logging
 import os
 import shutil
 import time
@@ -38,7 +40,7 @@ KEY, POISON, GOOD = "numbers", [6, 6, 6], [1, 2, 3]
 
 
 class Squat(NamedTuple):
-    """What another user put in the place of a default folder, and what the error says of it."""
+    """What another user put in the place of a default folder, and what the library says of it."""
 
     make: Callable[[Path], object]
     reason: str
@@ -99,18 +101,18 @@ def fifo(path: Path) -> None:
 
 OTHERS, LINK = f"belongs to user {SQUATTER}, and we are user {VICTIM}", "symbolic link"
 SQUATS = {
-    "a folder that cannot be entered": Squat(folder_of_another(0o700), "Permission denied"),
+    "a folder that cannot be entered": Squat(folder_of_another(0o700), OTHERS),
     "a folder that can be read": Squat(folder_of_another(0o755), OTHERS),
     "a folder of mode 0777": Squat(folder_of_another(0o777), OTHERS),
     "a folder of mode 1777": Squat(folder_of_another(0o1777), OTHERS),
-    "a folder of the group": Squat(folder_of_another(0o2770), "Permission denied"),
+    "a folder of the group": Squat(folder_of_another(0o2770), OTHERS),
     "a folder of root": Squat(folder_of_another(0o777, 0), "belongs to user 0"),
     "an own folder that others may enter": Squat(folder_of_another(0o777, VICTIM), "others may enter it (mode 0777)"),
     "a link to another user's folder": Squat(link_to(0o777, SQUATTER), LINK),
     "a link to an own folder": Squat(link_to(0o700, VICTIM), LINK),
     "a link to nothing": Squat(dangling_link, LINK),
-    "a plain file": Squat(plain_file, "Not a directory"),
-    "a FIFO": Squat(fifo, "Not a directory"),
+    "a plain file": Squat(plain_file, "it is no folder"),
+    "a FIFO": Squat(fifo, "it is no folder"),
 }
 
 
@@ -242,14 +244,19 @@ def folders(imported: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("HOME", "XDG_CACHE_HOME", "ONECOPY_CACHE"):
         monkeypatch.delenv(name, raising=False)
     save_plain()
-    places = (DISK, MEMORY, ELSEWHERE)
-    for path in places:
-        remove(path)
+
+    def remove_all() -> None:
+        for path in (DISK, MEMORY, ELSEWHERE):
+            remove(path)
+        for place in (DISK, MEMORY):
+            for path in place.parent.glob(f"{place.name}-*"):
+                remove(path)
+
+    remove_all()
     try:
         yield {"disk": DISK, "memory": MEMORY}
     finally:
-        for path in places:
-            remove(path)
+        remove_all()
 
 
 def in_victim(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -299,41 +306,82 @@ def test_reading_and_writing_would_be_seen(folders, call) -> None:
     assert facts_of(folder) != before
 
 
+def second(folder: Path) -> Path:
+    """Return the folder that is used where one is squatted."""
+    return folder.with_name(f"{folder.name}-1")
+
+
 @pytest.mark.parametrize("kind", SQUATS)
 @pytest.mark.parametrize(("place", "call"), CALLS, ids=lambda one: one if isinstance(one, str) else one.__name__)
-def test_a_squatted_folder_is_refused_and_left_alone(folders, place, call, kind) -> None:
+def test_a_squatted_folder_is_left_alone_and_another_one_is_used(folders, place, call, kind) -> None:
     folder = folders[place]
     SQUATS[kind].make(folder)
     with_old_access_times(folder, ELSEWHERE)
     before = facts_of(folder, ELSEWHERE)
-    error = failure_of(call, place)
-    assert str(folder) in str(error)
-    assert error.filename == str(folder)
-    assert SQUATS[kind].reason in (error.strerror or "")
+    in_victim(call, place)
+    facts = second(folder).stat()
+    assert (facts.st_uid, facts.st_mode & 0o7777) == (VICTIM, 0o700)
     assert facts_of(folder, ELSEWHERE) == before
+
+
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_all_processes_of_a_user_find_the_folder_that_is_used_instead(folders, place) -> None:
+    SQUATS["a folder of mode 0777"].make(folders[place])
+    assert in_victim(share, place) == GOOD
+    assert in_victim(find_path, place).parent == second(folders[place])
+
+
+def find_path(place: Any) -> Path:
+    found = oc.Store(place=place).find(KEY)
+    assert found is not None
+    return found.path
+
+
+def reasons(place: Any) -> tuple[str, str, list[str]]:
+    """Return the reasons that a store and the default folder give, and what is logged, of several stores."""
+    logged: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("onecopy").addHandler(handler)
+    told, _ = oc.Store(place=place).reason, oc.Store(place=place)
+    return told, oc.store.default_folder(place)[1], logged
+
+
+@pytest.mark.parametrize("kind", SQUATS)
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_it_is_told_why_another_folder_is_used(folders, place, kind) -> None:
+    folder = folders[place]
+    SQUATS[kind].make(folder)
+    told, default, logged = in_victim(reasons, place)
+    assert told == default
+    assert f"; not {folder}: " in told
+    assert SQUATS[kind].reason in told
+    (line,) = logged
+    assert str(second(folder)) in line
+    assert SQUATS[kind].reason in line
+
+
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_who_squats_all_names_is_refused(folders, place) -> None:
+    folder = folders[place]
+    names = [folder, *(folder.with_name(f"{folder.name}-{i}") for i in range(1, 16))]
+    for one in names:
+        one.mkdir(0o700)
+        os.chown(one, SQUATTER, SQUATTER)
+    error = failure_of(get_or_build, place)
+    assert (error.filename, error.strerror) == (str(folder), f"use as a store: it {OTHERS}")
 
 
 @pytest.mark.parametrize("kind", SQUATS)
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_command_line_refuses_a_squatted_folder_in_one_line(folders, verb, kind) -> None:
+def test_the_command_line_uses_the_other_folder_too(folders, verb, kind) -> None:
     folder = folders["disk"]
     SQUATS[kind].make(folder)
-    with_old_access_times(folder, ELSEWHERE)
-    before = facts_of(folder, ELSEWHERE)
+    in_victim(share, "disk")
     status, printed = in_victim(in_a_shell, *VERBS[verb])
-    assert status == 1
-    assert printed.startswith("onecopy: ")
-    assert printed.count("\n") == 1
-    assert str(folder) in printed
-    assert SQUATS[kind].reason in printed
-    assert facts_of(folder, ELSEWHERE) == before
-
-
-@pytest.mark.xfail(strict=True, reason="the error of a folder of mode 0700 is 'Permission denied' and names no owner")
-@pytest.mark.parametrize("place", ["disk", "memory"])
-def test_the_error_names_the_owner_of_a_folder_that_cannot_be_entered(folders, place) -> None:
-    SQUATS["a folder that cannot be entered"].make(folders[place])
-    assert OTHERS in str(failure_of(get_or_build, place))
+    assert status == 0
+    assert str(second(folder)) in printed or verb == "prune"
+    assert in_victim(find, "disk") is None if verb == "prune" else True
 
 
 @pytest.mark.parametrize("kind", SQUATS)
@@ -359,34 +407,12 @@ def test_nameless_data_in_memory_needs_no_default_folder(folders, kind) -> None:
     assert path.startswith("/memfd:")
 
 
-NAMELESS_INSIDE = {
-    "a folder of mode 0777",
-    "a folder of mode 1777",
-    "a folder of root",
-    "a link to another user's folder",
-}
-NAMELESS_FAILS = {"a folder that cannot be entered", "a folder that can be read", "a folder of the group"}
-
-
-def marked(kind: str) -> Any:
-    """Return a kind of squat with the mark of what is known to go wrong."""
-    marks: list[Any] = []
-    if kind in NAMELESS_INSIDE:
-        why = "share(place='disk') without a key writes its nameless file into another user's folder"
-        marks = [pytest.mark.xfail(strict=True, reason=why, raises=AssertionError)]
-    if kind in NAMELESS_FAILS:
-        why = "share(place='disk') without a key fails on another user's folder, although /tmp would do"
-        marks = [pytest.mark.xfail(strict=True, reason=why, raises=PermissionError)]
-    return pytest.param(kind, marks=marks)
-
-
-@pytest.mark.parametrize("kind", [marked(kind) for kind in SQUATS])
+@pytest.mark.parametrize("kind", SQUATS)
 def test_nameless_data_on_disk_does_not_go_into_another_users_folder(folders, kind) -> None:
     SQUATS[kind].make(folders["disk"])
     rows, path = in_victim(nameless, "disk")
     assert rows == GOOD
-    own = "own folder" in kind
-    assert own or not path.startswith((f"{folders['disk']}/", f"{ELSEWHERE}/"))
+    assert not path.startswith((f"{folders['disk']}/", f"{ELSEWHERE}/"))
 
 
 def test_the_default_folder_of_a_user_without_a_home_is_the_one_that_is_squatted(folders) -> None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.children import children_of
 from tests.support.waiting import until
 from tests.support.watched import Watched
 
@@ -50,17 +51,14 @@ def walked(pids: list[int]) -> dict[str, int]:
     return {name: sum(getattr(one, name) or 0 for one in found) for name in names}
 
 
-def settled(sampler: Sampler, processes: int = 1) -> Snapshot:
-    """Look until there are so many processes, and all have been walked since now."""
+def settled(sampler: Sampler) -> Snapshot:
+    """Look until everybody has been walked since now."""
     since = time.time()
     snapshots: list[Snapshot] = []
 
     def walked_since() -> bool:
         snapshots[:] = [sampler.look()]
-        found = snapshots[0].processes
-        return len(found) >= processes and all(
-            one.walk is not None and one.walk.at >= since for one in found if one.rss
-        )
+        return all(one.walk is not None and one.walk.at >= since for one in snapshots[0].processes if one.rss)
 
     until(walked_since, "everybody to be walked")
     return snapshots[0]
@@ -185,7 +183,12 @@ def test_memory_files_count_once_as_shmem(private):
                 time.sleep(100)
     """
     with Watched(code) as group, Sampler(group.pids, children=True, files=not private) as sampler:
-        snapshot = settled(sampler, processes=4)
+        (parent,) = group.pids
+        until(
+            lambda: sum(proc.rollup(pid).rss >= 32 * MIB for pid in (parent, *children_of(parent))) == 4,
+            "all four to have touched everything",
+        )
+        snapshot = settled(sampler)
         truth = walked([one.pid for one in snapshot.processes])
         for one in snapshot.processes[1:]:
             os.kill(one.pid, signal.SIGKILL)

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "onecopy/files/mapping.hpp"
 #include "onecopy/files/file_handle.hpp"
+#include "onecopy/files/mapping.hpp"
 
 namespace onecopy {
 
@@ -31,10 +31,10 @@ struct Artefact {
   std::filesystem::path source;   // what it was built from; empty: not told
   bool source_present = false;    // the source is there, and is what it was (inode, size, time of the last write)
   ArtefactState state = ArtefactState::ready;
-  bool built = false;                    // by this call
-  double waited = 0;                     // seconds, for others who built
-  double seconds = 0;                    // of the call
-  std::string reason;                    // a sentence: what happened, or what this is
+  bool built = false;                      // by this call
+  double waited = 0;                       // seconds, for others who built
+  double seconds = 0;                      // of the call
+  std::string reason;                      // a sentence: what happened, or what this is
   std::shared_ptr<const FileHandle> file;  // what was found or built; null in a list
 
   // Of that very file: what is at `path` may be removed or another one by now.

@@ -274,7 +274,7 @@ def _plain_datetime(value: dt.datetime) -> Any:
     return since if value.tzinfo is None and value.fold == 0 else (since, value.tzinfo, value.fold)
 
 
-def _make_datetime(plain: Any) -> dt.datetime:
+def _make_datetime(plain: Any) -> dt.datetime | Unloaded:
     since, zone, fold = (plain, None, 0) if isinstance(plain, int) else plain
     if isinstance(zone, Unloaded):
         return Unloaded("datetime", plain)
@@ -286,7 +286,7 @@ def _plain_time(value: dt.time) -> Any:
     return (dt.datetime.combine(_EPOCH, naive) - _EPOCH) // _MICROSECOND, value.tzinfo, value.fold
 
 
-def _make_time(plain: Any) -> dt.time:
+def _make_time(plain: Any) -> dt.time | Unloaded:
     since: int
     since, zone, fold = plain
     if isinstance(zone, Unloaded):

@@ -50,8 +50,10 @@ std::string hidden_prefix(const std::string& name) {
   return ".onecopy-" + hexadecimal(crc32c(0, std::as_bytes(std::span(name)))) + "-";
 }
 
+std::string parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path().string() : "."; }
+
 os::Fd opened_folder(const fs::path& path) {
-  auto folder = os::open_folder(path.has_parent_path() ? path.parent_path().string() : ".");
+  auto folder = os::open_folder(parent_of(path));
   if (!folder) throw OsError(saving, path.string(), folder.error);
   return std::move(folder.value);
 }
@@ -73,7 +75,7 @@ Target::Target(const fs::path& asked)
 }
 
 Target::Target(int folder, fs::path path)
-    : path_(std::move(path)), name_(path_.filename().string()), prefix_(hidden_prefix(name_)) {
+    : path_(std::move(path)), by_path_(false), name_(path_.filename().string()), prefix_(hidden_prefix(name_)) {
   auto own = os::duplicate(folder);
   if (!own) fail(saving, own.error);
   folder_ = std::move(own.value);
@@ -125,7 +127,17 @@ void Target::sweep() const {
   }
 }
 
+// Who saves wants to find the file at its path: not in a folder that was moved away, nor in one that has come there.
+int Target::why_not_here() const {
+  if (!by_path_) return 0;
+  const auto there = os::facts_of(parent_of(path_));
+  if (!there) return there.error;
+  const auto ours = os::facts_of(folder());
+  return ours && ours.value.device == there.value.device && ours.value.inode == there.value.inode ? 0 : ESTALE;
+}
+
 int Target::put_nameless(int fd) const {
+  if (const int error = why_not_here(); error != 0) return error;
   // linkat cannot replace a file, rename can: hence the detour over a hidden name.
   NewFile linked;
   const int refused = find_hidden_name([&](const std::string& name) {
@@ -140,6 +152,7 @@ int Target::put_nameless(int fd) const {
 }
 
 int Target::put_hidden(const NewFile& file, unsigned permissions) const {
+  if (const int error = why_not_here(); error != 0) return error;
   if (const int error = os::set_permissions(file.fd.get(), permissions); error != 0) return error;
   return os::rename_file(at(file.hidden), at(name_));
 }

@@ -49,10 +49,12 @@ class Target {
  private:
   void check() const;
   os::Name at(const std::string& name) const { return {folder(), name}; }
+  int why_not_here() const;  // errno: its path leads elsewhere by now
   template <class Try>
   int find_hidden_name(const Try& take) const;
 
   std::filesystem::path path_;
+  bool by_path_ = true;  // it was found by its path, and is to be found so
   os::Fd folder_;
   std::string name_;
   std::string prefix_;  // of its hidden names

@@ -1,0 +1,133 @@
+"""Another user exchanges the folder of a store with one of his own, again and again: nothing of his is taken for ours.
+
+Whoever may write the folder above can do that at any moment (renameat2 with RENAME_EXCHANGE), between any two calls of
+ours. His folder has an artefact of the same key, whose description fits, and which is a pickle that runs a command.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.children import call_in_child, fork
+
+import onecopy as oc
+from onecopy import _core
+from onecopy.records import types, writing
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users"),
+]
+
+OWNER = 1_600_000_000 + os.getpid() * 2 % 100_000_000
+ATTACKER = OWNER + 1
+SECONDS = 10
+KEY, GOOD = "annotations", [{"n": i} for i in range(3)]
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+
+
+class Command:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, (f"touch {self.mark}",)
+
+
+def save_pickles(path: Path, mark: Path) -> None:
+    """Write records as `share(codec="pickle")` does, of an object that runs a command."""
+    builder = _core.RecordBuilder(str(path.parent), "list", {types.CODEC: "pickle"})
+    writing.fill(builder, [Command(mark)], types.plain_or_pickle, None)
+    builder.save(str(path))
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Exchange two names, until this process is killed."""
+    libc = ctypes.CDLL(None)
+    names = (AT_FDCWD, bytes(one), AT_FDCWD, bytes(other), RENAME_EXCHANGE)
+    while True:
+        libc.renameat2(*names)
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Path:
+    """Give a folder that everybody may write, with the folder of the attacker in it."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.getuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o111)
+    team = tmp_path / "team"
+    team.mkdir()
+    team.chmod(0o777)
+    return team
+
+
+def plant(folder: Path, mark: Path, keys: list[str]) -> None:
+    for key in keys:
+        oc.Store(folder).get_or_build(key, lambda path: save_pickles(path, mark))
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, ATTACKER, ATTACKER)
+        path.chmod(0o755)
+
+
+def share_again_and_again(folder: Path, codec: str, umask: int) -> tuple[int, int, list[object]]:
+    """Share for some seconds; return how often that was possible, how often not, and what was not ours."""
+    os.umask(umask)
+    good, refused, foreign = 0, 0, []
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        try:
+            with oc.share(GOOD, KEY, codec=codec, folder=folder) as rows:  # type: ignore[call-overload]
+                found = list(rows)
+        except (OSError, oc.FormatError):
+            refused += 1
+            continue
+        good += found == GOOD
+        if found != GOOD:
+            foreign.append(found)
+    return good, refused, foreign
+
+
+def test_what_is_planted_would_run_in_a_folder_of_ours(team: Path, tmp_path: Path) -> None:
+    """Without this, the other tests could pass because nothing is dangerous."""
+    mark = team / "mark"
+    save_pickles(tmp_path / "x.oc", mark)
+    repr(list(oc.records.attach(str(tmp_path / "x.oc"), oc.Mapping(tmp_path / "x.oc").identity, None, trusted=True)))
+    assert mark.exists()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+@pytest.mark.parametrize("codec", ["records", "pickle"])
+def test_nothing_of_another_user_is_unpickled_or_served(team: Path, codec: str, umask: int) -> None:
+    store, planted, mark = team / "store", team / "planted", team / "mark"
+    store.mkdir(0o700)
+    os.chown(store, OWNER, OWNER)
+    plant(planted, mark, [KEY, call_in_child(key_of, KEY, codec)])
+    subprocess.run(["chmod", "o+x", str(team)], check=True)
+    attacker = fork(lambda: (os.setgid(ATTACKER), os.setuid(ATTACKER), exchange(store, planted)))
+    try:
+        good, refused, foreign = call_in_child(
+            share_again_and_again, store, codec, umask, uid=OWNER, seconds=int(SECONDS) + 60
+        )
+    finally:
+        os.kill(attacker, signal.SIGKILL)
+        os.waitpid(attacker, 0)
+    assert not mark.exists()
+    assert foreign == []
+    assert good > 10
+    assert refused > 10  # the exchange hits
+
+
+def key_of(key: str, codec: str) -> str:
+    """Return the key under which data is shared, as the store has it."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        oc.share([1], key, codec=codec, folder=folder)  # type: ignore[call-overload]
+        return oc.Store(folder).ls()[0].key
