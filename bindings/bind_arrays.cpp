@@ -67,7 +67,7 @@ void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*
 std::unique_ptr<ArrayFileHandle> open_arrays(const std::filesystem::path& path, bool copy, bool private_pages,
                                              unsigned threads, std::optional<IdentityTuple> expected,
                                              const std::shared_ptr<const FileHandle>& handle) {
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   const auto options = mapping_options(copy, private_pages, threads);
   auto file = handle ? ArrayFile::from_descriptor(handle->descriptor(), path.string(), options)
                      : ArrayFile::open(path, options);
@@ -108,7 +108,7 @@ std::unique_ptr<ArrayWriter> make_writer(const std::filesystem::path& path, cons
   options.metadata.insert(metadata.begin(), metadata.end());
   options.align = align;
   options.checksum = checksum;
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   return std::make_unique<ArrayWriter>(path, Layout::plan(std::move(arrays), std::move(options)));
 }
 
@@ -122,7 +122,7 @@ std::vector<std::size_t> write_order(const ArrayWriter& writer) {
 
 void write(ArrayWriter& writer, nb::handle object) {
   const Buffer buffer(object);
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   writer.write(buffer.bytes());
 }
 
@@ -215,7 +215,7 @@ void bind_arrays(nb::module_& module) {
 
   nb::class_<ArrayWriter>(module, "ArrayWriter", "Writes a file of named arrays in one stream.")
       .def("write", &write, nb::arg("buffer"), nb::sig("def write(self, buffer: object) -> None"))
-      .def("commit", &ArrayWriter::commit, nb::call_guard<nb::gil_scoped_release>())
+      .def("commit", &ArrayWriter::commit, nb::call_guard<ReleaseGil>())
       .def_prop_ro("order", &write_order);
   module.def("make_writer", &make_writer, nb::arg("path"), nb::arg("specs"), nb::arg("metadata"),
              nb::arg("align").none(), nb::arg("checksum"));

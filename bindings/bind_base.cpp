@@ -2,6 +2,7 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string_view.h>
+#include <unistd.h>
 
 #include "bindings.hpp"
 #include "onecopy/base/error.hpp"
@@ -9,6 +10,10 @@
 #include "onecopy/base/version.hpp"
 
 namespace onecopy::bindings {
+
+void wait_for_the_end() noexcept {
+  for (;;) ::pause();
+}
 
 nb::object error_class(const char* name) { return nb::module_::import_("onecopy.base").attr(name); }
 

@@ -24,7 +24,7 @@ PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer
 
 MappingHandle open_mapping(const std::filesystem::path& path, std::uint64_t offset, std::optional<std::uint64_t> length,
                            bool copy, bool private_pages, unsigned threads, std::optional<IdentityTuple> expected) {
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   auto options = mapping_options(copy, private_pages, threads);
   options.offset = offset;
   options.length = length;
@@ -35,7 +35,7 @@ MappingHandle open_mapping(const std::filesystem::path& path, std::uint64_t offs
 
 MappingHandle map_descriptor(int fd, const std::string& name, std::uint64_t offset, std::optional<std::uint64_t> length,
                              bool copy, bool private_pages) {
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   auto options = mapping_options(copy, private_pages, 0);
   options.offset = offset;
   options.length = length;
@@ -115,7 +115,7 @@ void bind_files(nb::module_& module) {
       });
 
   module.def("guard", &guard);
-  module.def("check", &check, nb::call_guard<nb::gil_scoped_release>());
+  module.def("check", &check, nb::call_guard<ReleaseGil>());
   module.def("open_mapping", &open_mapping, nb::arg("path"), nb::arg("offset"), nb::arg("length").none(),
              nb::arg("copy"), nb::arg("private_pages"), nb::arg("threads"), nb::arg("expected").none());
   module.def("map_descriptor", &map_descriptor, nb::arg("fd"), nb::arg("name"), nb::arg("offset"),

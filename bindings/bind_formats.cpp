@@ -14,7 +14,7 @@ namespace {
 template <class Read>
 auto of_mapping(const MappingHandle& handle, const Read& read) {
   const auto mapping = handle.share();
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   try {
     auto made = read(mapping->bytes());
     expect_whole(*mapping);

@@ -16,7 +16,7 @@
 namespace onecopy::bindings {
 namespace {
 
-using Release = nb::call_guard<nb::gil_scoped_release>;
+using Release = nb::call_guard<ReleaseGil>;
 using Ranges = std::vector<RangeTuple>;
 
 std::optional<Mechanism> parse_mechanism(const std::string& name) {
@@ -33,7 +33,7 @@ class JobHandle {
   JobHandle(JobHandle&&) noexcept = default;
   JobHandle& operator=(JobHandle&&) noexcept = default;
   ~JobHandle() {
-    const nb::gil_scoped_release release;
+    const ReleaseGil release;
     job_.reset();
   }
 
@@ -60,7 +60,7 @@ std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std:
   std::vector<WarmPart> shared;
   for (const auto& [mapping, ranges, inspector] : parts)
     shared.push_back({mapping->get(), to_ranges(ranges), inspector});
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   return std::make_unique<JobHandle>(WarmJob::start(std::move(shared), options));
 }
 
@@ -68,7 +68,7 @@ std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std:
 template <auto function>
 auto with_ranges(const MappingHandle& handle, const Ranges& ranges) {
   const auto shared = handle.share();
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   return function(*shared, to_ranges(ranges));
 }
 

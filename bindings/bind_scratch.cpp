@@ -36,7 +36,7 @@ class ScratchHandle {
   // Giving gigabytes back takes its time: not while others want the GIL.
   void close() noexcept {
     auto last = std::move(file_);
-    const nb::gil_scoped_release release;
+    const ReleaseGil release;
     last.reset();
   }
   bool closed() const noexcept { return file_ == nullptr; }
@@ -69,7 +69,7 @@ nb::object view(const ScratchHandle& self) {
 std::unique_ptr<ScratchHandle> create_scratch(std::uint64_t size, const std::filesystem::path& folder, std::string name,
                                               bool reserve, bool anywhere, std::uint64_t head,
                                               std::optional<std::uint64_t> max_resident) {
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   const ScratchOptions options{folder, std::move(name), reserve, anywhere, head, max_resident};
   return std::make_unique<ScratchHandle>(std::make_shared<ScratchFile>(ScratchFile::create(size, options)));
 }
@@ -77,14 +77,14 @@ std::unique_ptr<ScratchHandle> create_scratch(std::uint64_t size, const std::fil
 void write(const ScratchHandle& self, std::uint64_t offset, nb::handle object) {
   const Buffer buffer(object);
   const auto file = self.share();
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   file->copy_in(offset, buffer.bytes());
 }
 
 void write_direct(const ScratchHandle& self, std::uint64_t offset, nb::handle object) {
   const Buffer buffer(object);
   const auto file = self.share();
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   file->write_direct(offset, buffer.bytes());
 }
 
@@ -92,13 +92,13 @@ void write_rows(const ScratchHandle& self, std::uint64_t offset, std::uint64_t s
                 nb::handle object) {
   const Buffer buffer(object);
   const auto file = self.share();
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   file->copy_in(offset, stride, count, buffer.bytes());
 }
 
 void wrote(const ScratchHandle& self, std::uint64_t offset, std::uint64_t length) {
   const auto file = self.share();
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   file->wrote({offset, length});
 }
 
@@ -106,14 +106,14 @@ void wrote(const ScratchHandle& self, std::uint64_t offset, std::uint64_t length
 template <auto function>
 auto alone(const ScratchHandle& self) {
   const auto file = self.share();
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   return function(*file);
 }
 
 template <auto function>
 auto with_ranges(const ScratchHandle& self, const std::vector<RangeTuple>& tuples) {
   const auto file = self.share();
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   return function(*file, to_ranges(tuples));
 }
 
@@ -131,7 +131,7 @@ void publish_scratch(const ScratchHandle& self, const std::filesystem::path& pat
   options.metadata.insert(metadata.begin(), metadata.end());
   options.checksum = checksum;
   const ArraySpec spec = spec_of(name, dtype, shape);
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   publish(*file, path, spec, std::move(options), {.durable = durable});
 }
 

@@ -16,7 +16,7 @@
 namespace onecopy::bindings {
 namespace {
 
-using Release = nb::call_guard<nb::gil_scoped_release>;
+using Release = nb::call_guard<ReleaseGil>;
 
 // Keys are text in Python and bytes in the store: as paths are, so that any text makes the way there and back.
 std::string bytes_of(const nb::str& text) {
@@ -27,9 +27,10 @@ std::string bytes_of(const nb::str& text) {
 
 // With the GIL, and therefore where a Ctrl-C becomes an exception that ends the wait.
 void look(const nb::object& on_wait, const Waiting& waiting) {
-  const nb::gil_scoped_acquire acquire;
+  const AcquireGil acquire;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  if (!on_wait.is_none()) on_wait(waiting.process, waiting.since_ns, waiting.bytes, waiting.seconds);
+  if (!on_wait.is_none())
+    in_python([&] { on_wait(waiting.process, waiting.since_ns, waiting.bytes, waiting.seconds); });
 }
 
 Artefact get_or_build(const Store& self, const nb::str& key, const nb::object& build,
@@ -41,11 +42,11 @@ Artefact get_or_build(const Store& self, const nb::str& key, const nb::object& b
   options.on_wait = [&](const Waiting& waiting) { look(on_wait, waiting); };
   if (timeout) options.patience = std::chrono::milliseconds(static_cast<std::int64_t>(*timeout * 1000));
   const auto call = [&](const std::filesystem::path& path) {
-    const nb::gil_scoped_acquire acquire;
-    build(path);
+    const AcquireGil acquire;
+    in_python([&] { build(path); });
   };
   const std::string text = bytes_of(key);
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   return self.get_or_build(text, call, options);
 }
 
@@ -58,7 +59,7 @@ PruneReport prune_store(const Store& self, std::optional<double> max_age, std::o
   for (const auto& key : keys) options.keys.push_back(bytes_of(key));
   options.everything = everything;
   options.dry_run = dry_run;
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   return prune(self, options);
 }
 
@@ -104,7 +105,7 @@ void bind_store(nb::module_& module) {
           "find",
           [](const Store& self, const nb::str& key) {
             const auto text = bytes_of(key);
-            const nb::gil_scoped_release release;  // it may flush what was built
+            const ReleaseGil release;  // it may flush what was built
             return self.find(text);
           },
           nb::arg("key"))

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "gil.hpp"
 #include "onecopy/files/mapping.hpp"
 
 namespace onecopy::bindings {

@@ -29,7 +29,7 @@ std::shared_ptr<const Export> exported(const Rows& rows) {
   const Node& node = rows.decoder().node();
   auto made = std::make_shared<Export>(Export{source->file, source->views.token(), {}, &node, 0, rows.size()});
   const bool in_place = !rows.indices() && rows.step() == 1 && is_aligned(node);
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   source->check_once(node);
   if (in_place) {
     made->start = static_cast<std::uint64_t>(rows.start());
@@ -91,9 +91,9 @@ std::uint64_t append_arrow_stream(records::Column& rows, nb::handle capsule, con
   auto* stream = static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(capsule.ptr(), "arrow_array_stream"));
   if (stream == nullptr) throw nb::python_error();
   if (stream->release == nullptr) throw nb::value_error("the Arrow stream was read before");
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   return records::import_stream(*stream, rows, [&each] {
-    const nb::gil_scoped_acquire acquire;
+    const AcquireGil acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     each();
   });

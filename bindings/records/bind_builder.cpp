@@ -35,12 +35,13 @@ class RecordBuilder {
     Encoder encoder(registry, numpy_);
     const std::uint64_t before = length();
     const nb::iterator iterator = nb::iter(rows);
-    while (PyObject* next = PyIter_Next(iterator.ptr())) {
+    const auto next_of = [&] { return in_python([&] { return PyIter_Next(iterator.ptr()); }); };
+    while (PyObject* next = next_of()) {
       const nb::object row = nb::steal(next);
       add(encoder, row.ptr());
       if ((length() - before) % check_interval != 0) continue;
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      if (!progress.is_none()) progress(length());
+      if (!progress.is_none()) in_python([&] { progress(length()); });
     }
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     return length() - before;
@@ -51,13 +52,13 @@ class RecordBuilder {
     expect(State::open);
     const auto mapping = text.share();
     const auto tell = [&](std::uint64_t rows, std::uint64_t bytes) {
-      const nb::gil_scoped_acquire acquire;
+      const AcquireGil acquire;
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      if (!progress.is_none()) progress(rows, bytes);
+      if (!progress.is_none()) in_python([&] { progress(rows, bytes); });
     };
     state_ = State::broken;  // unless all of it goes well
     const std::uint64_t rows = [&] {
-      const nb::gil_scoped_release release;
+      const ReleaseGil release;
       return import_text(*mapping, {.path = path, .lines = lines, .pairs = pairs_, .progress = tell});
     }();
     state_ = State::open;
@@ -69,7 +70,7 @@ class RecordBuilder {
 
   void save(const std::filesystem::path& path) {
     finish();
-    const nb::gil_scoped_release release;
+    const ReleaseGil release;
     builder_.save(path);
   }
 
@@ -77,7 +78,7 @@ class RecordBuilder {
   nb::object save_nameless(const std::string& name, const std::filesystem::path& folder) {
     const std::uint64_t size = finish();
     const auto file = [&] {
-      const nb::gil_scoped_release release;
+      const ReleaseGil release;
       MemoryFileWriter writer(name, size, folder);
       builder_.write(writer);
       return writer;
@@ -110,7 +111,7 @@ class RecordBuilder {
     state_ = State::busy;
     try {
       const auto number = static_cast<Py_ssize_t>(length());
-      encoder.check(row, number);
+      in_python([&] { encoder.check(row, number); });
       if (pairs_ && PyTuple_CheckExact(row) != 0 && PyTuple_GET_SIZE(row) == 2)
         Encoder::check_key(PyTuple_GET_ITEM(row, 0), number);
     } catch (...) {
@@ -118,7 +119,7 @@ class RecordBuilder {
       throw;
     }
     try {
-      encoder.add(builder_.rows(), row);
+      in_python([&] { encoder.add(builder_.rows(), row); });
     } catch (...) {
       state_ = State::broken;
       throw;
@@ -138,7 +139,7 @@ class RecordBuilder {
     expect(State::open);
     state_ = State::broken;  // until all of it is there
     const std::uint64_t added = append_arrow_stream(builder_.rows(), stream, [&] {
-      if (!progress.is_none()) progress(length());
+      if (!progress.is_none()) in_python([&] { progress(length()); });
     });
     state_ = State::open;
     return added;

@@ -284,7 +284,7 @@ nb::object Decoder::extension(std::uint64_t i) const {
   }
   const nb::object plain = children_[0].value(i);
   try {
-    return make_(plain);
+    return in_python([&] { return make_(plain); });
   } catch (nb::python_error& error) {
     fail_to_make(error);
   }

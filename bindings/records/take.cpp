@@ -133,7 +133,7 @@ class Taking {
     {
       const Buffer buffer(array.attr("view")("u1"), PyBUF_WRITABLE);  // of times there are no buffers
       const auto into = buffer.as<std::byte>();
-      const nb::gil_scoped_release release;
+      const ReleaseGil release;
       fill(into);
     }
     return form_.wrap.is_none() ? array : form_.wrap(array);

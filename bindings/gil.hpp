@@ -1,0 +1,53 @@
+// The GIL, given away and taken back.
+//
+// While the interpreter ends, CPython before 3.14 ends a thread that asks for the GIL by pthread_exit, which unwinds
+// its stack: through destructors that touch Python's objects without the GIL, and through functions that are noexcept,
+// where it is the end of the process (SIGABRT). A daemon thread that warms a file is enough for that. What takes the
+// GIL back here catches the unwinding, and waits for the end of the process, as 3.14 does.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <exception>
+
+namespace onecopy::bindings {
+
+[[noreturn]] void wait_for_the_end() noexcept;
+
+// Calls what may run Python code or take the GIL. What it throws is passed on, but for the unwinding.
+template <class Call>
+auto in_python(const Call& call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (std::exception&) {
+    throw;
+  } catch (...) {  // the unwinding: an exception of nobody's type
+    wait_for_the_end();
+  }
+}
+
+class ReleaseGil {
+ public:
+  ReleaseGil() noexcept : state_(PyEval_SaveThread()) {}
+  ReleaseGil(const ReleaseGil&) = delete;
+  ReleaseGil& operator=(const ReleaseGil&) = delete;
+  ~ReleaseGil() {
+    in_python([this] { PyEval_RestoreThread(state_); });
+  }
+
+ private:
+  PyThreadState* state_;
+};
+
+class AcquireGil {
+ public:
+  AcquireGil() : state_(in_python([] { return PyGILState_Ensure(); })) {}
+  AcquireGil(const AcquireGil&) = delete;
+  AcquireGil& operator=(const AcquireGil&) = delete;
+  ~AcquireGil() { PyGILState_Release(state_); }
+
+ private:
+  PyGILState_STATE state_;
+};
+
+}  // namespace onecopy::bindings

@@ -1,0 +1,116 @@
+"""The interpreter ends while daemon threads are inside the library: the process exits with its own status.
+
+`threading.Thread(target=model.warm, daemon=True)` is the obvious prefetch. CPython before 3.14 ends a thread that asks
+for the GIL then by unwinding its stack, which no C++ function may let through.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.children import run_python
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+PROGRAM = """
+import os, sys, threading, time
+from pathlib import Path
+import numpy as np, onecopy as oc
+
+folder, what, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+path = folder / "model.safetensors"
+oc.save(path, {"a": np.zeros(20_000_000, "u1")})
+model, mapping = oc.open(path), oc.Mapping(path)
+rows = oc.share([{"i": i, "text": "x" * 50} for i in range(20_000)])
+table = oc.share({str(i): i for i in range(20_000)})
+store = oc.Store(folder / "store")
+(folder / "rows.jsonl").write_text('{"a": 1}\\n' * 50_000)
+many = lambda: ({"i": i} for i in range(100_000))
+build = lambda path: path.write_bytes(b"x")
+calls = {
+    "warm": lambda: model.warm(),
+    "verify": lambda: model.verify(),
+    "evict": lambda: model.evict(),
+    "residency": lambda: model.residency(),
+    "pin": lambda: model.pin(),
+    "copy": lambda: oc.open(path, "copy").close(),
+    "save": lambda: oc.save(folder / "saved", {"a": np.zeros(5_000_000, "u1")}),
+    "scratch": lambda: oc.scratch((1000, 1000), "u1", folder, anywhere=True).close(),
+    "read": lambda: rows[5],
+    "iterate": lambda: list(rows),
+    "take": lambda: rows.take(list(range(0, 20_000, 2))),
+    "find": lambda: table["77"],
+    "share": lambda: oc.share(many()),
+    "records": lambda: oc.records.save(folder / "records", many()),
+    "import": lambda: oc.records.import_jsonl(folder / "rows.jsonl", folder / "imported"),
+    "build": lambda: (store.prune(everything=True), store.get_or_build("a", build)),
+    "list": lambda: store.ls(),
+}
+if what == "names":
+    print(*calls)
+    sys.exit()
+started = threading.Barrier(3)
+
+def run():
+    started.wait()
+    while True:
+        try:
+            calls[what]()
+        except OSError:  # two threads prune one store, ...
+            pass
+
+for _ in range(2):
+    threading.Thread(target=run, daemon=True).start()
+started.wait()
+time.sleep(pause)
+sys.exit(7)
+"""
+
+
+def run(folder: Path, what: str, pause: float) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROGRAM, str(folder), what, str(pause)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+
+CALLS = [
+    *("warm", "verify", "evict", "residency", "pin", "copy", "save", "scratch", "read", "iterate", "take", "find"),
+    *("share", "records", "import", "build", "list"),
+]
+
+
+def test_all_calls_are_tried(tmp_path: Path) -> None:
+    assert run(tmp_path, "names", 0).stdout.split() == CALLS
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_the_process_exits_with_its_own_status(tmp_path: Path, what: str) -> None:
+    for i in range(4):
+        done = run(tmp_path, what, 0.011 * i)
+        assert (done.returncode, done.stderr) == (7, "")
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("what", CALLS)
+def test_the_process_exits_with_its_own_status_a_hundred_times(tmp_path: Path, what: str) -> None:
+    for i in range(100):
+        done = run(tmp_path, what, 0.0037 * (i % 30))
+        assert (done.returncode, done.stderr) == (7, "")
+
+
+def test_a_sub_interpreter_is_refused() -> None:
+    code = """
+        import onecopy
+        try:
+            import _interpreters as interpreters
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        new = interpreters.create()
+        try:
+            failed = interpreters.run_string(new, "import onecopy; onecopy.open")
+        except Exception as error:
+            failed = error
+        print(failed)
+    """
+    assert "sub-interpreter" in run_python(code)
