@@ -10,6 +10,7 @@
 
 #include "bindings.hpp"
 #include "onecopy/residency/choose_mode.hpp"
+#include "onecopy/residency/memory.hpp"
 #include "onecopy/residency/residency.hpp"
 #include "onecopy/residency/warm.hpp"
 
@@ -178,6 +179,14 @@ void bind_residency(nb::module_& module) {
         const Progress progress = self.get().progress();
         return std::pair(progress.done, progress.total);
       });
+  module.def(
+      "available_memory",
+      []() -> std::optional<std::pair<std::uint64_t, nb::object>> {
+        const auto memory = available_memory();
+        if (!memory) return std::nullopt;
+        return std::pair(memory->bytes, text_of(memory->limited_by));
+      },
+      nb::sig("def available_memory() -> tuple[int, str] | None"), "(bytes, what limits them)");
   module.def("start_warm", &start_warm, nb::arg("parts"), nb::arg("threads"), nb::arg("huge").none(),
              nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
              nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]], Inspector | None]], "

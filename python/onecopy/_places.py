@@ -67,7 +67,7 @@ def _obstacle(place: Place, nbytes: int) -> str:
         return f"{folder} cannot be made here"
     if free < nbytes:
         return f"the file system of {folder} has {free} bytes left"
-    if place == "memory" and (left := memory_left()) is not None and left[0] < nbytes + _SPARE:
+    if place == "memory" and (left := _core.available_memory()) is not None and left[0] < nbytes + _SPARE:
         return f"{left[1]} leaves {left[0]} bytes"
     return ""
 
@@ -83,20 +83,3 @@ def free_on(folder: Path) -> int | None:
             continue
         return facts.f_bavail * facts.f_frsize
     return None
-
-
-def memory_left() -> tuple[int, str] | None:
-    """Return the bytes of memory that may still be used, and what says so; None where nobody says."""
-    from onecopy import cgroup  # of all that have a Store, those who put something into memory need it
-
-    sources: list[tuple[int, str]] = []
-    if Path("/proc/meminfo").exists():
-        available = cgroup.meminfo().mem_available
-        if available is not None:
-            sources.append((available, "the machine"))
-        group = cgroup.memory_group(os.getpid())
-        if group is not None and group.limit is not None and group.usage is not None:
-            # Pages of files can be given back, but for those of files in memory.
-            kept = group.usage - group.stat.file + (group.stat.shmem or 0)
-            sources.append((max(group.limit - kept, 0), f"the control group {group.directory}"))
-    return min(sources, default=None)

@@ -251,22 +251,6 @@ def meminfo(*, root: Path = ROOT) -> Meminfo:
     return parse_meminfo(Path(root, "proc/meminfo").read_text())
 
 
-def available_memory() -> int | None:
-    """Return the bytes that this process may still take: what the machine has, or less in a container.
-
-    Page cache that can be dropped counts as available. None where the kernel does not tell.
-
-    >>> available_memory() > 0
-    True
-    """
-    machine = meminfo().mem_available
-    group = memory_group(os.getpid())
-    if group is None or group.limit is None:
-        return machine
-    room = max(group.limit - group.stat.anon - (group.stat.kernel or 0), 0)
-    return room if machine is None else min(machine, room)
-
-
 def parse_block_stat(text: str) -> BlockStat:
     """Read the text of ``/sys/dev/block/M:m/stat``: 11 numbers or more, sizes in sectors of 512 bytes.
 

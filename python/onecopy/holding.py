@@ -31,11 +31,11 @@ import resource
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from onecopy import cgroup, proc
+from onecopy import proc
 from onecopy._sizes import size as in_words
 from onecopy.base import Closing, natural, path_text
 from onecopy.files import Mapping
-from onecopy.residency import pin, residency, unpin, warm
+from onecopy.residency import available_memory, pin, residency, unpin, warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -146,7 +146,7 @@ class Hold(Closing):
         if isinstance(paths, str | bytes | os.PathLike):
             raise TypeError(f"expected several paths, such as [{paths!r}], not one")
         if budget is None:
-            available = cgroup.available_memory()
+            available = available_memory()
             budget = mmap.PAGESIZE << 50 if available is None else available // 2
         self._budget = natural("budget", budget)
         self._pin = None if pin is None else natural("pin", pin)

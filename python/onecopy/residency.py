@@ -34,6 +34,7 @@ __all__ = [
     "Selection",
     "WarmJob",
     "WarmReport",
+    "available_memory",
     "evict",
     "mapped_in",
     "page_cache",
@@ -125,6 +126,23 @@ class WarmJob:
         except OSError:  # this process was forked while it ran
             state = ", of the parent process"
         return f"<onecopy.WarmJob {done} of {total} bytes{state}>"
+
+
+def available_memory() -> int | None:
+    """Return the bytes of memory that this process may still take: what the machine has, or less in a container.
+
+    Of a control group, and of all above it, that is the limit less what is charged to it, by other processes too, but
+    for page cache that the kernel can drop: files in ``/dev/shm`` and shared memory cannot be dropped. None where the
+    system does not say (macOS).
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> oc.residency.available_memory() > 0
+    True
+    """
+    left = _core.available_memory()
+    return None if left is None else left[0]
 
 
 def _pause(deadline: float | None) -> float:

@@ -204,8 +204,13 @@ std::uint64_t user_id() noexcept;  // the effective one
 Outcome end_with_parent() noexcept;
 // How debuggers, `top -H` and /proc call the thread that runs: at most 15 characters.
 Outcome name_thread(const char* name) noexcept;
+struct MemoryLeft {
+  std::uint64_t bytes = UINT64_MAX;
+  std::string group;  // which leaves no more; empty: the machine
+};
 // What may still be used: the machine's available memory, or less where a control group limits us.
-Result<std::uint64_t> available_memory();
+Result<MemoryLeft> memory_left();
+Result<std::uint64_t> available_memory();                // the same without the reason
 Result<std::uint64_t> read_ahead(std::uint64_t device);  // bytes the device reads ahead
 Result<std::string> boot_id();  // another one each time the kernel starts; ENOSYS: it does not say
 

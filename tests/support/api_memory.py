@@ -169,7 +169,7 @@ def read_proc(w: World) -> None:
     refused(ProcessLookupError, oc.proc.stat, 2**22)
     oc.cgroup.memory_group(pid)
     assert oc.cgroup.meminfo().mem_total
-    assert oc.cgroup.available_memory()
+    assert oc.residency.available_memory()
     oc.cgroup.read_ahead(w.bytes.stat().st_dev)
     oc.cgroup.block_stat(w.bytes.stat().st_dev)
     refused(ValueError, oc.cgroup.parse_limit, "x")

@@ -41,6 +41,24 @@ def remove(group: Path) -> None:
 @contextlib.contextmanager
 def memory_group(limit: int) -> Iterator[Callable[[], None]]:
     """Make a group of `limit` bytes; give a function that moves the calling process into it; remove the group."""
+    with limited(limit) as group:
+        yield lambda: enter(group)
+
+
+@contextlib.contextmanager
+def memory_groups(limit: int, *names: str) -> Iterator[dict[str, Callable[[], None]]]:
+    """Make groups of these names under one of `limit` bytes; give functions that move the calling process into them."""
+    with limited(limit) as group, contextlib.ExitStack() as made:
+        if (group / "cgroup.subtree_control").exists():
+            (group / "cgroup.subtree_control").write_text("+memory")
+        for name in names:
+            (group / name).mkdir()
+            made.callback(remove, group / name)
+        yield {name: lambda name=name: enter(group / name) for name in names}
+
+
+@contextlib.contextmanager
+def limited(limit: int) -> Iterator[Path]:
     root, limit_file = place()
     group = root / f"onecopy-tests-{os.getpid()}"
     try:
@@ -51,6 +69,10 @@ def memory_group(limit: int) -> Iterator[Callable[[], None]]:
             group.rmdir()
         raise NoMemoryGroupError(f"{group}: {error.strerror}") from error
     try:
-        yield lambda: (group / "cgroup.procs").write_text(str(os.getpid())) and None
+        yield group
     finally:
         remove(group)
+
+
+def enter(group: Path) -> None:
+    (group / "cgroup.procs").write_text(str(os.getpid()))

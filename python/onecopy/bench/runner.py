@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy import cgroup, proc
+from onecopy import cgroup, proc, residency
 from onecopy.bench.ceilings import fresh_memory
 from onecopy.bench.children import Crew, SampleError, command_of, table_of
 from onecopy.bench.machine import cache
@@ -188,7 +188,7 @@ def home() -> str:
 def refuse_too_much(configuration: Configuration, size: int, processes: int) -> None:
     """Raise SampleError where the private memory of a sample would exhaust the machine."""
     wanted = configuration.private_share * size * processes
-    available = cgroup.available_memory()
+    available = residency.available_memory()
     if available is not None and wanted > MEMORY_SHARE * available:
         raise SampleError(
             "skipped",

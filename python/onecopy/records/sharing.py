@@ -271,9 +271,7 @@ def _descriptor_from_child(build: Callable[[], int]) -> int:
 def _fits_in_memory(nbytes: int, place: WherePlaced) -> bool:
     if place == "disk":
         return False
-    from onecopy._places import memory_left
-
-    left = memory_left()
+    left = _core.available_memory()
     if left is None:
         return True
     return nbytes < left[0] // (1 if place == "memory" else 4)

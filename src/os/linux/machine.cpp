@@ -72,29 +72,26 @@ std::uint64_t left_in(const std::string& group, const Groups& names) {
 
 // The least on the way from our group to the root. Inside a container the path may name a group that is not visible
 // here; the root of the mount is then the container's own group.
-std::uint64_t least_left(const Groups& names, std::string group) {
-  std::uint64_t left = UINT64_MAX;
+void take_least(MemoryLeft& left, const Groups& names, std::string group) {
   for (;;) {
-    left = std::min(left, left_in(names.mount + group, names));
-    if (group.empty() || group == "/") return left;
+    const auto path = names.mount + group;
+    if (const auto here = left_in(path, names); here < left.bytes) left = {here, path};
+    if (group.empty() || group == "/") return;
     group.resize(group.find_last_of('/'));
   }
 }
 
-std::uint64_t left_in_groups() {
+void take_least_of_groups(MemoryLeft& left) {
   const auto groups = read_text("/proc/self/cgroup");
-  std::uint64_t left = UINT64_MAX;
   if (const auto group = group_path(groups, ":memory:"))
-    left = least_left({"/sys/fs/cgroup/memory",
-                       "memory.limit_in_bytes",
-                       "memory.usage_in_bytes",
-                       {"\ntotal_inactive_file", "\ntotal_active_file"}},
-                      *group);
+    take_least(left,
+               {"/sys/fs/cgroup/memory",
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                {"\ntotal_inactive_file", "\ntotal_active_file"}},
+               *group);
   if (const auto group = group_path(groups, "0::"))
-    left = std::min(
-        left,
-        least_left({"/sys/fs/cgroup", "memory.max", "memory.current", {"\ninactive_file", "\nactive_file"}}, *group));
-  return left;
+    take_least(left, {"/sys/fs/cgroup", "memory.max", "memory.current", {"\ninactive_file", "\nactive_file"}}, *group);
 }
 
 struct NamedFileSystem {
@@ -146,10 +143,17 @@ Outcome name_thread(const char* name) noexcept {
   return ::prctl(PR_SET_NAME, name) == 0 ? Outcome::applied : Outcome::refused;
 }
 
-Result<std::uint64_t> available_memory() {
+Result<MemoryLeft> memory_left() {
   const auto kib = number_after(read_text("/proc/meminfo"), "MemAvailable:");
-  if (!kib) return {0, ENOSYS};
-  return {std::min(*kib * 1024, left_in_groups()), 0};
+  if (!kib) return {{}, ENOSYS};
+  MemoryLeft left{*kib * 1024, {}};
+  take_least_of_groups(left);
+  return {std::move(left), 0};
+}
+
+Result<std::uint64_t> available_memory() {
+  const auto left = memory_left();
+  return {left.value.bytes, left.error};
 }
 
 Result<std::string> boot_id() {

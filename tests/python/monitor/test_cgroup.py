@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -292,12 +291,3 @@ def test_memory_without_a_disk_has_no_block_device():
     if not Path("/dev/shm").is_dir():
         pytest.skip("no tmpfs")
     assert cgroup.block_stat(Path("/dev/shm").stat().st_dev) is None
-
-
-def test_a_container_has_what_its_limit_leaves(monkeypatch):
-    group = cgroup.memory_group(os.getpid())
-    stat = cgroup.MemoryStat(anon=300, file=900, kernel=100)
-    if group is None:
-        pytest.skip("no memory group here")
-    monkeypatch.setattr(cgroup, "memory_group", lambda _: replace(group, limit=1000, stat=stat))
-    assert cgroup.available_memory() == 600

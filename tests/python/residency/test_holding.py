@@ -195,12 +195,12 @@ def test_one_path_instead_of_several_is_a_type_error(two_files):
 
 
 def test_half_of_the_memory_is_the_budget_where_none_is_given(two_files, monkeypatch):
-    monkeypatch.setattr(holding.cgroup, "available_memory", lambda: 10 * MIB)
+    monkeypatch.setattr(holding, "available_memory", lambda: 10 * MIB)
     with oc.Hold(two_files, pin=0) as hold:
         assert hold.budget == 5 * MIB
         assert whats(hold.look()) == ["held", "short"]
         assert repr(hold) == "<onecopy.Hold 2 files, 5.24 MB of 5.24 MB in memory>"
-    monkeypatch.setattr(holding.cgroup, "available_memory", lambda: None)
+    monkeypatch.setattr(holding, "available_memory", lambda: None)
     with oc.Hold(two_files, pin=0) as hold:
         assert whats(hold.look()) == ["held", "held"]
 

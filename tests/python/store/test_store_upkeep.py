@@ -132,7 +132,7 @@ def test_small_things_fit_and_huge_ones_fit_nowhere(tmp_path, monkeypatch):
 
 
 def test_what_does_not_fit_into_memory_goes_to_the_disk_and_says_why(monkeypatch):
-    monkeypatch.setattr("onecopy._places.memory_left", lambda: (100 << 20, "the control group /jobs/7"))
+    monkeypatch.setattr("onecopy._core.available_memory", lambda: (100 << 20, "the control group /jobs/7"))
     assert choose_place(90 << 20, "memory") == (
         "disk",
         "on disk, because the control group /jobs/7 leaves 104857600 bytes",

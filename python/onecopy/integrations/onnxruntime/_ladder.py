@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime
 
 from onecopy import _core
-from onecopy._places import free_on, memory_left
+from onecopy._places import free_on
 from onecopy._sizes import size
 from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _packing
@@ -226,7 +226,7 @@ def no_room(model: Model, recipe: _packing.Recipe) -> str:
     needed, free = int(model.weights * _ON_DISK), free_on(Path(recipe.folder))
     if free is not None and free < needed:
         return f"packing needs {size(needed)} of disk, and the file system of {recipe.folder} has {size(free)} left"
-    left = memory_left()
+    left = _core.available_memory()
     if left is not None and left[0] < model.weights * _HEAPS:
         return f"packing needs about {size(model.weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"
     return ""

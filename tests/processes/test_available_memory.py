@@ -1,0 +1,120 @@
+"""How much memory may still be used, in a real control group: all that is charged to it, less what can be dropped."""
+
+import contextlib
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.children import fork
+from tests.support.memory_group import NoMemoryGroupError, memory_group, memory_groups
+from tests.support.waiting import until
+
+from onecopy import _core
+from onecopy.residency import available_memory
+
+pytestmark = pytest.mark.processes
+
+MIB = 1 << 20
+LIMIT, TAKEN = 400 * MIB, 80 * MIB
+NOISE = 12 * MIB
+"""What Python itself takes and gives back meanwhile, and what the kernel charges in batches for each CPU."""
+
+
+def fill(memory: mmap.mmap) -> mmap.mmap:
+    for at in range(0, len(memory), mmap.PAGESIZE):
+        memory[at] = 1
+    return memory
+
+
+def anonymous(_: Path) -> object:
+    return fill(mmap.mmap(-1, TAKEN, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+def shared(_: Path) -> object:
+    return fill(mmap.mmap(-1, TAKEN))
+
+
+def memfd(_: Path) -> object:
+    file = os.memfd_create("taken")
+    os.truncate(file, TAKEN)
+    with mmap.mmap(file, TAKEN) as memory:
+        fill(memory)
+    return file  # pages of a file in memory stay, mapped or not
+
+
+def tmpfs(_: Path) -> object:
+    path = Path("/dev/shm/taken")
+    path.write_bytes(bytes(TAKEN))
+    return path
+
+
+def page_cache(folder: Path) -> object:
+    with (folder / "file").open("wb") as file:
+        for _ in range(TAKEN // MIB):
+            file.write(bytes(MIB))
+        os.fsync(file.fileno())
+    return None
+
+
+@pytest.fixture
+def group() -> Iterator[Callable[[], None]]:
+    try:
+        with memory_group(LIMIT) as enter:
+            yield enter
+    except NoMemoryGroupError as error:
+        pytest.skip(str(error))
+
+
+def change(enter: Callable[[], None], take: Callable[[Path], object], folder: Path) -> tuple[int, int, str]:
+    """Return what is available before and after something is taken, and what limits it."""
+    enter()
+    before = available_memory() or 0
+    held = take(folder)
+    (after, limited_by) = _core.available_memory() or (0, "")
+    if isinstance(held, Path):
+        held.unlink()
+    return before, after, limited_by
+
+
+@pytest.mark.parametrize("take", [anonymous, shared, memfd, tmpfs])
+def test_what_cannot_be_dropped_is_not_available(group, in_child, tmp_path, take) -> None:
+    before, after, limited_by = in_child(change, group, take, tmp_path)
+    assert before == pytest.approx(LIMIT, abs=NOISE)
+    assert before - after == pytest.approx(TAKEN, abs=NOISE)
+    assert f"onecopy-tests-{os.getpid()}" in limited_by
+
+
+def test_page_cache_is_available(group, in_child, tmp_path) -> None:
+    before, after, _ = in_child(change, group, page_cache, tmp_path)
+    assert before - after == pytest.approx(0, abs=NOISE)
+
+
+def test_what_a_sibling_holds_counts_where_a_group_above_both_is_limited(in_child, tmp_path) -> None:
+    ready = tmp_path / "ready"
+
+    def hold() -> None:
+        enter["sibling"]()
+        taken = anonymous(tmp_path)
+        ready.touch()
+        while taken:
+            os.read(read_end, 1) or os._exit(0)
+
+    read_end, write_end = os.pipe()
+    try:
+        with memory_groups(LIMIT, "own", "sibling") as enter:
+            sibling = fork(lambda: (os.close(write_end), hold()))
+            try:
+                until(ready.exists, "the sibling")
+                before, _, limited_by = in_child(change, enter["own"], lambda _: None, tmp_path)
+            finally:
+                os.close(write_end)
+                os.waitpid(sibling, 0)
+    except NoMemoryGroupError as error:
+        pytest.skip(str(error))
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(read_end)
+    assert before == pytest.approx(LIMIT - TAKEN, abs=NOISE)
+    assert limited_by.endswith(f"onecopy-tests-{os.getpid()}")
