@@ -16,7 +16,6 @@ import signal
 import sys
 import threading
 import traceback
-import warnings
 from typing import TYPE_CHECKING
 
 from onecopy import _core
@@ -26,13 +25,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LONGEST = 1 << 20  # bytes of an exception and its traceback
-_KEEP_THREADS = ("torch", "tensorflow", "jax")
-"""Frameworks whose threads and devices a forked child would miss."""
+_KEEP_DEVICES = ("torch", "tensorflow", "jax")
+"""Frameworks whose threads and devices a forked child would miss, also where they have not started any yet."""
 
 
 def can_fork() -> bool:
-    """Tell whether a forked child is as good as this process: one Python thread, and no framework with its own."""
-    return threading.active_count() == 1 and not any(name in sys.modules for name in _KEEP_THREADS)
+    """Tell whether a forked child is as good as this process: it has one thread, and no framework with devices.
+
+    Threads of libraries count: a lock that one of them holds at the fork is never released in the child.
+    """
+    try:
+        threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - no paths are made
+    except OSError:  # not Linux
+        threads = threading.active_count()
+    return threads == 1 and not any(name in sys.modules for name in _KEEP_DEVICES)
 
 
 def builder(build: Callable[[Path], object], where: str) -> Callable[[Path], None]:
@@ -81,7 +87,7 @@ def call_in_child(build: Callable[[Path], object], path: Path) -> None:
     with mmap.mmap(-1, _LONGEST) as told:
         # A Ctrl-C between the fork and the wait would lose the child.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        pid = _fork()
+        pid = os.fork()
         if pid == 0:
             _run(build, path, parent, told, mask)
         try:
@@ -98,13 +104,6 @@ def call_in_child(build: Callable[[Path], object], path: Path) -> None:
     if status != 0:
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"left with status {status}"
         raise ChildProcessError(f"process {pid}, which built {path}, {how}")
-
-
-def _fork() -> int:
-    with warnings.catch_warnings():
-        # Threads of libraries (OpenBLAS) are no obstacle: they prepare for forks themselves.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
 
 
 def _flush() -> None:

@@ -130,6 +130,9 @@ class Store:
         dry_run: bool,
     ) -> PruneReport: ...
 
+def digest(text: str) -> str:
+    """128 bits in 32 hexadecimal digits: FNV-1a, not for secrets."""
+
 def open_store(folder: str | os.PathLike) -> Store: ...
 def default_folder(memory: bool) -> tuple[str, str, str]:
     """(path, why, why not the usual one)"""
@@ -310,6 +313,9 @@ class WarmJob:
     def cancel(self) -> None: ...
     @property
     def progress(self) -> tuple[int, int]: ...
+
+def available_memory() -> tuple[int, str] | None:
+    """(bytes, what limits them)"""
 
 def start_warm(
     parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]], Inspector | None]],

@@ -8,8 +8,8 @@
 
 `build_index` is given a path, and puts a file there that appears whole or not at all (`oc.save` does that, and so does
 writing beside it and `os.replace`). Of all processes and threads of the machine that ask for one key, one calls it; the
-others see on stderr whom they wait for. When the builder dies, killed or not, one that waits takes its place. When it
-raises, each that waits tries for itself. A second run attaches in less than a millisecond.
+others are told whom they wait for (logger "onecopy"). When the builder dies, killed or not, one that waits takes its
+place. When it raises, each that waits tries for itself. A second run attaches in less than a millisecond.
 
 There is no daemon and no clean-up process, and what is killed leaves nothing that stands in anybody's way: who builds
 is decided by a lock that the kernel gives back. What dead builders left is told by `Store.ls`, and goes with
@@ -25,7 +25,6 @@ forked while its parent builds takes no part in that.
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -163,7 +162,10 @@ class PruneReport:
 
 
 def announce() -> Callable[[Waiting], None]:
-    """Return the usual `on_wait`: a line on stderr after 2 seconds, and then every 5."""
+    """Return the usual `on_wait`: a warning of the logger "onecopy" after 2 seconds, and then every 5.
+
+    Where nobody has configured logging, Python writes it to stderr.
+    """
     due = _FIRST_WORD
 
     def on_wait(waiting: Waiting) -> None:
@@ -173,9 +175,15 @@ def announce() -> Callable[[Waiting], None]:
         due = waiting.seconds + _NEXT_WORD
         builder = f"process {waiting.pid}" if waiting.pid else "another process"
         so_far = f", {waiting.bytes / 1e6:.1f} MB so far" if waiting.bytes else ""
-        sys.stderr.write(f"onecopy: {builder} builds {waiting.key!r}{so_far}; waited {waiting.seconds:.0f} s\n")
+        _warn("onecopy: %s builds %r%s; waited %.0f s", builder, waiting.key, so_far, waiting.seconds)
 
     return on_wait
+
+
+def _warn(text: str, *arguments: object) -> None:
+    import logging  # which most processes never need
+
+    logging.getLogger("onecopy").warning(text, *arguments)
 
 
 class Store:
@@ -245,12 +253,12 @@ class Store:
             build.
         where
             "here"; "child": in a forked child, so that what the build allocates is given back whole; "auto": in a child
-            when this is the only Python thread and no framework that starts threads is imported, else here, with a
-            garbage collection and ``malloc_trim`` after it.
+            when this process has one thread, those of libraries included, and has imported no framework with devices
+            (torch, tensorflow, jax); else here, with a garbage collection and ``malloc_trim`` after it.
         on_wait
             Called at each look, a few to 100 ms apart, while another process builds; None: nothing is said.
         timeout
-            Seconds to wait for others; None: as long as one of them lives.
+            Seconds to wait for others; None: ``$ONECOPY_TIMEOUT``, else as long as one of them lives.
         durable
             False: nobody waits for the disk; for what can be made again. `build` may leave its file unflushed
             (``Scratch.save(durable=False)``). The artefact counts until the machine starts again, and for good once
@@ -274,7 +282,7 @@ class Store:
         """
         if where not in ("auto", "child", "here"):
             raise ValueError(f"where must be 'auto', 'child' or 'here', not {where!r}")
-        timeout = _at_most("timeout", timeout)
+        timeout = _at_most("timeout", _usual_timeout() if timeout is None else timeout)
         call = announce() if on_wait == "announce" else on_wait
         told = (
             None
@@ -366,19 +374,18 @@ def default_folder(place: Place = "disk") -> tuple[Path, str]:
         raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
     path, reason, obstacle = _core.default_folder(place == "memory")
     if obstacle and obstacle not in _logged:
-        import logging  # which most processes never need
-
         _logged.add(obstacle)
-        logging.getLogger("onecopy").warning("the store is in %s, because of %s", path, obstacle)
+        _warn("onecopy: the store is in %s, because of %s", path, obstacle)
     return Path(path), f"{reason}; not {obstacle}" if obstacle else reason
 
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
-    """Return a key that is another one as soon as a file is written or replaced, or the code that reads it changes.
+    """Return a key that is another one as soon as a file is written or replaced.
 
     It is text: the real path, the size, the time of the last write, the inode, and `version`, which is yours to raise
-    when what is built from the file changes. OSError where there is no such file. A write that keeps the size
-    within one clock tick of the file system is not seen.
+    when what is built from the file changes: it knows nothing of the code that reads the file. (`onecopy.share` adds
+    the function that it is given.) OSError where there is no such file. A write that keeps the size within one clock
+    tick of the file system is not seen.
 
     Examples
     --------
@@ -394,6 +401,16 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     real = os.path.realpath(os.fsdecode(path))
     words = [real, f"{facts.st_size} bytes", f"written {facts.st_mtime_ns}", f"inode {facts.st_ino}"]
     return ", ".join([*words, f"version {version}"] if version else words)
+
+
+def _usual_timeout() -> float | None:
+    text = os.environ.get("ONECOPY_TIMEOUT")
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"ONECOPY_TIMEOUT is a number of seconds, not {text!r}") from None
 
 
 def _at_most(name: str, seconds: float | None) -> float | None:

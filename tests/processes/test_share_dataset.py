@@ -330,7 +330,7 @@ def test_a_key_that_does_not_say_all_is_an_error(tmp_path):
     first = oc.share_dataset(names(200_000), **options)
     again = oc.share_dataset(names(200_000), **options)
     assert [part.path for part in first.onecopy_report.parts] == [part.path for part in again.onecopy_report.parts]
-    with pytest.raises(ValueError, match="under this key there are 200000 rows for 'names', which has 300000"):
+    with pytest.raises(ValueError, match="names' names 200000 rows, and 300000 were given"):
         oc.share_dataset(names(300_000), **options)
     longer = oc.share_dataset(Bag(numbers=np.arange(300_000)), **options)  # type and shape are in an array's key
     assert longer.numbers[-1] == 299_999

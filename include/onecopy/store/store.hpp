@@ -28,6 +28,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "onecopy/base/bytes.hpp"
@@ -83,6 +84,9 @@ class Store {
 
   std::filesystem::path folder_;
 };
+
+// What names an artefact's files: 128 bits of the key, in 32 hexadecimal digits. Not for secrets (FNV-1a).
+std::string digest(std::string_view key);
 
 // For build functions: how many bytes are there, for those who wait. Of the innermost build of this thread; nothing
 // happens where there is none. Also in a child that the build function forked.

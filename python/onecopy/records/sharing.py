@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -100,8 +101,10 @@ def share(
         where the data has to be built. Rows are strings, bytes, numbers, None, tuples, lists, dicts, numpy arrays and
         what `onecopy.records.types` tells, nested in any way.
     key
-        Whoever asks for the same key gets the same data, in this run and the next. It must say everything the data is
-        made from: see `onecopy.file_key`. None: no name, for this process and those it hands the result to.
+        Whoever asks for the same key gets the same data, in this run and the next. It says what the data is made from:
+        see `onecopy.file_key`. The function that makes it belongs to its name too: its code, its defaults and the
+        values that it closes over, but not the functions that it calls. Two functions under one key are two artefacts.
+        None: no name, for this process and those it hands the result to.
     place
         "disk": a file in the cache folder of this host; its pages are in memory, and the kernel can take them back.
         "memory": memory that is never written to a disk, and counts as memory of this control group; kept to where
@@ -128,6 +131,10 @@ def share(
     ------
     NotShareable
         A value of a type that cannot be stored exactly, with its path: ``[12].bbox[3]: ...``.
+    TypeError
+        With a key: the function closes over a value that cannot be told from another one; the message names it.
+    ValueError
+        Other rows than these have that key, by their number.
     OSError
         ENOSPC: there is no room; others where the folder will not do.
     TimeoutError, FileChanged, ChildProcessError
@@ -151,8 +158,14 @@ def share(
     if key is None:
         shared, report = _nameless(job, place, where), None
     else:
-        key = key if codec == "records" else f"{key}, pickled by job {_this_job()}"
-        shared, report = _named(job, key, place, where, source, folder, timeout)
+        shared, report = _named(job, _whole_key(job, key), place, where, source, folder, timeout)
+        given = len(data) if isinstance(data, Sized) and not report.built else len(shared)
+        if given != len(shared):
+            found = len(shared)
+            shared.close()
+            raise ValueError(
+                f"the key {key!r} names {found} rows, and {given} were given: it must say what the data is made from"
+            )
     shared.report = report
     if warm:
         shared.warm()
@@ -193,6 +206,18 @@ class _Job:
         writing.fill(builder, rows, types.plain_of if self.codec == "records" else types.plain_or_pickle, tell)
         self.built = builder
         return builder
+
+
+def _whole_key(job: _Job, key: str) -> str:
+    """Return the key of an artefact: what was given, and what makes the data of it."""
+    words = [key]
+    if callable(job.data):
+        from onecopy.records import _makers
+
+        words.append(f"by {_makers.name_of(job.data)}")
+    if job.codec == "pickle":
+        words.append(f"pickled by job {_this_job()}")
+    return ", ".join(words)
 
 
 def _named(

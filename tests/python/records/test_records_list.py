@@ -211,11 +211,16 @@ def test_nameless_data_is_where_it_was_asked_for(where, place):
 
 
 def test_keyed_data_is_built_once(tmp_path):
-    calls = []
-    build = lambda: calls.append(1) or ["a"]  # noqa: E731
+    calls = tmp_path / "calls"
+
+    def build() -> list[str]:
+        with calls.open("a") as file:
+            file.write("called ")
+        return ["a"]
+
     first = oc.share(build, "k", folder=tmp_path / "c", where="here")
     again = oc.share(build, "k", folder=tmp_path / "c", where="here")
-    assert (calls, first == again) == ([1], True)
+    assert (calls.read_text(), first == again) == ("called ", True)
     assert first.report is not None
     assert (first.report.built, again.report.built) == (True, False)
 

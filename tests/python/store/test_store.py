@@ -122,8 +122,43 @@ def test_a_build_may_ask_for_others(store):
     assert store.get_or_build("outer", outer, where="child").path.read_text() == "xx"
 
 
+@pytest.mark.parametrize("text", ["0.2", "nonsense"])
+def test_the_usual_timeout_is_in_the_environment(store, monkeypatch, text):
+    monkeypatch.setenv("ONECOPY_TIMEOUT", text)
+    begun, end = threading.Event(), threading.Event()
+
+    def slow(path: Path) -> None:
+        begun.set()
+        end.wait()
+        path.touch()
+
+    thread = threading.Thread(target=lambda: store.get_or_build("k", slow, timeout=60))
+    thread.start()
+    begun.wait()
+    try:
+        kind, match = (TimeoutError, str(os.getpid())) if text == "0.2" else (ValueError, "ONECOPY_TIMEOUT")
+        with pytest.raises(kind, match=match):
+            store.get_or_build("k", slow, on_wait=None)
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_auto_builds_here_where_a_library_has_threads(store, in_child):
+    """A thread that Python knows nothing of: libraries start pools, and a lock that one of them holds stays locked."""
+
+    def builder() -> tuple[int, int]:
+        warming = oc.warm(store.get_or_build("big", lambda path: path.write_bytes(bytes(1 << 28))).path, wait=False)
+        one = store.get_or_build("k", lambda path: path.write_text(str(os.getpid())), where="auto")
+        warming.wait()
+        return os.getpid(), int(one.path.read_text())
+
+    own, built = in_child(builder)
+    assert built == own
+
+
 def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
-    monkeypatch.setattr("onecopy._building._KEEP_THREADS", ())  # another test may have imported one of them
+    monkeypatch.setattr("onecopy._building._KEEP_DEVICES", ())  # another test may have imported one of them
 
     def builders() -> tuple[int, int, int]:
         release = threading.Event()
@@ -228,11 +263,11 @@ def test_a_builder_that_raises_is_followed_by_one_that_waited(store):
     assert len(failed) == 1
 
 
-def test_the_usual_word_comes_after_two_seconds_and_then_every_five(capsys):
+def test_the_usual_word_comes_after_two_seconds_and_then_every_five(caplog):
     say = announce()
     for tenth in range(130):
         say(Waiting("k", 17 if tenth else 0, 0.0, 5_000_000 if tenth > 50 else 0, tenth / 10))
-    assert capsys.readouterr().err.splitlines() == [
+    assert caplog.messages == [
         "onecopy: process 17 builds 'k'; waited 2 s",
         "onecopy: process 17 builds 'k', 5.0 MB so far; waited 7 s",
         "onecopy: process 17 builds 'k', 5.0 MB so far; waited 12 s",

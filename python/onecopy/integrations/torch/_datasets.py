@@ -190,11 +190,6 @@ class _Mover:
         """Return what takes the place of a value, what is mapped, and its bytes; NotShareable says why not."""
         if type(value) in (list, tuple, dict):
             shared = records.share(value, **self._options_of(place))
-            if len(shared) != len(value):
-                raise ValueError(
-                    f"under this key there are {len(shared)} rows for {place!r}, which has {len(value)}: "
-                    "a key must say all that the data is made from"
-                )
             return shared, shared, shared.nbytes
         raw, shape = bytes_of(value), tuple(value.shape)
         shared = records.share([raw], **self._options_of(f"{place} {value.dtype} {shape}"))
