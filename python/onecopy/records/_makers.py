@@ -17,7 +17,9 @@ from onecopy import _core
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["name_of"]
+    from onecopy.records.sources import RowSource
+
+__all__ = ["name_of", "name_of_source"]
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
@@ -45,6 +47,12 @@ def name_of(function: Callable[[], Any]) -> str:
         inner = inner.func
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
     return f"{name} {_core.digest(text)[:16]}"
+
+
+def name_of_source(source: RowSource) -> str:
+    """Return a name of the rows of a file that is another one where another part of it is meant, or another type."""
+    facts = {name: value for name, value in vars(source).items() if name != "_on_progress"}
+    return f"{type(source).__qualname__} {_core.digest(chr(10).join(_value(facts, 'a part', set())))[:16]}"
 
 
 def _function(function: Any, where: str, seen: set[int]) -> Iterator[str]:

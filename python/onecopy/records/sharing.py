@@ -210,11 +210,14 @@ class _Job:
 
 def _whole_key(job: _Job, key: str) -> str:
     """Return the key of an artefact: what was given, and what makes the data of it."""
+    from onecopy.records import _makers
+    from onecopy.records.sources import RowSource
+
     words = [key]
     if callable(job.data):
-        from onecopy.records import _makers
-
         words.append(f"by {_makers.name_of(job.data)}")
+    elif isinstance(job.data, RowSource):
+        words.append(f"of {_makers.name_of_source(job.data)}")
     if job.codec == "pickle":
         words.append(f"pickled by job {_this_job()}")
     return ", ".join(words)

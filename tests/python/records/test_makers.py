@@ -85,6 +85,12 @@ def test_tables_of_one_file_under_the_key_of_the_file(tmp_path: Path) -> None:
     images = oc.share(lambda: oc.records.json_rows(path, "images"), key, folder=folder)
     boxes = oc.share(lambda: oc.records.json_rows(path, "annotations"), key, folder=folder)
     assert ([row["id"] for row in images], [row["id"] for row in boxes]) == ([1], [7, 8])
+    images = oc.share(oc.records.json_rows(path, "images"), key, folder=folder)
+    boxes = oc.share(oc.records.json_rows(path, "annotations"), key, folder=folder)
+    assert ([row["id"] for row in images], [row["id"] for row in boxes]) == ([1], [7, 8])
+    again = oc.share(oc.records.json_rows(path, "annotations"), key, folder=folder)
+    assert again.report is not None
+    assert not again.report.built
 
 
 def test_a_name_is_the_same_for_the_same_function() -> None:
