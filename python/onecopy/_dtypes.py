@@ -79,9 +79,9 @@ def to_numpy(name: str) -> np.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError:
-        return np.dtype(f"V{one.dlpack[1] // 8}", metadata={"onecopy": name})
-    made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, str(one.ml_dtypes)))
-    return made
+        ml_dtypes = None
+    kind = getattr(ml_dtypes, str(one.ml_dtypes), None)  # not all that are in use have all: F8_E8M0 came with 0.5
+    return np.dtype(f"V{one.dlpack[1] // 8}", metadata={"onecopy": name}) if kind is None else np.dtype(kind)
 
 
 def of_numpy(dtype: np.dtype[Any]) -> str | None:

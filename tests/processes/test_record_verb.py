@@ -129,6 +129,14 @@ def test_a_file_that_is_there_stays_unless_forced(tmp_path):
     assert read_recording(path).end.exit == 0
 
 
+@pytest.mark.parametrize("what", [("--", "no-such-command"), ("--pid", 2**22)])
+def test_what_cannot_be_recorded_leaves_the_recording_that_was_there(tmp_path, what):
+    path = tmp_path / "x"
+    path.write_text("precious")
+    assert run(path, "--force", *what)[0] != 0
+    assert path.read_text() == "precious"
+
+
 @pytest.mark.parametrize(("command", "status"), [("no-such-command", 127), ("/etc/passwd", 126)])
 def test_a_command_that_cannot_be_run_leaves_no_file(tmp_path, command, status):
     found, _, err = run(tmp_path / "x", "--", command)

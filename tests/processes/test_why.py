@@ -135,6 +135,21 @@ def test_growth_is_found_by_looking_twice():
     assert diagnosis.causes[0].bad, "what is wrong comes first"
 
 
+def test_what_is_its_own_after_the_wait_is_told():
+    """Shared with a child before, and its own when the child has ended: both numbers are of one moment."""
+    code = """
+        import os, signal, threading, time
+        held = bytearray(b"x") * (64 << 20)
+        child = os.fork()
+        if child == 0:
+            time.sleep(100)
+        threading.Timer(1.0, lambda: (os.kill(child, signal.SIGKILL), os.waitpid(child, 0)), ()).start()
+    """
+    with Watched(code) as group:
+        assert oc.why(group.pids[0]).own < 32 * MIB
+        assert oc.why(group.pids[0], seconds=2.5).own > 64 * MIB
+
+
 def test_who_is_gone_and_who_is_somebody_elses(nobody, in_child):
     with Watched("") as group:
         with pytest.raises(PermissionError, match="somebody else"):

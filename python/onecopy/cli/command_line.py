@@ -100,14 +100,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _complain(error.format_message(), FAILED)
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", INTERRUPTED)
-    except (BrokenPipeError, SystemExit):  # click turns the first into the second, and nothing else
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left: nobody to tell
-        return BROKEN_PIPE
+    except (BrokenPipeError, SystemExit) as error:
+        return _left(error)
     except Exception as error:
         if os.environ.get("ONECOPY_TRACEBACK") == "1":
             raise
         return _complain(describe(error), FAILED)
     return status if isinstance(status, int) else 0
+
+
+def _left(error: BrokenPipeError | SystemExit) -> int:
+    """Return the exit status where the reader left, of which click makes a SystemExit, or code left by itself."""
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody to tell
+        return BROKEN_PIPE
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    return _complain(str(error.code), FAILED)  # as the interpreter does it
 
 
 def describe(error: Exception) -> str:

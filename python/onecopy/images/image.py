@@ -99,7 +99,9 @@ class Image(Closing):
 
     @property
     def array(self) -> NDArray[Any]:
-        """The pixels, read-only, without a copy; of an image that is closed, none."""
+        """The pixels, read-only, without a copy; ValueError where the image is closed."""
+        if self.file.closed:
+            raise ValueError(f"{self.path}: the image is closed")
         if self._array is None:
             self._array = _array_of(self.file, self._about)
         return self._array
@@ -137,10 +139,7 @@ class Image(Closing):
 
     def close(self) -> None:
         """Give the mapping back; memory goes with the last view. Closing twice is fine."""
-        import numpy as np
-
-        if not self.file.closed:
-            self._array = np.empty((0,) * len(self.levels[-1]), self.dtype)
+        self._array = None  # a view of it keeps the memory, ours would too
         self.file.close()
 
     @property

@@ -120,10 +120,9 @@ def why(pid: int | None = None, *, seconds: float = 0.0) -> Diagnosis:
     """
     number = os.getpid() if pid is None else pid
     before = _Moment(number)
-    regions = proc.smaps(number)
     time.sleep(seconds)
     after = _Moment(number) if seconds else before
-    memory = proc.rollup(number)
+    regions, memory = proc.smaps(number), proc.rollup(number)  # of one moment: one is taken off the other
     shared = _shared(regions)
     causes = [
         *_of_files(regions, memory),

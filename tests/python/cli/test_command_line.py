@@ -130,6 +130,13 @@ def test_a_reader_that_leaves_early_is_not_an_error(monkeypatch, capfd):
         os.close(writer)
 
 
+@pytest.mark.parametrize(("code", "status", "said"), [(3, 3, ""), (None, 0, ""), ("no way", 1, "onecopy: no way\n")])
+def test_code_that_leaves_has_its_own_status(monkeypatch, capsys, code, status, said):
+    failing(monkeypatch, SystemExit(code))
+    assert command_line.run(["ls"]) == status
+    assert capsys.readouterr().err == said
+
+
 def test_the_benchmark_imports_nothing_of_the_command_line():
     folder = Path(onecopy.cli.__file__).parent.parent / "bench"
     for file in folder.rglob("*.py"):

@@ -160,7 +160,9 @@ def test_views_live_on_after_close(tmp_path):
         assert not image.closed
     assert image.closed
     assert row.tolist() == pixels[3].tolist()
-    assert image.array.size == 0
+    for look in (lambda: image.array, lambda: image[0], lambda: image.shape, lambda: np.asarray(image)):
+        with pytest.raises(ValueError, match=r"a\.tif: the image is closed"):
+            look()
     assert "closed" in repr(image)
     image.close()
 

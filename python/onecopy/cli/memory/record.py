@@ -199,7 +199,13 @@ def _recorder(output: str, command: Sequence[str], options: Mapping[str, object]
 
 
 def _attached(pids: Sequence[int], recorder: Recorder, hz: float, how: Mapping[str, Any], quiet: bool) -> int:
-    with Sampler(pids, **how) as sampler:
+    try:
+        sampler = Sampler(pids, **how)
+    except OSError:  # there is no such process
+        recorder.discard()
+        raise
+    recorder.begin()
+    with sampler:
         looks = Looks(sampler, recorder, hz)
         attend(looks)
         looks.end()
@@ -220,9 +226,10 @@ def _started(
     try:
         pid = start(command, mask)
     except OSError as error:
-        os.unlink(recorder.path)  # noqa: PTH108 - text
+        recorder.discard()
         click.echo(f"onecopy: {plain(command[0])}: {os.strerror(error.errno or 0)}", err=True)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUN
+    recorder.begin()
     with Sampler([pid], **how) as sampler:
         looks = Looks(sampler, recorder, hz)
         status, used = follow(pid, looks)

@@ -115,23 +115,37 @@ class Recorder(Closing):
         self.path = path_text(path)
         self._last: list[list[int | None]] = []
         self._processes, self._files = _Told(), _Told()
-        over = os.O_TRUNC if force else os.O_EXCL
-        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | over, 0o666)
+        self._is_new = True
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         try:
-            self._write(
-                {
-                    "format": FORMAT,
-                    "version": VERSION,
-                    "command": list(command),
-                    "started": time.time(),
-                    "machine": _plain_dict(Machine.here()),
-                    "options": dict(options or {}),
-                    "columns": list(COLUMNS),
-                }
-            )
-        except BaseException:
-            self.close()
-            raise
+            self._descriptor = os.open(self.path, flags | os.O_EXCL, 0o666)
+        except FileExistsError:
+            if not force:
+                raise
+            self._is_new = False
+            self._descriptor = os.open(self.path, flags, 0o666)
+        self._head: dict[str, object] | None = {
+            "format": FORMAT,
+            "version": VERSION,
+            "command": list(command),
+            "started": time.time(),
+            "machine": _plain_dict(Machine.here()),
+            "options": dict(options or {}),
+            "columns": list(COLUMNS),
+        }
+
+    def begin(self) -> None:
+        """Write the first line; from here on, what was in the file is gone. The first look does it too."""
+        if self._head is not None:
+            head, self._head = self._head, None
+            os.ftruncate(self._descriptor, 0)
+            self._write(head)
+
+    def discard(self) -> None:
+        """Leave no recording of what has not begun: the file is what it was, or gone where it was not there."""
+        self.close()
+        if self._is_new and self._head is not None:
+            os.unlink(self.path)  # noqa: PTH108 - text
 
     def close(self) -> None:
         """Give the file back."""
@@ -141,6 +155,7 @@ class Recorder(Closing):
 
     def look(self, look: Look) -> None:
         """Write one look."""
+        self.begin()
         lines: list[dict[str, object]] = []
         processes = [self._process(one, lines) for one in look.processes]
         files = [self._file(one, lines) for one in look.files]
@@ -151,6 +166,7 @@ class Recorder(Closing):
 
     def end(self, end: End) -> None:
         """Write the last line."""
+        self.begin()
         facts = _plain_dict(end)
         self._write({"end": round(facts.pop("seconds"), 4), **facts})
 
