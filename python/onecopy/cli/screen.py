@@ -29,7 +29,7 @@ from onecopy.cli.words import plain, significant
 GAP = 2
 FOLDED = 16
 """A column that may fold gets this width at least, if it has so much to say."""
-LONGEST = 300
+LONGEST = 500
 """Characters of a cell: a file may have names of a mebibyte, and every row is as wide as the widest."""
 
 
