@@ -6,6 +6,7 @@
 
 #include "bindings.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/base/interrupt.hpp"
 #include "onecopy/base/permutation.hpp"
 #include "onecopy/base/version.hpp"
 
@@ -13,6 +14,12 @@ namespace onecopy::bindings {
 
 void wait_for_the_end() noexcept {
   for (;;) ::pause();
+}
+
+void poll_signals() {
+  if (::gettid() != ::getpid()) return;
+  const AcquireGil acquire;
+  check_signals();
 }
 
 nb::object error_class(const char* name) { return nb::module_::import_("onecopy.base").attr(name); }
@@ -94,6 +101,7 @@ void set_error() noexcept {
 }
 
 void bind_base(nb::module_& module) {
+  set_poll(poll_signals);
   nb::register_exception_translator(translate, nullptr);
   module.def("version", &version, "Tell the version that this was built from.");
   nb::class_<Permutation>(module, "Permutation", "A pseudo-random permutation that is computed, not stored.")

@@ -28,7 +28,7 @@ std::string bytes_of(const nb::str& text) {
 // With the GIL, and therefore where a Ctrl-C becomes an exception that ends the wait.
 void look(const nb::object& on_wait, const Waiting& waiting) {
   const AcquireGil acquire;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  check_signals();
   if (!on_wait.is_none())
     in_python([&] { on_wait(waiting.process, waiting.since_ns, waiting.bytes, waiting.seconds); });
 }

@@ -26,6 +26,15 @@ auto in_python(const Call& call) -> decltype(call()) {
   }
 }
 
+// Looks for signals in the main thread, which alone handles them: throws KeyboardInterrupt as nb::python_error. Of the
+// thread that has given the GIL away.
+void poll_signals();
+
+// The same with the GIL held.
+inline void check_signals() {
+  if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+}
+
 class ReleaseGil {
  public:
   ReleaseGil() noexcept : state_(PyEval_SaveThread()) {}

@@ -40,7 +40,7 @@ class RecordBuilder {
       const nb::object row = nb::steal(next);
       add(encoder, row.ptr());
       if ((length() - before) % check_interval != 0) continue;
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      check_signals();
       if (!progress.is_none()) in_python([&] { progress(length()); });
     }
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
@@ -53,7 +53,7 @@ class RecordBuilder {
     const auto mapping = text.share();
     const auto tell = [&](std::uint64_t rows, std::uint64_t bytes) {
       const AcquireGil acquire;
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      check_signals();
       if (!progress.is_none()) in_python([&] { progress(rows, bytes); });
     };
     state_ = State::broken;  // unless all of it goes well

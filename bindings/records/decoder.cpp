@@ -57,10 +57,6 @@ void add_kinds(const Node& node, nb::list& kinds) {
 
 constexpr std::uint64_t between_signals = std::uint64_t{1} << 16U;  // items
 
-void poll_signals() {
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
 }  // namespace
 
 Decoder::Decoder(const Node& node, std::shared_ptr<const Source> source)
@@ -174,7 +170,7 @@ void Decoder::items(Node::Range range, const Put& put) const {
       for (; at < end; ++at) put(at - range.begin, PyLong_FromLongLong(node_->data.signed_at(at)));
     else
       for (; at < end; ++at) put(at - range.begin, value(at).release().ptr());
-    if (at < range.end) poll_signals();
+    if (at < range.end) check_signals();
   }
 }
 
@@ -229,7 +225,7 @@ nb::object Decoder::map(std::uint64_t i) const {
   for (std::uint64_t at = range.begin; at < range.end; ++at) {
     if (PyDict_SetItem(dict.ptr(), children_[0].value(at).ptr(), children_[1].value(at).ptr()) != 0)
       throw nb::python_error();
-    if ((at - range.begin) % between_signals == between_signals - 1) poll_signals();
+    if ((at - range.begin) % between_signals == between_signals - 1) check_signals();
   }
   return dict;
 }

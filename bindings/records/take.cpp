@@ -75,6 +75,8 @@ class Taking {
     return lists(decoder, places);
   }
 
+  static constexpr std::size_t between_signals = std::size_t{1} << 14U;  // rows
+
   static nb::list values(const Decoder& decoder, Places places) {
     constexpr std::size_t far = records::rows_ahead;
     const Node& node = decoder.node();
@@ -84,6 +86,7 @@ class Taking {
       if (k + far < places.size()) records::prefetch(node, places[k + far]);
       if (k + far / 2 < places.size()) records::prefetch_items(node, places[k + far / 2]);
       PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(k), decoder.decode(places[k]).release().ptr());
+      if (k % between_signals == between_signals - 1) check_signals();
     }
     return nb::borrow<nb::list>(list);
   }

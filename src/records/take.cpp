@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "onecopy/base/error.hpp"
+#include "onecopy/base/interrupt.hpp"
 
 namespace onecopy::records {
 namespace {
@@ -12,6 +13,8 @@ namespace {
 constexpr std::size_t line = 64;                     // bytes of a cache line
 constexpr std::size_t most_lines = 4;                // of one value: what follows, the hardware fetches itself
 constexpr std::size_t items_ahead = rows_ahead / 2;  // their offsets have come by then
+
+constexpr std::size_t between_polls = std::size_t{1} << 16U;  // places
 
 void fetch(const std::byte* address) noexcept { __builtin_prefetch(address); }
 
@@ -57,6 +60,7 @@ FormatError changed(const Node& node) {
 template <class Copy>
 void each(const Numbers& numbers, Places places, const Copy& copy) {
   for (std::size_t k = 0; k < places.size(); ++k) {
+    if (k % between_polls == 0) poll_interrupt();
     if (k + rows_ahead < places.size()) fetch(numbers, places[k + rows_ahead]);
     copy(k, places[k]);
   }
@@ -84,6 +88,7 @@ template <class Copy>
 void each_range(const Node& node, Places places, const Copy& copy) {
   const Items items = items_of(node);
   for (std::size_t k = 0; k < places.size(); ++k) {
+    if (k % between_polls == 0) poll_interrupt();
     if (k + rows_ahead < places.size()) fetch(node.offsets, places[k + rows_ahead]);
     if (k + items_ahead < places.size() && items.size != 0) {
       const auto next = range_of(node, places[k + items_ahead]);

@@ -125,3 +125,48 @@ def test_a_forked_child_reads_what_the_parent_mapped_after_the_parent_closed(col
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(read_end)
     os.close(write_end)
+
+
+LONG_CALLS = """
+    import os, subprocess, sys, time
+    import numpy as np, onecopy as oc
+    path, what = sys.argv[1], sys.argv[2]
+    many = 3_000_000
+    rows = oc.share({"n": i, "text": "x" * 40} for i in range(300_000))
+    places = np.random.default_rng(1).integers(0, len(rows), many)
+    big = {"a": np.ones(600 << 20, np.uint8)}
+    if what == "copy":
+        oc.save(path, big)
+        big = None
+    one = oc.share([[True] * 20_000_000])
+    calls = {
+        "save": lambda: oc.save(path, big),
+        "copy": lambda: oc.open(path, "copy", threads=1).close(),
+        "take": lambda: rows.take(places),
+        "batch": lambda: rows.__getitems__(places),
+        "value": lambda: one[0],
+    }
+    call = calls[what]
+    begun = time.process_time()
+    call()
+    whole = time.process_time() - begun
+    # By another process: what holds the GIL lets no other thread of this one run.
+    killer = subprocess.Popen(["sh", "-c", f"read go; sleep 0.02; kill -INT {os.getpid()}"], stdin=subprocess.PIPE)
+    begun = time.process_time()
+    killer.stdin.write(b"go\\n")
+    killer.stdin.flush()
+    try:
+        call()
+        print("not interrupted")
+    except KeyboardInterrupt:
+        print((time.process_time() - begun) / whole)
+    killer.communicate()
+"""
+
+
+@pytest.mark.parametrize("what", ["save", "copy", "take", "batch", "value"])
+def test_ctrl_c_ends_a_long_call_long_before_its_end(tmp_path, what):
+    """In processor time of the same process, so that other work on the machine has no say."""
+    command = [sys.executable, "-c", textwrap.dedent(LONG_CALLS), str(tmp_path / "file"), what]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    assert float(said) < 0.6

@@ -5,14 +5,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include "onecopy/base/interrupt.hpp"
 
 namespace onecopy {
 
 // Calls work(0) ... work(count - 1), each once, on up to `threads` threads including the caller's; in order on each.
 // `work` must not throw and returns false to stop everybody early. Fewer threads run where the system allows fewer.
+// Throws what poll_interrupt does, when nobody works any more.
 template <class Work>
 void for_each_piece(std::uint64_t count, unsigned threads, const Work& work) {
   std::atomic<std::uint64_t> next{0};
@@ -24,6 +28,20 @@ void for_each_piece(std::uint64_t count, unsigned threads, const Work& work) {
       if (!work(piece)) stop.store(true, std::memory_order_relaxed);
     }
   };
+  std::exception_ptr interrupted;
+  const auto run_and_poll = [&]() noexcept {
+    while (!stop.load(std::memory_order_relaxed)) {
+      const std::uint64_t piece = next.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= count) return;
+      if (!work(piece)) stop.store(true, std::memory_order_relaxed);
+      try {
+        poll_interrupt();
+      } catch (...) {
+        interrupted = std::current_exception();
+        stop.store(true, std::memory_order_relaxed);
+      }
+    }
+  };
   std::vector<std::jthread> others;
   const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(threads, count));
   try {
@@ -31,7 +49,9 @@ void for_each_piece(std::uint64_t count, unsigned threads, const Work& work) {
   } catch (const std::system_error&) {
     // The limit on threads is reached: those that run do all the work.
   }
-  run();
+  run_and_poll();
+  others.clear();  // joins
+  if (interrupted) std::rethrow_exception(interrupted);
 }
 
 }  // namespace onecopy

@@ -29,8 +29,8 @@ from onecopy.cli.words import plain, significant
 GAP = 2
 FOLDED = 16
 """A column that may fold gets this width at least, if it has so much to say."""
-LONGEST = 500
-"""Characters of a cell: a file may have names of a mebibyte, and every row is as wide as the widest."""
+LONGEST, MOST = 500, 20_000_000
+"""Characters of a cell, and of a column: names may have a mebibyte, and every row is as wide as the widest."""
 
 
 def out() -> Console:
@@ -91,7 +91,8 @@ class Grid:
     def _every(self) -> list[tuple[str, ...]]:
         height = max(column.title.count("\n") for column in self.columns)
         titles = ("\n" * (height - column.title.count("\n")) + column.title for column in self.columns)
-        return [tuple(titles), *(tuple(map(_shortened, row)) for row in self.rows)]
+        longest = min(LONGEST, MOST // max(len(self.rows), 1))
+        return [tuple(titles), *(tuple(_shortened(cell, longest) for cell in row) for row in self.rows)]
 
     def _natural(self) -> list[int]:
         cells = zip(*self._every(), strict=True)
@@ -129,8 +130,8 @@ class Grid:
         return space + piece if column.right else piece + space
 
 
-def _shortened(cell: str) -> str:
-    return cell if len(cell) <= LONGEST else cell[: LONGEST - 1] + "…"
+def _shortened(cell: str, longest: int) -> str:
+    return cell if len(cell) <= longest else cell[: longest - 1] + "…"
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:

@@ -6,6 +6,7 @@
 #include "files/writing/reservation.hpp"
 #include "files/writing/stage.hpp"
 #include "files/writing/target.hpp"
+#include "onecopy/base/interrupt.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
@@ -35,6 +36,7 @@ struct AtomicWriter::State {
     put(piece, offset);
     // The device works while we produce the next piece; otherwise it would idle until the final flush.
     (void)os::start_writeback(file.fd.get(), {offset, piece.size()});
+    poll_interrupt();
   }
 
   void commit() {
