@@ -9,12 +9,11 @@ from __future__ import annotations
 import abc
 import builtins
 import errno
-import hashlib
 import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard, overload
 
-from onecopy import _dtypes, residency
+from onecopy import _core, _dtypes, residency
 from onecopy.base import FileChanged, FormatError
 from onecopy.residency import Selection
 
@@ -343,8 +342,7 @@ def key_of(file: NamedArrays, version: str) -> str:
     paths = dict.fromkeys(map(file.path_of, file))
     others = [file_key(path) for path in paths if path != file.path]
     if others:  # a hundred shards would make a key that nobody reads
-        digest = hashlib.blake2b("\n".join(others).encode(errors="surrogateescape"), digest_size=16).hexdigest()
-        version += f", with {len(others)} files {digest}"
+        version += f", with {len(others)} files {_core.digest(chr(10).join(others))}"
     key = file_key(file.path, version)
     expect_unchanged(file)  # else what is made of it would be found for what came after it
     return key
