@@ -59,10 +59,12 @@ bool Expectation::is_missing(const std::string& path) const {
 
 const Entry& Expectation::entry(const std::string& name) const { return file_.entry(name); }
 
-std::uint64_t Expectation::read_number(const std::string& name, std::uint64_t index) const {
+std::uint64_t Expectation::number(const std::string& name) const { return numbers_.at(name); }
+
+std::uint64_t Expectation::read_number(const std::string& name, std::uint64_t index) {
   std::uint64_t number = 0;
   file_.mapping()->read(entry(name).offset + index * sizeof number, std::as_writable_bytes(std::span(&number, 1)));
-  return number;
+  return numbers_[name] = number;
 }
 
 void Expectation::expect(const Type& type, const void* object, const std::string& path, Rows rows, int depth) {

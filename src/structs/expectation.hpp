@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,9 +38,11 @@ class Expectation {
   // The array under this name, which is there and has the right type and shape.
   const Entry& entry(const std::string& name) const;
 
-  std::uint64_t read_number(const std::string& name, std::uint64_t index) const;
+  // A count, or the last of some offsets, as it was when the arrays of the elements were held against it.
+  std::uint64_t number(const std::string& name) const;
 
  private:
+  std::uint64_t read_number(const std::string& name, std::uint64_t index);
   void expect(const Type& type, const void* object, const std::string& path, Rows rows, int depth);
   void expect_leaf(const Type& type, const std::string& path, Rows rows);
   void expect_elements(const Type& type, const std::string& path, Rows rows, int depth);
@@ -55,6 +58,7 @@ class Expectation {
   StructSchema schema_;
   std::vector<SchemaField> expected_;
   std::vector<ByteRange> columns_;
+  std::map<std::string, std::uint64_t> numbers_;
   std::vector<std::string> missing_;
   bool may_lack_ = false;
 };

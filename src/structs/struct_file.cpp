@@ -1,10 +1,10 @@
 #include "onecopy/structs/struct_file.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <vector>
 
 #include "onecopy/base/error.hpp"
 #include "structs/expectation.hpp"
@@ -63,8 +63,9 @@ class Builder {
 
   void sequence(const Type& type, const Places& places, const Where& where) {
     const auto& ops = *type.sequence;
-    const std::array<std::uint64_t, 2> whole{0, where.column ? 0 : total_of(type, where.path)};
-    const std::uint64_t* offsets = where.column ? offsets_of(where.path, places.count) : whole.data();
+    const auto held =
+        where.column ? offsets_of(where.path, places.count) : std::vector<std::uint64_t>{0, total_of(type, where.path)};
+    const std::uint64_t* offsets = held.data();
     const std::uint64_t total = offsets[places.count];
     if (type.at_most_one) expect_at_most_one(offsets, places.count, where.path);
     if (ops.resize != nullptr) return owned(type, places, where, offsets);
@@ -115,16 +116,19 @@ class Builder {
 
   std::uint64_t total_of(const Type& type, const std::string& path) const {
     if (type.element->fixed) return expectation_.entry(named(path)).shape.front();
-    return expectation_.read_number(named(path, ".count"), 0);
+    return expectation_.number(named(path, ".count"));
   }
 
-  // Of `count` sequences in a column; how many elements there are was checked with the last one.
-  const std::uint64_t* offsets_of(const std::string& path, std::uint64_t count) const {
+  // Of `count` sequences in a column, in memory of our own: whoever writes into the file between a check and its use is
+  // not to lead us out of it. The last one is what the arrays of the elements were held against.
+  std::vector<std::uint64_t> offsets_of(const std::string& path, std::uint64_t count) const {
     const std::string name = named(path, ".offsets");
-    const auto* offsets = reinterpret_cast<const std::uint64_t*>(bytes_of(name).data());
-    bool rising = offsets[0] == 0;
-    for (std::uint64_t i = 0; i < count; ++i) rising = rising && offsets[i] <= offsets[i + 1];
-    if (!rising) throw FormatError("'" + name + "': the offsets do not rise from 0");
+    std::vector<std::uint64_t> offsets(count + 1);
+    std::memcpy(offsets.data(), bytes_of(name).data(), offsets.size() * sizeof(std::uint64_t));
+    if (offsets.front() != 0 || !std::ranges::is_sorted(offsets))
+      throw FormatError("'" + name + "': the offsets do not rise from 0");
+    if (offsets.back() != expectation_.number(name))
+      throw FormatError("'" + name + "': the file was written to while it was opened");
     return offsets;
   }
 

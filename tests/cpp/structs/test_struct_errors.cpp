@@ -1,9 +1,14 @@
 // What a program sees when the file is not what it expects. Messages are compared whole: they are the interface.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdint>
 #include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "doctest/doctest.h"
@@ -225,6 +230,41 @@ TEST_CASE("an array that does not agree with the schema is an error before anyth
         "U64[3978425819141910833] for offsets");
   CHECK(refuse({}, R"("x":"U64","x":"U32")") == "the schema names 'x' twice");
   CHECK(refuse({}, R"("x":5)").find("expected") != std::string::npos);
+}
+
+// Under the sanitizers this is an overflow where an offset is looked at twice in the file.
+TEST_CASE("a file that is written to while it is opened leads nobody out of it") {
+  const ScratchFolder folder;
+  const auto path = folder / "value.oc";
+  using Jagged = std::vector<OwningSpan<std::uint64_t>>;
+  save(path, std::vector<std::vector<std::uint64_t>>(1000, std::vector<std::uint64_t>(3, 7)));
+  const auto file = onecopy::ArrayFile::open(path);
+  const auto& entry = file.entry("value[].offsets");
+  const std::uint64_t last = entry.offset + entry.length - sizeof(std::uint64_t);
+  const int fd = ::open(path.c_str(), O_RDWR);
+  std::atomic<bool> done = false;
+  std::thread writer([&] {
+    for (std::uint64_t i = 0; !done; ++i) {
+      const std::uint64_t value = i % 2 == 0 ? 3000 : std::uint64_t{1} << 40U;
+      (void)!::pwrite(fd, &value, sizeof value, static_cast<off_t>(last));
+    }
+  });
+  int opened = 0;
+  int refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    try {
+      const auto value = open<Jagged>(path);
+      for (const auto& one : *value) CHECK(one.size() == 3);
+      ++opened;
+    } catch (const FormatError&) {
+      ++refused;
+    }
+  }
+  done = true;
+  writer.join();
+  ::close(fd);
+  CHECK(opened + refused == 3000);
+  CHECK(refused > 0);
 }
 
 TEST_CASE("offsets that fall, and sequences of two where one is the most, are errors") {
