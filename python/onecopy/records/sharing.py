@@ -115,7 +115,8 @@ def share(
         job's own.
     where
         A function may be called in a forked child, so that nothing it allocated stays in this process: "auto" does when
-        this is the only Python thread and no framework that starts threads is imported, "child" always, "here" never.
+        this process has one thread, those of libraries included, and has imported no framework with devices (torch,
+        tensorflow, jax), "child" always, "here" never.
     warm, pin
         Bring everything into memory now; lock it there (see `onecopy.pin`).
     source
