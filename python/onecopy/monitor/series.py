@@ -226,7 +226,8 @@ class Series:
         self._points = 0
         self._files: dict[Key, FilePeak] = {}
         self._first: Row | None = None
-        self._heights: list[Height] = []
+        self._highest: list[_Highest] = []
+        self._last_files: tuple[FileLook, ...] | None = None
         self._high_water = self._unseen = 0
 
     @property
@@ -247,12 +248,12 @@ class Series:
     @property
     def peak(self) -> Peaks:
         """The highest of each column. ValueError: nobody has looked yet."""
-        if not self._heights:
+        if not self._highest:
             raise ValueError("there is no peak: nobody has looked yet")
         everyone = self._processes.values()
         high = max([self._high_water, *(one.peak_rss or 0 for one in everyone)])
         unseen = max([self._unseen, *(one.unseen for one in everyone)])
-        heights = dict(zip(COLUMNS, self._heights, strict=True))
+        heights = {name: self._highest[at].height(at) for at, name in enumerate(COLUMNS)}
         return Peaks(**heights, high_water=high, unseen=unseen)
 
     def add(self, look: Look) -> None:
@@ -264,8 +265,10 @@ class Series:
             self.total.thin()
         for one in look.processes:
             self._add_process(one, look.at)
-        for file in look.files:
-            self._add_file(file)
+        if look.files is not self._last_files:  # most looks of a recording see what the look before saw
+            self._last_files = look.files
+            for file in look.files:
+                self._add_file(file)
         self._raise(look, self._first)
         self._bound(look.at)
 
@@ -296,14 +299,14 @@ class Series:
             known.dirty = max(known.dirty or 0, look.dirty)
 
     def _raise(self, look: Look, first: Row) -> None:
-        if not self._heights:
-            self._heights = [_height(look, at, 0) for at in range(len(COLUMNS))]
+        if not self._highest:
+            self._highest = [_Highest(look, 0, look) for _ in COLUMNS]
         for at, number in enumerate(look.total):
-            if number > self._heights[at].bytes:
-                self._heights[at] = _height(look, at, number - first[at])
-            elif number >= self._heights[at].bytes * _SAME_PEAK:
-                now = _height(look, at, 0)  # files are known up to a second after they were mapped
-                self._heights[at] = replace(self._heights[at], processes=now.processes, files=now.files)
+            highest = self._highest[at].look.total[at]
+            if number > highest:
+                self._highest[at] = _Highest(look, number - first[at], look)
+            elif number >= highest * _SAME_PEAK:
+                self._highest[at] = self._highest[at]._replace(holders=look)
 
     def _bound(self, at: float) -> None:
         """Thin curves, and let those of processes go that have ended and held least, where there are too many."""
@@ -320,6 +323,19 @@ class Series:
             self._points -= len(gone.curve)
             self._high_water = max(self._high_water, gone.peak_rss or 0)
             self._unseen = max(self._unseen, gone.unseen)
+
+
+class _Highest(NamedTuple):
+    """When a column was highest; who held it is found when somebody asks: a look may have thousands of files."""
+
+    look: Look
+    grown: int
+    holders: Look
+    """Files are known up to a second after they were mapped."""
+
+    def height(self, at: int) -> Height:
+        now = _height(self.holders, at, 0)
+        return replace(_height(self.look, at, self.grown), processes=now.processes, files=now.files)
 
 
 def _height(look: Look, at: int, grown: int) -> Height:

@@ -202,7 +202,17 @@ def test_a_file_that_is_there_is_not_written_over(written):
         Recorder(written)
     assert written.read_bytes() == before
     Recorder(written, force=True).close()
-    assert written.stat().st_size < len(before)
+    assert written.read_bytes() == before  # nothing was recorded
+    with Recorder(written, force=True) as recorder:
+        recorder.begin()
+        assert written.stat().st_size < len(before)
+        recorder.discard()  # too late
+    assert written.exists()
+
+
+def test_a_recorder_that_does_not_begin_leaves_no_file(tmp_path):
+    Recorder(tmp_path / "new").discard()
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_killed_recorder_loses_no_look(python, tmp_path):
