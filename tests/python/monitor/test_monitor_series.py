@@ -139,7 +139,7 @@ def test_many_looks_at_the_same_many_files_are_not_looked_through_again(monkeypa
     """A recording of 150 kB with thousands of files and of looks that see nothing new took 18 seconds to read."""
     looked = []
     files = tuple(FileLook((1, number), f"/{number}", "file", 1, None, 1, 0, 1) for number in range(500))
-    monkeypatch.setattr(Series, "_add_file", lambda self, file: looked.append(file))
+    monkeypatch.setattr(Series, "_add_file", lambda _, file: looked.append(file))
     monkeypatch.setattr("onecopy.monitor.series._height", lambda *arguments: looked.append(arguments))
     series = Series()
     for at in range(1000):
