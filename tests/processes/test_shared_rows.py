@@ -13,13 +13,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support import shared_rows
-from tests.support.children import descriptors, fork, is_alive, status_of
+from tests.support.children import descriptors, fork, is_alive, run_python, status_of
 from tests.support.places import ROOT
 from tests.support.small_disks import mount
 from tests.support.waiting import until
@@ -214,7 +215,8 @@ def test_what_does_not_fit_into_shared_memory_goes_to_the_disk(tmp_path, monkeyp
         large = oc.share((os.urandom(MIB) for _ in range(70)), "large", place="memory")
         assert small.path.startswith("/dev/shm/"), small.path
         assert large.path.startswith(str(tmp_path)), large.path
-        again = oc.share(lambda: 1 / 0, "large", place="memory")
+        again = oc.share((os.urandom(MIB) for _ in range(70)), "large", place="memory")  # what is there
+        assert again[0] == large[0]
         nameless = oc.share((os.urandom(MIB) for _ in range(70)), place="memory")  # a memfd is not in /dev/shm
         return len(large) == len(again) == len(nameless) == 70
 
@@ -272,6 +274,51 @@ def test_two_jobs_of_one_key_do_not_read_each_others_pickles(tmp_path, monkeypat
     monkeypatch.setenv("SLURM_JOB_ID", "8")
     other = oc.share([threading.Event], "k", codec="pickle", folder=tmp_path / "c")
     assert (first[0], same[0], other[0]) == (threading.Lock, threading.Lock, threading.Event)
+
+
+def keys_in(folder: Path) -> list[str]:
+    return sorted(artefact.key.rpartition(", ")[2] for artefact in oc.Store(folder).ls())
+
+
+def test_pickles_of_jobs_that_are_gone_go_when_the_next_ones_are_written(tmp_path, monkeypatch):
+    folder = tmp_path / "store"
+    code = """
+        import os, sys, threading
+        import onecopy as oc
+        os.setsid()
+        oc.share([threading.Lock], "k", codec="pickle", folder=sys.argv[1])
+    """
+    run_python(code, folder)
+    (left,) = keys_in(folder)
+    assert left.startswith("pickled by job session ")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with oc.share([threading.Lock], "k", codec="pickle", folder=folder):
+        assert keys_in(folder) == ["pickled by job SLURM_JOB_ID 7"]
+    week_ago = time.time() - 8 * 24 * 3600
+    for about in folder.glob("*.about"):
+        os.utime(about, (week_ago, week_ago))
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    with oc.share([threading.Lock], "k", codec="pickle", folder=folder):
+        assert keys_in(folder) == ["pickled by job SLURM_JOB_ID 8"]
+    with oc.share(["a"], "k", folder=folder):
+        assert len(keys_in(folder)) == 2
+
+
+@pytest.mark.parametrize("where", ["here", "child"])
+def test_what_has_no_room_in_memory_is_built_once_all_the_same(tmp_path, monkeypatch, where):
+    calls = tmp_path / "calls"
+    monkeypatch.setattr("onecopy.store.choose_place", lambda *_: ("disk", "no room"))
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+
+    def build() -> list[str]:
+        with calls.open("a") as file:
+            file.write("called ")
+        return ["a"]
+
+    with oc.share(build, f"k {tmp_path}", place="memory", where=where) as rows:
+        assert list(rows) == ["a"]
+        assert rows.report.place == "disk"
+    assert calls.read_text() == "called "
 
 
 def test_what_is_pruned_before_it_is_opened_is_built_again(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -38,6 +39,10 @@ K = TypeVar("K")
 T = TypeVar("T")
 Codec = Literal["records", "pickle"]
 WherePlaced = Literal["auto", "disk", "memory"]
+
+
+_OF_JOB = ", pickled by job "
+_LONG_UNUSED = 7 * 24 * 3600.0  # seconds
 
 
 class _NoRoom(Exception):
@@ -220,7 +225,7 @@ def _whole_key(job: _Job, key: str) -> str:
     elif isinstance(job.data, RowSource):
         words.append(f"of {_makers.name_of_source(job.data)}")
     if job.codec == "pickle":
-        words.append(f"pickled by job {_this_job()}")
+        return ", ".join(words) + _OF_JOB + _this_job()
     return ", ".join(words)
 
 
@@ -242,7 +247,8 @@ def _named(
     def into_memory(path: Path) -> None:
         builder = job.build(_spool_folder(path.parent))
         chosen, reason = store.choose_place(builder.bytes, "memory")
-        if chosen != "memory":
+        if chosen != "memory":  # it is written where there is room now: this may be a child, and its rows end with it
+            disk.get_or_build(key, lambda target: builder.save(str(target)), **options | {"where": "here"})
             raise _NoRoom(reason)
         builder.save(str(path))
 
@@ -257,6 +263,8 @@ def _named(
             return disk.get_or_build(key, onto_disk, **options)
 
     report = find_or_build()
+    if report.built and job.codec == "pickle":
+        _forget_gone_jobs(store.Store(report.path.parent))
     # Unpickled is what this call asked to be pickled, in a file that was found open, ours, and made so (`types.CODEC`).
     shared = of_path(str(report.path), trusted=job.codec == "pickle", handle=report.handle)
     return shared, report.without_handle()
@@ -306,11 +314,36 @@ def _fits_in_memory(nbytes: int, place: WherePlaced) -> bool:
     return nbytes < left[0] // (1 if place == "memory" else 4)
 
 
+def _forget_gone_jobs(where: store.Store) -> None:
+    """Remove what was pickled for jobs that are gone: nobody will ever ask for it again."""
+    gone = [artefact.key for artefact in where.ls() if artefact.state == "ready" and _is_of_gone_job(artefact)]
+    if gone:
+        where.prune(keys=gone)
+
+
+def _is_of_gone_job(artefact: Artefact) -> bool:
+    _, found, job = artefact.key.rpartition(_OF_JOB)
+    if not found:
+        return False
+    name, number, *started = job.split()
+    if name != "session":  # of a batch system, which alone knows: after a week without use
+        return time.time() - artefact.last_used > _LONG_UNUSED
+    return started != _start_of(number).split()
+
+
+def _start_of(process: str | int) -> str:
+    """Return when a process was started, in the words of the kernel; empty where it is gone."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[19]
+
+
 def _this_job() -> str:
     """Name the job this process belongs to: of torchrun or a batch system, else the session of the terminal."""
     for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID"):
         if os.environ.get(name, "none") not in ("", "none"):  # torchrun says "none" where it was given no id
             return f"{name} {os.environ[name]}"
     session = os.getsid(0)
-    started = Path(f"/proc/{session}/stat")
-    return f"session {session} {started.read_text().rpartition(')')[2].split()[19] if started.exists() else ''}"
+    return f"session {session} {_start_of(session)}"

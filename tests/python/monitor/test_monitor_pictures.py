@@ -252,6 +252,7 @@ def recorded(tmp_path):
     def write(name: str, series_rows: list[tuple[int, ...]], command=("python", "x.py"), **end) -> str:
         path = tmp_path / name
         with Recorder(path, command) as recorder:
+            recorder.begin()
             for at, total in enumerate(series_rows):
                 process = ProcessLook(7, 1.0, 1, "python", total, total[0], 90 + 10 * at, 4 * at, 5 + at / 2)
                 recorder.look(Look(float(at), total, (process,), ()))
