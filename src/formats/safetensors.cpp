@@ -17,12 +17,16 @@ using json::describe;
 
 constexpr std::string_view metadata_key = "__metadata__";
 
-// Elements times bits, or none where the product does not fit 64 bits.
+// Elements times bits, or none where the product does not fit 64 bits: of an empty array, that of its other extents,
+// wherever the zero stands. Nobody can look at such an array either.
 std::optional<std::uint64_t> size_in_bits(DType dtype, std::span<const std::uint64_t> shape) noexcept {
   std::uint64_t product = bits(dtype);
-  for (const std::uint64_t extent : shape)
-    if (__builtin_mul_overflow(product, extent, &product)) return std::nullopt;
-  return product;
+  bool empty = false;
+  for (const std::uint64_t extent : shape) {
+    empty = empty || extent == 0;
+    if (extent != 0 && __builtin_mul_overflow(product, extent, &product)) return std::nullopt;
+  }
+  return empty ? 0 : product;
 }
 
 class Parser {

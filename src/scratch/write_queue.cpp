@@ -18,8 +18,10 @@ void WriteQueue::touch(ByteRange range) {
   const std::uint64_t number = range.offset / part_size_;
   const auto known = places_.find(number);
   if (known == places_.end()) {
-    waiting_.push_back({number, range.length, false});
-    places_.emplace(number, std::prev(waiting_.end()));
+    std::list<Part> made;  // in both or in neither, where memory is short
+    made.push_back({number, range.length, false});
+    places_.emplace(number, made.begin());
+    waiting_.splice(waiting_.end(), made);
     held_ += range.length;
     waiting_bytes_ += range.length;
     return;

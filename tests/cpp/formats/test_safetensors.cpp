@@ -95,6 +95,8 @@ TEST_CASE("every lie in a header is told, with the name or the byte") {
       Bad{R"({"a":{"dtype":"U8","shape":[04],"data_offsets":[0,4]}})", 4, "leading zero"},
       Bad{R"({"a":{"dtype":"U8","shape":[18446744073709551616],"data_offsets":[0,4]}})", 4, "more than 64 bits"},
       Bad{R"({"a":{"dtype":"F64","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0, "do not agree"},
+      Bad{R"({"a":{"dtype":"F64","shape":[0,4611686018427387904,4],"data_offsets":[0,0]}})", 0, "do not agree"},
+      Bad{R"({"a":{"dtype":"F64","shape":[4611686018427387904,4,0],"data_offsets":[0,0]}})", 0, "do not agree"},
       Bad{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,18446744073709551615]}})", 1,
           "but the data section has 1"},
       Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[0],"data_offsets":[4,4]}})",
