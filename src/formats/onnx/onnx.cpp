@@ -87,12 +87,17 @@ class ModelReader {
     keep(std::move(tensor));
   }
 
-  // A long name of a node stands before each of the tensors in it: a small file must not ask for large memory.
-  void keep(Tensor tensor) {
-    names_length_ += tensor.name.size();
+  // A long name of a node stands before each of the tensors in it: a small file must not ask for large memory, or for
+  // the time of copying it again and again.
+  void charge_name(std::uint64_t length) {
+    names_length_ += length;
     if (names_length_ / longest_names > file_.size())
       throw FormatError("ONNX: the names of nodes and tensors, put together, are " + std::to_string(longest_names) +
                         " times as long as the file");
+  }
+
+  void keep(Tensor tensor) {
+    charge_name(tensor.name.size());
     model_.tensors.push_back(std::move(tensor));
   }
 
@@ -124,11 +129,12 @@ class ModelReader {
       if (field->number == attribute_field::tensor || field->number == attribute_field::tensors)
         tensors.push_back(expect(*field, Wire::bytes, "a tensor").payload);
     }
+    if (tensors.empty() && graphs.empty()) return;
+    charge_name(prefix.size() + node.size() + name.size());
     const auto place = prefix + std::string(node) + '.' + std::string(name);
     for (const ByteRange& tensor : tensors) {
       TensorReader found(file_, tensor);
-      model_.tensors.push_back(
-          found.finish(found.own_name().empty() ? place : place + '.' + std::string(found.own_name())));
+      keep(found.finish(found.own_name().empty() ? place : place + '.' + std::string(found.own_name())));
     }
     for (const ByteRange& graph : graphs) read_graph(graph, place + '.', depth + 1);
   }

@@ -185,6 +185,23 @@ TEST_CASE("a location leads nowhere but into the model's folder") {
         "ONNX: 'w' has 5 bytes outside, but its type and shape ask for 4");
 }
 
+TEST_CASE("a long name over many attributes costs no more than a few times the file") {
+  const std::string name(100'000, 'n');
+  for (const std::uint64_t field : {5, 10}) {  // a tensor; tensors
+    std::string attributes;
+    for (int i = 0; i < 20'000; ++i) {
+      std::string attribute;
+      append_bytes(attribute, field, "");
+      append_bytes(attributes, 5, attribute);
+    }
+    std::string node;
+    append_bytes(node, 2, name);
+    std::string nodes;
+    append_bytes(nodes, 1, node + attributes);
+    CHECK(error_of(model(graph({}, nodes))).find("put together, are 8 times as long as the file") != std::string::npos);
+  }
+}
+
 TEST_CASE("graphs inside graphs have an end") {
   const auto nested = [](int depth) {
     auto inner = graph({});
