@@ -124,7 +124,7 @@ void hand_to_arrow(const RecordFile& file) {
   if (rows.kind != TypeKind::record || !is_small(rows)) return;
   check(rows);
   export_and_import(file, rows);
-  const Gathered some(rows, some_places(rows));
+  const Gathered some(rows, some_places(rows), file.arrays().mapping()->bytes().size());
   export_and_import(file, some.node());
 }
 

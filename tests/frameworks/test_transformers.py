@@ -82,6 +82,30 @@ def test_a_budget_of_warming_is_for_all_files(folder, tmp_path):
     assert 0 < report.filled <= 1 << 20
 
 
+def test_files_beside_the_model_are_not_touched(folder, tmp_path):
+    """Hubs have the weights a second time, as consolidated.safetensors: transformers reads what the index names."""
+    shards = sorted(folder.glob("*.safetensors"))
+    (folder / "consolidated.safetensors").write_bytes(shards[0].read_bytes())
+    jobs = []
+    oc.transformers.from_pretrained(
+        transformers.AutoModelForCausalLM,
+        folder,
+        dtype="torch.float32",
+        store=tmp_path / "store",
+        warming=jobs.append,
+    )
+    report = jobs[0].wait()
+    casts = oc.Store(tmp_path / "store").ls()
+    assert len(casts) == len(shards)
+    assert report.bytes < sum(one.bytes for one in casts) + len(casts) * 4096
+
+
+def test_a_name_of_the_hub_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="snapshot_download"):
+        oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, "gpt2")
+
+
 def test_a_folder_without_weights_and_a_damaged_file_are_refused(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no \*\.safetensors"):
         oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, tmp_path)

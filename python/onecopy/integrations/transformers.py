@@ -11,6 +11,7 @@ the file. A cast makes a private copy in every process; here it is made once per
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onecopy import residency
 from onecopy.files import Mapping
 from onecopy.integrations.torch._cast import cast_once, needs_cast
+from onecopy.sets.shards import files_of_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -82,9 +84,7 @@ def from_pretrained(
     >>> jobs[0].wait()  # doctest: +SKIP
     """
     place = Path(folder)
-    files = sorted(place.glob("*.safetensors"))
-    if not files:
-        raise FileNotFoundError(f"{place}: no *.safetensors files")
+    files = _files_in(place)
     wanted = _type_of(dtype)
     changed = [file for file in files if wanted is not None and needs_cast(file, wanted)]
     sources = {
@@ -102,6 +102,21 @@ def from_pretrained(
     return model
 
 
+def _files_in(place: Path) -> list[Path]:
+    """Return the files of weights that transformers reads: others may lie beside them (consolidated.safetensors)."""
+    if (place / "model.safetensors").exists():
+        return [place / "model.safetensors"]
+    index = place / "model.safetensors.index.json"
+    if index.exists():
+        return sorted(map(Path, files_of_index(index)))
+    files = sorted(place.glob("*.safetensors"))
+    if not files:
+        download = "a model of the hub is downloaded first (huggingface_hub.snapshot_download gives a folder)"
+        what = "no *.safetensors files" if place.is_dir() else f"no such folder; {download}"
+        raise FileNotFoundError(errno.ENOENT, what, os.fspath(place))
+    return files
+
+
 def _warm(files: Iterable[Path], budget: int | None) -> WarmJob:
     """Begin to bring files into memory, one after the other, as transformers takes them."""
     portions = tuple(residency.Portion(Mapping(file).core) for file in files)
@@ -113,4 +128,4 @@ def _type_of(dtype: Any) -> Any:
 
     if dtype is None or dtype == "auto":
         return None
-    return getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    return getattr(torch, dtype.removeprefix("torch.")) if isinstance(dtype, str) else dtype

@@ -42,6 +42,14 @@ def of_index(
     return _opened(path_text(path), mode, How("map", "as asked", private, threads))
 
 
+def files_of_index(path: str | os.PathLike[str]) -> list[str]:
+    """Return the paths of the files that an index names, without opening them; raises what `of_index` does of it."""
+    text = path_text(path)
+    with Mapping(text) as index:
+        weight_map, _ = _parse(text, _text_of(index))
+    return confined(text, dict.fromkeys(weight_map.values()))
+
+
 def _opened(path: str, mode: Mode | Literal["auto"], how: How) -> ArraySet:
     index = Mapping(path)
     shards: list[ArrayFile] = []
