@@ -117,24 +117,32 @@ os::Fd open_built(const Files& files, const std::string& boot) {
   return std::move(fd.value);
 }
 
-Artefact publish(const Files& files, const std::string& key, const BuildOptions& options, const FileIdentity& source) {
-  const auto boot = options.durable ? std::string() : store::boot_to_record(files.artefact.folder);
-  auto fd = open_built(files, boot);
-  expect_unchanged(options, source);
+About about_of(const os::Fd& fd, const Files& files, const std::string& key, const BuildOptions& options,
+               const FileIdentity& source, const std::string& boot) {
   const auto facts = os::facts_of(fd.get());
   if (!facts) throw OsError("look at", files.artefact.path().string(), facts.error);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const About about{.key = key,
-                    .bytes = facts.value.size,
-                    .mtime_ns = facts.value.mtime_ns,
-                    .created_ns = std::chrono::nanoseconds(now).count(),
-                    .source = options.source.empty() ? std::string() : fs::absolute(options.source).string(),
-                    .source_identity = source,
-                    .boot = boot};
-  store::write_about(files.about, about);
-  if (!store::open_as_built(about, files.artefact))
-    throw OsError("build", files.artefact.path().string(), ESTALE, "it was changed while it was being published");
-  return opened(store::described(about, files), std::move(fd));
+  return {.key = key,
+          .bytes = facts.value.size,
+          .mtime_ns = facts.value.mtime_ns,
+          .created_ns = std::chrono::nanoseconds(now).count(),
+          .source = options.source.empty() ? std::string() : fs::absolute(options.source).string(),
+          .source_identity = source,
+          .boot = boot};
+}
+
+// Again where the file is replaced meanwhile: by a child, say, that the build forked and that came back out of it.
+Artefact publish(const Files& files, const std::string& key, const BuildOptions& options, const FileIdentity& source) {
+  constexpr int attempts = 5;
+  const auto boot = options.durable ? std::string() : store::boot_to_record(files.artefact.folder);
+  for (int i = 0; i < attempts; ++i) {
+    auto fd = open_built(files, boot);
+    expect_unchanged(options, source);
+    const auto about = about_of(fd, files, key, options, source, boot);
+    store::write_about(files.about, about);
+    if (store::open_as_built(about, files.artefact)) return opened(store::described(about, files), std::move(fd));
+  }
+  throw OsError("build", files.artefact.path().string(), ESTALE, "it is changed again and again while it is published");
 }
 
 // Under the claim. Whatever happens, what is left is whole or nothing.

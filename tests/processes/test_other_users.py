@@ -262,4 +262,4 @@ def test_where_no_threads_may_be_made_warming_is_done_by_the_one_there_is(
     assert cached(path) == 0
     report = in_child(warm_alone, uid=nobody)
     assert (report.complete, report.filled) == (True, LARGE)
-    assert cached(path) == LARGE
+    assert cached(path) > LARGE * 3 // 4  # where cachestat is refused, nobody tells what the kernel took back since

@@ -187,7 +187,7 @@ TEST_CASE("a location leads nowhere but into the model's folder") {
 
 TEST_CASE("a long name over many attributes costs no more than a few times the file") {
   const std::string name(100'000, 'n');
-  for (const std::uint64_t field : {5, 10}) {  // a tensor; tensors
+  for (const std::uint32_t field : {5U, 10U}) {  // a tensor; tensors
     std::string attributes;
     for (int i = 0; i < 20'000; ++i) {
       std::string attribute;
