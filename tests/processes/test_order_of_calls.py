@@ -174,3 +174,23 @@ def test_without_huge_pages_nothing_is_requested(strace, model, populates, mecha
     log = trace(strace, model, f"oc.warm(opened, huge=False, mechanism={mechanism!r})", OPENED)
     assert log.numbers("MADV_HUGEPAGE") == []
     assert reads(log)
+
+
+def test_a_durable_artefact_is_on_the_disk_before_its_description_is(strace, tmp_path):
+    """After a power cut, a description without the data would stand for zeros."""
+    program = textwrap.dedent(
+        """
+        import sys
+        import onecopy as oc
+        store = oc.Store(sys.argv[1])
+        store.get_or_build("k", lambda path: path.write_bytes(b"x" * 100_000))  # which nobody has flushed
+        """
+    )
+    log = tmp_path / "log"
+    command = [strace, "-f", "-y", "-e", "trace=fsync,fdatasync,renameat,renameat2,linkat", "-o", log, sys.executable]
+    subprocess.run([*command, "-c", program, tmp_path / "store"], check=True, timeout=60)
+    calls = log.read_text().splitlines()
+    flushed = next(i for i, call in enumerate(calls) if "fsync(" in call and ".oc>" in call)
+    named = next(i for i, call in enumerate(calls) if "renameat" in call and '.about"' in call)
+    assert flushed < named
+    assert any("fsync(" in call and call.endswith("= 0") and "store>" in call for call in calls[named:])

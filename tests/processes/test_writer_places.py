@@ -1,7 +1,9 @@
 """Saving to disks that are full, to folders and names that will not do, and to places that change meanwhile."""
 
+import ctypes
 import errno
 import functools
+import gc
 import os
 import re
 import subprocess
@@ -11,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.seccomp import refuse
-from tests.support.writing import MIB, NEW, OLD, Late, names_in, save_without
+from tests.support.writing import HIDDEN, MIB, NEW, OLD, Late, names_in, save_without
 
 import onecopy as oc
+from onecopy import _core
 
 pytestmark = pytest.mark.processes
 
@@ -174,6 +177,64 @@ def test_a_file_of_somebody_else_in_a_shared_folder_stays(path, nobody, in_child
         in_child(lambda: save_without(unnamed, Path("folder/model")), uid=nobody)
     assert (raised.value.strerror, raised.value.filename) == ("save: Operation not permitted", "folder/model")
     assert list(oc.open(path)) == list(OLD)
+    assert names_in(path.parent) == ["model"]
+
+
+def hide_proc() -> None:
+    """Put an empty folder in the place of /proc, for this process alone."""
+    new_namespace, private = 0x20000, 1 << 18 | 1 << 14  # CLONE_NEWNS; MS_PRIVATE | MS_REC
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(new_namespace) or libc.mount(None, b"/", None, private, None):
+        pytest.skip("no mounts of our own")
+    assert libc.mount(b"none", b"/proc", b"tmpfs", 0, None) == 0
+
+
+def test_without_proc_a_file_is_saved_all_the_same(path, in_child):
+    """A file without a name gets one through /proc: where there is none, it has a hidden one from the start."""
+
+    def save() -> list[str]:
+        hide_proc()
+        os.umask(0o027)
+        during: list[str] = []
+        oc.save(path, Late(lambda: during.extend(names_in(path.parent))))
+        return during
+
+    during = in_child(save)
+    assert len([name for name in during if HIDDEN.fullmatch(name)]) == 1
+    assert names_in(path.parent) == ["model"]
+    assert list(oc.open(path)) == list(NEW)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_hidden_file_is_its_owners_alone_until_it_is_finished(path, in_child):
+    modes: list[int] = []
+
+    def save() -> list[int]:
+        refuse("O_TMPFILE")
+        os.umask(0)
+        hidden = lambda: [one for one in path.parent.iterdir() if HIDDEN.fullmatch(one.name)]  # noqa: E731
+        oc.save(path, Late(lambda: modes.extend(one.stat().st_mode & 0o777 for one in hidden())))
+        return modes
+
+    assert in_child(save) == [0o600]
+    assert path.stat().st_mode & 0o777 == 0o666
+
+
+def test_a_forked_child_that_lets_go_of_a_writer_leaves_its_parents_file(path, in_child):
+    def save() -> None:
+        refuse("O_TMPFILE")
+        writer = _core.make_writer(str(path), [("a", "U8", [3])], {}, None, False)
+        pid = os.fork()
+        if pid == 0:
+            del writer
+            gc.collect()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        writer.write(b"abc")
+        writer.commit()
+
+    in_child(save)
+    assert oc.open(path)["a"].tobytes() == b"abc"
     assert names_in(path.parent) == ["model"]
 
 
