@@ -83,9 +83,9 @@ def test_a_damaged_header_is_told(model, tmp_path):
     assert file.kind == "foreign"
 
 
-@pytest.mark.parametrize("shape", [[1] * 65 + [4], [0, 2**64 - 1, 2**64 - 1]])
-def test_a_shape_that_numpy_cannot_have_names_the_array(write_tensors, shape: list[int]) -> None:
-    with oc.open(write_tensors({"strange": ("U8", shape, bytes(0 if 0 in shape else 4))})) as file:
+def test_a_shape_that_numpy_cannot_have_names_the_array(write_tensors) -> None:
+    shape = [1] * 65 + [4]
+    with oc.open(write_tensors({"strange": ("U8", shape, bytes(4))})) as file:
         with pytest.raises(oc.FormatError, match="'strange': numpy has no array of its shape"):
             file["strange"]
         assert file.entry("strange").shape == tuple(shape)
