@@ -97,9 +97,9 @@ PyObject* next_row(PyObject* self) noexcept {
 }
 
 int visit_iterator(PyObject* self, visitproc visit, void* arg) noexcept {
-  Py_VISIT(Py_TYPE(self));
-  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<RowIterator>(self)->rows.ptr());
-  return 0;
+  const int stop = visit(reinterpret_cast<PyObject*>(Py_TYPE(self)), arg);  // NOLINT: CPython's own inheritance
+  if (stop != 0 || !nb::inst_ready(self)) return stop;
+  return visit(nb::inst_ptr<RowIterator>(self)->rows.ptr(), arg);
 }
 
 const std::array iterator_slots{slot(Py_tp_iter, iterator_itself), slot(Py_tp_iternext, next_row),

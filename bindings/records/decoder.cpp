@@ -52,7 +52,7 @@ void add_kinds(const Node& node, nb::list& kinds) {
   if (node.kind == TypeKind::choice)
     for (const Node& child : node.children) add_kinds(child, kinds);
   else
-    kinds.append(nb::str(to_string(node.kind).data()));
+    kinds.append(std::string(to_string(node.kind)));
 }
 
 constexpr std::uint64_t between_signals = std::uint64_t{1} << 16U;  // items
@@ -292,7 +292,7 @@ void Decoder::fail_to_make(nb::python_error& error) const {
   const nb::object format_error = error_class("FormatError");
   if (!error.matches(PyExc_Exception) || error.matches(format_error) || error.matches(PyExc_MemoryError) ||
       error.matches(PyExc_RecursionError))
-    throw error;
+    throw;  // what is being handled
   const nb::object value = format_error(text_of("'" + node_->path() + "': what the file has for a value of the type '" +
                                                 node_->type->name + "' is none: ") +
                                         nb::str(error.value()));

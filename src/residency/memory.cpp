@@ -1,13 +1,11 @@
 #include "onecopy/residency/memory.hpp"
 
-#include <utility>
-
 #include "os/os.hpp"
 
 namespace onecopy {
 
 std::optional<AvailableMemory> available_memory() {
-  auto left = os::memory_left();
+  const auto left = os::memory_left();
   if (!left) return std::nullopt;
   return AvailableMemory{left.value.bytes,
                          left.value.group.empty() ? "the machine" : "the control group " + left.value.group};

@@ -33,11 +33,11 @@ std::string_view variable(const char* name) {
 DefaultFolder in_folder_for_all(const char* folder, std::string reason) {
   constexpr int names = 16;
   const std::string first = std::string(folder) + "/onecopy-" + std::to_string(os::user_id());
-  std::string obstacle = store::why_not_ours(first);
+  const std::string obstacle = store::why_not_ours(first);
   if (obstacle.empty()) return {first, std::move(reason), {}};
   for (int i = 1; i < names; ++i)
-    if (const auto next = first + "-" + std::to_string(i); store::why_not_ours(next).empty())
-      return {next, std::move(reason), first + ": " + obstacle};
+    if (auto next = std::string(first).append("-").append(std::to_string(i)); store::why_not_ours(next).empty())
+      return {std::move(next), std::move(reason), first + ": " + obstacle};
   return {first, std::move(reason), {}};  // whoever opens it is told
 }
 

@@ -64,7 +64,7 @@ Artefact unfinished(const File& file) {
   return entry(file, ArtefactState::building, "it is being written");
 }
 
-std::string why_not_described(const File& about) {
+const char* why_not_described(const File& about) {
   return os::facts_of_entry(about.at()) ? "others could have changed its description, or a power cut has emptied it"
                                         : "its builder ended before it was described";
 }
