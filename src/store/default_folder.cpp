@@ -37,7 +37,7 @@ DefaultFolder in_folder_for_all(const char* folder, std::string reason) {
   if (obstacle.empty()) return {first, std::move(reason), {}};
   for (int i = 1; i < names; ++i)
     if (auto next = std::string(first).append("-").append(std::to_string(i)); store::why_not_ours(next).empty())
-      return {std::move(next), std::move(reason), first + ": " + obstacle};
+      return {std::move(next), std::move(reason), std::string(first).append(": ").append(obstacle)};
   return {first, std::move(reason), {}};  // whoever opens it is told
 }
 
