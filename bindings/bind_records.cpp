@@ -66,15 +66,13 @@ const std::array lazy_slots{slot(Py_mp_subscript, lazy_item), slot(Py_mp_length,
 struct RowIterator {
   nb::object rows;  // of the class Rows
   records::Budget budget;
-  records::Cost cost;
   std::uint64_t done;
   bool backwards;
 };
 
 nb::object row_iterator(const nb::object& self, bool backwards) {
   const Rows& rows = nb::cast<const Rows&>(self);
-  const Decoder& decoder = rows.decoder();
-  return nb::cast(RowIterator{self, records::Budget(decoder.file_bytes()), decoder.cost(), 0, backwards});
+  return nb::cast(RowIterator{self, records::Budget(rows.decoder().file_bytes()), 0, backwards});
 }
 
 PyObject* iterator_itself(PyObject* self) noexcept { return nb::borrow(self).release().ptr(); }
@@ -88,7 +86,8 @@ PyObject* next_row(PyObject* self) noexcept {
     const std::uint64_t row = iterator.backwards ? size - 1 - iterator.done : iterator.done;
     ++iterator.done;
     if (rows.indices()) return rows.value(static_cast<Py_ssize_t>(row)).release().ptr();
-    if (iterator.cost.bits == 0) iterator.budget.charge(iterator.cost, 1, rows.decoder().node());
+    const auto cost = rows.decoder().cost();
+    if (cost.bits == 0) iterator.budget.charge(cost, 1, rows.decoder().node());
     return rows.value(static_cast<Py_ssize_t>(row), iterator.budget).release().ptr();
   } catch (...) {
     set_error();

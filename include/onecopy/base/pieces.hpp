@@ -21,35 +21,31 @@ template <class Work>
 void for_each_piece(std::uint64_t count, unsigned threads, const Work& work) {
   std::atomic<std::uint64_t> next{0};
   std::atomic<bool> stop{false};
-  const auto run = [&]() noexcept {
+  const auto run = [&](const auto& after_each) noexcept {
     while (!stop.load(std::memory_order_relaxed)) {
       const std::uint64_t piece = next.fetch_add(1, std::memory_order_relaxed);
       if (piece >= count) return;
       if (!work(piece)) stop.store(true, std::memory_order_relaxed);
+      after_each();
     }
   };
   std::exception_ptr interrupted;
-  const auto run_and_poll = [&]() noexcept {
-    while (!stop.load(std::memory_order_relaxed)) {
-      const std::uint64_t piece = next.fetch_add(1, std::memory_order_relaxed);
-      if (piece >= count) return;
-      if (!work(piece)) stop.store(true, std::memory_order_relaxed);
-      try {
-        poll_interrupt();
-      } catch (...) {
-        interrupted = std::current_exception();
-        stop.store(true, std::memory_order_relaxed);
-      }
+  const auto poll = [&]() noexcept {
+    try {
+      poll_interrupt();
+    } catch (...) {
+      interrupted = std::current_exception();
+      stop.store(true, std::memory_order_relaxed);
     }
   };
   std::vector<std::jthread> others;
   const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(threads, count));
   try {
-    for (unsigned i = 1; i < wanted; ++i) others.emplace_back(run);
+    for (unsigned i = 1; i < wanted; ++i) others.emplace_back([&run] { run([] {}); });
   } catch (const std::system_error&) {
     // The limit on threads is reached: those that run do all the work.
   }
-  run_and_poll();
+  run(poll);
   others.clear();  // joins
   if (interrupted) std::rethrow_exception(interrupted);
 }
