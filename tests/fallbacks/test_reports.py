@@ -129,13 +129,14 @@ def test_without_cachestat_a_copy_of_what_is_cached_does_not_go_to_the_disk(cold
     def read_from_disk(*, warm_first: bool) -> int:
         refuse("cachestat")
         oc.evict(path)
+        held = oc.Mapping(path)
         if warm_first:
-            path.read_bytes()
+            assert oc.pin(held).pinned == 20 * MIB  # the kernel may not drop them again
         before = proc.io(os.getpid()).read_bytes
         oc.Mapping(path, mode="copy").close()
         return proc.io(os.getpid()).read_bytes - before
 
-    assert in_child(lambda: read_from_disk(warm_first=True)) == 0
+    assert in_child(lambda: read_from_disk(warm_first=True)) < MIB  # code of this process may be read meanwhile
     assert in_child(lambda: read_from_disk(warm_first=False)) >= 20 * MIB  # or the judge would not see the disk
 
 
