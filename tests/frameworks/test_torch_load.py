@@ -245,3 +245,53 @@ def shards_of(folder: Path) -> Path:
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"weight": "a.safetensors", "bias": "b.safetensors"}}))
     return index
+
+
+class Rotary(torch.nn.Module):
+    """A module with two buffers that it does not save, as transformers' embeddings and rotary tables are."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+        self.register_buffer("positions", torch.arange(8), persistent=False)
+        self.register_buffer("frequencies", torch.linspace(0, 1, 4), persistent=False)
+
+
+def saved(path, **more):
+    torch.manual_seed(2)
+    oc.save(path, {name: tensor.detach() for name, tensor in torch.nn.Linear(8, 8).named_parameters("layer")} | more)
+    return path
+
+
+def test_buffers_that_would_stay_on_meta_are_an_error(tmp_path):
+    path = saved(tmp_path / "model.safetensors")
+    with torch.device("meta"):
+        module = Rotary()
+    with pytest.raises(RuntimeError, match=r"on the meta device, and not in the file: positions, frequencies .*strict"):
+        oc.torch.load_into(module, path)
+    assert module.layer.weight.is_meta
+    assert oc.torch.load_into(module, path, strict=False).on_meta == ("positions", "frequencies")
+    assert oc.torch.load_into(Rotary(), path).on_meta == ()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_buffers_that_are_not_saved_are_filled_where_the_file_has_them(strict, tmp_path):
+    path = saved(tmp_path / "model.safetensors", positions=torch.arange(1, 9), frequencies=torch.linspace(0, 2, 4))
+    with torch.device("meta"):
+        module = Rotary()
+    report = oc.torch.load_into(module, path, strict=strict)
+    assert report.on_meta == report.unexpected == ()
+    assert module.positions.tolist() == list(range(1, 9))
+    assert torch.equal(module.frequencies, torch.linspace(0, 2, 4))
+    assert "positions" not in module.state_dict()
+    own = Rotary()  # what a module has made itself is right, whatever an old file says
+    assert oc.torch.load_into(own, path, strict=strict).unexpected == ()
+    assert own.positions.tolist() == list(range(8))
+
+
+def test_a_buffer_of_another_type_is_not_taken(tmp_path):
+    path = saved(tmp_path / "a.safetensors", positions=torch.arange(8), frequencies=torch.linspace(0, 1, 4).half())
+    with torch.device("meta"):
+        module = Rotary()
+    with pytest.raises(RuntimeError, match="not in the file: frequencies"):
+        oc.torch.load_into(module, path)

@@ -1,6 +1,8 @@
 """Models of Hugging Face's transformers: mapped as they are, and mapped in another dtype."""
 
 import os
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,97 @@ def test_a_folder_without_weights_and_a_damaged_file_are_refused(folder, tmp_pat
     os.truncate(file, 1000)
     with pytest.raises(oc.FormatError, match=file.name):
         oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, folder, dtype="float32")
+
+
+def test_what_an_architecture_keeps_in_float32_is_not_cast(tmp_path):
+    config = transformers.T5Config(d_model=64, d_ff=128, d_kv=16, num_layers=2, num_heads=4, vocab_size=200)
+    made = transformers.T5ForConditionalGeneration(config)
+    kept = made.encoder.block[0].layer[1].DenseReluDense.wo.weight
+    kept.data[0, 0] = 1e5  # no float16
+    made.save_pretrained(tmp_path / "model")
+    model = oc.transformers.from_pretrained(
+        transformers.T5ForConditionalGeneration, tmp_path / "model", dtype="float16", store=tmp_path / "store"
+    )
+    found = model.encoder.block[0].layer[1].DenseReluDense.wo.weight
+    assert found.dtype == torch.float32
+    assert torch.equal(found, kept)
+    assert {one.kind for one in weights_of(model)} == {"shared"}
+    ids = torch.arange(3, 19).reshape(2, 8)
+    assert torch.isfinite(model(input_ids=ids, decoder_input_ids=ids).logits).all()
+
+
+@pytest.mark.filterwarnings("ignore:`torch_dtype` is deprecated")
+@pytest.mark.parametrize("named", ["torch_dtype", "dict", "config"])
+def test_every_way_to_say_a_type_is_shared(named, folder, tmp_path):
+    given = {"torch_dtype": torch.float32}
+    if named == "dict":
+        given = {"dtype": {"": torch.float32}}
+    elif named == "config":
+        text = (folder / "config.json").read_text()
+        assert '"dtype": "bfloat16"' in text
+        (folder / "config.json").write_text(text.replace('"dtype": "bfloat16"', '"dtype": "float32"'))
+        given = {}
+    model = oc.transformers.from_pretrained(
+        transformers.AutoModelForCausalLM, folder, store=tmp_path / "store", **given
+    )
+    assert model.dtype == torch.float32
+    assert {one.kind for one in weights_of(model)} == {"shared"}
+
+
+def test_a_folder_in_the_folder_and_a_variant_are_found(folder, tmp_path):
+    one = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    one.save_pretrained(tmp_path / "outer/inner", variant="v2")
+    (tmp_path / "outer/inner/model.safetensors").write_bytes(b"no model")
+    with pytest.raises(oc.FormatError, match="inner"):
+        oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, tmp_path / "outer", subfolder="inner")
+    model = oc.transformers.from_pretrained(
+        transformers.AutoModelForCausalLM,
+        tmp_path / "outer",
+        subfolder="inner",
+        variant="v2",
+        dtype="float32",
+        store=tmp_path / "store",
+    )
+    assert {one.kind for one in weights_of(model)} == {"shared"}
+
+
+def test_a_shard_that_is_missing_is_named_as_the_user_knows_it(folder, tmp_path):
+    gone = max(folder.glob("*.safetensors"))
+    gone.unlink()
+    for dtype in ("auto", "float32"):
+        with pytest.raises(FileNotFoundError, match=str(gone)):
+            oc.transformers.from_pretrained(
+                transformers.AutoModelForCausalLM, folder, dtype=dtype, store=tmp_path / "store"
+            )
+
+
+def test_what_shares_nothing_says_so(folder, tmp_path):
+    def load(**given):
+        return oc.transformers.from_pretrained(
+            transformers.AutoModelForCausalLM, folder, store=tmp_path / "store", **given
+        )
+
+    with pytest.warns(UserWarning, match=r"all \d\.\d+ MB of the weights are private.*explain"):
+        load(disable_mmap=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        load()
+
+
+def test_threads_that_load_at_once_get_their_own_and_the_environment_is_as_it_was(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DEACTIVATE_ASYNC_LOAD", "0")
+    with ThreadPoolExecutor(4) as threads:
+        jobs = [
+            threads.submit(
+                oc.transformers.from_pretrained,
+                transformers.AutoModelForCausalLM,
+                folder,
+                dtype=dtype,
+                store=tmp_path / "store",
+            )
+            for dtype in ("float32", "float16", "float32", "float16")
+        ]
+        models = [job.result() for job in jobs]
+    assert [model.dtype for model in models] == [torch.float32, torch.float16] * 2
+    assert {one.kind for model in models for one in weights_of(model)} == {"shared"}
+    assert os.environ["HF_DEACTIVATE_ASYNC_LOAD"] == "0"

@@ -74,7 +74,7 @@ def test_arrays_of_many_huge_pages_cost_little_more(folder):
         before = read_bytes()
         report = file.warm(["00001"])
         assert report.complete
-        # A fault in huge pages reads two of them and starts two more, in both threads; an 8 MiB read-ahead at both ends is 32.
+        # A fault in huge pages reads two of them and starts two more; with 8 MiB of read-ahead at both ends it is 32.
         assert read_bytes() - before <= 16 * MIB + 4 * HUGE_PAGE + NOISE
 
 

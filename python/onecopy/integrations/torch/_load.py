@@ -179,8 +179,10 @@ def load_into(
         Where such copies are. "private": in the memory of this process, made anew by each. "store": in a file of the
         usual `Store`, made once per host and mapped by all.
     strict
-        Names that are missing, or that the module does not have, are an error. What is tied to a name that is there
-        is not missing.
+        Names that are missing, or that the module does not have, are an error, and so are buffers that would be left
+        on the meta device. What is tied to a name that is there is not missing. Buffers that a module does not save
+        (``persistent=False``) are never missing; the file's are taken for those on the meta device that have the same
+        type and shape.
     unsafe_shared
         As of `load`.
     warm, budget
@@ -201,7 +203,8 @@ def load_into(
     ModuleNotFoundError
         torch is not installed.
     RuntimeError
-        Torch's own: a shape that does not fit; with `strict`, names that do not agree. The module is as it was.
+        A shape that does not fit; with `strict`, names that do not agree, or buffers on the meta device that the file
+        does not have. The module is as it was.
     TypeError
         `dtype` is none of torch's, nor the name of one.
 
@@ -223,9 +226,11 @@ def load_into(
         path = cast_once(path, dtype)
     private = is_host(device) and not unsafe_shared
     with arrays.open_arrays(path, private=private) as file:
-        expected = set(module.state_dict(keep_vars=True))
-        unexpected = tuple(name for name in file if name not in expected)
-        present = [name for name in module.state_dict(keep_vars=True) if name in file]
+        expected = module.state_dict(keep_vars=True)
+        unsaved = {name: one for name, one in module.named_buffers() if name not in expected}
+        unexpected = tuple(name for name in file if name not in expected and name not in unsaved)
+        filled = [name for name, one in unsaved.items() if one.is_meta and name in file and _is_like(file, name, one)]
+        present = [*(name for name in expected if name in file), *filled]
         job = uploaded = None
         if is_host(device):
             job = file.warm(present, wait=False, budget=budget) if warm else None
@@ -236,17 +241,22 @@ def load_into(
     copied = []
     if dtype is not None:
         for name, tensor in state.items():
-            if is_cast(tensor, dtype):
+            if is_cast(tensor, dtype) and name in expected:
                 state[name] = tensor.to(dtype)
                 why = f"cast from {str(tensor.dtype)[6:]} to {str(dtype)[6:]}"
                 copied.append(Copied(name, state[name].numel() * state[name].element_size(), why))
     for group in groups:
         _complete(state, group)
-    missing = tuple(name for name in module.state_dict(keep_vars=True) if name not in state)
-    _check(module, state, missing, unexpected, strict=strict)
+    missing = tuple(name for name in expected if name not in state)
+    unusable = [name for name, one in unsaved.items() if one.is_meta and name not in state]
+    _check(module, state, missing, unexpected, unusable, strict=strict)
+    buffers = {name: state.pop(name) for name in filled}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*no-op.*", category=UserWarning)  # for what stays on meta
         module.load_state_dict(state, strict=False, assign=True)
+    for name, tensor in buffers.items():
+        owner, _, last = name.rpartition(".")
+        module.get_submodule(owner)._buffers[last] = tensor
     _tie(module, groups, torch.nn.Parameter)
     gone = {one.name for one in copied}
     return LoadReport(
@@ -314,6 +324,12 @@ def _tensors(
     return found
 
 
+def _is_like(file: arrays.ArrayFile, name: str, tensor: Any) -> bool:
+    """Tell whether an array of a file has a tensor's type and shape."""
+    entry = file.entry(name)
+    return TYPES.get(entry.dtype) == str(tensor.dtype)[6:] and tuple(entry.shape) == tuple(tensor.shape)
+
+
 def _every(module: Any) -> list[tuple[str, Any]]:
     """List parameters and buffers, each name of what has several."""
     return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
@@ -353,7 +369,13 @@ def _get(module: Any, name: str) -> Any:
 
 
 def _check(
-    module: Any, state: Mapping[str, Any], missing: tuple[str, ...], unexpected: tuple[str, ...], *, strict: bool
+    module: Any,
+    state: Mapping[str, Any],
+    missing: tuple[str, ...],
+    unexpected: tuple[str, ...],
+    unusable: list[str],
+    *,
+    strict: bool,
 ) -> None:
     """Raise what torch would, before anything is changed."""
     kind, lines = type(module).__name__, []
@@ -361,6 +383,9 @@ def _check(
         lines.append(f"not in the file: {', '.join(missing)}")
     if strict and unexpected:
         lines.append(f"not in the module: {', '.join(unexpected)}")
+    if strict and unusable:
+        how = "make the module on the CPU, or pass strict=False and give them values"
+        lines.append(f"on the meta device, and not in the file: {', '.join(unusable)} ({how})")
     for name, tensor in module.state_dict(keep_vars=True).items():
         if name in state and tuple(state[name].shape) != tuple(tensor.shape):
             lines.append(f"{name} is {tuple(state[name].shape)} in the file, and {tuple(tensor.shape)} in the module")
