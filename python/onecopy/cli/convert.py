@@ -77,7 +77,22 @@ def choose(file: ArrayFile, pattern: str, skip: bool) -> tuple[list[str], dict[s
     return names, lacking
 
 
-def convert(source: str, target: str, pattern: str, skip: bool, align: int | None) -> dict[str, Any]:
+def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
+    """Return the names of arrays that are the same bytes of the file as one before them, with that one's name."""
+    first: dict[tuple[Any, ...], str] = {}
+    again = {}
+    for name in names:
+        entry = file.entry(name)
+        _, *form = file.memory_of(name)
+        place = (file.path_of(name), entry.offset, *map(str, form))
+        if entry.nbytes and first.setdefault(place, name) != name:
+            again[name] = first[place]
+    return again
+
+
+def convert(
+    source: str, target: str, *, pattern: str, skip: bool, drop_tied: bool, align: int | None
+) -> dict[str, Any]:
     """Write the file, and return what was done."""
     onecopy.guard()  # a source that is truncated meanwhile is an error, and no file of zeros
     start = monotonic()
@@ -86,13 +101,19 @@ def convert(source: str, target: str, pattern: str, skip: bool, align: int | Non
         screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar,
     ):
         names, lacking = choose(file, pattern, skip)
+        again = tied(file, names)
+        nbytes_again = sum(file.entry(name).nbytes for name in again)
+        metadata = file.metadata
+        if drop_tied:
+            names = [name for name in names if name not in again]
+            metadata = {**metadata, **again}  # as safetensors.torch.save_model does
         task = bar.add_task("convert", total=None)
 
         def watch(done: int, total: int) -> None:
             onecopy.check()
             bar.update(task, completed=done, total=total)
 
-        onecopy.save(target, Chosen(file, names), file.metadata, align, on_progress=watch)
+        onecopy.save(target, Chosen(file, names), metadata, align, on_progress=watch)
         nbytes = sum(file.entry(name).nbytes for name in names)
         container = file.container
     return {
@@ -103,16 +124,28 @@ def convert(source: str, target: str, pattern: str, skip: bool, align: int | Non
         "nbytes": nbytes,
         "seconds": monotonic() - start,
         "left_out": lacking,
+        "tied": again,
+        "tied_nbytes": nbytes_again,
+        "tied_dropped": drop_tied,
     }
 
 
 def show(facts: dict[str, Any]) -> None:
-    """Print what was done, and on stderr what was left out."""
+    """Print what was done, and on stderr what was left out or is there twice."""
     left_out = facts["left_out"]
     for name, dtype in list(left_out.items())[:SHOWN]:
         screen.show_line(screen.err(), f"onecopy: left out: {name} ({dtype})")
     if len(left_out) > SHOWN:
         screen.show_line(screen.err(), f"onecopy: left out: {len(left_out) - SHOWN} more; --json has them all")
+    if facts["tied"]:
+        name, first = next(iter(facts["tied"].items()))
+        more = f" and {len(facts['tied']) - 1} more" if len(facts["tied"]) > 1 else ""
+        done = "written once, and named in the metadata" if facts["tied_dropped"] else "written again"
+        advice = "" if facts["tied_dropped"] else ": --drop-tied writes it once"
+        screen.show_line(
+            screen.err(),
+            f"onecopy: {name} is {first} in the source{more}: {done} ({size(facts['tied_nbytes'])}){advice}",
+        )
     speed = significant(facts["nbytes"] / 2**30 / facts["seconds"])
     screen.show_line(
         screen.out(),
@@ -132,10 +165,24 @@ def show(facts: dict[str, Any]) -> None:
     "If not given: no fillers; most arrays at a multiple of 64, all at one of their item size.",
 )
 @click.option("--skip-unknown", "skip", is_flag=True, help="Leave out, and name, what safetensors has no type for.")
+@click.option(
+    "--drop-tied",
+    is_flag=True,
+    help="Write arrays that are the same bytes of SOURCE (tied weights) once; the metadata says under which name, as "
+    "safetensors.torch.save_model does.",
+)
 @click.option("--force", is_flag=True, help="Replace TARGET if it is there.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(
-    *, source: str, target: str, pattern: str, align: int | None, skip: bool, force: bool, as_json: bool
+    *,
+    source: str,
+    target: str,
+    pattern: str,
+    align: int | None,
+    skip: bool,
+    drop_tied: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Write the arrays of SOURCE to TARGET, a safetensors file laid out for mapping, with checksums.
 
@@ -146,7 +193,7 @@ def command(
         raise IsADirectoryError(errno.EISDIR, "TARGET is a file to write, and this is a folder", target)
     if not force and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "there is a file already: --force replaces it", target)
-    facts = convert(source, target, pattern, skip, align)
+    facts = convert(source, target, pattern=pattern, skip=skip, drop_tied=drop_tied, align=align)
     if as_json:
         click.echo(json.dumps(facts, indent=1))
     else:

@@ -57,6 +57,25 @@ def test_any_file_becomes_an_aligned_safetensors_file(onecopy_process, tmp_path,
         assert before.metadata.items() <= after.metadata.items()
 
 
+def test_tied_weights_are_named_and_written_once_when_asked(onecopy_process, tmp_path):
+    source, target = GOLDEN / "torch/tied.pt", tmp_path / "out.safetensors"
+    with oc.open(source) as before:
+        first, second, *more = before
+        assert np.shares_memory(before[first], before[second])
+        nbytes = before[first].nbytes
+    done = onecopy_process("convert", source, target)
+    assert f"{second} is {first} in the source: written again" in done.stderr
+    assert "--drop-tied" in done.stderr
+    with oc.open(target) as file:
+        assert list(file) == [first, second, *more]
+    done = onecopy_process("convert", source, target, "--drop-tied", "--force", "--json")
+    facts = json.loads(done.stdout)
+    assert (facts["tied"], facts["tied_nbytes"], facts["tied_dropped"]) == ({second: first}, nbytes, True)
+    with oc.open(target) as file:
+        assert list(file) == [first, *more]
+        assert file.metadata[second] == first
+
+
 def test_a_set_becomes_one_file(onecopy_process, tmp_path, index):
     target = tmp_path / "one.safetensors"
     done = onecopy_process("convert", index, target, "--align", "4KiB")
