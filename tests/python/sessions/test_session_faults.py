@@ -1,6 +1,10 @@
 """What goes wrong with models and with what was packed of them: an error, or a reason, and nothing stays mapped."""
 
+import errno
 import os
+import re
+import resource
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
@@ -57,6 +61,45 @@ def test_a_model_that_cannot_be_packed_is_not_tried_again(tmp_path, store, monke
             "'packed' cannot be had: ONNX Runtime cannot save packed weights of this model: no such kernel"
         )
         monkeypatch.setattr(_packing, "_in_child", None)
+
+
+@pytest.mark.parametrize("limit", ["RLIMIT_FSIZE", "memory", "changing"])
+def test_a_limit_is_not_remembered_as_the_models(limit, tmp_path, store, monkeypatch, in_child):
+    model = make("aligned", tmp_path)
+
+    def under_the_limit() -> str:
+        texts = iter(("bad allocation",) if limit == "memory" else ("no such kernel", "no such file"))
+
+        def fail(recipe, data, saved):
+            raise RuntimeError(next(texts)) if limit != "changing" else next(errors)
+
+        errors = iter((RuntimeError("no such kernel"), OSError(5, "no device")))
+        if limit == "RLIMIT_FSIZE":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        else:
+            _packing._save = fail
+            _packing._in_child = _packing.write
+        session = oc.onnxruntime.session(model, "packed", wait=True, store=store)
+        assert session.onecopy.mode == "read"
+        return session.onecopy.reason
+
+    assert "of this model" not in in_child(under_the_limit)
+    assert list(Path(store).glob(".onecopy-*")) == []
+    assert oc.onnxruntime.session(model, "packed", wait=True, store=store).onecopy.mode == "packed"
+
+
+def test_a_digest_that_cannot_be_written_leaves_nothing_and_names_the_file(tmp_path, in_child):
+    model = make("aligned", tmp_path)
+    recipe = _packing.Recipe(str(model), (str(model),), {}, (), str(tmp_path))
+
+    def write() -> tuple[str, int]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+        with pytest.raises(OSError, match=re.escape(str(tmp_path / "digest.oc"))) as refused:
+            recipe._write_digest(tmp_path / "digest.oc")
+        return refused.value.errno
+
+    assert in_child(write) == errno.EFBIG
+    assert list(tmp_path.glob(".onecopy-*")) == []
 
 
 def test_what_a_rung_cannot_do_is_read_and_told(tmp_path, store):

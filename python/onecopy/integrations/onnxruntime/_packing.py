@@ -8,16 +8,19 @@ Runtime wrote it, behind it the model that speaks of that data, and facts about 
 
 The key says everything the content depends on: the digest of model and external data, the version of ONNX Runtime, the
 processor, the options. The digest is itself kept in the store, by `onecopy.file_key`, so that a file is read for it
-once. A model that cannot be packed leaves a file that says why, and is not tried again until that is pruned.
+once. A model that cannot be packed leaves a file that says why, and is not tried again until that is pruned; a limit
+or a full disk leaves nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import platform
+import re
 import secrets
 import subprocess
 import sys
@@ -37,7 +40,7 @@ from onecopy.integrations.onnxruntime._report import Latency
 from onecopy.store import Store, file_key, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from onecopy.store import Waiting
 
@@ -170,8 +173,9 @@ class Recipe:
                 while piece := bytes_of.read(1 << 22):
                     digest.update(piece)
         hidden = path.with_name(_hidden_name(path))
-        hidden.write_text(f"sha256 {digest.hexdigest()}")
-        hidden.replace(path)
+        with _removed_at_the_end(path, hidden):
+            hidden.write_text(f"sha256 {digest.hexdigest()}")
+            hidden.replace(path)
 
 
 def pack(recipe: Recipe, on_wait: Callable[[Waiting], None] | None) -> Packed:
@@ -207,34 +211,70 @@ def write(recipe: Recipe, path: Path) -> None:
     """Pack, in this process; put the artefact at `path`, whole or not at all."""
     hidden = path.with_name(_hidden_name(path))
     saved = path.with_name(_hidden_name(path))
-    try:
+    with _removed_at_the_end(path, hidden, saved), hidden.open("wb") as data, saved.open("wb") as message:
         # Held: without its lock, `Store.prune` takes a hidden file for one whose writer is gone.
-        with hidden.open("wb") as data, saved.open("wb") as message:
-            for file in (data, message):
-                fcntl.flock(file, fcntl.LOCK_EX)
-            facts: dict[str, Any] = {"prepacked": 0, "latency": [], "failed": ""}
-            model = b""
-            try:
-                model = _save(recipe, hidden, saved)
-                facts["prepacked"] = model.count(b"prepacked_")
-                facts["latency"] = _latency_of(recipe, model, hidden)
-            except OSError:  # of this moment, and not of the model
-                raise
-            except Exception as error:  # ONNX Runtime's have no class in common but this
-                facts["failed"] = str(error).strip() or repr(error)
-            if facts["failed"]:
-                data.truncate(0)
-            # Names of one length: the model may be told where its data will be.
-            model = model.replace(hidden.name.encode(), path.name.encode())
-            end = json.dumps(facts).encode()
-            data.seek(0, os.SEEK_END)
-            numbers = (len(model), len(end), crc32(end, crc32(model)))
-            data.write(model + end + b"".join(number.to_bytes(8, "little") for number in numbers) + MAGIC)
-            data.flush()
-            hidden.replace(path)
+        for file in (data, message):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        facts: dict[str, Any] = {"prepacked": 0, "latency": [], "failed": ""}
+        model = b""
+        try:
+            model = _save_surely(recipe, hidden, saved)
+            facts["prepacked"] = model.count(b"prepacked_")
+            facts["latency"] = _latency_of(recipe, model, hidden)
+        except OSError:  # of this moment, and not of the model
+            raise
+        except Exception as error:  # ONNX Runtime's have no class in common but this
+            facts["failed"] = str(error).strip() or repr(error)
+        if facts["failed"]:
+            data.truncate(0)
+        # Names of one length: the model may be told where its data will be.
+        model = model.replace(hidden.name.encode(), path.name.encode())
+        end = json.dumps(facts).encode()
+        data.seek(0, os.SEEK_END)
+        numbers = (len(model), len(end), crc32(end, crc32(model)))
+        data.write(model + end + b"".join(number.to_bytes(8, "little") for number in numbers) + MAGIC)
+        data.flush()
+        hidden.replace(path)
+
+
+@contextlib.contextmanager
+def _removed_at_the_end(path: Path, *hidden: Path) -> Iterator[None]:
+    """Remove files, if they are there still; an error of the system that names no file is given that of `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
     finally:
-        for left in (hidden, saved):
+        for left in hidden:
             left.unlink(missing_ok=True)
+
+
+def _save_surely(recipe: Recipe, data: Path, saved: Path) -> bytes:
+    """Do as `_save`; what it raises and is no OSError is for good.
+
+    ONNX Runtime's errors do not tell a full disk or a limit of memory from a model that it cannot save. So the room
+    that the model may take is asked for, and then it is tried again.
+    """
+    try:
+        return _save(recipe, data, saved)
+    except OSError:
+        raise
+    except Exception as error:  # ONNX Runtime's have no class in common but this
+        if isinstance(error, MemoryError) or re.search(r"bad.?alloc|out of memory|allocate memory", str(error), re.I):
+            raise OSError(errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}: {error}", recipe.path) from error
+        first = error
+    nbytes = 2 * sum(os.stat(file).st_size for file in recipe.files) + (1 << 20)  # noqa: PTH116 - text
+    with data.open("r+b") as room:
+        os.posix_fallocate(room.fileno(), 0, nbytes)
+        room.truncate(0)
+    try:
+        return _save(recipe, data, saved)
+    except Exception as second:
+        if type(second) is type(first) and not isinstance(second, OSError):
+            raise
+        raise OSError(errno.EAGAIN, f"{first}; and then {second}", recipe.path) from second
 
 
 def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
