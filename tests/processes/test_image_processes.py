@@ -97,28 +97,39 @@ def test_a_disk_without_room_for_a_mosaic_is_told_and_nothing_is_left(
 ):
     pytest.importorskip("zarr")
 
-    def ask() -> tuple[OSError | None, int]:
-        disk = small_disk("ext4")
+    def ask() -> tuple[OSError | None, int, int]:
+        disk, done = small_disk("ext4"), []
         (disk / "ballast").write_bytes(bytes(2 << 20))
         before, used = sorted(disk.iterdir()), blocks_used(disk)
         tiles = [np.random.default_rng(number).integers(0, 9999, (900, 1000), np.uint16) for number in (1, 2)]
         try:
             out = None if name is None else disk / name
-            oc.images.mosaic(tiles, [(0, 0), (0, 900)], out, shape=(rows, 2000), folder=disk, overwrite=True).close()
+            oc.images.mosaic(
+                tiles,
+                [(0, 0), (0, 900)],
+                out,
+                shape=(rows, 2000),
+                folder=disk,
+                overwrite=True,
+                progress=lambda *now: done.append(now),
+            ).close()
         except OSError as error:
             assert sorted(disk.iterdir()) == before
             error = error.with_traceback(None)  # whose frames hold views of what is to be given back
             gc.collect()
-            return error, blocks_used(disk) - used
-        return None, 0
+            return error, blocks_used(disk) - used, len(done)
+        return None, 0, 0
 
-    error, more = in_child(ask)
+    error, more, done = in_child(ask)
+    if rows == 900 and name in ("a.tif", "a.zarr"):
+        assert Path(error.filename).name == name
     if rows == 900 and name in (None, "a.oc"):
         assert error is None
     else:
         assert error is not None
         assert error.errno == errno.ENOSPC
         assert more == 0
+        assert done == 0 or name == "a.zarr"  # nobody knows how well it will be compressed
 
 
 def test_a_disk_that_fills_up_under_a_window_is_told_and_nothing_is_left(small_disk, in_child):

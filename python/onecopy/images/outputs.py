@@ -2,17 +2,15 @@
 
 Whatever the format, tiles are pasted into memory that is mapped from a reserved file, so that a full disk is an error
 before the first tile is decoded. That file becomes a ``.oc`` without a copy; TIFF and Zarr are written from it in
-the end, tile by tile, beside the target, and put in its place when they are whole.
+the end, tile by tile, beside the target, and put in its place when they are whole. A TIFF's space is reserved at first
+too; what a Zarr takes is not known before it is compressed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import glob
-import io
 import os
-import shutil
 from abc import ABC, abstractmethod
 from math import prod
 from pathlib import Path
@@ -22,6 +20,7 @@ from weakref import WeakSet
 import numpy as np
 
 from onecopy.base import path_text
+from onecopy.images._files import most_of_a_tiff, path_beside, remove, replace, write_tiff, write_zarr
 from onecopy.images._letting_go import LettingGo
 from onecopy.images._regions import covered_rows, in_bands, span_of
 from onecopy.images._window import Window
@@ -167,6 +166,14 @@ class File(Nameless):
     def __init__(self, canvas: Scratch, work: Work, target: Path, tile: tuple[int, int], *, overwrite: bool) -> None:
         super().__init__(canvas, work, ours=True)
         self._target, self._tile, self._overwrite = target, tile, overwrite
+        self._beside = path_beside(target)
+        if target.suffix in _TIFF and canvas not in _SPARSE:
+            try:
+                with self._errors_name_the_target(), self._beside.open("wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, most_of_a_tiff(canvas, tile))
+            except BaseException:
+                self.give_up()
+                raise
 
     def finish(self) -> Made:
         """Write the file, and give the scratch back."""
@@ -175,9 +182,23 @@ class File(Nameless):
         path, suffix = str(self._target), self._target.suffix
         if suffix in _OURS:
             return self._save(path)
-        with _replacing(self._target, folder=suffix in _ZARR, overwrite=self._overwrite) as beside:
-            (_write_zarr if suffix in _ZARR else _write_tiff)(self._canvas, beside, self._target.name, self._tile)
+        with self._errors_name_the_target():
+            (write_zarr if suffix in _ZARR else write_tiff)(self._canvas, self._beside, self._target.name, self._tile)
+        replace(self._beside, self._target, overwrite=self._overwrite)
         return Made(None, path, None, lambda: None)
+
+    def give_up(self) -> None:
+        """Give back what `finish` has not handed on."""
+        super().give_up()
+        remove(self._beside)
+
+    @contextlib.contextmanager
+    def _errors_name_the_target(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:  # an encoder's write names no file, or the hidden one
+            error.filename = str(self._target)
+            raise
 
     def _save(self, path: str) -> Made:
         from onecopy.images.opening import open as open_image
@@ -299,95 +320,3 @@ def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -
         import tifffile  # noqa: F401 - what is missing is told now
     elif suffix in _ZARR:
         import zarr  # noqa: F401
-
-
-def _write_tiff(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -> None:
-    import tifffile
-
-    shape, dtype = canvas.shape, canvas.dtype
-    with path.open("wb", buffering=0) as raw, _Plain(raw) as file:
-        tifffile.imwrite(
-            file,
-            _blocks(canvas, tile),
-            shape=shape,
-            dtype=dtype,
-            tile=tile,
-            ome=name.endswith((".ome.tif", ".ome.tiff")),
-            photometric="rgb" if shape[2:] in ((3,), (4,)) else "minisblack",
-            planarconfig="contig" if len(shape) == 3 else None,
-            metadata={"axes": "YXS"[: len(shape)]},
-            bigtiff=canvas.nbytes > 2**32 - 2**25,
-        )
-        file.flush()
-        os.fsync(raw.fileno())
-
-
-class _Plain(io.BufferedWriter):
-    """A file that numpy does not write to by itself: its errors say neither why nor where."""
-
-    def fileno(self) -> int:
-        raise io.UnsupportedOperation
-
-
-def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
-    """Yield the tiles of a canvas in their order, at the edges with zeros; what lies behind them leaves memory."""
-    shape = canvas.shape
-    for top in range(0, shape[0], tile[0]):
-        for left in range(0, shape[1], tile[1]):
-            block = canvas.array[top : top + tile[0], left : left + tile[1]]
-            whole = np.zeros((*tile, *shape[2:]), canvas.dtype)
-            whole[: block.shape[0], : block.shape[1]] = block
-            del block  # in the frames of an error it would keep the space of the canvas
-            yield whole
-        canvas.release(slice(top, min(top + tile[0], shape[0])))
-
-
-def _write_zarr(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -> None:  # noqa: ARG001
-    import zarr
-
-    shape = canvas.shape
-    chunks = (*(min(one, extent) for one, extent in zip(tile, shape[:2], strict=True)), *shape[2:])
-    array = zarr.create_array(store=str(path), shape=shape, dtype=canvas.dtype, chunks=chunks)
-    for top in range(0, shape[0], chunks[0]):
-        rows = slice(top, min(top + chunks[0], shape[0]))
-        for left in range(0, shape[1], chunks[1]):
-            columns = slice(left, min(left + chunks[1], shape[1]))
-            array[rows, columns] = canvas.array[rows, columns]
-        canvas.release(rows)
-
-
-@contextlib.contextmanager
-def _replacing(target: Path, *, folder: bool, overwrite: bool) -> Iterator[Path]:
-    """Give a path beside a target; what is there in the end takes the target's place, and nothing does after an error.
-
-    What a process that was killed left beside this target goes too.
-    """
-    for left in target.parent.glob(f".{glob.escape(target.name)}.onecopy-*"):
-        if not _lives(left.name.rpartition("-")[2]):
-            _remove(left)
-    beside = target.with_name(f".{target.name}.onecopy-{os.getpid()}")
-    try:
-        yield beside
-        if not overwrite and os.path.lexists(target):
-            raise FileExistsError(errno.EEXIST, "there is something by now", str(target))
-        if folder and target.is_dir():
-            old = target.with_name(f".{target.name}.onecopy-old-{os.getpid()}")
-            target.rename(old)
-            beside.rename(target)
-            _remove(old)
-        else:
-            beside.replace(target)
-    except BaseException:
-        _remove(beside)
-        raise
-
-
-def _lives(pid: str) -> bool:
-    return pid.isdigit() and Path(f"/proc/{pid}").exists() and int(pid) != os.getpid()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

@@ -82,12 +82,12 @@ TEST_CASE("its space is reserved, and not where it is asked not to be") {
     REQUIRE(::fstat(file.descriptor(), &status) == 0);
     return static_cast<std::uint64_t>(status.st_blocks) * 512;
   };
-  constexpr std::uint64_t tib = std::uint64_t{1} << 40U;
+  constexpr std::uint64_t size = std::uint64_t{16} << 30U;
   const auto reserved = scratch_in(folder, mib);
-  const auto sparse = scratch_in(folder, tib, {.reserve = false});
+  const auto sparse = scratch_in(folder, size, {.reserve = false});
   CHECK(space_of(reserved) >= mib);
   CHECK(space_of(sparse) < mib);
-  CHECK(sparse.bytes().size() == tib);
+  CHECK(sparse.bytes().size() == size);
   CHECK(error_of([&] { (void)scratch_in(folder, std::uint64_t{1} << 62U); }) != 0);
   CHECK(folder.file_count() == 0);
 }
