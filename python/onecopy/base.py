@@ -5,8 +5,10 @@ The system refused: OSError and its built-in classes. The bytes are wrong: Forma
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import TYPE_CHECKING, NamedTuple
+import stat
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -103,6 +105,15 @@ def thread_count(number: int | None) -> int:
 def few_processors() -> int:
     """Return the processors that this process may use, 4 at most: threads that decode hold memory each."""
     return min(4, len(os.sched_getaffinity(0)))
+
+
+def open_regular(path: str) -> BinaryIO:
+    """Open a file for reading; a FIFO, for which `open` would wait, a socket or a device is an OSError (ENODEV)."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.ENODEV, "not a regular file (a FIFO, socket or device)", path)
+    return file
 
 
 def path_text(path: str | os.PathLike[str]) -> str:

@@ -17,6 +17,7 @@ from tests.support import hostile_files as files
 
 import onecopy as oc
 from onecopy import cli
+from onecopy.monitor import read_recording
 
 pytestmark = pytest.mark.timeout(100)
 NOT_REGULAR = "open: not a regular file (a FIFO, socket or device): it cannot be mapped"
@@ -68,6 +69,15 @@ def test_what_is_no_regular_file_is_told_at_once(tmp_path, kind, capsys):
     assert capsys.readouterr() == ("", f"onecopy: {path}: {text}\n")
     for fd in opened if isinstance(opened, tuple) else ():
         os.close(fd)
+
+
+@pytest.mark.parametrize("read", [oc.images.open, oc.images.decode, oc.records.import_csv, read_recording])
+def test_a_fifo_keeps_no_other_reader_waiting(tmp_path, read):
+    path = tmp_path / "x.csv"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match=re.escape(f"not a regular file (a FIFO, socket or device): '{path}'")) as refused:
+        read(*([path, tmp_path / "out.oc"] if read is oc.records.import_csv else [path]))
+    assert refused.value.errno == errno.ENODEV
 
 
 def test_a_name_that_is_too_long_is_told(tmp_path):

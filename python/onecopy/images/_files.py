@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import glob
 import io
 import os
-import shutil
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -98,35 +95,3 @@ def most_of_a_tiff(canvas: Scratch, tile: tuple[int, int]) -> int:
     """Return bytes that a TIFF file of a canvas does not exceed: its tiles, two numbers of each, a header."""
     tiles = prod(-(-extent // side) for extent, side in zip(canvas.shape[:2], tile, strict=True))
     return int(tiles * (prod(tile) * prod(canvas.shape[2:]) * canvas.dtype.itemsize + 16 + 16)) + (1 << 16)
-
-
-def path_beside(target: Path) -> Path:
-    """Return a path beside a target; what processes that were killed left there goes."""
-    for left in target.parent.glob(f".{glob.escape(target.name)}.onecopy-*"):
-        if not _lives(left.name.rpartition("-")[2]):
-            remove(left)
-    return target.with_name(f".{target.name}.onecopy-{os.getpid()}")
-
-
-def replace(beside: Path, target: Path, *, overwrite: bool) -> None:
-    """Put what is whole in its target's place."""
-    if not overwrite and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "there is something by now", str(target))
-    if beside.is_dir() and target.is_dir():
-        old = target.with_name(f".{target.name}.onecopy-old-{os.getpid()}")
-        target.rename(old)
-        beside.rename(target)
-        remove(old)
-    else:
-        beside.replace(target)
-
-
-def _lives(pid: str) -> bool:
-    return pid.isdigit() and Path(f"/proc/{pid}").exists() and int(pid) != os.getpid()
-
-
-def remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

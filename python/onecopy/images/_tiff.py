@@ -41,6 +41,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
             level,
             tuple(tuple(map(int, one.shape)) for one in file.series[0].levels),
             _in_place(file, series),
+            0 if series.dataoffset is not None else prod(series.keyframe.chunks) * dtype.itemsize,
         )
 
 

@@ -20,13 +20,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onecopy._building import trim_heap
 from onecopy._dtypes import of_numpy
 from onecopy._sizes import parse_size, size
-from onecopy.base import FileChanged, FormatError, few_processors, natural, path_text
+from onecopy.base import FileChanged, FormatError, few_processors, natural, open_regular, path_text
 from onecopy.images._libraries import LIBRARIES, TIFF, Codec, installed
 from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, NoLevelError
 
@@ -42,8 +41,9 @@ T = TypeVar("T")
 __all__ = ["Codec", "CodecError", "DamagedError", "Facts", "InPlace", "codecs_for", "decode", "look"]
 
 _INSTALL = "pip install 'onecopy[images]'"
-_PLAUSIBLE, _RATIO = 4 << 30, 1000
-"""An image of more than 4 GiB must have a file of a thousandth of that: deflate and JPEG reach about as much."""
+_PLAUSIBLE, _PLAUSIBLE_AT_ONCE, _RATIO = 4 << 30, 1 << 30, 1000
+"""An image of more than 4 GiB, and a strip of more than 1 GiB, must have a file of a thousandth of that: deflate and
+JPEG reach about as much."""
 
 
 def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
@@ -62,7 +62,7 @@ def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
 def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
     """Yield what `codecs_for` lists; where the first one will do, nobody looks for the others."""
     text = path_text(path)
-    with Path(text).open("rb") as file:
+    with open_regular(text) as file:
         head = file.read(16)
     if not head:
         raise CodecError(f"{text}: the file is empty")
@@ -182,7 +182,10 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
     """Return what one library says of a file."""
     text, level = path_text(path), natural("level", level)
     with _translated(text, codec):
-        facts = codec.reader().facts(text, level, codec.version)
+        try:
+            facts = codec.reader().facts(text, level, codec.version)
+        except MemoryError as error:  # a header is small: the file claims what is not true
+            raise DamagedError(f"{text}: {codec.version}: damaged: {error}") from error
     import numpy as np
 
     if of_numpy(np.dtype(facts.dtype)) is None:
@@ -191,17 +194,24 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
 
 
 def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
-    """Raise CodecError where decoding would take more than is allowed, or than its file can be an image of."""
+    """Raise DamagedError where decoding would take more than is allowed, or than its file can be an image of."""
     if max_bytes is None:
-        most = max(_PLAUSIBLE, _RATIO * os.stat(path).st_size)  # noqa: PTH116 - text
-        why = f"and a file of {size(os.stat(path).st_size)} is believed {size(most)} at most"  # noqa: PTH116
+        nbytes = os.stat(path).st_size  # noqa: PTH116 - text
+        most, most_at_once = (max(limit, _RATIO * nbytes) for limit in (_PLAUSIBLE, _PLAUSIBLE_AT_ONCE))
+        why = f"and a file of {size(nbytes)} is believed {size(most)} at most"
     else:
         most = parse_size(max_bytes) if isinstance(max_bytes, str) else natural("max_bytes", max_bytes)
+        most_at_once = most - facts.nbytes
         why = f"and {size(most)} are allowed"
     if facts.nbytes > most:
-        raise CodecError(
+        raise DamagedError(
             f"{path}: its header claims {' x '.join(map(str, facts.shape))} elements of {facts.dtype}, which are "
             f"{size(facts.nbytes)}, {why}: max_bytes says otherwise"
+        )
+    if facts.at_once > most_at_once:
+        raise DamagedError(
+            f"{path}: one strip or tile is {size(facts.at_once)}, which are decoded in memory beside the pixels, and "
+            f"{size(most_at_once)} are allowed for that: max_bytes says otherwise"
         )
 
 
@@ -265,8 +275,10 @@ def _translated(path: str, codec: Codec) -> Iterator[None]:
     """Make a CodecError of whatever a library raises over the bytes of a file; what the system refused stays."""
     try:
         yield
-    except (FormatError, FileChanged, MemoryError, NoLevelError):
+    except (FormatError, FileChanged, NoLevelError):
         raise
+    except MemoryError as error:
+        raise MemoryError(f"{path}: {codec.version}: {error or 'out of memory'}") from error
     except OSError as error:
         if error.errno is not None:
             raise

@@ -22,7 +22,10 @@ class CodecError(FormatError):
 
 
 class DamagedError(CodecError):
-    """The bytes of an image are not all there: no other library is asked, because some make up what is missing."""
+    """The bytes of an image are not all there, or claim too much.
+
+    No other library is asked: some make up what is missing, and all need the memory.
+    """
 
 
 class NoLevelError(ValueError):
@@ -54,6 +57,8 @@ class Facts(NamedTuple):
     """The shape of each level; the first one is the largest."""
     in_place: InPlace | None = None
     """Where the file's own bytes are the pixels; None: they have to be decoded."""
+    at_once: int = 0
+    """Bytes that are decoded at once, in memory beside the pixels: of a TIFF's largest strip or tile."""
 
     @property
     def nbytes(self) -> int:

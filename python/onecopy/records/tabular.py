@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from onecopy.base import FormatError
+from onecopy.base import FormatError, open_regular
 from onecopy.records.arrow import arrow_rows
 from onecopy.records.sources import OnProgress, RowSource, Tell
 
@@ -172,7 +172,7 @@ class _Lines:
     def _fields(self) -> Iterator[tuple[Sequence[str], list[str]]]:
         """Give the fields of each row, with the names of the columns."""
         header = self._columns
-        with Path(self._path).open("rb") as binary, io.TextIOWrapper(binary, self._encoding, newline="") as text:
+        with open_regular(self._path) as binary, io.TextIOWrapper(binary, self._encoding, newline="") as text:
             reader = csv.reader(text, **self._dialect)
             try:
                 for fields in reader:

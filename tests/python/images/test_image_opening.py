@@ -252,6 +252,40 @@ def test_more_than_is_allowed_is_refused_before_anything_is_made(tmp_path, cache
     assert list(cache.iterdir()) == []
 
 
+def one_strip(path: Path, rows: int, columns: int) -> Path:
+    """Write a TIFF file of zeros whose only strip is compressed."""
+    return write(path, np.zeros((rows, columns), np.uint8), compression="lzma", rowsperstrip=rows)
+
+
+def test_what_is_decoded_at_once_is_counted(tmp_path, cache, monkeypatch):
+    path = one_strip(tmp_path / "a.tif", 2048, 2048)
+    with pytest.raises(CodecError, match=r"strip or tile is 4\.19 MB.*3\.81 MB are allowed"):
+        oc.images.open(path, max_bytes="8 MB")
+    monkeypatch.setattr(oc.images.codecs, "_PLAUSIBLE_AT_ONCE", 1 << 20)
+    monkeypatch.setattr(oc.images.codecs, "_RATIO", 100)
+    with pytest.raises(CodecError, match=r"strip or tile is 4\.19 MB.*1\.05 MB are allowed.*max_bytes"):
+        oc.images.open(path)
+    assert list(cache.iterdir()) == []
+    with oc.images.open(path, max_bytes="9 MB") as image:
+        assert image.array.shape == (2048, 2048)
+
+
+def test_a_header_that_claims_more_memory_than_there_is_is_damaged(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.tif", noise((300, 200)))
+
+    def claim(*given):
+        raise MemoryError("Unable to allocate 12.0 TiB")
+
+    reader = next(oc.images.codecs.each_for(path)).reader()
+    monkeypatch.setattr(reader, "facts", claim)
+    with pytest.raises(CodecError, match=r"a\.tif: .*damaged: Unable to allocate"):
+        oc.images.open(path)
+    monkeypatch.undo()
+    monkeypatch.setattr(reader, "fill", claim)
+    with pytest.raises(MemoryError, match=r"a\.tif: .*Unable to allocate"):
+        oc.images.decode(path)
+
+
 def test_the_folder_of_the_store_may_be_another_one(tmp_path, cache):
     path = write(tmp_path / "a.tif", noise((300, 200)))
     image = oc.images.open(path, folder=tmp_path / "mine")

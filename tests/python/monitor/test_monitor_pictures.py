@@ -3,6 +3,7 @@
 import html.parser
 import json
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -191,6 +192,26 @@ def test_what_cannot_be_drawn_is_an_error(tmp_path, name, options, message):
     with pytest.raises(ValueError, match="nobody has looked"):
         draw([("run", Series())], tmp_path / "x.svg")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_that_cannot_be_written_leaves_the_old_one(tmp_path, in_child):
+    path = tmp_path / "x.svg"
+    path.write_text("the old one")
+
+    def write() -> str:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        with pytest.raises(OSError, match="File too large") as refused:
+            draw([("run", series_of())], path)
+        return refused.value.filename
+
+    assert in_child(write) == str(path)
+    assert path.read_text() == "the old one"
+    assert list(tmp_path.iterdir()) == [path]
+    link = tmp_path / "link.svg"
+    link.symlink_to(path)
+    draw([("run", series_of())], link)
+    assert link.is_symlink()
+    assert path.read_bytes().startswith(b"<svg")
 
 
 def test_a_png_is_as_large_as_the_svg_and_not_empty(tmp_path):

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import importlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onecopy._beside import path_beside, remove, replace
 from onecopy.base import path_text
 from onecopy.monitor.pictures.page import page_of
 from onecopy.monitor.pictures.panels import picture_of
@@ -46,7 +48,7 @@ def draw(
     runs
         What each is called, and what was seen.
     path
-        The file; what is there is replaced.
+        The file; what is there is replaced when the new one is whole.
     title
         Above all of it; if empty, the name of the only run.
     theme
@@ -76,11 +78,17 @@ def draw(
     """
     name = path_text(path)
     content = drawn(runs, os.path.splitext(name)[1], title=title, theme=theme, processes=processes)  # noqa: PTH122
+    target = Path(os.path.realpath(name))
+    beside = target if target.exists() and not target.is_file() else path_beside(target)  # /dev/stdout is a target too
     try:
-        with open(name, "wb") as file:  # noqa: PTH123 - text
-            file.write(content)
+        beside.write_bytes(content)
+        if beside != target:
+            replace(beside, target, overwrite=True)
     except OSError as error:  # of a full disk it would not say where
         raise OSError(error.errno, error.strerror, name) from None
+    finally:
+        if beside != target:
+            remove(beside)
 
 
 def drawn(

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from onecopy.base import FormatError, path_text
+from onecopy.base import FormatError, open_regular, path_text
 from onecopy.monitor.looks import COLUMNS, FileLook, Look, ProcessLook
 from onecopy.monitor.recording.writing import FORMAT, VERSION, End, Machine
 from onecopy.monitor.series import Series
@@ -93,7 +93,7 @@ class _Reader:
 
     def read(self) -> bool:
         """Read all lines; return whether the last one is cut."""
-        with open(self.path, "rb") as file:  # noqa: PTH123 - text
+        with open_regular(self.path) as file:
             for line in self._lines(file):
                 whole = line.endswith(b"\n")
                 try:
