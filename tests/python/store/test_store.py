@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.waiting import until
 
 import onecopy as oc
 from onecopy.store import Waiting, announce
@@ -167,6 +168,7 @@ def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
         one = store.get_or_build("k", lambda path: path.write_text(str(os.getpid())), where="auto")
         release.set()
         thread.join()
+        until(lambda: len(list(Path("/proc/self/task").iterdir())) == 1)  # the kernel's side of it ends a little later
         other = store.get_or_build("l", lambda path: path.write_text(str(os.getpid())), where="auto")
         return os.getpid(), int(one.path.read_text()), int(other.path.read_text())
 
