@@ -46,7 +46,7 @@ def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch, request)
     result = doctest.testmod(importlib.import_module(f"onecopy.{room}"), optionflags=doctest.ELLIPSIS)
     with contextlib.suppress(
         onecopy.DataLost
-    ):  # of the example of `guard`: closed files tell it once, to whom asks next
+    ):  # of the example of `guard`: told once
         onecopy.check()
     assert result.attempted > 0
     assert result.failed == 0
