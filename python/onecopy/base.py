@@ -104,7 +104,14 @@ def thread_count(number: int | None) -> int:
 
 def few_processors() -> int:
     """Return the processors that this process may use, 4 at most: threads that decode hold memory each."""
-    return min(4, len(os.sched_getaffinity(0)))
+    return min(4, processors())
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def open_regular(path: str) -> BinaryIO:

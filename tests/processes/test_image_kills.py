@@ -202,7 +202,8 @@ def test_whoever_is_killed_while_stitching_leaves_nothing_that_the_next_does_not
             process.kill(at_once=moment == "at any moment")
         left = stitching.names()
         if moment == "at the first tile":
-            assert left <= before
+            assert name not in left
+            assert len(left - before) <= name.endswith(".tif")  # whose space is reserved beside it
         elif moment == "before it is in place":
             assert left - before
             assert name not in left

@@ -4,7 +4,7 @@
     found.positions          # (y, x) of each tile: for oc.images.mosaic
     print(found)             # how many seams were verified, and what was guessed
 
-Of two neighbours only the strips that may overlap are looked at. Their phase correlation (scipy's FFT, else numpy's)
+Of two neighbours only the strips that may overlap are looked at. Their phase correlation (SciPy's FFT)
 says which shifts are likely, and the normalised correlation of the pixels that would lie on each other says which of
 them is true: from each, the best shift nearby is sought in steps that grow as long as they lead to a better one, so
 that smooth pictures, where a peak may be hundreds of pixels off, take some hundred looks and not thousands. Shifts that
@@ -228,11 +228,12 @@ def _likely(one: NDArray[Any], other: NDArray[Any], axis: int, reach: int) -> It
 
 
 def _fft() -> Any:
-    """Return what transforms: scipy's keeps 32 bits with any numpy."""
+    """Return what transforms, in 32 bits."""
     try:
         from scipy import fft
-    except ImportError:
-        from numpy import fft
+    except ModuleNotFoundError as error:
+        how = "oc.images.register needs SciPy: pip install 'onecopy[images]'"
+        raise ModuleNotFoundError(how, name=error.name) from None
     return fft
 
 

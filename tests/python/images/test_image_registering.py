@@ -1,6 +1,7 @@
 """Tiles cut out of a scene are found where they were cut; and so are those of a real microscope."""
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ from tests.support.places import DATA, needs
 
 import onecopy as oc
 from onecopy.images import registering
+from onecopy.images._joining import Edge, joined
+
+pytest.importorskip("scipy", reason="SciPy is not installed")
 
 REAL = DATA / "mist"
 mist = needs(REAL)
@@ -83,6 +87,26 @@ def test_a_seam_that_contradicts_the_others_is_outvoted():
     shifted[:, :30] = scene(6, (120, 30))  # its left edge is of another scene
     found = oc.images.register([*tiles[:3], shifted], (2, 2), 0.1)
     assert found.positions.tolist() == (corners - corners.min(axis=0)).tolist()
+
+
+def test_positions_are_the_least_squares_solution():
+    rng, rows, columns = np.random.default_rng(5), 20, 20
+    number = np.arange(rows * columns).reshape(rows, columns)
+    pairs = [pair for lines in (number, number.T) for line in lines for pair in pairwise(line)]
+    true = np.stack(np.divmod(number.reshape(-1), columns), axis=1) * 1000
+    shifts = [true[second] - true[first] + rng.integers(-6, 7, 2) for first, second in pairs]
+    edges = [
+        Edge(int(first), int(second), tuple(map(int, shift)), 1.0, True)
+        for (first, second), shift in zip(pairs, shifts, strict=True)
+    ]
+    positions, guessed = joined(rows * columns, edges, 500)
+    assert guessed == ()
+    equations = np.zeros((len(pairs), rows * columns))
+    for at, (first, second) in enumerate(pairs):
+        equations[at, [first, second]] = -1, 1
+    best = np.linalg.lstsq(equations, np.array(shifts, float), rcond=None)[0]
+    off = (positions - positions.mean(axis=0)) - (best - best.mean(axis=0))
+    assert np.abs(off).max() < 1
 
 
 def test_tiles_that_have_nothing_in_common_are_an_error_that_says_what_to_look_at():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -51,15 +52,20 @@ _DECIDING = (
 
 
 def copied(options: onnxruntime.SessionOptions | None, entries: Mapping[str, str]) -> onnxruntime.SessionOptions:
-    """Return a copy of options, with entries set in it. A session has a copy: that of a model of one node is taken."""
+    """Return a copy of options, with entries set in it. A session has a copy: that of a model of one node is taken.
+
+    Options that ask for a profile or for the optimised model are changed while that session is made: no other thread
+    may make a session with them meanwhile.
+    """
     if options is None:
         copy = onnxruntime.SessionOptions()
     else:
         with _without_files(options):
             tiny = onnxruntime.InferenceSession(_IDENTITY, options, providers=["CPUExecutionProvider"])
         copy = tiny.get_session_options()
-        copy.enable_profiling = options.enable_profiling
-        copy.optimized_model_filepath = options.optimized_model_filepath
+        with _changing:
+            copy.enable_profiling = options.enable_profiling
+            copy.optimized_model_filepath = options.optimized_model_filepath
     for name, value in entries.items():
         copy.add_session_config_entry(name, value)
     return copy
@@ -119,12 +125,19 @@ def _level(options: onnxruntime.SessionOptions) -> onnxruntime.GraphOptimization
     return options.graph_optimization_level
 
 
+_changing = threading.Lock()
+
+
 @contextmanager
 def _without_files(options: onnxruntime.SessionOptions) -> Iterator[None]:
     """Keep the session of one node from writing a profile, or itself in the place of the user's model."""
-    profiling, path = options.enable_profiling, options.optimized_model_filepath
-    options.enable_profiling, options.optimized_model_filepath = False, ""
-    try:
-        yield
-    finally:
-        options.enable_profiling, options.optimized_model_filepath = profiling, path
+    with _changing:
+        profiling, path = options.enable_profiling, options.optimized_model_filepath
+        if not (profiling or path):
+            yield
+            return
+        options.enable_profiling, options.optimized_model_filepath = False, ""
+        try:
+            yield
+        finally:
+            options.enable_profiling, options.optimized_model_filepath = profiling, path

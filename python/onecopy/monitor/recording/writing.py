@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onecopy.base import Closing, path_text
+from onecopy.base import Closing, path_text, processors
 from onecopy.monitor.looks import COLUMNS
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Machine:
         """
         page = os.sysconf("SC_PAGE_SIZE")
         memory = page * os.sysconf("SC_PHYS_PAGES")
-        return cls(platform.node(), platform.release(), len(os.sched_getaffinity(0)), memory, page)
+        return cls(platform.node(), platform.release(), processors(), memory, page)
 
 
 @dataclass(frozen=True, slots=True)
