@@ -26,8 +26,9 @@ enum class Huge : std::uint8_t {
   no,
 };
 
-// Looks at bytes as soon as they are in memory, in the pass that brings them there: checksums.
-class Inspector {
+// Looks at bytes as soon as they are in memory, in the pass that brings them there: checksums. A reference that comes
+// by way of Python shares its ownership, so that the last one may be dropped in any thread, without Python's lock.
+class Inspector : public std::enable_shared_from_this<Inspector> {
  public:
   Inspector() = default;
   Inspector(const Inspector&) = delete;
