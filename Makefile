@@ -107,14 +107,14 @@ tsan: .venv/tools.stamp doctest ## C++ tests with the thread sanitizer; the exte
 
 .PHONY: fuzz
 SECONDS ?= 60
-fuzz: .venv/tools.stamp ## libFuzzer on every target for SECONDS (60) each; needs clang
+fuzz: .venv/tools.stamp ## libFuzzer on every target for SECONDS (60) each, 64 x input + 64 MiB and 10 s an input; needs clang
 	@command -v clang++ > /dev/null || { echo "make fuzz needs clang with libFuzzer: apt-get install clang"; exit 1; }
 	@mkdir -p build && cmake --preset fuzz > build/fuzz.log 2>&1 || { cat build/fuzz.log; exit 1; }
-	cmake --build --preset fuzz
+	cmake --build --preset fuzz --target fuzz_targets
 	@for target in build/fuzz/fuzz/fuzz_*; do \
 	  [ -x $$target ] && [ -f $$target ] || continue; name=$$(basename $$target); mkdir -p build/corpus/$$name; \
 	  dict=fuzz/$${name#fuzz_}.dict; \
-	  $$target -max_total_time=$(SECONDS) -max_len=65536 -print_final_stats=1 $$([ ! -f $$dict ] || echo -dict=$$dict) \
+	  $$target -max_total_time=$(SECONDS) -max_len=65536 -timeout=10 -print_final_stats=1 $$([ ! -f $$dict ] || echo -dict=$$dict) \
 	    build/corpus/$$name fuzz/corpus/$${name#fuzz_} || exit 1; \
 	done
 
