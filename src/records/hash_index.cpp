@@ -1,6 +1,8 @@
 #include "onecopy/records/hash_index.hpp"
 
 #include <algorithm>
+#include <random>
+#include <span>
 #include <utility>
 
 #include "onecopy/base/error.hpp"
@@ -12,7 +14,9 @@ namespace {
 constexpr unsigned row_bits = 48;
 constexpr std::uint64_t row_mask = (std::uint64_t{1} << row_bits) - 1;
 constexpr std::uint64_t most_lines = std::uint64_t{1} << 32U;
-constexpr std::uint64_t rows_in_line = 6;  // of eight: a line that is full is rare, and a miss ends soon
+constexpr std::uint64_t rows_in_line = 6;    // of eight: a line that is full is rare, and a miss ends soon
+constexpr std::uint64_t looks_for_row = 64;  // on the average; by chance it is 5
+constexpr std::uint64_t looks_for_few = 1U << 16U;
 
 std::uint64_t first_line(std::uint64_t hash, std::uint64_t lines) noexcept { return ((hash >> 32U) * lines) >> 32U; }
 
@@ -34,11 +38,15 @@ void probe(std::uint64_t hash, std::uint64_t lines, const Visit& visit) {
       if (visit(line * HashIndex::words_in_line + i)) return;
 }
 
-void add(std::vector<std::uint64_t>& words, const Node& keys, std::uint64_t row) {
+// Returns how many words were looked at.
+std::uint64_t add(std::span<std::uint64_t> words, const Node& keys, std::uint64_t row,
+                  const std::optional<HashSeed>& seed) {
   const Key key = Key::of(keys, row);
-  if (key != key) return;  // NaN, also inside a tuple: nobody can ask for it
-  const std::uint64_t hash = key.hash();
+  if (key != key) return 0;  // NaN, also inside a tuple: nobody can ask for it
+  const std::uint64_t hash = key.hash(seed);
+  std::uint64_t looks = 0;
   probe(hash, words.size() / HashIndex::words_in_line, [&](std::uint64_t k) {
+    ++looks;
     if (words[k] == 0) {
       words[k] = (hash & 0xFFFFU) << row_bits | (row + 1);
       return true;
@@ -48,6 +56,24 @@ void add(std::vector<std::uint64_t>& words, const Node& keys, std::uint64_t row)
       throw FormatError("pairs " + std::to_string(other) + " and " + std::to_string(row) + " have the same key");
     return false;
   });
+  return looks;
+}
+
+// False: the keys collide more often than chance has it.
+bool fill(std::span<std::uint64_t> words, const Node& keys, const std::optional<HashSeed>& seed) {
+  std::uint64_t looks = 0;
+  for (std::uint64_t row = 0; row < keys.length; ++row) {
+    looks += add(words, keys, row, seed);
+    if (!seed && looks > keys.length * looks_for_row + looks_for_few) return false;
+  }
+  return true;
+}
+
+HashSeed new_seed() {
+  std::random_device random;
+  const auto word = [&random] { return std::uint64_t{random()} << 32U | random(); };
+  const std::uint64_t first = word();
+  return {first, word()};
 }
 
 }  // namespace
@@ -57,18 +83,23 @@ HashIndex HashIndex::of(RecordFile file) {
   const std::string& path = file.arrays().mapping()->path();
   if (file.schema().container != "dict") throw FormatError("it holds no dict, but a list").with_path(path);
   const Entry* entry = file.arrays().index().find(tensor);
+  const bool seeded = entry == nullptr;
+  if (seeded) entry = file.arrays().index().find(seeded_tensor);
   if (entry == nullptr || entry->dtype != DType::u64 || entry->length == 0 || entry->length % line != 0 ||
-      entry->length / line > most_lines)
+      entry->length / line > most_lines + (seeded ? 1 : 0) || (seeded && entry->length == line))
     throw FormatError("the dict has no index '" + std::string(tensor) + "' of whole lines").with_path(path);
   const std::byte* words = file.arrays().bytes(*entry).data();
   const std::uint64_t lines = entry->length / line;
-  return {std::move(file), words, lines};
+  if (!seeded) return {std::move(file), words, lines, std::nullopt};
+  const Numbers first{words, sizeof(std::uint64_t)};
+  const HashSeed seed{first.unsigned_at(0), first.unsigned_at(1)};
+  return {std::move(file), words + line, lines - 1, seed};
 }
 
 std::optional<std::uint64_t> HashIndex::find(const Key& key) const {
   const Node& keys = file_.rows().children[0];
   const Node& values = file_.rows().children[1];
-  const std::uint64_t hash = key.hash();
+  const std::uint64_t hash = key.hash(seed_);
   std::optional<std::uint64_t> found;
   probe(hash, lines_, [&](std::uint64_t k) {
     const std::uint64_t word = words_.unsigned_at(k);
@@ -83,12 +114,16 @@ std::optional<std::uint64_t> HashIndex::find(const Key& key) const {
   return found;
 }
 
-std::vector<std::uint64_t> HashIndex::build(const Node& keys) {
+HashIndex::Built HashIndex::build(const Node& keys) {
   const std::uint64_t lines = keys.length / rows_in_line + 1;
   if (lines > most_lines) throw FormatError("a dict of " + std::to_string(keys.length) + " keys is too big");
   std::vector<std::uint64_t> words(lines * words_in_line);
-  for (std::uint64_t row = 0; row < keys.length; ++row) add(words, keys, row);
-  return words;
+  if (fill(words, keys, std::nullopt)) return {tensor, std::move(words)};
+  const HashSeed seed = new_seed();
+  words.assign((lines + 1) * words_in_line, 0);
+  std::ranges::copy(seed, words.begin());
+  (void)fill(std::span(words).subspan(words_in_line), keys, seed);
+  return {seeded_tensor, std::move(words)};
 }
 
 }  // namespace onecopy::records

@@ -10,38 +10,94 @@ namespace {
 
 constexpr double two_63 = 9223372036854775808.0;
 
-// Takes in one word. A product carries every bit upwards, the shift brings them back down.
-std::uint64_t stir(std::uint64_t hash, std::uint64_t word) noexcept {
-  hash = (hash ^ word) * 0x9E3779B97F4A7C15U;
-  return hash ^ (hash >> 32U);
-}
+// The usual hash, fast and without a seed.
+class Plain {
+ public:
+  // A product carries every bit upwards, the shift brings them back down.
+  void add(std::uint64_t word) noexcept {
+    hash_ = (hash_ ^ word) * 0x9E3779B97F4A7C15U;
+    hash_ ^= hash_ >> 32U;
+  }
 
-std::uint64_t stir(std::uint64_t hash, std::string_view bytes) noexcept {
-  hash = stir(hash, bytes.size());
+  std::uint64_t end() noexcept {
+    // Twice more: the last words, too, are to reach every bit.
+    add(0xBF58476D1CE4E5B9U);
+    add(0x94D049BB133111EBU);
+    return hash_;
+  }
+
+ private:
+  std::uint64_t hash_ = 0;
+};
+
+// SipHash-1-3 of the words (J.-P. Aumasson, D. J. Bernstein: SipHash, a fast short-input PRF, 2012): who does not know
+// the seed cannot choose keys that collide.
+class Seeded {
+ public:
+  explicit Seeded(const HashSeed& seed) noexcept
+      : v0_(seed[0] ^ 0x736F6D6570736575U),
+        v1_(seed[1] ^ 0x646F72616E646F6DU),
+        v2_(seed[0] ^ 0x6C7967656E657261U),
+        v3_(seed[1] ^ 0x7465646279746573U) {}
+
+  void add(std::uint64_t word) noexcept {
+    v3_ ^= word;
+    round();
+    v0_ ^= word;
+  }
+
+  std::uint64_t end() noexcept {
+    v2_ ^= 0xFFU;
+    for (int i = 0; i < 3; ++i) round();
+    return v0_ ^ v1_ ^ v2_ ^ v3_;
+  }
+
+ private:
+  void round() noexcept {
+    v0_ += v1_;
+    v2_ += v3_;
+    v1_ = std::rotl(v1_, 13) ^ v0_;
+    v3_ = std::rotl(v3_, 16) ^ v2_;
+    v0_ = std::rotl(v0_, 32) + v3_;
+    v2_ += v1_;
+    v3_ = std::rotl(v3_, 21) ^ v0_;
+    v1_ = std::rotl(v1_, 17) ^ v2_;
+    v2_ = std::rotl(v2_, 32);
+  }
+
+  std::uint64_t v0_;
+  std::uint64_t v1_;
+  std::uint64_t v2_;
+  std::uint64_t v3_;
+};
+
+template <class Hash>
+void add(Hash& hash, std::string_view bytes) noexcept {
+  hash.add(bytes.size());
   for (; bytes.size() > sizeof(std::uint64_t); bytes.remove_prefix(sizeof(std::uint64_t))) {
     std::uint64_t word;  // NOLINT(cppcoreguidelines-init-variables): filled at once
     std::memcpy(&word, bytes.data(), sizeof word);
-    hash = stir(hash, word);
+    hash.add(word);
   }
   std::uint64_t last = 0;
   if (!bytes.empty()) std::memcpy(&last, bytes.data(), bytes.size());
-  return stir(hash, last);
+  hash.add(last);
 }
 
-std::uint64_t stirred(std::uint64_t hash, const Key& key) noexcept {
-  hash = stir(hash, static_cast<std::uint64_t>(key.kind));
+template <class Hash>
+void add(Hash& hash, const Key& key) noexcept {
+  hash.add(static_cast<std::uint64_t>(key.kind));
   switch (key.kind) {
-    case Key::Kind::none: return hash;
-    case Key::Kind::integer: return stir(hash, static_cast<std::uint64_t>(key.integer));
-    case Key::Kind::real: return stir(hash, std::bit_cast<std::uint64_t>(key.real));
-    case Key::Kind::wide: return stir(hash, key.wide);
+    case Key::Kind::none: return;
+    case Key::Kind::integer: return hash.add(static_cast<std::uint64_t>(key.integer));
+    case Key::Kind::real: return hash.add(std::bit_cast<std::uint64_t>(key.real));
+    case Key::Kind::wide: return add(hash, key.wide);
     case Key::Kind::text:
-    case Key::Kind::bytes: return stir(hash, key.text);
+    case Key::Kind::bytes: return add(hash, key.text);
     case Key::Kind::tuple: break;
   }
-  hash = stir(hash, key.items.size());
-  for (const Key& item : key.items) hash = stirred(hash, item);
-  return hash;
+  hash.add(key.items.size());
+  for (const Key& item : key.items) add(hash, item);
 }
 
 // Whether the last byte only repeats the sign of the one before.
@@ -152,9 +208,15 @@ Key Key::of(std::vector<Key> items) {
 
 Key Key::of(const Node& node, std::uint64_t i) { return key_of(node, i, i); }
 
-std::uint64_t Key::hash() const noexcept {
-  // Twice more: the last words, too, are to reach every bit.
-  return stir(stir(stirred(0, *this), 0xBF58476D1CE4E5B9U), 0x94D049BB133111EBU);
+std::uint64_t Key::hash(const std::optional<HashSeed>& seed) const noexcept {
+  if (seed) {
+    Seeded hash(*seed);
+    add(hash, *this);
+    return hash.end();
+  }
+  Plain hash;
+  add(hash, *this);
+  return hash.end();
 }
 
 bool operator==(const Key& a, const Key& b) noexcept {

@@ -6,9 +6,11 @@
 // Two keys are the same where Python holds them equal: 1, 1.0 and True are, "a" and b"a" are not, and NaN is like
 // nothing. The index is one tensor of lines of 64 bytes, eight words each: 16 bits of the key's hash beside 48 of
 // 1 + its row; 0 is a free word. A key stands in the line its hash leads to, or in the next one with room; three
-// quarters are full. docs/formats/records.md has the hash. Threads: any.
+// quarters are full. Keys that collide too often (somebody chose them to) are hashed with a seed, which stands before
+// the words. docs/formats/records.md has the hashes. Threads: any.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,6 +20,8 @@
 #include "onecopy/records/record_file.hpp"
 
 namespace onecopy::records {
+
+using HashSeed = std::array<std::uint64_t, 2>;
 
 // A key as it is compared: what is equal in Python has one form.
 struct Key {
@@ -40,13 +44,14 @@ struct Key {
   // Value i of a node. Throws FormatError where it is of a kind that no key has.
   static Key of(const Node& node, std::uint64_t i);
 
-  std::uint64_t hash() const noexcept;
+  std::uint64_t hash(const std::optional<HashSeed>& seed = std::nullopt) const noexcept;
   friend bool operator==(const Key& a, const Key& b) noexcept;
 };
 
 class HashIndex {
  public:
   static constexpr std::string_view tensor = "records.0.index.slots";
+  static constexpr std::string_view seeded_tensor = "records.0.index.seeded";  // one line more: the seed's
   static constexpr std::size_t words_in_line = 8;
 
   // Keeps the file. Throws FormatError: it holds no dict, or has no index of whole lines.
@@ -55,16 +60,22 @@ class HashIndex {
   // The row of a key. FormatError where a damaged index leads out of the rows.
   std::optional<std::uint64_t> find(const Key& key) const;
 
-  // The words of the index over these keys. Throws FormatError: a key twice, or one of a kind that is no key.
-  static std::vector<std::uint64_t> build(const Node& keys);
+  struct Built {
+    std::string_view tensor;
+    std::vector<std::uint64_t> words;
+  };
+
+  // The index over these keys. Throws FormatError: a key twice, or one of a kind that is no key.
+  static Built build(const Node& keys);
 
  private:
-  HashIndex(RecordFile file, const std::byte* words, std::uint64_t lines)
-      : file_(std::move(file)), words_{words, sizeof(std::uint64_t)}, lines_(lines) {}
+  HashIndex(RecordFile file, const std::byte* words, std::uint64_t lines, const std::optional<HashSeed>& seed)
+      : file_(std::move(file)), words_{words, sizeof(std::uint64_t)}, lines_(lines), seed_(seed) {}
 
   RecordFile file_;
   Numbers words_;
   std::uint64_t lines_;
+  std::optional<HashSeed> seed_;
 };
 
 }  // namespace onecopy::records

@@ -58,12 +58,11 @@ void add_index(const Type& keys, std::vector<Tensor>& tensors) {
     if (at == buffers.end()) return std::nullopt;
     return Buffer{at->second.first, at->second.second};
   };
-  const auto words =
-      std::make_shared<const std::vector<std::uint64_t>>(HashIndex::build(bind_nodes(keys, std::string(path), find)));
-  tensors.push_back({{std::string(HashIndex::tensor),
-                      DType::u64,
-                      {words->size() / HashIndex::words_in_line, HashIndex::words_in_line}},
-                     [words](const Put& put) { put(std::as_bytes(std::span(*words))); }});
+  auto built = HashIndex::build(bind_nodes(keys, std::string(path), find));
+  const auto words = std::make_shared<const std::vector<std::uint64_t>>(std::move(built.words));
+  tensors.push_back(
+      {{std::string(built.tensor), DType::u64, {words->size() / HashIndex::words_in_line, HashIndex::words_in_line}},
+       [words](const Put& put) { put(std::as_bytes(std::span(*words))); }});
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -125,6 +127,58 @@ TEST_CASE("a key twice is refused, and so is what is no key") {
 
 TEST_CASE("a list has no index") {
   CHECK_THROWS_AS(HashIndex::of(testing::file_of([](Column& rows) { rows.integer(1); })), FormatError);
+}
+
+TEST_CASE("the seeded hash is the one of the format's page") {
+  // By an implementation in Python whose rounds agree with CPython's own SipHash-1-3.
+  CHECK(Key::of(std::int64_t{1}).hash(records::HashSeed{1, 2}) == 0x9DC3020C0FC457C0U);
+  CHECK(Key::of(std::string_view("a.jpg")).hash(records::HashSeed{1, 2}) == 0x475E6D3C53D2BFA2U);
+}
+
+TEST_CASE("keys that somebody chose to collide are found like others, and so is each that is no key") {
+  // A change of a word's last bit arrives at the next word in two bits, whatever was hashed before: changed there too,
+  // it is gone. So each of twelve pairs of words has two forms, and all 4096 keys have the same hash.
+  const auto key_of = [](unsigned number) {
+    std::string key;
+    for (unsigned pair = 0; pair < 12; ++pair) {
+      const std::uint64_t change = (number >> pair & 1U) != 0 ? std::uint64_t{1} << 63U : 0;
+      const std::array<std::uint64_t, 2> words{pair ^ change, 77 ^ change ^ (change >> 32U)};
+      key.append(reinterpret_cast<const char*>(words.data()), sizeof words);
+    }
+    return key;
+  };
+  const auto hash_of = [&](unsigned number) { return Key::of_bytes(key_of(number)).hash(); };
+  REQUIRE(hash_of(0) == hash_of(1));
+  REQUIRE(hash_of(0) == hash_of(4095));
+  std::vector<std::function<void(Column&)>> keys;
+  for (unsigned number = 0; number < 4096; ++number)
+    keys.emplace_back([key = key_of(number)](Column& column) { column.bytes(std::as_bytes(std::span(key))); });
+  const auto file = testing::file_of(
+      [&](Column& rows) {
+        std::int64_t number = 0;
+        for (const auto& append : keys) {
+          FixedColumn& pair = rows.fixed(2);
+          append(pair.at(0));
+          pair.at(1).integer(number++);
+          pair.end();
+        }
+      },
+      "dict");
+  CHECK(file.arrays().index().find(HashIndex::tensor) == nullptr);
+  REQUIRE(file.arrays().index().find(HashIndex::seeded_tensor) != nullptr);
+  const auto index = HashIndex::of(file);
+  for (unsigned number = 0; number < 4096; ++number) CHECK(index.find(Key::of_bytes(key_of(number))) == number);
+  CHECK(!index.find(Key::of_bytes("none")));
+  CHECK(!index.find(Key::of_bytes(key_of(5).substr(8))));
+  keys.push_back(keys[17]);
+  CHECK_THROWS_AS(dict_of(keys), FormatError);
+}
+
+TEST_CASE("200,000 keys of an ordinary kind are found") {
+  std::vector<std::function<void(Column&)>> keys;
+  for (std::int64_t number = 0; number < 100'000; ++number) keys.push_back(integer(number * 4096));
+  for (int number = 0; number < 100'000; ++number) keys.push_back(text("image/" + std::to_string(number) + ".jpg"));
+  CHECK(dict_of(keys).find(Key::of(std::string_view("image/77.jpg"))) == 100'077);
 }
 
 }  // namespace onecopy
