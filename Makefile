@@ -67,7 +67,7 @@ printf '%s\n' $(CURDIR)/build/$(1)/site $$($(BIN)/python -c 'import sysconfig; p
 endef
 
 .PHONY: fallbacks
-fallbacks: .venv/core.stamp ## the whole Python suite with each kernel interface refused: a line per setting
+fallbacks: .venv/core.stamp ## the tests of what reaches the kernel, with each interface refused: a line per setting
 	$(BIN)/python -m tests.fallbacks.matrix
 
 .PHONY: check

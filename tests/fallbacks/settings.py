@@ -35,12 +35,11 @@ SOMEBODY = [
 
 
 class Setting(NamedTuple):
-    """A command to put before the command; why this machine cannot, if it cannot; folders of tests that need it."""
+    """A command to put before the command; why this machine cannot, if it cannot."""
 
     name: str
     command: list[str]
     obstacle: str = ""
-    without: tuple[str, ...] = ()
 
 
 def another_user() -> Setting:
@@ -59,17 +58,11 @@ def little_memory() -> Setting:
     return Setting("1.5 GiB of memory", [*RUN, "--memory", str(3 << 29), "--"], obstacle)
 
 
-def without(names: str) -> tuple[str, ...]:
-    """Return the tests that measure what is refused: the benchmark's ceilings are O_DIRECT and huge pages."""
-    measured = any(name in names for name in ("MADV_HUGEPAGE", "O_DIRECT"))
-    return ("benchmarks/tests",) if measured else ()
-
-
 def settings() -> list[Setting]:
     """List all, the combined one first."""
     return [
         Setting("all refused together", [*RUN, "--refuse", ALL, "--"]),
-        *(Setting(name, [*RUN, "--refuse", names, "--"], without=without(names)) for name, names in REFUSED.items()),
+        *(Setting(name, [*RUN, "--refuse", names, "--"]) for name, names in REFUSED.items()),
         Setting("huge pages off", [*RUN, "--no-huge-pages", "--"]),
         Setting("nothing may be locked", [*RUN, "--limit", "MEMLOCK=0", "--"]),
         another_user(),
