@@ -28,7 +28,9 @@ Result<std::byte*> reserve_addresses(std::size_t size) noexcept {
 
 int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, bool private_copy) noexcept {
   const int protection = private_copy ? PROT_READ | PROT_WRITE : PROT_READ;
-  const int sharing = private_copy ? MAP_PRIVATE : MAP_SHARED;
+  // Without a reserve: what a private copy takes are the pages that are written to, and a file may be larger than
+  // memory.
+  const int sharing = private_copy ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
   const void* got = ::mmap(at, size, protection, sharing | MAP_FIXED, fd, static_cast<off_t>(offset));
   return got == MAP_FAILED ? errno : 0;
 }

@@ -1,6 +1,7 @@
 """Opening files of named arrays; written with the format's own README (`write_tensors`) or the safetensors package."""
 
 import errno
+import json
 import os
 import pickle
 import random
@@ -197,6 +198,21 @@ def test_arrays_are_read_only_and_cannot_be_made_writeable(model, mode):
             one.setflags(write=True)
     with pytest.raises(ValueError, match="read-only"):
         array[0, 0] = 1
+
+
+def test_private_arrays_of_a_file_that_is_larger_than_memory(tmp_path):
+    if Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2":
+        pytest.skip("the kernel is told to overcommit nothing")
+    size = 3 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    path = tmp_path / "large.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(path, 8 + len(header) + size)  # a hole: no bytes on the disk
+    with oc.open(path, private=True) as file:
+        array = file["a"]
+        array[size // 2] = 7
+        assert int(array[size // 2 - 5 : size // 2 + 5].sum()) == 7
+        del array
 
 
 def test_private_arrays_are_writable_and_the_file_stays(model):
