@@ -234,7 +234,7 @@ def warm(
     DataLost
         The file was truncated under the mapping, or the device failed.
     OSError
-        A path that cannot be opened.
+        A path that cannot be opened; what ends the reading otherwise, such as ENOMEM in a control group.
 
     Examples
     --------

@@ -1,5 +1,6 @@
 #include "onecopy/arrays/array_file.hpp"
 
+#include <cerrno>
 #include <stdexcept>
 #include <utility>
 
@@ -19,11 +20,22 @@ ArrayFile ArrayFile::of(Mapping opened) {
   }
 }
 
+namespace {
+
+void expect_whole(const std::string& name, const MappingOptions& options) {
+  if (options.offset == 0 && !options.length) return;
+  throw OsError("open", name, EINVAL, "a file of arrays is opened whole, and the options name a part of it");
+}
+
+}  // namespace
+
 ArrayFile ArrayFile::open(const std::filesystem::path& path, const MappingOptions& options) {
+  expect_whole(path.string(), options);
   return of(Mapping::open(path, options));
 }
 
 ArrayFile ArrayFile::from_descriptor(int fd, std::string name, const MappingOptions& options) {
+  expect_whole(name, options);
   return of(Mapping::from_descriptor(fd, std::move(name), options));
 }
 

@@ -35,7 +35,7 @@ class Checksums {
         scratch_.max_resident() ? 1 : std::clamp(std::thread::hardware_concurrency(), 1U, checksum_threads);
     std::mutex failing;
     std::exception_ptr failure;
-    for_each_piece(found_.size(), threads, [&](std::uint64_t number) noexcept {
+    (void)for_each_piece(found_.size(), threads, [&](std::uint64_t number) noexcept {
       try {
         add(number);
         return true;

@@ -185,7 +185,8 @@ Result<std::uint64_t> shared_here(Bytes memory) noexcept;
 
 // From now on repair(address) is asked first when a touch fails (SIGBUS), in the thread that touched, inside a signal
 // handler. True: the touch is tried again. False: the handler that stood before has it. Called again: first in line
-// again.
+// again. A SIGBUS that the program sends to itself is passed on too, but for the first one since a repair: a handler
+// that stands before ours (Python's faulthandler) sends it after its report, and the touch is to be tried again.
 int catch_lost_pages(bool (*repair)(const std::byte* address) noexcept) noexcept;
 // Called around every fork: before in the parent, after in parent and child.
 int around_fork(void (*before)(), void (*after)()) noexcept;

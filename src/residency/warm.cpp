@@ -167,8 +167,7 @@ bool Warmer::cut_to_budget(std::vector<Piece>& pieces, std::uint64_t most) {
 
 void Warmer::visit(std::span<const Piece> pieces, const Plan& plan) {
   mechanism_.store(plan.mechanism, std::memory_order_relaxed);
-  report_.threads = static_cast<unsigned>(std::min<std::uint64_t>(plan.threads, pieces.size()));
-  for_each_piece(pieces.size(), plan.threads, [&](std::uint64_t i) noexcept {
+  report_.threads = for_each_piece(pieces.size(), plan.threads, [&](std::uint64_t i) noexcept {
     const auto before = os::faults_of_thread();
     const bool go_on = visit_piece(pieces[i]);
     const auto after = os::faults_of_thread();

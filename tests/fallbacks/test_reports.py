@@ -143,14 +143,16 @@ def test_without_cachestat_a_copy_of_what_is_cached_does_not_go_to_the_disk(cold
 def test_without_threads_the_one_there_is_does_the_work(cold_file, cached, in_child, tmp_path):
     path = cold_file(40 * MIB)
 
-    def work() -> tuple[bool, bool]:
+    def work() -> tuple[bool, bool, int]:
         refuse("threads")
         job = oc.warm(path, [(0, 33 * MIB)], wait=False)
         waited = job.wait().complete
         oc.save(tmp_path / "model", {"a": np.zeros(5 * MIB, np.uint8)})
-        return waited, oc.warm(path).complete
+        oc.evict(path)
+        again = oc.warm(path, threads=4)
+        return waited, again.complete, again.threads
 
-    assert in_child(work) == (True, True)
+    assert in_child(work) == (True, True, 1)
     assert cached(path) == 40 * MIB
 
 

@@ -23,7 +23,7 @@ namespace onecopy {
 
 class ArrayFile {
  public:
-  // Throws OsError, or FormatError with the path. `options` may not name a part of the file.
+  // Throws OsError, or FormatError with the path; EINVAL where `options` name a part of the file.
   static ArrayFile open(const std::filesystem::path& path, const MappingOptions& options = {});
 
   // The same of an open descriptor, such as a memory file's; it is duplicated, the caller keeps its own. `name` stands

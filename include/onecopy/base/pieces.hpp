@@ -16,9 +16,9 @@ namespace onecopy {
 
 // Calls work(0) ... work(count - 1), each once, on up to `threads` threads including the caller's; in order on each.
 // `work` must not throw and returns false to stop everybody early. Fewer threads run where the system allows fewer.
-// Throws what poll_interrupt does, when nobody works any more.
+// Returns how many did. Throws what poll_interrupt does, when nobody works any more.
 template <class Work>
-void for_each_piece(std::uint64_t count, unsigned threads, const Work& work) {
+unsigned for_each_piece(std::uint64_t count, unsigned threads, const Work& work) {
   std::atomic<std::uint64_t> next{0};
   std::atomic<bool> stop{false};
   const auto run = [&](const auto& after_each) noexcept {
@@ -46,8 +46,10 @@ void for_each_piece(std::uint64_t count, unsigned threads, const Work& work) {
     // The limit on threads is reached: those that run do all the work.
   }
   run(poll);
+  const auto ran = static_cast<unsigned>(others.size()) + 1;
   others.clear();  // joins
   if (interrupted) std::rethrow_exception(interrupted);
+  return ran;
 }
 
 }  // namespace onecopy

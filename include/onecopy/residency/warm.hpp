@@ -3,7 +3,8 @@
 // A page fault reads what the device reads ahead and waits; a warm asks for 2 MiB pages first, so that each read is
 // large and each fault maps 512 small pages at once, and then lets several threads wait for the disk together. What is
 // in memory already is left alone. Nothing of it is needed for correctness: a mapping that is not warm is read when it
-// is touched, and whatever the kernel declines is told in the report and not thrown. Only lost data is an error.
+// is touched, and whatever the kernel declines is told in the report and not thrown. Lost data is an error (DataLost),
+// and so is what ends the reading otherwise (OsError), such as ENOMEM in a control group.
 #pragma once
 
 #include <chrono>

@@ -111,6 +111,14 @@ TEST_CASE("a file without arrays is a file") {
   CHECK(file.ranges({}).size() == 1);
 }
 
+TEST_CASE("a part of a file is no file of arrays") {
+  const testing::ScratchFolder folder;
+  const auto path = folder.path() / "a.safetensors";
+  save(path, {});
+  CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.offset = 8}), doctest::Contains("name a part of it"), OsError);
+  CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.length = 8}), doctest::Contains("name a part of it"), OsError);
+}
+
 TEST_CASE("errors of the format name the file, errors of look-up the array") {
   const testing::ScratchFolder folder;
   const auto path = folder.write("broken", testing::random_bytes(1000));

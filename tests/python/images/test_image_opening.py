@@ -270,7 +270,7 @@ def test_what_is_decoded_at_once_is_counted(tmp_path, cache, monkeypatch):
         assert image.array.shape == (2048, 2048)
 
 
-def test_a_header_that_claims_more_memory_than_there_is_is_damaged(tmp_path, monkeypatch):
+def test_a_header_that_claims_more_memory_than_there_is_is_damaged(reserving, tmp_path, monkeypatch):
     path = write(tmp_path / "a.tif", noise((300, 200)))
 
     def claim(*given):
