@@ -90,7 +90,7 @@ def test_a_job_that_is_dropped_stops(slow_file, cached):
     after = cached(slow_file)
     assert 0 < after < 4 << 30
     time.sleep(0.1)
-    assert cached(slow_file) == after
+    assert cached(slow_file) <= after  # the kernel may drop some, which only cachestat tells
     assert not is_mapped(slow_file)
 
 
@@ -170,7 +170,7 @@ def test_after_raising_in_on_progress_nothing_more_is_read(slow_file, cached):
     after = cached(slow_file)
     assert 0 < after < 4 << 30
     time.sleep(0.1)
-    assert cached(slow_file) == after
+    assert cached(slow_file) <= after  # the kernel may drop some, which only cachestat tells
 
 
 def test_a_slow_on_progress_does_not_stretch_the_timeout(slow_file):
