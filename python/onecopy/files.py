@@ -50,9 +50,9 @@ def guard() -> None:
     Only mappings of onecopy are guarded. Every other SIGBUS goes to the handler that stood there before, such as
     Python's faulthandler; enabled after the guard, faulthandler prints its report once, and the program goes on. A
     handler that is installed later and passes nothing on disables the guard: call `guard` again after it. Because that
-    looks the same, the first SIGBUS that a program sends to itself (``signal.raise_signal``) is taken for faulthandler's,
-    and does nothing. A system call
-    that is given a lost page (``file.write(view)``) fails with EFAULT by itself.
+    looks the same, the first SIGBUS that a program sends to itself (``signal.raise_signal``) is taken for
+    faulthandler's, and does nothing. A system call that is given a lost page (``file.write(view)``) fails with EFAULT
+    by itself.
 
     Raises
     ------

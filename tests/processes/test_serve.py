@@ -1,5 +1,6 @@
 """`onecopy serve`: metrics that Prometheus can read, a page in a real browser, and requests that want more."""
 
+import contextlib
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.error
 import urllib.request
@@ -15,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.support.waiting import until
 from tests.support.watched import Watched
 
 pytest.importorskip("starlette")
@@ -35,14 +38,21 @@ MAP = """
 
 @contextmanager
 def server(*arguments: object) -> Iterator[str]:
-    """Serve on a port that is free; give the address."""
+    """Serve on a port that is free, without a token; give the address."""
+    with listening("--no-token", *arguments) as line:
+        yield re.search(r"(http://\S+)/ ;", line)[1]
+
+
+@contextmanager
+def listening(*arguments: object) -> Iterator[str]:
+    """Serve on a port that is free; give the line that says where."""
     command = [sys.executable, "-m", "onecopy", "serve", "--port", "0", "--every", "0.1", *map(str, arguments)]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None
     try:
-        found = re.search(r"(http://\S+)/ and", line := child.stderr.readline())
-        assert found, line
-        yield found[1]
+        line = child.stderr.readline()
+        assert "http://" in line
+        yield line
     finally:
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=20)
@@ -94,6 +104,89 @@ def test_there_is_nothing_to_write_to_and_nothing_else_to_read():
         headers = get(address)[2]
     assert "default-src 'none'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_whoever_asks_says_the_token():
+    with Watched("") as group, listening("--name", "x", *group.pids) as line:
+        address, token = re.search(r"(http://\S+/)\?token=(\S+) ;", line).groups()
+        assert f"{address}metrics" in line
+        assert len(token) >= 20
+        for path in ("", "look", "metrics", "page.js"):
+            status, text, headers = get(address + path)
+            assert (status, headers["www-authenticate"]) == (401, "Bearer")
+            assert "x" not in text.replace("token", "").split()
+            assert get(f"{address}{path}?token={token[:-1]}")[0] == 401
+            assert get(address + path, Authorization=f"Bearer {token}x")[0] == 401
+            assert get(address + path, Cookie=f"onecopy-1={token}")[0] == 401
+            assert get(address + path, Authorization=f"Bearer {token}")[0] == 200
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(f"{address}?token={token}", timeout=20) as answer:
+            assert answer.url == address  # the token is in no history
+        with browser.open(f"{address}look", timeout=20) as answer:
+            assert json.loads(answer.read())["group"] == "x"
+    with Watched("") as group, listening("--token", "mine", *group.pids) as line:
+        assert "?token=mine ;" in line
+    with Watched("") as group:
+        command = [sys.executable, "-m", "onecopy", "serve", "--token", "a", "--no-token", str(group.pids[0])]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+
+
+def test_connections_that_ask_nothing_shut_nobody_out():
+    with Watched("") as group, server(*group.pids) as address:
+        host, port = address.removeprefix("http://").split(":")
+        idle = []
+        for number in range(80):
+            one = socket.create_connection((host, int(port)))
+            with contextlib.suppress(OSError):  # closed already
+                one.sendall(b"GET / HTTP/1.1\r\nHost: localh" if number % 2 else b"")
+            idle.append(one)
+        closed = 0
+        for one in idle:
+            one.settimeout(0.05)
+            try:
+                closed += one.recv(1) == b""
+            except ConnectionResetError:
+                closed += 1
+            except TimeoutError:
+                pass
+        assert closed >= 80 - 64
+        for one in idle[:20]:
+            one.close()
+        until(lambda: answers(f"{address}/look"))
+        for one in idle:
+            one.close()
+
+
+def test_a_connection_ends_after_a_while(monkeypatch):
+    access = pytest.importorskip("onecopy.monitor.serving.access")
+    assert access.SECONDS == 30
+    program = """
+        import sys
+        import onecopy.monitor.serving.access as access
+        from onecopy.cli import main
+        access.SECONDS = 0.5
+        sys.argv[1:] = ["serve", "--port", "0", "--no-token", *sys.argv[1:]]
+        main()
+    """
+    with Watched("") as group:
+        command = [sys.executable, "-c", textwrap.dedent(program), str(group.pids[0])]
+        child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        try:
+            port = int(re.search(r"http://[^:]+:(\d+)/", child.stderr.readline())[1])
+            with socket.create_connection(("127.0.0.1", port)) as slow:
+                slow.settimeout(20)
+                slow.sendall(b"GET /look HTTP/1.1\r\nHost: loc")
+                assert slow.recv(1) == b""
+        finally:
+            child.send_signal(signal.SIGINT)
+            child.communicate(timeout=20)
+
+
+def answers(address: str) -> bool:
+    try:
+        return get(address)[0] == 200
+    except OSError:  # closed: there are too many still
+        return False
 
 
 def test_who_ends_leaves_the_page_and_the_server_goes_on():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 from typing import Any
 
@@ -25,6 +26,10 @@ NEEDS = "the server needs starlette, uvicorn and prometheus-client: pip install 
 @click.option(
     "--allow-host", "names", multiple=True, metavar="NAME", help="A name by which it may be asked for besides."
 )
+@click.option(
+    "--token", envvar="ONECOPY_TOKEN", help="What requests have to say; if not given: a new one, which is printed."
+)
+@click.option("--no-token", is_flag=True, help="Whoever reaches the address may read, other users of this machine too.")
 @groups.price
 def command(
     *,
@@ -34,6 +39,8 @@ def command(
     host: str,
     port: int,
     names: tuple[str, ...],
+    token: str | None,
+    no_token: bool,
     every: float,
     budget: float,
     **options: Any,
@@ -41,8 +48,14 @@ def command(
     """Serve the memory of a group of processes: OpenMetrics at /metrics, a live page at /.
 
     Which processes is told as for `onecopy top`. It looks when it is asked to, listens on this machine only unless
-    --host says otherwise, and has nothing that could be written to: no passwords either, so keep it from strangers.
+    --host says otherwise, and has nothing that could be written to.
+
+    Whoever asks says a token: a browser by the address that is printed, Prometheus by `authorization: {credentials:
+    TOKEN}` in its configuration, others by the header `Authorization: Bearer TOKEN`.
     """
+    if no_token and token is not None:
+        raise click.UsageError("--token and --no-token contradict each other")
+    secret = None if no_token else token or secrets.token_urlsafe(18)
     try:
         import uvicorn
     except ImportError:
@@ -51,16 +64,26 @@ def command(
     sampler = groups.sampler_of(pids, tree=tree, budget=budget, **options)
     with Looks(sampler, every, pids[0] if pids else None) as looks, _listening(host, port) as listener:
         try:
-            served = application(looks, title, (*LOOPBACK, host, *names))
+            served = application(looks, title, (*LOOPBACK, host, *names), token=secret)
+            from onecopy.monitor.serving.access import Limited
         except ImportError:
             raise click.ClickException(NEEDS) from None
         where = listener.getsockname()
         shown = f"[{where[0]}]" if ":" in where[0] else where[0]
-        click.echo(f"onecopy: {title} at http://{shown}:{where[1]}/ and /metrics; Ctrl-C ends it", err=True)
-        if host not in LOOPBACK:
-            click.echo("onecopy: warning: not only this machine can read it, and it asks for no password", err=True)
+        address = f"http://{shown}:{where[1]}/"
+        said = f"{address}?token={secret}" if secret else address
+        click.echo(f"onecopy: {title} at {said} ; metrics at {address}metrics; Ctrl-C ends it", err=True)
+        if no_token:
+            click.echo("onecopy: warning: whoever reaches it can read it, other users of this machine too", err=True)
+        elif host not in LOOPBACK:
+            click.echo("onecopy: warning: not only this machine can reach it, and the token is not encrypted", err=True)
         config = uvicorn.Config(
-            served, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
+            served,
+            http=Limited,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
         )
         uvicorn.Server(config).run(sockets=[listener])
 

@@ -1,8 +1,8 @@
 """A server that only looks: OpenMetrics at ``/metrics``, a live page at ``/``, a look as JSON at ``/look``.
 
-There is nothing to write to, and nothing that comes with a request is used. The page shows names as text, whatever is
-in them, and its policy forbids it to load or to run anything else. Requests for another host's name are refused, so
-that no page of the web can read it through a browser on this machine.
+There is nothing to write to, and nothing that comes with a request is used but the token that lets it in. The page
+shows names as text, whatever is in them, and its policy forbids it to load or to run anything else. Requests for
+another host's name are refused, so that no page of the web can read it through a browser on this machine.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Looks(Closing):
             self._sampler.close()
 
 
-def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK) -> Starlette:
+def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK, *, token: str | None = None) -> Starlette:
     """Return an ASGI application that serves looks; for uvicorn, or to be mounted in another one.
 
     Parameters
@@ -91,6 +91,8 @@ def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK) -> St
         The label ``group`` of metrics, and the title of the page.
     hosts
         Names by which it may be asked for; "*": any.
+    token
+        What a request has to say (see `onecopy.monitor.serving.access.Token`); None: nothing.
 
     Raises
     ------
@@ -129,7 +131,12 @@ def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK) -> St
         Route("/look", look, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))])
+    middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))]
+    if token is not None:
+        from onecopy.monitor.serving.access import Token
+
+        middleware.append(Middleware(Token, token))
+    return Starlette(routes=routes, middleware=middleware)
 
 
 def _page(name: str) -> str:
