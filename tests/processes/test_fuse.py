@@ -30,7 +30,7 @@ from onecopy.residency import residency
 
 pytestmark = pytest.mark.processes
 
-RECLAIMED = MIB // 4  # bytes that the kernel may take back meanwhile: some machines reclaim idle pages (DAMON)
+RECLAIMED = MIB // 4  # bytes that the kernel may take back meanwhile
 STEP = 4 * MIB  # what one thread warms before it checks whether it was cancelled
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from tests.support.page_cache import forget
+from tests.support.page_cache import forget, nearly
 
 import onecopy as oc
 from onecopy.residency import residency
@@ -141,10 +141,10 @@ def test_a_warm_report_does_not_claim_too_little_to_be_cached(name, nobody, in_c
     assert cached(path) == SIZE
     assert report.complete
     assert report.cached_before is None  # nothing was mapped yet, and the kernel counts only what a process maps
-    assert report.cached_after in {SIZE, None}
+    assert report.cached_after is None or report.cached_after == nearly(SIZE)
     os.chown(path, nobody, nobody)  # the owner's report has the numbers
     report = in_child(lambda: warm(name, mechanism=mechanism), uid=nobody)
-    assert (report.complete, report.cached_before, report.cached_after) == (True, SIZE, SIZE)
+    assert (report.complete, report.cached_before, report.cached_after) == (True, nearly(SIZE), nearly(SIZE))
 
 
 def test_a_warm_report_does_not_claim_half_of_a_file_to_be_all(name, nobody, in_child, tmp_path, cached):
@@ -169,7 +169,7 @@ def test_an_evict_report_does_not_claim_success_that_it_cannot_see(name, nobody,
         os.chown(path, nobody, nobody)  # the owner's report has the numbers
         report = in_child(evict, name, uid=nobody)
         assert cached(path) == SIZE
-        assert (report.cached_before, report.cached_after) == (SIZE, SIZE)
+        assert (report.cached_before, report.cached_after) == (nearly(SIZE), nearly(SIZE))
         assert "mapped by another process" in report.reason
     report = in_child(evict, name, uid=nobody)
     assert cached(path) == report.cached_after == 0

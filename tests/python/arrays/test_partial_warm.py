@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.page_cache import nearly
 
 import onecopy as oc
 from onecopy import proc
@@ -59,7 +60,8 @@ def test_every_eighth_array_is_read_and_nothing_else(folder, nbytes, huge):
         report = file.warm(names, huge=huge)
         read = read_bytes() - before
         assert report.complete
-        assert report.cached_after == report.bytes >= asked
+        assert report.bytes >= asked
+        assert report.cached_after == nearly(report.bytes)
         assert "without what lies around" in report.reason
         assert 0.9 * asked <= read <= 1.1 * asked + NOISE
         held = [bytes(file[name]) for name in names]
