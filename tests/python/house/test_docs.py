@@ -177,6 +177,14 @@ def reference() -> str:
     return "\n".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
 
 
+def test_the_tests_that_show_what_is_promised_exist():
+    promised = [line for line in (ROOT / "SECURITY.md").read_text().splitlines() if "tests/" in line]
+    assert len(promised) > 10
+    for line in promised:
+        for path, name in re.findall(r"`(tests/\S+?)::(\w+)`", line):
+            assert f"\ndef {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+
+
 def test_every_room_is_in_the_reference():
     rooms = {room for room in onecopy.__all__ if room in onecopy._ROOMS}
     assert rooms == set(re.findall(r"^::: onecopy\.(\w+)$", reference(), re.MULTILINE))
