@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -56,6 +58,7 @@ void add_kinds(const Node& node, nb::list& kinds) {
 }
 
 constexpr std::uint64_t between_signals = std::uint64_t{1} << 16U;  // items
+constexpr std::uint64_t most_bytes = std::uint64_t{1} << 63U;
 
 }  // namespace
 
@@ -112,7 +115,7 @@ nb::object Decoder::known(std::uint64_t i) const {
     case TypeKind::integer: return owned(PyLong_FromLongLong(node_->data.signed_at(i)));
     case TypeKind::bigint: return bigint(i);
     case TypeKind::real: return owned(PyFloat_FromDouble(node_->real(i)));
-    case TypeKind::number: return number(i);
+    case TypeKind::number: return owned(number(i));
     case TypeKind::text: return text(i);
     case TypeKind::bytes: {
       const auto bytes = charged_text(i);
@@ -133,10 +136,13 @@ nb::object Decoder::known(std::uint64_t i) const {
   return chosen.value(at);
 }
 
-nb::object Decoder::number(std::uint64_t i) const {
+PyObject* Decoder::number(std::uint64_t i) const {
   const double value = node_->real(i);
-  // A damaged file may say "int" of what is none: NaN and infinity make PyLong_FromDouble raise.
-  return owned(node_->bits.at(i) ? PyLong_FromDouble(value) : PyFloat_FromDouble(value));
+  if (!node_->bits.at(i)) return PyFloat_FromDouble(value);
+  if (!std::isfinite(value))
+    throw FormatError("'" + node_->path() + "': value " + std::to_string(i) +
+                      " is marked as an integer and is NaN or infinite: the file is damaged");
+  return PyLong_FromDouble(value);
 }
 
 nb::object Decoder::text(std::uint64_t i) const {
@@ -163,9 +169,7 @@ void Decoder::items(Node::Range range, const Put& put) const {
     if (plain && node_->kind == TypeKind::real)
       for (; at < end; ++at) put(at - range.begin, PyFloat_FromDouble(node_->real(at)));
     else if (plain && node_->kind == TypeKind::number)
-      for (; at < end; ++at)
-        put(at - range.begin,
-            node_->bits.at(at) ? PyLong_FromDouble(node_->real(at)) : PyFloat_FromDouble(node_->real(at)));
+      for (; at < end; ++at) put(at - range.begin, number(at));
     else if (plain && node_->kind == TypeKind::integer)
       for (; at < end; ++at) put(at - range.begin, PyLong_FromLongLong(node_->data.signed_at(at)));
     else
@@ -254,15 +258,50 @@ nb::object Decoder::view(std::uint64_t begin, std::uint64_t end) const {
   return owned(PyObject_GetItem(column_.ptr(), slice.ptr()));
 }
 
+// numpy makes text of the items of '<U7' when they are looked at, and takes any number for a character.
+void Decoder::expect_characters(Node::Range range) const {
+  if (!node_->type->name.starts_with("<U")) return;
+  const std::uint64_t size = node_->type->item_size;
+  const Bytes bytes(node_->data.first + range.begin * size, (range.end - range.begin) * size);
+  for (std::uint64_t at = 0; at + sizeof(char32_t) <= bytes.size(); at += sizeof(char32_t)) {
+    char32_t character;  // NOLINT(cppcoreguidelines-init-variables): filled at once
+    std::memcpy(&character, bytes.data() + at, sizeof character);
+    if (character > 0x10FFFF)
+      throw FormatError("'" + node_->path() + "': an array of text has a character that is none: the file is damaged");
+  }
+}
+
 nb::object Decoder::array_view(std::uint64_t i) const {
   const auto range = node_->range(i);
   nb::object items = view(range.begin, range.end);
-  if (node_->type->scalar) return items[0];
+  expect_characters(range);
+  const std::uint64_t length = range.end - range.begin;
+  const auto expect = [&](bool holds, const std::string& of) {
+    if (!holds)
+      throw FormatError("'" + node_->path() + "': value " + std::to_string(i) + " is " + of + " and has " +
+                        std::to_string(length) + " items: the file is damaged");
+  };
+  if (node_->type->scalar) {
+    expect(length == 1, "a scalar");
+    return items[0];
+  }
   if (node_->type->ndim == 1) return items;
   nb::list shape;
-  for (std::uint32_t axis = 0; axis < node_->type->ndim; ++axis)
-    shape.append(node_->shape.unsigned_at(i * node_->type->ndim + axis));
-  return items.attr("reshape")(nb::tuple(shape));  // ValueError where a damaged shape does not fit
+  std::uint64_t product =
+      std::max<std::uint64_t>(node_->type->item_size, 1);  // in bytes, of the extents that are not 0
+  bool fits = true;
+  bool empty = false;
+  for (std::uint32_t axis = 0; axis < node_->type->ndim; ++axis) {
+    const std::uint64_t extent = node_->shape.unsigned_at(i * node_->type->ndim + axis);
+    const std::uint64_t factor = std::max<std::uint64_t>(extent, 1);
+    fits = fits && factor < most_bytes / product;
+    product = fits ? product * factor : product;
+    empty = empty || extent == 0;
+    shape.append(extent);
+  }
+  expect(fits && (empty ? 0 : product) == length * std::max<std::uint64_t>(node_->type->item_size, 1),
+         "of the shape " + nb::cast<std::string>(nb::str(nb::tuple(shape))));
+  return items.attr("reshape")(nb::tuple(shape));
 }
 
 nb::object Decoder::array(std::uint64_t i) const {

@@ -51,13 +51,14 @@ class Decoder {
   // numpy's read-only view of these numbers, or of the data of arrays; of [begin, end).
   nb::object view(std::uint64_t begin, std::uint64_t end) const;
   // Array i as a read-only view, or a scalar.
+  void expect_characters(records::Node::Range range) const;
   nb::object array_view(std::uint64_t i) const;
 
  private:
   nb::object value(std::uint64_t i) const { return node_->null(i) ? nb::none() : known(i); }
   nb::object known(std::uint64_t i) const;  // not null
   std::string_view charged_text(std::uint64_t i) const;
-  nb::object number(std::uint64_t i) const;
+  PyObject* number(std::uint64_t i) const;  // a new reference
   nb::object text(std::uint64_t i) const;
   nb::object bigint(std::uint64_t i) const;
   records::Node::Range charged_range(std::uint64_t i) const;

@@ -3,6 +3,7 @@
 import functools
 import json
 import operator
+import os
 import pathlib
 import subprocess
 import sys
@@ -140,7 +141,7 @@ def test_a_name_is_the_same_in_every_process() -> None:
             text=True,
             check=True,
             cwd=ROOT,
-            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            env={**os.environ, "PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2", "3")
     }

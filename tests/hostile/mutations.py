@@ -1,0 +1,216 @@
+"""Changes of good files of every format, opened and read: `python -m tests.hostile.mutations --count 1000000`.
+
+A change is one to four steps: bits, bytes, numbers of 2, 4 or 8 bytes that are at an edge, parts that are removed,
+doubled, moved or taken from another file, and a new length. What is opened then is listed and read: values, or an error
+of the file. Anything else is printed with its number, by which `--only` repeats it: another exception, a signal, more
+memory than 64 times the file and 64 MiB, more than two seconds.
+
+What is read is not compared: most changes of data are not to be seen without a checksum.
+"""
+
+import argparse
+import mmap
+import os
+import random
+import resource
+import signal
+import struct
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from tests.support.places import GOLDEN
+
+import onecopy as oc
+
+SUFFIXES = {".oc", ".safetensors", ".gguf", ".npy", ".npz", ".onnx", ".ort", ".pt", ".pte", ".ptd"}
+SOURCES = sorted(path for path in GOLDEN.rglob("*") if path.suffix in SUFFIXES)
+MOST_SECONDS = 2.0
+MOST_BYTES = 64 << 20
+EDGES = [0, 1, 2, 3, 7, 8, 127, 255, 256, 4095, 4096, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**48]
+EDGES += [2**62, 2**63 - 1, 2**63, 2**64 - 8, 2**64 - 1]
+EXPECTED = (oc.FormatError, OSError)
+
+
+def flip(data: bytearray, chance: random.Random) -> None:
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+
+
+def put_byte(data: bytearray, chance: random.Random) -> None:
+    data[chance.randrange(len(data))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+
+
+def put_number(data: bytearray, chance: random.Random) -> None:
+    size = chance.choice([2, 4, 8])
+    if len(data) < size:
+        return
+    at = chance.randrange(len(data) - size + 1)
+    if chance.random() < 0.5:
+        at -= at % size
+    number = chance.choice([*EDGES, len(data), len(data) - at, chance.getrandbits(64)]) + chance.choice([0, 0, -1, 1])
+    data[at : at + size] = struct.pack("<Q", number % 2**64)[:size]
+
+
+def put_digits(data: bytearray, chance: random.Random) -> None:
+    """Replace a decimal number, as headers of JSON have them."""
+    digits = [at for at, byte in enumerate(data[:20000]) if 0x30 <= byte <= 0x39]
+    if not digits:
+        return
+    begin = end = chance.choice(digits)
+    while end < len(data) and 0x30 <= data[end] <= 0x39:
+        end += 1
+    data[begin:end] = str(chance.choice([*EDGES, -1, len(data)])).encode()
+
+
+def part(data: bytearray, chance: random.Random) -> slice:
+    begin = chance.randrange(len(data))
+    return slice(begin, begin + min(chance.choice([1, 2, 4, 8, 16, 64, 512]), len(data) - begin))
+
+
+def remove(data: bytearray, chance: random.Random) -> None:
+    del data[part(data, chance)]
+
+
+def double(data: bytearray, chance: random.Random) -> None:
+    where = part(data, chance)
+    data[where.stop : where.stop] = data[where]
+
+
+def move(data: bytearray, chance: random.Random) -> None:
+    one, other = part(data, chance), chance.randrange(len(data))
+    data[other : other + (one.stop - one.start)] = data[one]
+
+
+def take_from_another(data: bytearray, chance: random.Random) -> None:
+    other = CONTENTS[chance.randrange(len(CONTENTS))][1]
+    where = part(data, chance)
+    at = chance.randrange(len(other))
+    data[where] = other[at : at + (where.stop - where.start)]
+
+
+def resize(data: bytearray, chance: random.Random) -> None:
+    if chance.random() < 0.7:
+        del data[chance.randrange(len(data)) :]
+    else:
+        data += bytes(chance.choice([1, 8, 4096]))
+
+
+STEPS = [flip, put_byte, put_number, put_number, put_digits, remove, double, move, take_from_another, resize]
+CONTENTS = [(path, path.read_bytes()) for path in SOURCES]
+
+
+def mutation(number: int) -> tuple[Path, bytes]:
+    """Return the file that was changed, and what became of it."""
+    chance = random.Random(number)
+    path, content = CONTENTS[number % len(CONTENTS)]
+    data = bytearray(content)
+    for _ in range(chance.choice([1, 1, 2, 4])):
+        if data:
+            chance.choice(STEPS)(data, chance)
+    return path, bytes(data)
+
+
+def use(path: str) -> None:
+    """Open a file and read what it says it has."""
+    with oc.open(path) as opened:
+        if isinstance(opened, oc.ArrayFile):
+            for entry in islice(opened.entries, 50):
+                array = opened[entry.name]
+                array[tuple(slice(0, 50) for _ in array.shape)].tobytes()
+            str(opened.metadata)
+            return
+        values = opened.values() if isinstance(opened, oc.records.Dict) else opened
+        for value in islice(values, 20):
+            repr(value)
+        for at in (0, -1, len(values) // 2):
+            if len(values):
+                values[at]
+        repr(opened)
+        if isinstance(opened, oc.records.Dict):
+            for key in islice(opened, 5):
+                opened.get(key)
+
+
+def work(numbers: range, state: mmap.mmap, folder: str) -> None:
+    """Try some in this process: `state` has the number at hand, and what was found so far is printed."""
+    warnings.simplefilter("ignore")
+    counts = Counter[str]()
+    for number in numbers:
+        source, content = mutation(number)
+        state[:8] = struct.pack("<q", number)
+        path = f"{folder}/{os.getpid()}{source.suffix}"
+        Path(path).write_bytes(content)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        start, found = time.process_time(), "opened"
+        try:
+            use(path)
+        except EXPECTED:
+            found = "refused"
+        except Exception as error:  # whatever it is, it is a find
+            found = f"{type(error).__name__}: {error}"[:300]
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before
+        if grown > MOST_BYTES + 64 * len(content):
+            found = f"took {grown >> 20} MiB"
+        if (seconds := time.process_time() - start) > MOST_SECONDS:
+            found = f"took {seconds:.1f} s"
+        counts[found if found in ("opened", "refused") else "found"] += 1
+        if found not in ("opened", "refused"):
+            print(f"{number} ({source.relative_to(GOLDEN)}): {found}", flush=True)
+        Path(path).unlink()
+    state[8:24] = struct.pack("<qq", counts["opened"], counts["refused"])
+    os._exit(1 if counts["found"] else 0)
+
+
+def run(numbers: range) -> Iterator[str]:
+    """Try some, in children that may die; yield what was found beside what they print, and in the end the counts."""
+    opened = refused = 0
+    at = numbers.start
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, mmap.mmap(-1, 24) as state:
+        while at < numbers.stop:
+            state[:24] = struct.pack("<qqq", at, 0, 0)
+            portion = range(at, min(at + 20_000, numbers.stop))
+            child = os.fork()
+            if child == 0:
+                signal.alarm(600)
+                work(portion, state, folder)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            last, more_opened, more_refused = struct.unpack("<qqq", state[:24])
+            opened, refused = opened + more_opened, refused + more_refused
+            if status < 0:
+                yield f"{last} ({mutation(last)[0].relative_to(GOLDEN)}): {signal.Signals(-status).name}"
+                at = last + 1
+                continue
+            if status:
+                yield "see above"
+            at = portion.stop
+    print(f"{len(numbers)} changes: {opened} opened, {refused} refused", flush=True)
+
+
+def main() -> int:
+    """Read the command line; 1 if anything was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first change")
+    parser.add_argument("--only", type=int, help="this one, in this process")
+    options = parser.parse_args()
+    if options.only is not None:
+        source, content = mutation(options.only)
+        with tempfile.NamedTemporaryFile(suffix=source.suffix) as file:
+            file.write(content)
+            file.flush()
+            use(file.name)
+        return 0
+    found = 0
+    for line in run(range(options.first, options.first + options.count)):
+        print(line, flush=True)
+        found += 1
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
