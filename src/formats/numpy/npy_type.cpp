@@ -80,7 +80,7 @@ std::optional<ItemType> parse_type(std::string_view text) noexcept {
   switch (kind) {
     case 'S':
     case 'V': return ItemType{std::nullopt, size};
-    case 'U': return ItemType{std::nullopt, size * 4};
+    case 'U': return size <= largest_item / 4 ? std::optional(ItemType{std::nullopt, size * 4}) : std::nullopt;
     default: return number_type(order, kind, size);
   }
 }
