@@ -227,8 +227,12 @@ nb::object Decoder::map(std::uint64_t i) const {
   const auto range = charged_range(i);
   nb::object dict = owned(PyDict_New());
   for (std::uint64_t at = range.begin; at < range.end; ++at) {
-    if (PyDict_SetItem(dict.ptr(), children_[0].value(at).ptr(), children_[1].value(at).ptr()) != 0)
-      throw nb::python_error();
+    if (PyDict_SetItem(dict.ptr(), children_[0].value(at).ptr(), children_[1].value(at).ptr()) != 0) {
+      if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
+      PyErr_Clear();
+      throw FormatError("'" + node_->path() + "': value " + std::to_string(i) +
+                        " has a key that cannot be hashed: the file is damaged");
+    }
     if ((at - range.begin) % between_signals == between_signals - 1) check_signals();
   }
   return dict;
