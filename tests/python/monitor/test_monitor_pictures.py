@@ -233,6 +233,7 @@ def test_without_pyvips_a_png_names_what_to_install(monkeypatch, tmp_path):
 
 sizes = st.one_of(st.integers(0, 2**62 - 1), st.integers(0, 10))
 rows = st.tuples(*[sizes] * len(COLUMNS))
+names = st.text(max_size=5).filter(lambda name: "nan" not in name.lower())  # hypothesis likes to try it
 moments = st.lists(st.floats(0, 1e11), min_size=1, max_size=8).map(sorted)
 
 
@@ -241,9 +242,7 @@ def test_whatever_a_recording_can_say_is_drawn(found, data):
     series = Series()
     for at in found:
         some = data.draw(st.lists(st.tuples(st.integers(1, 4), rows), max_size=3, unique_by=lambda one: one[0]))
-        processes = tuple(
-            ProcessLook(pid, 1.0, 0, data.draw(st.text(max_size=5)), it, 5, 1, 1, 0.5) for pid, it in some
-        )
+        processes = tuple(ProcessLook(pid, 1.0, 0, data.draw(names), it, 5, 1, 1, 0.5) for pid, it in some)
         series.add(Look(at, data.draw(rows), processes, ()))
     ET.fromstring(drawn([("run", series), ("again", series)], ".svg"))
     assert b"nan" not in drawn([("run", series)], ".html").lower()
