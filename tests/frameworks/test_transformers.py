@@ -180,6 +180,14 @@ def test_a_shard_that_is_missing_is_named_as_the_user_knows_it(folder, tmp_path)
             )
 
 
+def test_what_was_loaded_may_be_asked_for(folder, tmp_path):
+    model, info = oc.transformers.from_pretrained(
+        transformers.AutoModelForCausalLM, folder, dtype="float32", store=tmp_path / "store", output_loading_info=True
+    )
+    assert {one.kind for one in weights_of(model)} == {"shared"}
+    assert not info["missing_keys"]
+
+
 def test_what_shares_nothing_says_so(folder, tmp_path):
     def load(**given):
         return oc.transformers.from_pretrained(

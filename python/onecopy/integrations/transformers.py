@@ -118,7 +118,7 @@ def from_pretrained(
         warming(_warm([casts.get(file, file) for file in files], budget))
     with _given_casts(casts, wanted):
         model = model_class.from_pretrained(os.fspath(folder), dtype=dtype, **given)
-    _warn_of_copies(model)
+    _warn_of_copies(model[0] if isinstance(model, tuple) else model)  # with output_loading_info
     return model
 
 
