@@ -28,9 +28,15 @@ std::uint64_t round_up(std::uint64_t number, std::uint64_t boundary) {
 
 std::uint64_t byte_size(const ArraySpec& array) {
   std::uint64_t product = bits(array.dtype);
-  for (const std::uint64_t extent : array.shape)
-    if (__builtin_mul_overflow(product, extent, &product) || product > largest_file)
-      throw FormatError(json::describe(array.name) + " is larger than a file can be");
+  bool empty = false;
+  bool fits = true;  // also the other extents of an empty array: readers multiply them
+  for (const std::uint64_t extent : array.shape) {
+    empty = empty || extent == 0;
+    fits = fits && (extent == 0 || !__builtin_mul_overflow(product, extent, &product));
+  }
+  if (!fits || (!empty && product > largest_file))
+    throw FormatError(json::describe(array.name) + " is larger than a file can be");
+  if (empty) return 0;
   if (product % 8 != 0)
     throw FormatError(json::describe(array.name) + " does not fill whole bytes: " + std::to_string(product) + " bits");
   return product / 8;
