@@ -106,9 +106,8 @@ def from_pretrained(
     place = Path(folder, given.get("subfolder") or "")
     files = _files_in(place, given.get("variant"))
     wanted = _type_of(dtype, place)
-    with contextlib.ExitStack() as opened:  # what is damaged is said here, not by a parser of somebody else
-        for file in files:
-            opened.enter_context(arrays.open_arrays(file))
+    for file in files:
+        arrays.open_arrays(file).close()  # what is damaged is an error of ours, not of another parser
     casts = {
         file: cast_once(file, wanted, store=store, on_wait=on_wait)
         for file in files

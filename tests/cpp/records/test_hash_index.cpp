@@ -25,8 +25,8 @@ using records::FixedColumn;
 using records::HashIndex;
 using records::Key;
 
-HashIndex dict_of(const std::vector<std::function<void(Column&)>>& keys) {
-  return HashIndex::of(testing::file_of(
+records::RecordFile file_of_dict(const std::vector<std::function<void(Column&)>>& keys) {
+  return testing::file_of(
       [&](Column& rows) {
         std::int64_t number = 0;
         for (const auto& append : keys) {
@@ -36,8 +36,10 @@ HashIndex dict_of(const std::vector<std::function<void(Column&)>>& keys) {
           pair.end();
         }
       },
-      "dict"));
+      "dict");
 }
+
+HashIndex dict_of(const std::vector<std::function<void(Column&)>>& keys) { return HashIndex::of(file_of_dict(keys)); }
 
 std::function<void(Column&)> text(std::string value) {
   return [value](Column& column) { column.text(value); };
@@ -153,17 +155,7 @@ TEST_CASE("keys that somebody chose to collide are found like others, and so is 
   std::vector<std::function<void(Column&)>> keys;
   for (unsigned number = 0; number < 4096; ++number)
     keys.emplace_back([key = key_of(number)](Column& column) { column.bytes(std::as_bytes(std::span(key))); });
-  const auto file = testing::file_of(
-      [&](Column& rows) {
-        std::int64_t number = 0;
-        for (const auto& append : keys) {
-          FixedColumn& pair = rows.fixed(2);
-          append(pair.at(0));
-          pair.at(1).integer(number++);
-          pair.end();
-        }
-      },
-      "dict");
+  const auto file = file_of_dict(keys);
   CHECK(file.arrays().index().find(HashIndex::tensor) == nullptr);
   REQUIRE(file.arrays().index().find(HashIndex::seeded_tensor) != nullptr);
   const auto index = HashIndex::of(file);

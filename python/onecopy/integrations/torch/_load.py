@@ -216,7 +216,6 @@ def load_into(
     model.safetensors: 4.00 GB mapped, 0 B copied
     """
     expect_torch()
-    import torch
 
     dtype = dtype_of(dtype)
     if cast not in ("private", "store"):
@@ -255,9 +254,8 @@ def load_into(
         warnings.filterwarnings("ignore", message=".*no-op.*", category=UserWarning)  # for what stays on meta
         module.load_state_dict(state, strict=False, assign=True)
     for name, tensor in buffers.items():
-        owner, _, last = name.rpartition(".")
-        module.get_submodule(owner)._buffers[last] = tensor
-    _tie(module, groups, torch.nn.Parameter)
+        _set(module, name, tensor)
+    _tie(module, groups)
     gone = {one.name for one in copied}
     return LoadReport(
         path=str(path),
@@ -350,22 +348,27 @@ def _complete(state: dict[str, Any], group: list[str]) -> None:
         state.update(dict.fromkeys(group, known))
 
 
-def _tie(module: Any, groups: list[list[str]], parameter: type) -> None:
+def _tie(module: Any, groups: list[list[str]]) -> None:
     """Make names one parameter again, which assigning has made several of."""
     for group in groups:
         first = _get(module, group[0])
         for name in group[1:]:
-            owner, _, last = name.rpartition(".")
-            place = module.get_submodule(owner)
-            if isinstance(first, parameter):
-                setattr(place, last, first)
-            else:
-                place._buffers[last] = first
+            _set(module, name, first)
 
 
 def _get(module: Any, name: str) -> Any:
     owner, _, last = name.rpartition(".")
     return getattr(module.get_submodule(owner), last)
+
+
+def _set(module: Any, name: str, tensor: Any) -> None:
+    """Give a parameter or buffer another tensor."""
+    owner, _, last = name.rpartition(".")
+    place = module.get_submodule(owner)
+    if last in place._buffers:
+        place._buffers[last] = tensor
+    else:
+        setattr(place, last, tensor)
 
 
 def _check(
