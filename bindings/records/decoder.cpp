@@ -280,19 +280,18 @@ nb::object Decoder::array_view(std::uint64_t i) const {
   nb::object items = view(range.begin, range.end);
   expect_characters(range);
   const std::uint64_t length = range.end - range.begin;
-  const auto expect = [&](bool holds, const std::string& of) {
-    if (!holds)
-      throw FormatError("'" + node_->path() + "': value " + std::to_string(i) + " is " + of + " and has " +
-                        std::to_string(length) + " items: the file is damaged");
+  const auto damaged = [&](const std::string& of) {
+    return FormatError("'" + node_->path() + "': value " + std::to_string(i) + " is " + of + " and has " +
+                       std::to_string(length) + " items: the file is damaged");
   };
   if (node_->type->scalar) {
-    expect(length == 1, "a scalar");
+    if (length != 1) throw damaged("a scalar");
     return items[0];
   }
   if (node_->type->ndim == 1) return items;
   nb::list shape;
-  std::uint64_t product =
-      std::max<std::uint64_t>(node_->type->item_size, 1);  // in bytes, of the extents that are not 0
+  const std::uint64_t item_size = std::max<std::uint64_t>(node_->type->item_size, 1);
+  std::uint64_t product = item_size;  // in bytes, of the extents that are not 0
   bool fits = true;
   bool empty = false;
   for (std::uint32_t axis = 0; axis < node_->type->ndim; ++axis) {
@@ -303,9 +302,10 @@ nb::object Decoder::array_view(std::uint64_t i) const {
     empty = empty || extent == 0;
     shape.append(extent);
   }
-  expect(fits && (empty ? 0 : product) == length * std::max<std::uint64_t>(node_->type->item_size, 1),
-         "of the shape " + nb::cast<std::string>(nb::str(nb::tuple(shape))));
-  return items.attr("reshape")(nb::tuple(shape));
+  const nb::tuple extents(shape);
+  if (!fits || (empty ? 0 : product) != length * item_size)
+    throw damaged("of the shape " + nb::cast<std::string>(nb::str(extents)));
+  return items.attr("reshape")(extents);
 }
 
 nb::object Decoder::array(std::uint64_t i) const {
