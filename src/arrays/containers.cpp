@@ -91,6 +91,20 @@ void refuse_others(Bytes begin) {
       throw FormatError("no file of arrays, but " + std::string(other.what));
 }
 
+// Weights that the integration of ONNX Runtime has packed: told by their end.
+constexpr std::string_view packed_mark = "oc-ort-1";
+
+void refuse_packed(const Mapping& mapping) {
+  std::array<char, packed_mark.size()> end{};
+  const std::uint64_t size = mapping.bytes().size();
+  if (size < end.size()) return;
+  mapping.read(size - end.size(), std::as_writable_bytes(std::span(end)));
+  if (std::string_view(end.data(), end.size()) == packed_mark)
+    throw FormatError(
+        "weights packed for ONNX Runtime, made by onecopy in its store: no file of arrays, and without checksums; a "
+        "session reads them");
+}
+
 Index read_safetensors(const Mapping& mapping, Bytes begin) {
   const std::uint64_t size = mapping.bytes().size();
   std::vector<char> header(safetensors::header_length(begin, size));
@@ -111,7 +125,10 @@ Index read_index(const Mapping& mapping) {
   if (!is_safetensors(begin) && may_be_another_format(begin))
     for (const Format& format : formats)
       if (format.recognise(mapping.bytes())) return format.read(mapping.bytes());
-  if (!is_safetensors(begin)) refuse_others(begin);
+  if (!is_safetensors(begin)) {
+    refuse_others(begin);
+    refuse_packed(mapping);
+  }
   return read_safetensors(mapping, begin);
 }
 

@@ -11,7 +11,7 @@ Rows need not have the same keys, nor values of one type; see `take` for what be
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
 from onecopy.records.columnar import Out, Ragged, row_numbers, wrapper_of
 from onecopy.records.rows import List
@@ -120,19 +120,39 @@ class Table(List[T]):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._rows_arrow_stream()
 
-    def to_arrow(self) -> Any:
-        """Give the table as a ``pyarrow.Table`` on the same memory: no copy; needs pyarrow.
+    def to_arrow(self, *, unions: Literal["dense", "struct"] = "dense") -> Any:
+        """Return the table as a ``pyarrow.Table`` on the same memory: no copy; needs pyarrow.
 
         Other libraries take the Table itself: ``polars.DataFrame(table)``, ``duckdb.sql("select ... from rows")``. The
-        arrays keep the memory alive. Of rows that were selected or sliced with a step a copy is made. Every offset and
-        text is looked at once, because Arrow's consumers trust them. docs/howto/arrow.md says what becomes of each
-        type.
+        arrays keep the memory alive. Rows that were selected or sliced with a step are copied. Every offset and text is
+        checked once, because Arrow's consumers trust them. docs/howto/arrow.md says what becomes of each type.
+
+        Parameters
+        ----------
+        unions
+            What becomes of a column whose values have several types. "dense": a dense union, on the same memory, which
+            datasets and polars do not read. "struct": a struct with a field for each type (``int``, ``string``,
+            ``list``, ``struct``, ...), of which only the value's own is not null; these columns are copied.
 
         Raises
         ------
         FormatError
             The file is damaged.
+
+        Examples
+        --------
+        >>> import onecopy as oc
+        >>> rows = oc.share([{"area": [0.5, 2.0]}, {"area": {"counts": [3]}}])
+        >>> rows.to_arrow(unions="struct")["area"].to_pylist()
+        [{'list': [0.5, 2.0], 'struct': None}, {'list': None, 'struct': {'counts': [3]}}]
         """
         import pyarrow as pa
 
-        return pa.table(self)
+        if unions not in ("dense", "struct"):
+            raise ValueError(f"unions must be 'dense' or 'struct', not {unions!r}")
+        table = pa.table(self)
+        if unions == "dense":
+            return table
+        from onecopy.records._arrow_unions import unions_as_structs
+
+        return unions_as_structs(table)

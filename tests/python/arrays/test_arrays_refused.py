@@ -106,3 +106,16 @@ def test_what_is_opened_by_mistake_is_told_by_its_name(tmp_path, begin, what):
     path.write_bytes(begin + bytes(100))
     with pytest.raises(oc.FormatError, match=re.escape(f"{path}: no file of arrays, but {what}")):
         oc.open(path)
+
+
+def test_packed_weights_are_told_by_their_end(tmp_path, onecopy_process):
+    path = tmp_path / "packed.oc"
+    path.write_bytes(b"\x7f" + bytes(1000) + b"oc-ort-1")
+    with pytest.raises(oc.FormatError, match="weights packed for ONNX Runtime"):
+        oc.open(path)
+    done = onecopy_process("verify", path)
+    assert done.returncode == 1
+    assert f"onecopy: {path}: weights packed for ONNX Runtime" in done.stderr
+    path.write_bytes(b"oc-ort")
+    with pytest.raises(oc.FormatError, match="shorter|bytes"):
+        oc.open(path)

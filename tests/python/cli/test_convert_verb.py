@@ -44,7 +44,7 @@ def same(one, other) -> bool:
 )
 def test_any_file_becomes_an_aligned_safetensors_file(onecopy_process, tmp_path, source):
     target = tmp_path / "out.safetensors"
-    done = onecopy_process("convert", GOLDEN / source, target, "--skip-unknown")
+    done = onecopy_process("convert", GOLDEN / source, target, "--unknown", "skip")
     assert done.returncode == 0, done.stderr
     with oc.open(GOLDEN / source) as before, oc.open(target, verify=True) as after:
         assert after.container == "safetensors"
@@ -142,7 +142,7 @@ def test_types_that_safetensors_has_not_are_refused_by_name_or_left_out(onecopy_
     assert f"{GOLDEN / source}: safetensors has no type for '{name}', which is {dtype}" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not target.exists()
-    facts = onecopy_process("convert", GOLDEN / source, target, "--skip-unknown", "--json")
+    facts = onecopy_process("convert", GOLDEN / source, target, "--unknown", "skip", "--json")
     if len(oc.open(GOLDEN / source)) == 1:
         assert facts.returncode == 1
         assert "a type for none of the 1 arrays" in facts.stderr
@@ -150,6 +150,26 @@ def test_types_that_safetensors_has_not_are_refused_by_name_or_left_out(onecopy_
     else:
         assert json.loads(facts.stdout)["left_out"][name] == dtype
         assert name not in oc.open(target)
+
+
+@pytest.mark.parametrize("source", ["gguf/small.gguf", "onnx/small.onnx", "numpy/complex128.npy"])
+def test_types_that_safetensors_has_not_are_written_as_bytes(onecopy_process, tmp_path, source):
+    target = tmp_path / "out.safetensors"
+    done = onecopy_process("convert", GOLDEN / source, target, "--unknown", "bytes")
+    assert done.returncode == 0, done.stderr
+    with oc.open(GOLDEN / source) as before, oc.open(target, verify=True) as after:
+        assert list(after) == list(before)
+        forms = json.loads(after.metadata["unknown_types"])
+        first = next(iter(forms))
+        assert f"{first} ({forms[first]['dtype']})" in done.stderr
+        for name in before:
+            assert after[name].tobytes() == before[name].tobytes()
+            entry = before.entry(name)
+            if name in forms:
+                assert after.entry(name).dtype == "U8"
+                assert forms[name] == {"dtype": entry.dtype, "shape": list(entry.shape)}
+            else:
+                assert same(after[name], before[name])
 
 
 @pytest.mark.parametrize(

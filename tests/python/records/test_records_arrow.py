@@ -112,6 +112,67 @@ def test_every_kind_has_a_type_of_arrows(part):
     assert arrow.schema.field("array").type == pa.list_(pa.field("item", pa.uint16(), nullable=False))
 
 
+VALUE = LEAVES.flatmap(lambda strategy: strategy)
+
+
+def plain(value):
+    """Undo what unions_as_structs does."""
+    if isinstance(value, dict):
+        found = [plain(one) for one in value.values() if one is not None]
+        return found[0] if found else None
+    return [plain(one) for one in value] if isinstance(value, list) else value
+
+
+@given(
+    st.lists(st.recursive(VALUE, lambda value: st.lists(value, max_size=3), max_leaves=6), min_size=1, max_size=12),
+    st.slices(12),
+)
+def test_unions_become_structs(values, part):
+    arrow = oc.share([{"mixed": value} for value in values])[part].to_arrow(unions="struct")
+    arrow.validate(full=True)
+    assert "union" not in str(arrow.schema)
+    assert [plain(row["mixed"]) for row in arrow.to_pylist()] == values[part]
+
+
+@given(st.lists(VALUE, min_size=1, max_size=12), st.integers(0, 12), st.integers(0, 12))
+def test_unions_of_a_slice_of_arrows_become_structs(values, start, length):
+    from onecopy.records._arrow_unions import unions_as_structs
+
+    whole = oc.share([{"mixed": [value]} for value in values]).to_arrow()
+    arrow = unions_as_structs(whole.slice(start, length))
+    arrow.validate(full=True)
+    assert [[plain(one) for one in row["mixed"]] for row in arrow.to_pylist()] == [
+        [value] for value in values[start : start + length]
+    ]
+
+
+def test_fields_of_a_union_are_named_by_their_types():
+    values = [True, 300, 2**40, "a", b"b", [1], {"x": 1}, {1: 2}, None]
+    kind = oc.share([{"mixed": value} for value in values]).to_arrow(unions="struct").schema.field("mixed").type
+    assert [kind.field(number).name for number in range(kind.num_fields)] == [
+        "bool",
+        "int",
+        "string",
+        "binary",
+        "list",
+        "struct",
+        "map",
+    ]
+    with pytest.raises(ValueError, match="unions must be 'dense' or 'struct', not 'sparse'"):
+        oc.share([{"a": 1}]).to_arrow(unions="sparse")
+
+
+def test_datasets_reads_annotations_with_polygons_and_run_lengths():
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    rows = [
+        {"id": 1, "segmentation": [[0.5, 1.0, 2.0]]},
+        {"id": 2, "segmentation": {"counts": [3, 4], "size": [2, 2]}},
+    ]
+    dataset = datasets.Dataset(oc.share(rows).to_arrow(unions="struct"))
+    assert dataset[0]["segmentation"] == {"list": [[0.5, 1.0, 2.0]], "struct": None}
+    assert dataset[1]["segmentation"] == {"list": None, "struct": {"counts": [3, 4], "size": [2, 2]}}
+
+
 def test_columns_are_arrays():
     table = oc.share([{"n": i, "at": {"x": [i]}} for i in range(10)])
     assert pa.array(table.column("n")[2:5]).to_pylist() == [2, 3, 4]
