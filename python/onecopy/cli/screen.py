@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from time import monotonic
+from typing import Any
 
 import click
 from rich.cells import cell_len, chop_cells
@@ -19,6 +21,7 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -29,6 +32,8 @@ from onecopy.cli.words import plain, significant
 GAP = 2
 FOLDED = 16
 """A column that may fold gets this width at least, if it has so much to say."""
+SECONDS_BETWEEN_LINES = 30.0
+"""Of progress, where there is no terminal."""
 LONGEST, MOST = 500, 20_000_000
 """Characters of a cell, and of a column: names may have a mebibyte, and every row is as wide as the widest."""
 
@@ -164,9 +169,28 @@ class SecondsLeftColumn(ProgressColumn):
         return Text(f"about {minutes} min left" if minutes >= 2 else f"about {60 * minutes + seconds} s left")
 
 
+class LogProgress(Progress):
+    """Progress for a log file: a line every 30 s, so that work that is done sooner prints none."""
+
+    _next: float | None = None
+
+    def update(self, task_id: TaskID, **fields: Any) -> None:
+        """Take over what is done, as a bar does."""
+        super().update(task_id, **fields)
+        now = monotonic()
+        if self._next is None:
+            self._next = now + SECONDS_BETWEEN_LINES
+        elif now >= self._next:
+            self._next = now + SECONDS_BETWEEN_LINES
+            task = self.tasks[task_id]
+            done = "" if task.total is None else f": {task.percentage:.0f} %"
+            self.console.print(Text(plain(f"onecopy: {task.description}{done}")), soft_wrap=True)
+
+
 def progress_bar(console: Console, *columns: ProgressColumn, left: ProgressColumn | None = None) -> Progress:
-    """Return a progress bar that vanishes when it is done and shows nothing without a terminal."""
-    return Progress(
+    """Return a progress bar that vanishes when it is done; without a terminal it prints a line every 30 s."""
+    kind = Progress if console.is_terminal else LogProgress
+    return kind(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         *(columns or (MofNCompleteColumn(),)),
