@@ -13,6 +13,7 @@
 #include "onecopy/residency/memory.hpp"
 #include "onecopy/residency/residency.hpp"
 #include "onecopy/residency/warm.hpp"
+#include "onecopy/structs/fields.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -84,10 +85,65 @@ std::optional<double> cached_share(const Residency& residency) {
   return static_cast<double>(*residency.cached) / static_cast<double>(residency.bytes);
 }
 
-void bind_reports(const nb::module_& module) {
-  nb::class_<Residency>(module, "Residency",
-                        "What of a mapping is in memory, in bytes; None: the kernel does not tell.")
+// Reports travel between processes: their state is the tuple of their fields, enumerations as numbers.
+template <class T>
+nb::object state_of(const T& field) {
+  if constexpr (std::is_enum_v<T>)
+    return nb::cast(static_cast<int>(field));
+  else
+    return nb::cast(field);
+}
+
+template <class T>
+nb::object state_of(const std::optional<T>& field) {
+  return field ? state_of(*field) : nb::none();
+}
+
+template <class T>
+void set_state(T& field, nb::handle state) {
+  if constexpr (std::is_enum_v<T>)
+    field = static_cast<T>(nb::cast<int>(state));
+  else
+    field = nb::cast<T>(state);
+}
+
+template <class T>
+void set_state(std::optional<T>& field, nb::handle state) {
+  if (!state.is_none()) set_state(field.emplace(), state);
+}
+
+template <class Report>
+nb::class_<Report> bind_report(const nb::module_& module, const char* name, const char* doc) {
+  return nb::class_<Report>(module, name, doc)
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
+      .def(
+          "__getstate__",
+          [](const Report& self) {
+            return std::apply([](const auto*... field) { return nb::make_tuple(state_of(*field)...); },
+                              structs::field_pointers(self));
+          },
+          nb::sig("def __getstate__(self) -> tuple[object, ...]"))
+      .def(
+          "__setstate__",
+          [](Report& self, const nb::tuple& state) {
+            auto* report = new (&self) Report();
+            std::apply(
+                [&state](const auto*... field) {
+                  if (state.size() != sizeof...(field)) throw nb::value_error("not the state of this report");
+                  std::size_t i = 0;
+                  // The report is not const. NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
+                  (set_state(const_cast<std::remove_const_t<std::remove_pointer_t<decltype(field)>>&>(*field),
+                             state[i++]),
+                   ...);
+                },
+                structs::field_pointers(*report));
+          },
+          nb::sig("def __setstate__(self, state: tuple[object, ...]) -> None"));
+}
+
+void bind_reports(const nb::module_& module) {
+  bind_report<Residency>(module, "Residency",
+                         "What of a mapping is in memory, in bytes; None: the kernel does not tell.")
       .def_ro("bytes", &Residency::bytes, "Bytes asked about, in whole pages.")
       .def_ro("cached", &Residency::cached, "In memory, for every process of the machine.")
       .def_ro("dirty", &Residency::dirty, "Of the cached bytes, those not yet on the disk.")
@@ -97,20 +153,17 @@ void bind_reports(const nb::module_& module) {
           "source", [](const Residency& self) { return to_string(self.source); },
           "Who answered: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.")
       .def_prop_ro("share", &cached_share, "cached / bytes, 0 to 1.");
-  nb::class_<PageCache>(module, "PageCache",
-                        "What the page cache holds of a file, in bytes, in whole pages; whoever maps it.")
-      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
+  bind_report<PageCache>(module, "PageCache",
+                         "What the page cache holds of a file, in bytes, in whole pages; whoever maps it.")
       .def_ro("cached", &PageCache::cached, "In memory.")
       .def_ro("dirty", &PageCache::dirty, "Of these, not yet on the disk.")
       .def_ro("evicted", &PageCache::evicted, "Was cached and is not any more, as far as the kernel remembers.")
       .def_ro("recently_evicted", &PageCache::recently_evicted,
               "Of these, so lately that to read them again shows that memory is short.");
-  nb::class_<MappedPages>(module, "MappedPages", "What a process has in its page tables, in bytes.")
-      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
+  bind_report<MappedPages>(module, "MappedPages", "What a process has in its page tables, in bytes.")
       .def_ro("mapped", &MappedPages::mapped, "Of the addresses asked about.")
       .def_ro("huge", &MappedPages::huge, "Of these, in 2 MiB entries.");
-  nb::class_<WarmReport>(module, "WarmReport", "What a warm did.")
-      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
+  bind_report<WarmReport>(module, "WarmReport", "What a warm did.")
       .def_ro("bytes", &WarmReport::bytes, "Bytes asked for, in whole pages.")
       .def_ro("filled", &WarmReport::filled, "Of these, brought in by this call.")
       .def_ro("verified", &WarmReport::verified,
@@ -135,15 +188,13 @@ void bind_reports(const nb::module_& module) {
       .def_ro("threads", &WarmReport::threads)
       .def_ro("complete", &WarmReport::complete, "True when everything asked for is in memory.")
       .def_ro("reason", &WarmReport::reason, "What was chosen, and why.");
-  nb::class_<EvictReport>(module, "EvictReport", "What an evict did.")
-      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
+  bind_report<EvictReport>(module, "EvictReport", "What an evict did.")
       .def_ro("bytes", &EvictReport::bytes)
       .def_ro("cached_before", &EvictReport::cached_before)
       .def_ro("cached_after", &EvictReport::cached_after)
       .def_ro("seconds", &EvictReport::seconds)
       .def_ro("reason", &EvictReport::reason);
-  nb::class_<PinReport>(module, "PinReport", "What a pin did.")
-      .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
+  bind_report<PinReport>(module, "PinReport", "What a pin did.")
       .def_ro("bytes", &PinReport::bytes)
       .def_ro("pinned", &PinReport::pinned)
       .def_prop_ro("outcome", [](const PinReport& self) { return to_string(self.outcome); })

@@ -92,7 +92,8 @@ Rows Rows::field(nb::handle name) const {
   const Decoder& all = decoder();
   std::ptrdiff_t field = -1;
   if (all.node().kind == records::TypeKind::fixed && PyLong_Check(name.ptr()) != 0) {
-    field = nb::cast<std::ptrdiff_t>(name);
+    field = PyLong_AsSsize_t(name.ptr());
+    if (field == -1) PyErr_Clear();  // beyond 64 bits: no field either
     if (static_cast<std::size_t>(field) >= all.node().children.size()) field = -1;
   } else if (PyUnicode_Check(name.ptr()) != 0) {
     field = all.find(name);

@@ -7,6 +7,7 @@
 #include "files/addresses.hpp"
 #include "files/guard.hpp"
 #include "files/page_span.hpp"
+#include "files/read_error.hpp"
 #include "files/writing/copy_in.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/file_handle.hpp"
@@ -72,7 +73,11 @@ struct Mapping::State {
   }
 
   void map_file() {
-    check(os::map_file_at(first_page, span.lead + range.length, fd.get(), span.offset, private_pages), "map");
+    const int error = os::map_file_at(first_page, span.lead + range.length, fd.get(), span.offset, private_pages);
+    if (error == ENODEV)
+      throw OsError("map", path, error,
+                    "its file system has no shared mappings (FUSE with direct I/O): mode copy reads it");
+    check(error, "map");
     guarded.emplace(
         GuardedPages{first_page, span.length, fd.get(), span.offset, range.offset + range.length, private_pages}, path);
   }
@@ -142,7 +147,7 @@ void Mapping::read(std::uint64_t offset, std::span<std::byte> into) const {
     return;
   }
   const auto got = os::read_at(descriptor(), into, file_offset() + offset);
-  if (!got) throw OsError("read", path(), got.error);
+  if (!got) throw_read_error("read", path(), got.error, file_offset() + offset);
   if (got.value < into.size())
     throw DataLost("read", path(), EIO, "the file became shorter while it was open",
                    file_offset() + offset + got.value);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "files/read_error.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/pieces.hpp"
 #include "os/os.hpp"
@@ -257,13 +258,8 @@ void Warmer::finish(const Plan& plan) {
 
 void Warmer::fail() const {
   expect_bytes(mapping_, ranges_, "warm");
-  const int error = error_.load();
-  if (error == EFAULT || error == EIO)
-    throw DataLost(
-        "warm", mapping_.path(), EIO,
-        "the device could not read the file near offset " + std::to_string(mapping_.file_offset() + failed_at_.load()),
-        mapping_.file_offset() + failed_at_.load());
-  throw OsError("warm", mapping_.path(), error);
+  const int error = error_.load() == EFAULT ? EIO : error_.load();  // as madvise says it
+  throw_read_error("warm", mapping_.path(), error, mapping_.file_offset() + failed_at_.load());
 }
 
 WarmReport warm(const Mapping& mapping, std::span<const ByteRange> ranges, const WarmOptions& options) {

@@ -31,6 +31,9 @@ _TYPES = {
     "complex": "<c8",
 }
 
+_NO_IMAGES = {"csvload": "a CSV table", "matrixload": "a text file of numbers"}
+"""What libvips reads beside images, by its loaders."""
+
 
 def facts(path: str, level: int, codec: str) -> Facts:
     """Return what the header says."""
@@ -63,7 +66,10 @@ def _opened(path: str, level: int) -> Any:
     options: dict[str, Any] = {"access": "sequential", "fail_on": "error"}
     if level:
         options["level"] = level
-    return pyvips.Image.new_from_file(path, **options)
+    image = pyvips.Image.new_from_file(path, **options)
+    if (loader := image.get("vips-loader")) in _NO_IMAGES:
+        raise CodecError(f"{path}: not an image: libvips would read it as {_NO_IMAGES[loader]}")
+    return image
 
 
 def _shape(image: Any) -> tuple[int, ...]:

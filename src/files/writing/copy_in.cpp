@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "files/page_span.hpp"
+#include "files/read_error.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/pieces.hpp"
 
@@ -41,11 +42,12 @@ class Copier {
     done += rest.value;
     if (rest && done == part.size()) return true;
     int none = 0;
-    error_.compare_exchange_strong(none, rest ? ENODATA : rest.error);
+    if (error_.compare_exchange_strong(none, rest ? ENODATA : rest.error)) failed_at_ = at + done;
     return false;
   }
 
   int error() const noexcept { return error_; }
+  std::uint64_t failed_at() const noexcept { return failed_at_; }  // of the first error; read after the threads' end
 
  private:
   std::uint64_t lead() const noexcept { return offset_ % piece_size_; }
@@ -82,6 +84,7 @@ class Copier {
   os::MutableBytes into_;
   std::uint64_t offset_;
   std::atomic<int> error_{0};
+  std::uint64_t failed_at_ = 0;
 };
 
 }  // namespace
@@ -93,7 +96,7 @@ void copy_in(int fd, os::MutableBytes into, std::uint64_t offset, const CopyOpti
                        [&](std::uint64_t piece) noexcept { return copier.copy(piece); });
   if (copier.error() == ENODATA)
     throw DataLost("read", options.path, EIO, "the file became shorter while it was being read");
-  if (copier.error() != 0) throw OsError("read", options.path, copier.error());
+  if (copier.error() != 0) throw_read_error("read", options.path, copier.error(), copier.failed_at());
 }
 
 }  // namespace onecopy

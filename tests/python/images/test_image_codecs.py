@@ -322,3 +322,12 @@ def test_a_file_that_changes_while_it_is_decoded_is_told(tmp_path, how):
     with pytest.raises(oc.FileChanged) as raised:
         codecs.decode(path, np.empty((200, 160), np.uint16), progress=change)
     assert raised.value.filename == str(path)
+
+
+@pytest.mark.parametrize(("name", "text"), [("rows.csv", "a,b\n1,2\n3,4\n"), ("kernel.mat", "2 2\n1 2\n3 4\n")])
+def test_tables_that_libvips_reads_are_no_images(tmp_path, name, text):
+    pytest.importorskip("pyvips")
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(CodecError, match=rf"{name}: .*not an image: libvips would read it as a"):
+        codecs.look(path)

@@ -259,3 +259,11 @@ def test_what_is_shown_of_rows_has_their_keys_in_their_order():
     deep = {"b": {"b": {"b": {"b": {"b": {"b": {"b": 1}}}}}}, "a": {}}
     assert "{'b': {'b': {'b': {'b': {'b': {'b': {...}}}}}}, 'a': {}}" in repr(oc.share([deep]))
     assert "'k': {'zeta': 1, 'alpha': " in repr(oc.share({"k": row}))
+
+
+def test_a_field_beyond_64_bits_is_no_field():
+    pairs = oc.share([(1, "a"), (2, "b")])
+    assert list(pairs._rows_field(1)) == ["a", "b"]
+    for number in (2, -1, 2**63, -(2**70)):
+        with pytest.raises(KeyError):
+            pairs._rows_field(number)

@@ -3,6 +3,7 @@
 import math
 import mmap
 import os
+import pickle
 import random
 import resource
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.support.page_cache import nearly
 
 import onecopy as oc
 from onecopy import proc
-from onecopy.residency import EvictReport, PinReport, Residency, WarmReport, residency
+from onecopy.residency import EvictReport, PinReport, Residency, WarmReport, mapped_in, page_cache, residency
 
 PAGE = mmap.PAGESIZE
 MIB = 1 << 20
@@ -392,3 +393,23 @@ def test_the_repr_of_a_report_tells_its_numbers(cold_file):
     assert [type(report) for report in reports] == [WarmReport, Residency, PinReport, EvictReport]
     for report in reports:
         assert str(3 * PAGE) in repr(report)
+
+
+def test_reports_travel_between_processes(tmp_path):
+    path = tmp_path / "data.bin"
+    path.write_bytes(bytes(1 << 20))
+    with oc.Mapping(path) as mapping:
+        reports = [
+            oc.warm(mapping),
+            residency(mapping),
+            oc.pin(mapping),
+            oc.evict(mapping),
+            page_cache(mapping.fileno()),
+            mapped_in(os.getpid(), mapping.address, mapping.nbytes),
+        ]
+    for report in reports:
+        again = pickle.loads(pickle.dumps(report))
+        assert type(again) is type(report)
+        assert repr(again) == repr(report)
+    with pytest.raises(ValueError, match="not the state of this report"):
+        type(reports[0]).__new__(type(reports[0])).__setstate__((1,))
