@@ -5,6 +5,7 @@ Levels are those of OpenSlide, for slides that it reads.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +32,8 @@ _TYPES = {
     "complex": "<c8",
 }
 
-_NO_IMAGES = {"csvload": "a CSV table", "matrixload": "a text file of numbers"}
-"""What libvips reads beside images, by its loaders."""
+_NO_IMAGES = {"VipsForeignLoadCsv": "a CSV table", "VipsForeignLoadMatrix": "a text file of numbers"}
+"""What libvips reads beside images, by how the names of its loaders begin."""
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
@@ -66,10 +67,12 @@ def _opened(path: str, level: int) -> Any:
     options: dict[str, Any] = {"access": "sequential", "fail_on": "error"}
     if level:
         options["level"] = level
-    image = pyvips.Image.new_from_file(path, **options)
-    if (loader := image.get("vips-loader")) in _NO_IMAGES:
-        raise CodecError(f"{path}: not an image: libvips would read it as {_NO_IMAGES[loader]}")
-    return image
+    found = pyvips.vips_lib.vips_foreign_find_load(os.fsencode(path))  # asked first: libvips keeps open what it reads
+    loader = "" if found == pyvips.ffi.NULL else pyvips.ffi.string(found).decode()
+    for start, what in _NO_IMAGES.items():
+        if loader.startswith(start):
+            raise CodecError(f"{path}: not an image: libvips would read it as {what}")
+    return pyvips.Image.new_from_file(path, **options)
 
 
 def _shape(image: Any) -> tuple[int, ...]:
