@@ -29,11 +29,11 @@ if TYPE_CHECKING:
         residency,
         sampling,
         scratching,
-        sets,
         store,
         workers,
     )
-    from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
+    from onecopy.arrays import ArrayFile, Entry, open  # noqa: A004
+    from onecopy.arrays.saving import save
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.explaining import explain
     from onecopy.files import Mapping, check, guard
@@ -43,11 +43,10 @@ if TYPE_CHECKING:
     from onecopy.integrations import transformers as transformers
     from onecopy.integrations.torch import share_dataset
     from onecopy.monitor import watch, why
-    from onecopy.records import Dict, List, NotShareable, Table, share
+    from onecopy.records import Dict, List, NotShareable, Table, open_records, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.sampling import Shuffle
     from onecopy.scratching import Scratch, SealedArray, alloc, scratch
-    from onecopy.sets import ArraySet
     from onecopy.store import Store, file_key
     from onecopy.workers import assert_shared, preload
 
@@ -68,7 +67,6 @@ _ROOMS = (
     "residency",
     "sampling",
     "scratching",
-    "sets",
     "store",
     "workers",
 )
@@ -79,7 +77,7 @@ _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
     "open": "arrays",
-    "save": "arrays",
+    "save": "arrays.saving",
     "ChecksumError": "base",
     "DataLost": "base",
     "FileChanged": "base",
@@ -96,6 +94,7 @@ _HOMES = {
     "List": "records",
     "NotShareable": "records",
     "Table": "records",
+    "open_records": "records",
     "share": "records",
     "WarmJob": "residency",
     "evict": "residency",
@@ -108,7 +107,6 @@ _HOMES = {
     "SealedArray": "scratching",
     "alloc": "scratching",
     "scratch": "scratching",
-    "ArraySet": "sets",
     "assert_shared": "workers",
     "preload": "workers",
     "Store": "store",
@@ -117,7 +115,6 @@ _HOMES = {
 
 __all__ = [
     "ArrayFile",
-    "ArraySet",
     "ChecksumError",
     "DataLost",
     "Dict",
@@ -152,6 +149,7 @@ __all__ = [
     "images",
     "monitor",
     "open",
+    "open_records",
     "pin",
     "preload",
     "pressure",
@@ -162,7 +160,6 @@ __all__ = [
     "save",
     "scratch",
     "scratching",
-    "sets",
     "share",
     "share_dataset",
     "store",

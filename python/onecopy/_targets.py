@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from onecopy import _core
 from onecopy.base import natural, path_text
@@ -26,23 +26,19 @@ class Mapped(Protocol):
     def core(self) -> _core.Mapping: ...
 
 
-class Portion(NamedTuple):
-    """A file, or what is meant of it."""
-
-    core: _core.Mapping
-    ranges: Sequence[Range] | None = None
-    """None: all of it."""
-    inspector: _core.Inspector | None = None
+Portion: TypeAlias = "tuple[_core.Mapping, Sequence[Range] | None, _core.Inspector | None]"
+"""A file, ranges of it (None: all of it), and what inspects the bytes in the same pass."""
 
 
-class Selection(NamedTuple):
-    """What is meant of several files."""
+class Selection:
+    """Portions of one file or of several."""
 
-    portions: tuple[Portion, ...]
+    def __init__(self, portions: tuple[Portion, ...]) -> None:
+        self.portions = portions
 
 
 class Several(Protocol):
-    """Whatever lies in several files: `onecopy.sets.ArraySet`, a `Selection`."""
+    """Whatever lies in several files: an `onecopy.ArrayFile` of several, a `Selection`."""
 
     @property
     def portions(self) -> tuple[Portion, ...]: ...
@@ -62,11 +58,12 @@ def of_target(target: Target, ranges: Sequence[Range] | None, inspector: _core.I
 
 def of_opened(target: object, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> Meant:
     """Return the same of what is open; TypeError for what is not, and for ranges of several files."""
+    core = getattr(target, "core", None)
+    if core is not None:
+        return [(core, _ranges(ranges), inspector)]
     portions = getattr(target, "portions", None)
     if portions is None:
-        if not hasattr(target, "core"):
-            raise TypeError(f"expected an open onecopy file, not {target!r}")
-        return [(target.core, _ranges(ranges), inspector)]
+        raise TypeError(f"expected an open onecopy file, not {target!r}")
     if ranges is not None:
         raise TypeError("ranges are bytes of one file, and these are several: name arrays instead, file.warm([...])")
     return [(core, _ranges(part), looks) for core, part, looks in portions]

@@ -1,7 +1,6 @@
 """What of a file is in memory, and asking for more or less of it.
 
-The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`), several as one (`onecopy.sets.ArraySet`) or
-a path, and return what the kernel did. A
+The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return what the kernel did. A
 hint that is declined is told in the report, never raised; a number the kernel does not tell is None, never zero. A
 file that was truncated meanwhile raises `onecopy.DataLost`.
 

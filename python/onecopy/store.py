@@ -4,7 +4,7 @@
 
     store = oc.Store()                                          # ~/.cache/onecopy, or where the environment says
     index = store.get_or_build(oc.file_key("genome.fa"), build_index, source="genome.fa")
-    data = index.open()                                         # or whatever reads what `build_index` wrote
+    data = oc.open(index)                                       # or whatever reads what `build_index` wrote
 
 `build_index` is given a path, and puts a file there that appears whole or not at all (`oc.save` does that, and so does
 writing beside it and `os.replace`). Of all processes and threads of the machine that ask for one key, one calls it; the
@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from builtins import bytes as bytes_type
     from collections.abc import Callable, Iterable
 
-    from onecopy.arrays import ArrayFile
-    from onecopy.files import Mode
 
 __all__ = [
     "Artefact",
@@ -60,8 +57,6 @@ __all__ = [
 Where: TypeAlias = Literal["auto", "child", "here"]
 State: TypeAlias = Literal["ready", "building", "stale claim", "leftover", "damaged", "foreign"]
 
-_OPENS = "onecopy.arrays"
-"""What opens files, a room above this one."""
 _logged: set[str] = set()
 _FIRST_WORD, _NEXT_WORD = 2.0, 5.0  # seconds of waiting until `announce` says so, and says so again
 
@@ -96,26 +91,9 @@ class Artefact:
     handle: _core.FileHandle | None = field(default=None, repr=False, compare=False)
     """The file itself, held open: what is at `path` may have been removed or replaced since. None: from `Store.ls`."""
 
-    def open(
-        self, mode: Mode | Literal["auto"] = "map", *, private: bool = False, threads: int | None = None
-    ) -> ArrayFile:
-        """Open the very file that was found or built, as `onecopy.open` would open its path.
-
-        It is there even where the store has been pruned since.
-
-        Examples
-        --------
-        >>> import numpy as np, onecopy as oc, tempfile
-        >>> store = oc.Store(tempfile.mkdtemp())
-        >>> built = store.get_or_build("ones", lambda path: oc.save(path, {"a": np.ones(3)}))
-        >>> _ = store.prune(everything=True)
-        >>> built.open()["a"]
-        array([1., 1., 1.])
-        """
-        arrays = import_module(_OPENS)
-        file = arrays.ArrayFile(self.path, mode=mode, private=private, threads=threads, handle=self.handle)
-        opened: ArrayFile = arrays.open_file(file)
-        return opened
+    def __fspath__(self) -> str:
+        """Return the path; `onecopy.open` and `onecopy.open_records` open the very file, even if it was removed."""
+        return str(self.path)
 
     def read_bytes(self) -> bytes_type:
         """Read the very file that was found or built, whole, as bytes of this process."""

@@ -27,6 +27,7 @@ from pathlib import Path
 from tests.support.places import GOLDEN
 
 import onecopy as oc
+from onecopy.arrays import open_arrays
 
 SUFFIXES = {".oc", ".safetensors", ".gguf", ".npy", ".npz", ".onnx", ".ort", ".pt", ".pte", ".ptd"}
 SOURCES = sorted(path for path in GOLDEN.rglob("*") if path.suffix in SUFFIXES)
@@ -117,13 +118,14 @@ def mutation(number: int) -> tuple[Path, bytes]:
 
 def use(path: str) -> None:
     """Open a file and read what it says it has."""
-    with oc.open(path) as opened:
-        if isinstance(opened, oc.ArrayFile):
-            for entry in islice(opened.entries, 50):
-                array = opened[entry.name]
-                array[tuple(slice(0, 50) for _ in array.shape)].tobytes()
-            str(opened.metadata)
+    with open_arrays(path) as file:
+        for entry in islice(file.entries, 50):
+            array = file[entry.name]
+            array[tuple(slice(0, 50) for _ in array.shape)].tobytes()
+        str(file.metadata)
+        if file.kind != "records":
             return
+    with oc.open_records(path) as opened:
         values = opened.values() if isinstance(opened, oc.records.Dict) else opened
         for value in islice(values, 20):
             repr(value)

@@ -96,7 +96,7 @@ class Hangs(BaseException): pass
 def hangs(*_): raise Hangs
 signal.signal(signal.SIGALRM, hangs)
 path = sys.argv[1]
-data = oc.open(path)
+data = oc.open_records(path)
 values = data.values() if hasattr(data, "values") and not isinstance(data, oc.records.List) else data
 def first(lazy):
     found = lazy[0]
@@ -104,7 +104,7 @@ def first(lazy):
 def some(iterable):
     for _ in iterable: pass
 ways = {
-    "open": lambda: oc.open(path),
+    "open": lambda: oc.open_records(path),
     "[0]": lambda: values[0],
     "[-1]": lambda: values[-1],
     "repr": lambda: repr(data),
@@ -113,7 +113,7 @@ ways = {
     "in": lambda: "nothing" in values,
     "index": lambda: values.index("nothing"),
     "count": lambda: values.count("nothing"),
-    "==": lambda: values == oc.open(path),
+    "==": lambda: values == oc.open_records(path),
     "lazy": lambda: first(values.lazy),
     "lazy repr": lambda: repr(values.lazy[0]),
     "batch": lambda: values.__getitems__([0, 0]),
@@ -180,7 +180,7 @@ def test_a_bomb_costs_little_however_it_is_read(name: str, tmp_path: Path) -> No
 def test_what_is_not_in_the_file_is_found_to_be_equal_without_a_look_at_each_row(tmp_path: Path) -> None:
     path = tmp_path / "bomb.oc"
     path.write_bytes(BOMBS["2^40 rows of None"]())
-    rows = oc.records.open(path)
+    rows = oc.open_records(path)
     assert len(rows) == MANY
     assert None in rows
     assert rows.index(None, 7) == 7

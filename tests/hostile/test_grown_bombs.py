@@ -108,7 +108,7 @@ def read_all_ways(path: Path) -> str:
     ended = {}
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     try:
-        opened = oc.records.open(path)
+        opened = oc.open_records(path)
     except oc.FormatError:
         return json.dumps({"open": "FormatError"})
     low = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -72,13 +72,13 @@ def touch_dict(mapped):
     attempt(lambda: touch_rows(mapped.values()))
 
 def touch(path):
-    opened = oc.open(path)
+    opened = oc.open_records(path)
     (touch_dict if isinstance(opened, oc.records.Dict) else touch_rows)(opened)
 
 path = sys.argv[1]
 warnings.simplefilter("ignore")
 touch(path)
-entries = oc.open(path).file.entries
+entries = oc.open_records(path).file.entries
 with open(path, "r+b", buffering=0) as file:
     for at in [at for entry in entries for at in range(entry.offset, entry.offset + entry.nbytes)]:
         file.seek(at)

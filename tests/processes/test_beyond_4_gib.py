@@ -60,7 +60,7 @@ def test_records_behind_4_gib_are_read(folder, kind):
         size = path.stat().st_size
         assert size > SIZE
         assert path.stat().st_blocks * 512 >= SIZE
-        with oc.records.open(path) as rows:
+        with oc.open_records(path) as rows:
             assert len(rows) == PIECES
             assert [n for n in BEHIND if rows[n] != {"id": n, "value": value(n)}] == []
             assert rows[-1]["value"] == value(PIECES - 1)

@@ -161,7 +161,7 @@ def with_old_access_times(*paths: Path) -> None:
 
 def get_or_build(place: Any) -> list[int]:
     found = oc.Store(place=place).get_or_build(KEY, lambda path: oc.records.save(path, GOOD), on_wait=None)
-    with oc.records.open(found.path) as rows:
+    with oc.open_records(found.path) as rows:
         return list(rows)
 
 

@@ -189,7 +189,7 @@ def workers(w: World) -> None:
     with oc.Mapping(w.bytes) as one:
         other = one.view()
         assert other[0] == 0
-    refused(AssertionError, oc.assert_shared, oc.records.open(w.table), [os.getppid()])
+    refused(AssertionError, oc.assert_shared, oc.open_records(w.table), [os.getppid()])
     refused(ValueError, oc.assert_shared, file, [])
     assert oc.preload(["json"], main=False).effective
     refused(ModuleNotFoundError, oc.preload, ["missing_module"])

@@ -61,7 +61,7 @@ def share_refused(w: World) -> None:
 
 @action()
 def rows_of_a_list(w: World) -> None:
-    with oc.records.open(w.list) as rows:
+    with oc.open_records(w.list) as rows:
         assert len(list(rows)) == 10
         assert rows[::2][-1] == 2**70
         assert rows.select([1, 0, -1])[1] == "a"
@@ -84,7 +84,7 @@ def rows_of_a_list(w: World) -> None:
 
 @action()
 def rows_of_a_table(w: World) -> None:
-    with oc.open(w.table) as table:
+    with oc.open_records(w.table) as table:
         assert isinstance(table, oc.Table)
         assert isinstance(table.schema, oc.records.Schema)
         assert table.column("more").column("x")[-1] == 49
@@ -102,7 +102,7 @@ def rows_of_a_table(w: World) -> None:
 
 @action()
 def rows_of_a_dict(w: World) -> None:
-    with oc.records.open(w.dict) as pairs:
+    with oc.open_records(w.dict) as pairs:
         assert pairs["key 7"] == w.pairs["key 7"]
         assert dict(pairs.items()) == w.pairs
         assert next(iter(pairs.keys())) == "key 0"
@@ -118,13 +118,13 @@ def rows_of_a_dict(w: World) -> None:
 
 @action()
 def rows_of_damaged_files(w: World) -> None:
-    with oc.records.open(w.damaged_rows) as rows:
+    with oc.open_records(w.damaged_rows) as rows:
         for _ in range(2):
             refused((oc.FormatError, ValueError), list, rows)
         refused((oc.FormatError, ValueError), rows.take, range(len(rows)))
-    refused(oc.FormatError, oc.records.open, w.model)
-    refused(oc.FormatError, oc.records.open, w.hostile)
-    refused(FileNotFoundError, oc.records.open, w.missing)
+    refused(oc.FormatError, oc.open_records, w.model)
+    refused(oc.FormatError, oc.open_records, w.hostile)
+    refused(FileNotFoundError, oc.open_records, w.missing)
     refused(FileNotFoundError, oc.records.attach, str(w.missing), (0, 0, 0, 0), None)
     refused(oc.FileChanged, oc.records.attach, str(w.list), (0, 0, 0, 0), None)
 
@@ -149,7 +149,7 @@ def rows_of_objects(w: World) -> None:
             Known(3),
         ]
         oc.records.save(w.folder / "objects.oc", objects)
-    with oc.records.open(w.folder / "objects.oc") as rows:
+    with oc.open_records(w.folder / "objects.oc") as rows:
         assert rows[0].year == 2026
         assert rows[5].number == 3
         assert len(list(rows)) == 6
@@ -203,7 +203,7 @@ def arrow(w: World) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with oc.records.open(w.table) as table:
+    with oc.open_records(w.table) as table:
         made = table.to_arrow()
         assert made.num_rows == 50
         with oc.share(oc.records.arrow_rows(made)) as again:

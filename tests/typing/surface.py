@@ -12,7 +12,7 @@ file = oc.open("model.safetensors")
 mapping = oc.Mapping(Path("data.bin"), 5, length=10, mode="copy")
 
 # Opening and looking.
-reveal_type(file)  # revealed: onecopy.arrays.ArrayFile
+reveal_type(file)  # revealed: onecopy.arrays.file.ArrayFile
 reveal_type(file["w"])  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 reveal_type(file.get("w"))  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]] | None
 reveal_type(list(file))  # revealed: list[str]
@@ -27,10 +27,10 @@ reveal_type(mapping.address)  # revealed: int
 reveal_type(oc.Mapping.from_descriptor(3))  # revealed: onecopy.files.Mapping
 reveal_type(file.path_of("w"))  # revealed: str
 reveal_type(file.memory_of("w").strides)  # revealed: tuple[int, ...]
-reveal_type(oc.open("x", align=64))  # revealed: onecopy.arrays.ArrayFile
-reveal_type(oc.arrays.open_arrays("x"))  # revealed: onecopy.arrays.ArrayFile
+reveal_type(oc.open("x", align=64))  # revealed: onecopy.arrays.file.ArrayFile
+reveal_type(oc.arrays.open_arrays("x"))  # revealed: onecopy.arrays.file.ArrayFile
 with file as entered:
-    reveal_type(entered)  # revealed: onecopy.arrays.ArrayFile
+    reveal_type(entered)  # revealed: onecopy.arrays.file.ArrayFile
 
 # Residency.
 reveal_type(oc.warm(file))  # revealed: onecopy._core.WarmReport
@@ -50,6 +50,11 @@ reveal_type(file.residency(["w"]))  # revealed: onecopy._core.Residency
 reveal_type(oc.pin(mapping).pinned)  # revealed: int
 
 # Records.
+reveal_type(oc.open_records("x"))  # revealed: onecopy.records.rows.List[Any] | onecopy.records.dicts.Dict[Any, Any]
+reveal_type(oc.open_records("x", oc.Table))  # revealed: onecopy.records.table.Table[Any]
+reveal_type(oc.open_records("x", oc.Dict))  # revealed: onecopy.records.dicts.Dict[Any, Any]
+reveal_type(oc.open(oc.Store().get_or_build("x", print)))  # revealed: onecopy.arrays.file.ArrayFile
+oc.open_records("x", list)  # refused: type-var
 reveal_type(oc.share(["a", "b"]))  # revealed: onecopy.records.rows.List[str]
 reveal_type(oc.share(lambda: [{"id": 1}], key="k")[0])  # revealed: dict[str, int]
 reveal_type(oc.share({"a": 1.5}))  # revealed: onecopy.records.dicts.Dict[str, float]

@@ -17,7 +17,8 @@ import click
 from rich.progress import DownloadColumn
 
 import onecopy
-from onecopy.arrays import not_savable, open_arrays
+from onecopy.arrays import open_arrays
+from onecopy.arrays.saving import not_savable
 from onecopy.cli import screen
 from onecopy.cli.quantities import SIZE
 from onecopy.cli.words import counted, significant, size

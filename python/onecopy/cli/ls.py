@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onecopy.arrays import open_arrays
+from onecopy.arrays.one_file import OneFile
 from onecopy.cli import record_tree, screen
 from onecopy.cli.words import counted, plain, share, size
-from onecopy.sets import ArraySet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +108,7 @@ def heading_of(file: Any) -> str:
     words = [f"{file.path}: {file.container}"]
     if file.kind != "foreign":
         words.append(f"{file.kind} of onecopy")
-    if isinstance(file, ArraySet):
+    if len(file.files) > 1:
         words.append(f"{len(file.files)} files")
     return ", ".join(words)
 
@@ -149,7 +149,7 @@ def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None
     screen.show_line(console, summary_of(file, lines))
 
 
-def show_records(file: ArrayFile, as_json: bool) -> None:
+def show_records(file: OneFile, as_json: bool) -> None:
     """Print what the rows of an open file are made of."""
     tree = record_tree.tree_of(file)
     if as_json:
@@ -173,7 +173,7 @@ def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool
     Of a model in several files, give the index (model.safetensors.index.json) or the ONNX model.
     """
     with open_arrays(file) as arrays:
-        if arrays.kind != "records" or as_arrays:
+        if as_arrays or arrays.kind != "records" or not isinstance(arrays, OneFile):
             show_arrays(arrays, sort or "offset", pattern or "*", as_json)
         elif sort or pattern:
             raise click.UsageError("--sort and --match are for arrays: add --arrays")

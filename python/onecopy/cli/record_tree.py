@@ -15,7 +15,7 @@ from onecopy.records.types import maker_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onecopy.arrays import ArrayFile
+    from onecopy.arrays.one_file import OneFile
 
 _BELOW = {"list": ("item",), "tuple": ("item",), "map": ("key", "value"), "extension": ("storage",)}
 
@@ -60,7 +60,7 @@ class _Held:
 _NOTHING = _Held()
 
 
-def tree_of(file: ArrayFile) -> Tree:
+def tree_of(file: OneFile) -> Tree:
     """Look at an open records file; raises FormatError where it holds none."""
     source = _core.open_records(file.compiled, maker_of)
     rows = _core.Rows(source)
@@ -74,7 +74,7 @@ def tree_of(file: ArrayFile) -> Tree:
     return Tree(source.container, len(rows), (whole, *places))
 
 
-def _held_by(file: ArrayFile) -> _Held:
+def _held_by(file: OneFile) -> _Held:
     """Sum sizes and what is cached, of each place: the kernel counts whole pages, shared by neighbours."""
     whole = _Held()
     for entry in file.entries:

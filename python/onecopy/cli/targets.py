@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy.arrays import open_arrays
+from onecopy.arrays.members import SetError
 from onecopy.base import FormatError
 from onecopy.files import Mapping
-from onecopy.sets import SetError
 
 if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile

@@ -9,6 +9,7 @@ import click
 from rich.progress import DownloadColumn
 
 import onecopy
+from onecopy.arrays import open_arrays
 from onecopy.cli import screen
 from onecopy.cli.command_line import describe
 from onecopy.cli.warm import names_matching
@@ -36,7 +37,7 @@ def verify(path: str, pattern: str | None, threads: int | None) -> dict[str, Any
     facts: dict[str, Any] = {"file": path}
     try:
         with (
-            onecopy.open(path) as file,
+            open_arrays(path) as file,
             screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar,
         ):
             task = bar.add_task("verify", total=None)

@@ -10,6 +10,7 @@ import click
 from rich.progress import DownloadColumn
 
 import onecopy
+from onecopy.arrays import open_arrays
 from onecopy.cli import holding, reports, screen, targets
 from onecopy.cli.quantities import SIZE, Quantity
 from onecopy.cli.words import parse_duration, plain
@@ -39,7 +40,7 @@ def warm(
     if pattern is None and not verify:
         with targets.opened(path) as target:
             return onecopy.warm(target, **options, on_progress=watch)
-    with onecopy.open(path) as file:
+    with open_arrays(path) as file:
         names = None if pattern is None else names_matching(file, pattern)
         return file.warm(names, verify=verify, **options, on_progress=watch)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy.arrays import ArrayFile
+from onecopy.arrays.one_file import OneFile
 from onecopy.base import FileChanged, natural, path_text
 from onecopy.files import Mapping
 from onecopy.images import codecs
@@ -216,7 +216,7 @@ def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:
 
 
 def _of_artefact(path: str, artefact: Artefact) -> Image:
-    file = ArrayFile(artefact.path, handle=artefact.handle)
+    file = OneFile(artefact.path, handle=artefact.handle)
     try:
         return Image(path, file, About.of_file(file), artefact.reason, artefact.without_handle())
     except BaseException:
@@ -225,7 +225,7 @@ def _of_artefact(path: str, artefact: Artefact) -> Image:
 
 
 def _of_file(path: str, level: int) -> Image:
-    file = ArrayFile(path)
+    file = OneFile(path)
     try:
         about = About.of_file(file)
         if level != about.level:

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import arrays, proc, residency
 from onecopy._sizes import size
+from onecopy.arrays.shards import files_of_index
 from onecopy.files import Mapping
 from onecopy.integrations.torch._cast import cast_once, dtype_of, needs_cast
 from onecopy.integrations.torch._load import is_host, load
-from onecopy.sets.shards import files_of_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -139,7 +139,7 @@ def _files_in(place: Path, variant: str | None) -> list[Path]:
 
 def _warm(files: Iterable[Path], budget: int | None) -> WarmJob:
     """Begin to bring files into memory, one after the other, as transformers takes them."""
-    portions = tuple(residency.Portion(Mapping(file).core) for file in files)
+    portions = tuple((Mapping(file).core, None, None) for file in files)
     return residency.warm(residency.Selection(portions), budget=budget, wait=False)
 
 

@@ -1,8 +1,8 @@
 """Python data in mapped files: lists, dicts and tables of any values, one copy per machine.
 
-`share` makes one line of it; `open` and `save` read and write files; `Writer` streams; `import_json` and its like bring
-in files of other formats. See `onecopy.records.rows` for what a List can do, and `onecopy.records.types` for which
-values it can hold.
+`share` makes one line of it; `open_records` and `save` read and write files; `Writer` streams; `import_json` and its
+like bring in files of other formats. See `onecopy.records.rows` for what a List can do, and `onecopy.records.types`
+for which values it can hold.
 
 Importing this package loads nothing else: a worker that is given a List needs what reads, and nothing of what writes.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onecopy.records.columnar import Ragged
     from onecopy.records.dicts import Dict
     from onecopy.records.importing import import_csv, import_json, import_jsonl, import_parquet
-    from onecopy.records.opening import attach, open  # noqa: A004
+    from onecopy.records.opening import attach, open_records
     from onecopy.records.rows import Chain, List
     from onecopy.records.schema import Schema
     from onecopy.records.sharing import share
@@ -45,7 +45,7 @@ _HOMES = {
     "import_parquet": "importing",
     "json_rows": "sources",
     "jsonl_rows": "sources",
-    "open": "opening",
+    "open_records": "opening",
     "parquet_rows": "tabular",
     "register": "types",
     "save": "writing",
@@ -72,7 +72,7 @@ __all__ = [
     "import_parquet",
     "json_rows",
     "jsonl_rows",
-    "open",
+    "open_records",
     "parquet_rows",
     "register",
     "save",

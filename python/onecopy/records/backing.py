@@ -12,7 +12,8 @@ from onecopy.records._read_only import ReadOnly
 
 if TYPE_CHECKING:
     from onecopy import _core
-    from onecopy.arrays import ArrayFile, VerifyReport
+    from onecopy.arrays import VerifyReport
+    from onecopy.arrays.one_file import OneFile
     from onecopy.residency import EvictReport, PinReport, Residency, WarmJob, WarmReport
     from onecopy.store import Artefact
 
@@ -26,22 +27,20 @@ class Origin:
     `onecopy.arrays`. `trusted` is for what was written in this job, for itself: pickles in it are read.
     """
 
-    def __init__(
-        self, core: _core.ArrayFile, given: str, source: _core.RecordSource, *, trusted: bool, file: ArrayFile | None
-    ) -> None:
+    def __init__(self, core: _core.ArrayFile, given: str, source: _core.RecordSource, *, trusted: bool) -> None:
         self.core = core
         self.given = given
         self.source = source
         self.trusted = trusted
-        self._file = file
+        self._file: OneFile | None = None
 
     @property
-    def file(self) -> ArrayFile:
+    def file(self) -> OneFile:
         """The file as named arrays, made when it is first asked for."""
         if self._file is None:
-            from onecopy.arrays import ArrayFile
+            from onecopy.arrays.one_file import OneFile
 
-            self._file = ArrayFile.of_compiled(self.core, self.given)
+            self._file = OneFile.of_compiled(self.core, self.given)
         return self._file
 
     def path(self) -> str:
@@ -74,7 +73,7 @@ class Backed(ReadOnly, Closing):
         return self._origin.source.payload
 
     @property
-    def file(self) -> ArrayFile:
+    def file(self) -> OneFile:
         """The same file as named arrays: `warm`, `pin`, `verify` by name, checksums, identity."""
         return self._origin.file
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy.records.opening import open  # noqa: A004
+from onecopy.records.opening import open_records
 from onecopy.records.sources import Container, OnProgress, RowSource, json_rows, jsonl_rows
 from onecopy.records.tabular import Types, csv_rows, parquet_rows
 from onecopy.records.writing import save
@@ -82,4 +82,4 @@ def import_parquet(
 
 def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
     save(target, rows)
-    return open(target)
+    return open_records(target)

@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from onecopy import _core
-from onecopy.base import path_text, thread_count
+from onecopy.base import FormatError, path_text
 from onecopy.records.backing import Origin
 from onecopy.records.rows import List
 
 if TYPE_CHECKING:
     import os
 
-    from onecopy.arrays import ArrayFile
     from onecopy.files import Identity
     from onecopy.records.dicts import Dict
+    from onecopy.store import Artefact
 
-__all__ = ["attach", "list_of", "of_file", "of_path", "open"]
+__all__ = ["attach", "list_of", "of_path", "open_records"]
+
+K = TypeVar("K", bound="List[Any] | Dict[Any, Any]")
 
 
-def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[Any] | Dict[Any, Any]:  # noqa: A001
-    """Open a records file: a List, a Table or a Dict. `onecopy.open` does the same; this one tells a type checker.
+@overload
+def open_records(path: str | os.PathLike[str] | Artefact) -> List[Any] | Dict[Any, Any]: ...
+
+
+@overload
+def open_records(path: str | os.PathLike[str] | Artefact, kind: type[K]) -> K: ...
+
+
+def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None = None) -> Any:
+    """Open a file of records by mapping: a List, a Table (a list whose rows are all dicts) or a Dict.
 
     Touches no data and executes no code: see `onecopy.records.types` for what that means for classes.
+
+    Parameters
+    ----------
+    path
+        A file that `onecopy.share`, `onecopy.records.save` or a `Writer` wrote; or what a `Store` found or built.
+    kind
+        `List`, `Table` or `Dict`: what it has to be, also for a type checker.
 
     Raises
     ------
     FormatError
-        The file holds no records, or its buffers do not fit its schema.
+        The file holds no records, or none of that kind, or its buffers do not fit its schema.
     OSError
         It cannot be opened or mapped: FileNotFoundError, PermissionError, ...
 
@@ -37,17 +54,15 @@ def open(path: str | os.PathLike[str], *, threads: int | None = None) -> List[An
     >>> import onecopy as oc, tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "names.oc")
     >>> oc.records.save(path, ["Ada", "Grace"])
-    >>> oc.open(path)[1]
+    >>> oc.open_records(path, oc.List)[1]
     'Grace'
     """
-    thread_count(threads)  # of a copy, which records never are; but as `onecopy.open` has it
-    opened: List[Any] | Dict[Any, Any] = of_path(path_text(path), trusted=False)
+    given = path_text(path)
+    opened = of_path(given, trusted=False, handle=getattr(path, "handle", None))
+    if kind is not None and not isinstance(opened, kind):
+        opened.close()
+        raise FormatError(f"{given}: a {type(opened).__name__} of records, not a {kind.__name__}")
     return opened
-
-
-def of_file(file: ArrayFile, *, trusted: bool) -> Any:
-    """Give what an opened file holds: a List, a Table or a Dict."""
-    return _whole(_origin_of(file.compiled, file.path, trusted=trusted, file=file))
 
 
 def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None) -> Any:
@@ -89,10 +104,10 @@ def _maker_with_pickles(name: str, kinds: tuple[str, ...]) -> Any:
     return types.maker_with_pickles(name, kinds)
 
 
-def _origin_of(core: _core.ArrayFile, given: str, *, trusted: bool, file: ArrayFile | None = None) -> Origin:
+def _origin_of(core: _core.ArrayFile, given: str, *, trusted: bool) -> Origin:
     pickles = trusted and core.metadata().get("codec") == "pickle"  # types.CODEC
     source = _core.open_records(core, _maker_with_pickles if pickles else _maker_of)
-    return Origin(core, given, source, trusted=trusted, file=file)
+    return Origin(core, given, source, trusted=trusted)
 
 
 def attach(

@@ -6,7 +6,7 @@ import abc
 import operator
 from typing import TYPE_CHECKING, Any
 
-from onecopy import _dtypes
+from onecopy.arrays import dtypes
 from onecopy.base import Closing
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Kind:
     def __init__(self, shape: tuple[int, ...], name: str) -> None:
         self.shape = shape
         self.name = name
-        self.dtype = _dtypes.to_numpy(name)
+        self.dtype = dtypes.to_numpy(name)
         self.nbytes = self.dtype.itemsize
         for extent in shape:
             self.nbytes *= extent
@@ -52,8 +52,8 @@ def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
     if any(extent < 0 for extent in extents):
         raise ValueError(f"the shape must not be negative, but is {extents}")
     wanted = np.dtype(dtype)
-    name = _dtypes.of_numpy(wanted)
-    if name is None or _dtypes.is_raw(name):
+    name = dtypes.of_numpy(wanted)
+    if name is None or dtypes.is_raw(name):
         raise TypeError(f"safetensors has no element type for numpy's {wanted}, so a scratch array cannot have it")
     if wanted != wanted.newbyteorder("<"):
         raise ValueError(f"a scratch array is little-endian, and {wanted} is not")

@@ -141,7 +141,7 @@ class HeapArray(ArrayFace):
         durable: bool = True,  # noqa: ARG002 - what is copied is flushed
     ) -> Saved:
         """Write it to a safetensors file of one array; see `Scratch.save`."""
-        from onecopy._saving import save
+        from onecopy.arrays.saving import save
 
         save(path, {name: self.array}, metadata, checksum=checksum)
         return Saved(os.fspath(path), copied=True, reason=self.reason)

@@ -96,7 +96,7 @@ def assert_shared(
     Parameters
     ----------
     data
-        Anything with a `path`: `ArrayFile`, `ArraySet`, `Mapping`, `List`, `Table`, `Dict`; a dataset after
+        Anything with a `path`: `ArrayFile`, `Mapping`, `List`, `Table`, `Dict`; a dataset after
         `share_dataset`; a session of `onecopy.onnxruntime`, a torch module: the files that they have mapped in this
         process.
     processes
@@ -141,14 +141,14 @@ def assert_shared(
 
 def _files_of(data: Any) -> dict[Identity, str]:
     """Return the files of some data: what tells them from others, and their paths, which nameless ones share."""
-    from onecopy.sets import ArraySet
+    from onecopy.arrays import ArrayFile
 
     report = getattr(data, "onecopy_report", None)
     files = {}
     for mapped in _mapped_by(data):
         files[_identity_of(mapped)] = mapped
     whole = [data] if report is None else report.parts
-    for part in (file for one in whole for file in (one.files if isinstance(one, ArraySet) else [one])):
+    for part in (file for one in whole for file in (one.files if isinstance(one, ArrayFile) else [one])):
         if path := getattr(part, "path", None):
             opened = getattr(part, "file", part)  # of records
             files[getattr(opened, "identity", None) or _identity_of(path)] = os.fspath(path)

@@ -6,7 +6,7 @@ import pytest
 from tests.support.safetensors_files import write_safetensors
 
 import onecopy as oc
-from onecopy._dtypes import to_numpy
+from onecopy.arrays.dtypes import to_numpy
 
 
 def test_a_type_that_ml_dtypes_does_not_have_is_bytes_that_know_what_they_are(

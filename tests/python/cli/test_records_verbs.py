@@ -24,7 +24,7 @@ def test_import_writes_the_rows_and_says_so(onecopy_process, source, tmp_path):
     said = " ".join(done.stdout.split())  # a line of 80 columns is folded
     assert f"{tmp_path / 'rows.oc'}: table of 2 rows, " in said
     assert said.endswith(f"from {source.stat().st_size} B of json")
-    assert list(oc.open(tmp_path / "rows.oc")) == ROWS
+    assert list(oc.open_records(tmp_path / "rows.oc")) == ROWS
 
 
 def test_import_of_other_formats_by_name_or_by_word(onecopy_process, tmp_path):
@@ -33,11 +33,11 @@ def test_import_of_other_formats_by_name_or_by_word(onecopy_process, tmp_path):
     (tmp_path / "rows.txt").write_text('{"k": [1], "l": [2]}')
     target = tmp_path / "rows.oc"
     assert onecopy_process("import", tmp_path / "rows.ndjson", target).returncode == 0
-    assert list(oc.open(target)) == ROWS
+    assert list(oc.open_records(target)) == ROWS
     assert onecopy_process("import", tmp_path / "rows.tsv", target, "--types", "infer").returncode == 0
-    assert list(oc.open(target)) == [{"a": 1, "b": None}]
+    assert list(oc.open_records(target)) == [{"a": 1, "b": None}]
     assert onecopy_process("import", tmp_path / "rows.txt", target, "--format", "json", "--dict").returncode == 0
-    assert dict(oc.open(target)) == {"k": [1], "l": [2]}
+    assert dict(oc.open_records(target)) == {"k": [1], "l": [2]}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_ls_shows_rows_as_a_tree(onecopy_process, tmp_path):
     facts = json.loads(onecopy_process("ls", path, "--json").stdout)
     assert (facts["kind"], facts["container"], facts["rows"]) == ("records", "list", 2)
     places = {place["name"]: place for place in facts["places"]}
-    assert places["list"]["nbytes"] == oc.open(path).nbytes
+    assert places["list"]["nbytes"] == oc.open_records(path).nbytes
     assert places["id"]["nbytes"] == 4
     assert places["x.y"]["nbytes"] == places["a"]["nbytes"] > 4
     assert f"list of 2 rows, {places['list']['nbytes']} B, " in lines[5]

@@ -40,7 +40,7 @@ def rows_of(opened: Any) -> list[Any]:
 
 def check(path: Path, expected: dict[str, Any]) -> None:
     """Open a file and compare every row, however it is reached, with the expectation."""
-    with oc.records.open(path) as opened:
+    with oc.open_records(path) as opened:
         assert type(opened) is CONTAINERS.get(path.name, type(opened))
         assert isinstance(opened, oc.Dict) == (expected["container"] == "dict")
         assert len(opened) == len(expected["rows"])
@@ -60,7 +60,7 @@ def test_a_golden_file_gives_exactly_the_values_that_were_written(name: str) -> 
 def test_a_golden_file_gives_the_values_of_its_maker(name: str) -> None:
     """The same by another judge: the values themselves, and not their descriptions."""
     data = make.GOLDEN[name]
-    with oc.open(FOLDER / name) as opened:
+    with oc.open_records(FOLDER / name) as opened:
         rows, wanted = rows_of(opened), list(data.items()) if isinstance(data, dict) else data
     different = [(row, value) for row, value in zip(rows, wanted, strict=True) if not same(row, value)]
     nan = [pair for pair in different if "NaN" in str(pair[0])]
@@ -87,7 +87,7 @@ def test_a_damaged_golden_file_does_not_verify(name: str, tmp_path: Path) -> Non
 
 
 def test_every_key_of_a_golden_dict_is_found_by_its_index() -> None:
-    with oc.records.open(FOLDER / "dict.oc") as opened:
+    with oc.open_records(FOLDER / "dict.oc") as opened:
         assert isinstance(opened, oc.Dict)
         for key, value in make.KEYS.items():
             if isinstance(key, float) and math.isnan(key):
@@ -99,7 +99,7 @@ def test_every_key_of_a_golden_dict_is_found_by_its_index() -> None:
 
 
 def test_a_golden_table_gives_its_columns() -> None:
-    with oc.records.open(FOLDER / "table.oc") as table:
+    with oc.open_records(FOLDER / "table.oc") as table:
         assert isinstance(table, oc.Table)
         assert table.columns == tuple(make.TABLE[0])
         for name in table.columns:
@@ -116,7 +116,7 @@ def test_classes_of_a_golden_file_are_found_only_when_their_module_is_imported()
         import sys
         sys.path.insert(0, sys.argv[1])
         import onecopy as oc
-        rows = oc.records.open(sys.argv[2])
+        rows = oc.open_records(sys.argv[2])
         print([row for row in rows if isinstance(row, oc.records.Unloaded)])
         import tests.golden.records.classes as classes
         print(classes.Colour.RED in list(rows))

@@ -159,7 +159,7 @@ def test_the_members_of_an_object_are_a_dict(tmp_path):
     rows = records.json_rows(path, ["all"], container="dict")
     with records.Writer(tmp_path / "dict.oc", container=rows.container) as writer:
         assert writer.extend(rows) == 3
-    pairs = oc.arrays.ArrayFile(tmp_path / "dict.oc")
+    pairs = oc.arrays.open_arrays(tmp_path / "dict.oc")
     assert "records.0.0.data" in pairs.keys()  # noqa: SIM118
 
 
@@ -220,7 +220,9 @@ def test_real_annotations(tmp_path, name, member):
     wanted = json.loads(source.read_text())[member]
     rows = records.import_json(source, tmp_path / "rows.oc", path=member)
     assert same(list(rows), wanted)
-    assert [pickle.dumps(row) for row in records.open(tmp_path / "rows.oc")] == [pickle.dumps(row) for row in rows]
+    assert [pickle.dumps(row) for row in records.open_records(tmp_path / "rows.oc")] == [
+        pickle.dumps(row) for row in rows
+    ]
 
 
 def test_a_source_is_shared_by_key_and_not_opened_again(tmp_path):
@@ -245,7 +247,7 @@ def test_a_writer_takes_sources_between_rows_and_none_after_one_that_failed(tmp_
         writer.append(0)
         assert writer.extend(records.jsonl_rows(tmp_path / "a.jsonl")) == 2
         writer.append({"x": 3})
-    assert list(oc.open(tmp_path / "rows.oc")) == [0, 1, 2, {"x": 3}]
+    assert list(oc.open_records(tmp_path / "rows.oc")) == [0, 1, 2, {"x": 3}]
     writer = records.Writer(tmp_path / "no.oc")
     with pytest.raises(oc.FormatError):
         writer.extend(records.jsonl_rows(tmp_path / "bad.jsonl"))

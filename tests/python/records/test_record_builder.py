@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onecopy import _core
-from onecopy.arrays import ArrayFile
+from onecopy.arrays import open_arrays
 from onecopy.records import NotShareable
 
 
@@ -39,7 +39,7 @@ MAKE = {
 def opened(builder: _core.RecordBuilder) -> _core.Rows:
     descriptor = builder.save_to_memory("rows")
     try:
-        file = ArrayFile(f"/proc/self/fd/{descriptor}")
+        file = open_arrays(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
     return _core.Rows(_core.open_records(file.compiled, lambda name, _: MAKE[name]))

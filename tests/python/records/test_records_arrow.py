@@ -253,7 +253,7 @@ def test_arrow_types_become_pythons(tmp_path):
         {name: dict(value) if name == "map" and value is not None else value for name, value in row.items()}
         for row in table.to_pylist()
     ]
-    assert list(oc.open(tmp_path / "rows.oc")) == expected
+    assert list(oc.open_records(tmp_path / "rows.oc")) == expected
     chunked = pa.concat_tables([table.slice(1, 2), table.slice(0, 0), table.slice(2)])
     assert list(oc.share(arrow_rows(chunked))) == [expected[1], expected[2], expected[2]]
 

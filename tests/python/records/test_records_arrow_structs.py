@@ -144,11 +144,11 @@ def test_a_stream_is_one_batch_and_an_end(table):
 def test_a_damaged_file_is_not_handed_over(tmp_path):
     path = tmp_path / "rows.oc"
     oc.records.save(path, [{"t": "abc"}, {"t": "de"}])
-    entry = oc.open(path).file.entry("records.0.t.offsets")
+    entry = oc.open_records(path).file.entry("records.0.t.offsets")
     with path.open("r+b") as file:
         file.seek(entry.offset + 4)
         file.write((99).to_bytes(4, "little"))
-    damaged = oc.open(path)
+    damaged = oc.open_records(path)
     for export in (damaged.__arrow_c_array__, damaged.__arrow_c_stream__, damaged[::-1].__arrow_c_stream__):
         with pytest.raises(oc.FormatError, match=r"records\.0\.t"):
             export()

@@ -84,14 +84,14 @@ def test_a_handle_is_small_whatever_it_leads_to(tmp_path):
     chosen = rows.select([5, 1])
     assert list(pickle.loads(pickle.dumps(chosen))) == [5, 1]
     oc.records.save(tmp_path / "rows.oc", list("abc"))
-    opened = oc.records.open(tmp_path / "rows.oc")
+    opened = oc.open_records(tmp_path / "rows.oc")
     assert pickle.loads(pickle.dumps(opened)) == ["a", "b", "c"]
 
 
 def test_a_handle_to_another_file_by_now_is_refused(tmp_path):
     path = tmp_path / "rows.oc"
     oc.records.save(path, ["old"])
-    handle = pickle.dumps(oc.records.open(path))
+    handle = pickle.dumps(oc.open_records(path))
     oc.records.save(path, ["new"])
     with pytest.raises(oc.FileChanged):
         pickle.loads(handle)

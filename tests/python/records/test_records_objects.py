@@ -137,7 +137,7 @@ def test_pickle_is_used_where_it_was_asked_for_and_never_on_open(tmp_path):
         oc.share([{"f": math.sqrt}])
     path = tmp_path / "rows.oc"
     path.write_bytes(Path(rows.path).read_bytes())
-    opened = oc.records.open(path)
+    opened = oc.open_records(path)
     with pytest.raises(oc.FormatError, match="executes no code"):
         opened[0]
     assert opened.lazy[0].n == 1
@@ -155,7 +155,7 @@ def test_a_file_makes_objects_only_of_classes_that_are_imported(tmp_path, monkey
     shared = oc.share([their_module.E.A])
     handle = pickle.dumps(shared)
     monkeypatch.delitem(sys.modules, "their_module")
-    opened = oc.records.open(path)
+    opened = oc.open_records(path)
     for rows in (opened, shared, pickle.loads(handle)):
         assert repr(rows)
         (found,) = rows

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import arrays
+from onecopy.arrays.saving import save
 from onecopy.store import Store
 
 if TYPE_CHECKING:
@@ -102,6 +103,6 @@ def cast_once(
         real = file.path
         key = arrays.key_of(file, f"cast to {str(dtype).removeprefix('torch.')}, layout 1")
     made = Store(store).get_or_build(
-        key, lambda target: arrays.save(target, _Cast(real, dtype), metadata), source=path, on_wait=on_wait
+        key, lambda target: save(target, _Cast(real, dtype), metadata), source=path, on_wait=on_wait
     )
     return made.path

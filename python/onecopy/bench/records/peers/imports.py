@@ -61,7 +61,7 @@ def with_onecopy(_: Source, folder: Path) -> Any:
     """Import the document into a file and open that."""
     onecopy = module("onecopy")
     module("onecopy.records").import_json(folder / DOCUMENT, folder / "rows.oc")
-    return onecopy.open(folder / "rows.oc")
+    return onecopy.open_records(folder / "rows.oc")
 
 
 PEERS = (

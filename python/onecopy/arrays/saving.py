@@ -8,7 +8,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from onecopy import _core, _dtypes
+from onecopy import _core
+from onecopy.arrays import dtypes
 from onecopy.base import natural, path_text
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from onecopy._named import Entry
+    from onecopy.arrays.file import Entry
 
 CHUNK = 16 << 20  # bytes; what is not contiguous is copied this much at a time
 
@@ -83,7 +84,7 @@ def save(
     align = None if align is None else natural("align", align)
     specs = [describe(name, arrays[name]) for name in names]
     writer = _core.make_writer(path_text(path), specs, dict(metadata or {}), align, checksum)
-    done, total = 0, sum(prod(shape) * _dtypes.item_size(dtype) for _, dtype, shape in specs)
+    done, total = 0, sum(prod(shape) * dtypes.item_size(dtype) for _, dtype, shape in specs)
     for number in writer.order:
         spec = specs[number]
         value = arrays[names[number]]
@@ -100,7 +101,7 @@ def save(
 
 def not_savable(entries: Iterable[Entry]) -> dict[str, str]:
     """Return the arrays that `save` cannot write, and their types: quantised, packed, text, complex of 16 bytes, ..."""
-    return {entry.name: entry.dtype for entry in entries if not _dtypes.in_safetensors(entry.dtype)}
+    return {entry.name: entry.dtype for entry in entries if not dtypes.in_safetensors(entry.dtype)}
 
 
 OTHERS = (
@@ -143,7 +144,7 @@ def _check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
 def describe(name: str, value: Any) -> Spec:
     """Return name, element type and shape; TypeError for what safetensors does not have."""
     dtype, array = _as_array(name, value)
-    if dtype in _dtypes.PACKED:
+    if dtype in dtypes.PACKED:
         raise TypeError(f"{name!r}: packed {dtype} arrays have lost their shape and cannot be saved again")
     return name, dtype, array.shape
 
@@ -192,7 +193,7 @@ def _as_array(name: str, value: Any) -> tuple[str, NDArray[Any]]:
 
 
 def _of_numpy(name: str, array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
-    dtype = _dtypes.of_numpy(array.dtype)
+    dtype = dtypes.of_numpy(array.dtype)
     if dtype is None:
         raise TypeError(f"{name!r}: safetensors has no element type for numpy's {array.dtype}")
     return dtype, array
@@ -209,7 +210,7 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
         raise TypeError(
             f"{name!r}: {type(value).__name__} cannot be read in place ({error}); is it on a GPU?"
         ) from error
-    dtype = _dtypes.of_dlpack(code, bits)
+    dtype = dtypes.of_dlpack(code, bits)
     if dtype is None:
         raise TypeError(f"{name!r}: safetensors has no element type for DLPack's type code {code} of {bits} bits")
     item = bits // 8

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onecopy import _core, residency
-from onecopy._named import Entry
-from onecopy.arrays import ArrayFile
-from onecopy.sets.array_set import ArraySet
-from onecopy.sets.members import DataFile, How, close, confined, decided, expect, named_by
+from onecopy.arrays.file import Entry
+from onecopy.arrays.members import DataFile, How, close, confined, decided, expect, named_by
+from onecopy.arrays.one_file import OneFile
+from onecopy.arrays.several_files import SeveralFiles
 
 if TYPE_CHECKING:
     from onecopy.files import Mode
 
 
 def of_model(
-    model: ArrayFile,
+    model: OneFile,
     mode: Mode | Literal["auto"] = "map",
     *,
     private: bool = False,
     threads: int | None = None,
-) -> ArraySet:
+) -> SeveralFiles:
     """Open the files that an open ONNX model names; `onecopy.open` calls this where there are some.
 
     The model becomes a part of the set, and is closed where that fails.
@@ -35,7 +35,7 @@ def of_model(
     return _opened(model, mode, How(model.mode, "as asked", private, threads))
 
 
-def _opened(model: ArrayFile, mode: Mode | Literal["auto"], how: How) -> ArraySet:
+def _opened(model: OneFile, mode: Mode | Literal["auto"], how: How) -> SeveralFiles:
     data: list[DataFile] = []
     try:
         expect(model, how, 0)
@@ -54,7 +54,7 @@ def _opened(model: ArrayFile, mode: Mode | Literal["auto"], how: How) -> ArraySe
         for location, entry in outside:
             data[numbers[location] - 1].add(entry, model.path)
         metadata = {key: text for key, text in model.metadata.items() if key != "elsewhere" or not data}
-        opened = ArraySet(model, [model, *data], places, model.container, metadata, how)
+        opened = SeveralFiles(model, [model, *data], places, model.container, metadata, how, reopened)
         if huge:
             residency.warm(opened, mechanism="advise")
     except BaseException:
@@ -63,7 +63,7 @@ def _opened(model: ArrayFile, mode: Mode | Literal["auto"], how: How) -> ArraySe
     return opened
 
 
-def _outside(model: ArrayFile) -> list[tuple[str, Entry]]:
+def _outside(model: OneFile) -> list[tuple[str, Entry]]:
     """List the arrays that lie in other files, with their locations; names that are taken end in "~2", "~3"."""
     tensors = cast("list[tuple[Any, ...]]", _core.parse_onnx(model.core)["tensors"])
     taken = dict.fromkeys([*model, *(name for name, *_, is_initializer in tensors if is_initializer)], 1)
@@ -80,7 +80,7 @@ def _outside(model: ArrayFile) -> list[tuple[str, Entry]]:
     return outside
 
 
-def reopened(path: str, how: How) -> ArraySet:
+def reopened(path: str, how: How) -> SeveralFiles:
     """Open again what was pickled in another process; FileChanged where a file is another one by now."""
-    model = ArrayFile(path, mode=how.mode, private=how.private, threads=how.threads, identity=how.expected[0])
+    model = OneFile(path, mode=how.mode, private=how.private, threads=how.threads, identity=how.expected[0])
     return _opened(model, how.mode, how)

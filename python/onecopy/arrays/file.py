@@ -1,7 +1,7 @@
-"""Arrays by their names: what one file of them and several files as one have in common.
+"""An open file of arrays, as everyone sees it; whether one file holds them or several.
 
-Part of `onecopy.arrays`, which re-exports what is public. Here is everything that follows from a name and its entry:
-parts of arrays, and what of them is in memory. Where the bytes lie is for the classes below this one to say.
+`ArrayFile` is what `onecopy.open` returns. Here is all that follows from names and entries: parts of arrays, and what
+of them is in memory. Where the bytes lie is for the classes below: `one_file`, `several_files`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import builtins
 import errno
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, overload
 
-from onecopy import _core, _dtypes, residency
-from onecopy.base import FileChanged, FormatError
-from onecopy.residency import Selection
+from onecopy.base import Closing, FileChanged, FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from onecopy.arrays.members import Member
+    from onecopy.files import Identity, Mode
     from onecopy.residency import (
         EvictReport,
         Mechanism,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Portion,
         Range,
         Residency,
+        Selection,
         WarmJob,
         WarmReport,
     )
@@ -70,20 +71,25 @@ class Memory(NamedTuple):
     """In elements; none: the last axis runs fastest."""
 
 
-class Member(Protocol):
-    """One of the files that arrays lie in."""
+class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
+    """A read-only mapping from names to arrays, all of them views of mapped files.
 
-    def portion(self, ranges: list[Range] | None, *, verify: bool) -> Portion:
-        """Return what residency needs to know of some ranges; None: the whole file."""
+    Made by `onecopy.open`, of one file, of the shards that an index names, or of a model and its external data (`files`
+    has them). Looking up a name costs about a microsecond and touches no data. It pickles as path and identity, so that
+    another process (fork, spawn or forkserver) maps the same pages; if the path leads to another file by then,
+    `FileChanged` is raised there.
 
+    Arrays are read-only views that keep the memory alive, also after `close`. Element types that numpy does not have
+    (BF16, F8) come through `ml_dtypes` when it is installed, else as raw bytes (void items of that size, whose
+    ``dtype.metadata["onecopy"]`` is the type's name); packed types (F4, F6) always as uint8 bytes, likewise marked.
+    """
 
-class NamedArrays(Mapping[str, "NDArray[Any]"], abc.ABC):
-    """A read-only mapping from names to arrays, in one file or in several."""
+    # --- arrays ---------------------------------------------------------------------------------------------------
 
     @property
     @abc.abstractmethod
     def entries(self) -> tuple[Entry, ...]:
-        """Name, dtype, shape, offset and bytes of each array, in the order of the header; reads no data."""
+        """Name, dtype, shape, offset (in the file of `path_of`) and bytes of each array; reads no data."""
 
     @abc.abstractmethod
     def entry(self, name: str) -> Entry:
@@ -98,22 +104,84 @@ class NamedArrays(Mapping[str, "NDArray[Any]"], abc.ABC):
         """Return the bytes of one array, and what they are; KeyError when there is none of that name."""
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(entry.nbytes for entry in self.entries)
+
+    # --- the files ------------------------------------------------------------------------------------------------
+
+    @property
+    @abc.abstractmethod
+    def files(self) -> tuple[Member, ...]:
+        """The open files that arrays lie in: this one, or each shard, or the model and its external data."""
+
+    @property
+    def portions(self) -> tuple[Portion, ...]:
+        """All of all files, for `onecopy.residency`."""
+        return self._selection(None).portions
+
+    @property
     @abc.abstractmethod
     def path(self) -> str:
-        """The path as given."""
+        """The path as given: of the file, of the index, or of the model."""
+
+    @property
+    @abc.abstractmethod
+    def identity(self) -> Identity:
+        """Which file `path` led to: (device, inode, size, mtime in ns)."""
+
+    @abc.abstractmethod
+    def changed(self) -> bool:
+        """Return True where a path now leads to another file, or a file was written or truncated since."""
+
+    @property
+    @abc.abstractmethod
+    def views(self) -> int:
+        """Number of views (arrays, memoryviews) that are alive; they keep the memory after `close`."""
+
+    @property
+    @abc.abstractmethod
+    def closed(self) -> bool:
+        """True after `close`."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Release the mappings; memory goes with the last array. Closing twice is fine."""
+
+    @property
+    @abc.abstractmethod
+    def mode(self) -> Mode:
+        """How the files were opened: "map" or "copy"."""
+
+    @property
+    @abc.abstractmethod
+    def mode_reason(self) -> str:
+        """Why they were opened so: a sentence for ``mode="auto"``, else "as asked"; what became of ``align``."""
+
+    @abc.abstractmethod
+    def add_reason(self, reason: str) -> None:
+        """Append to `mode_reason`; for the code that opens files."""
 
     @property
     @abc.abstractmethod
     def metadata(self) -> dict[str, str]:
-        """The key-value texts that are stored with the arrays."""
+        """The key-value texts of the file, the index or the model, without onecopy's own; JSON of what is no text."""
 
+    @property
     @abc.abstractmethod
-    def changed(self) -> bool:
-        """Tell whether a path now leads to another file, or a file was written or truncated since."""
+    def container(self) -> str:
+        """The format: "safetensors", "onnx", ..., or "safetensors set" for shards."""
+
+    @property
+    @abc.abstractmethod
+    def kind(self) -> str:
+        """What onecopy wrote ("arrays", "struct", "records", "image"), or "foreign" for other tools' files."""
 
     @abc.abstractmethod
     def _select(self, names: Iterable[Part] | None) -> Sequence[tuple[Member, list[Range] | None]]:
         """Return the files that hold some arrays, and where in them; of None, the files as a whole."""
+
+    # --- parts of arrays ------------------------------------------------------------------------------------------
 
     def slice(self, name: str, *index: builtins.slice | int) -> NDArray[Any]:
         """Return part of an array: a view, no copy; only the pages that are touched are ever read.
@@ -151,7 +219,9 @@ class NamedArrays(Mapping[str, "NDArray[Any]"], abc.ABC):
                [6, 7]])
         """
         array = self[name]
-        if _dtypes.is_raw(self.entry(name).dtype):
+        from onecopy.arrays import dtypes
+
+        if dtypes.is_raw(self.entry(name).dtype):
             raise ValueError(f"{name!r}: packed arrays are given as raw bytes and cannot be split along an axis")
         if not 0 <= rank < ranks:
             raise ValueError(f"rank must be from 0 to {ranks - 1}, not {rank}")
@@ -224,6 +294,8 @@ class NamedArrays(Mapping[str, "NDArray[Any]"], abc.ABC):
         ...     model.warm(["b"]).complete
         True
         """
+        from onecopy import residency
+
         report: WarmReport | WarmJob = residency.warm(self._selection(names, verify=verify), **options)
         return report
 
@@ -279,29 +351,34 @@ class NamedArrays(Mapping[str, "NDArray[Any]"], abc.ABC):
 
     def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
         """Take arrays out of memory; see `onecopy.evict`."""
+        from onecopy import residency
+
         return residency.evict(self._selection(names))
 
     def residency(self, names: Iterable[Part] | None = None) -> Residency:
         """Tell what is in memory; see `onecopy.residency.residency`."""
+        from onecopy import residency
+
         return residency.residency(self._selection(names))
 
     def pin(self, names: Iterable[Part] | None = None) -> PinReport:
         """Lock arrays into memory; see `onecopy.pin`."""
+        from onecopy import residency
+
         return residency.pin(self._selection(names))
 
     def unpin(self, names: Iterable[Part] | None = None) -> None:
         """Let go of what `pin` locked."""
+        from onecopy import residency
+
         residency.unpin(self._selection(names))
 
     def _selection(self, names: Iterable[Part] | None, *, verify: bool = False) -> Selection:
+        from onecopy.residency import Selection
+
         if isinstance(names, str):
             raise TypeError(f"names must be a list of names: [{names!r}]")
         return Selection(tuple(file.portion(at, verify=verify) for file, at in self._select(names)))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(entry.nbytes for entry in self.entries)
 
     __hash__ = object.__hash__
 
@@ -332,11 +409,12 @@ def range_of(entry: Entry, part: Part) -> Range:
     return entry.offset + begin, end - begin
 
 
-def key_of(file: NamedArrays, version: str) -> str:
+def key_of(file: ArrayFile, version: str) -> str:
     """Return a key for a `Store` that is another one as soon as any of the files is: `onecopy.file_key` of several.
 
     FileChanged where one of them is not what was opened any more.
     """
+    from onecopy import _core
     from onecopy.store import file_key
 
     paths = dict.fromkeys(map(file.path_of, file))
@@ -348,7 +426,7 @@ def key_of(file: NamedArrays, version: str) -> str:
     return key
 
 
-def expect_unchanged(file: NamedArrays) -> None:
+def expect_unchanged(file: ArrayFile) -> None:
     """Raise FileChanged where a file was written or replaced since it was opened."""
     if file.changed():
         raise FileChanged(errno.ESTALE, "the file was changed or replaced while it was open", file.path)
@@ -358,9 +436,11 @@ def array_of(where: str, name: str, memory: Memory) -> NDArray[Any]:
     """Return the array that some bytes of a file are."""
     import numpy as np
 
+    from onecopy.arrays import dtypes
+
     view, dtype_name, shape, strides = memory
-    dtype = _dtypes.to_numpy(dtype_name)
-    if _dtypes.is_raw(dtype_name):
+    dtype = dtypes.to_numpy(dtype_name)
+    if dtypes.is_raw(dtype_name):
         return np.ndarray(len(view), dtype, view)
     try:
         return np.ndarray(shape, dtype, view, strides=tuple(step * dtype.itemsize for step in strides) or None)
@@ -368,7 +448,7 @@ def array_of(where: str, name: str, memory: Memory) -> NDArray[Any]:
         raise FormatError(f"{where}: {name!r}: numpy has no array of its shape: {error}") from None
 
 
-def no_array(name: object, file: NamedArrays) -> KeyError:
+def no_array(name: object, file: ArrayFile) -> KeyError:
     """Return the error of a name that is not there; the key is all that it holds, and a note says what there is."""
     error = KeyError(name)
     first = ", ".join(repr(each) for each in itertools.islice(file, 4))

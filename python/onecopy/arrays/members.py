@@ -1,4 +1,4 @@
-"""The files of a set: which may be named, how they are opened, and the arrays of those that are plain bytes."""
+"""Files that an index or a model names: which may be named, how they are opened, and arrays in those that are bytes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import os
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy import _core
-from onecopy._named import Entry, Memory, array_of
+from onecopy.arrays.file import Entry, Memory, array_of
 from onecopy.base import FileChanged, FormatError, NoChecksum
 from onecopy.files import Mapping, OpenFile, check_mode
-from onecopy.residency import Portion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.arrays import ArrayFile
+    from onecopy.arrays.one_file import OneFile
     from onecopy.files import Identity, Mode
-    from onecopy.residency import Range
+    from onecopy.residency import Portion, Range
 
 
-Member: TypeAlias = "ArrayFile | DataFile"
-"""One file of a set."""
+Member: TypeAlias = "OneFile | DataFile"
+"""One of the files that arrays lie in."""
 
 
 class SetError(FormatError):
@@ -56,7 +55,7 @@ class DataFile(Mapping):
         """Return what `onecopy.residency` needs to know of some ranges, or of all of the file."""
         if verify:
             raise NoChecksum(f"{self.path}: there are no checksums to compare with")
-        return Portion(self.core, ranges)
+        return self.core, ranges, None
 
     def memory_of(self, name: str) -> Memory:
         """Return the bytes of one array, and what they are."""

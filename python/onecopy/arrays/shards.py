@@ -7,12 +7,12 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import residency
-from onecopy._named import is_text
-from onecopy.arrays import ArrayFile
+from onecopy.arrays.file import is_text
+from onecopy.arrays.members import How, SetError, close, confined, decided, expect, named_by
+from onecopy.arrays.one_file import OneFile
+from onecopy.arrays.several_files import SeveralFiles
 from onecopy.base import FormatError, path_text
 from onecopy.files import Mapping
-from onecopy.sets.array_set import ArraySet
-from onecopy.sets.members import How, SetError, close, confined, decided, expect, named_by
 
 if TYPE_CHECKING:
     from onecopy.files import Mode
@@ -27,7 +27,7 @@ def of_index(
     *,
     private: bool = False,
     threads: int | None = None,
-) -> ArraySet:
+) -> SeveralFiles:
     """Open the shards that an index names; `onecopy.open` calls this for a file that begins as JSON does.
 
     Raises
@@ -50,9 +50,9 @@ def files_of_index(path: str | os.PathLike[str]) -> list[str]:
     return confined(text, dict.fromkeys(weight_map.values()))
 
 
-def _opened(path: str, mode: Mode | Literal["auto"], how: How) -> ArraySet:
+def _opened(path: str, mode: Mode | Literal["auto"], how: How) -> SeveralFiles:
     index = Mapping(path)
-    shards: list[ArrayFile] = []
+    shards: list[OneFile] = []
     try:
         expect(index, how, 0)
         weight_map, metadata = _parse(path, _text_of(index))
@@ -62,13 +62,13 @@ def _opened(path: str, mode: Mode | Literal["auto"], how: How) -> ArraySet:
         how, huge = decided(mode, path, paths, how)
         for number, shard in enumerate(paths, start=1):
             with named_by(path):
-                shards.append(ArrayFile(shard, mode=how.mode, private=how.private, threads=how.threads))
+                shards.append(OneFile(shard, mode=how.mode, private=how.private, threads=how.threads))
             expect(shards[-1], how, number)
         for name, at in places.items():
             if name not in shards[at]:
                 raise SetError(f"{path}: {name!r} is to be in {shards[at].path}, which has no array of that name")
         container = _common_container(path, shards)
-        opened = ArraySet(index, shards, places, container, metadata, how)
+        opened = SeveralFiles(index, shards, places, container, metadata, how, reopened)
         if huge:
             residency.warm(opened, mechanism="advise")
     except BaseException:
@@ -122,7 +122,7 @@ def _is_inside(location: object) -> bool:
     return ".." not in location.split("/")
 
 
-def _common_container(path: str, shards: list[ArrayFile]) -> str:
+def _common_container(path: str, shards: list[OneFile]) -> str:
     container = shards[0].container
     for shard in shards:
         if shard.container != container:
@@ -130,6 +130,6 @@ def _common_container(path: str, shards: list[ArrayFile]) -> str:
     return f"{container} set"
 
 
-def reopened(path: str, how: How) -> ArraySet:
+def reopened(path: str, how: How) -> SeveralFiles:
     """Open again what was pickled in another process; FileChanged where a file is another one by now."""
     return _opened(path, how.mode, how)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onecopy._named import expect_unchanged, key_of
-from onecopy._saving import not_savable, save
+from onecopy.arrays.file import expect_unchanged, key_of
+from onecopy.arrays.saving import not_savable, save
 from onecopy.base import FormatError
 from onecopy.store import Artefact, Store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from onecopy._named import NamedArrays
+    from onecopy.arrays.file import ArrayFile
 
 _VERSION = "1"
 """Of what `make` writes: another one makes every copy anew."""
@@ -31,7 +31,7 @@ def check(align: int) -> None:
         raise ValueError(f"align must be a power of two from 1 to {MOST}, not {align}")
 
 
-def misaligned(file: NamedArrays, align: int) -> list[str]:
+def misaligned(file: ArrayFile, align: int) -> list[str]:
     """List the arrays that begin elsewhere than at multiples of `align` bytes.
 
     Examples
@@ -45,7 +45,7 @@ def misaligned(file: NamedArrays, align: int) -> list[str]:
     return [entry.name for entry in file.entries if entry.nbytes and entry.offset % align]
 
 
-def make(file: NamedArrays, align: int) -> Artefact:
+def make(file: ArrayFile, align: int) -> Artefact:
     """Return a copy of an open file that is aligned; made by a process of this machine where there is none.
 
     Raises

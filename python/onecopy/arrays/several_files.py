@@ -1,30 +1,24 @@
-"""`ArraySet`: what several files hold, as one mapping from names to arrays."""
+"""The arrays of several files as one mapping from names: shards of a model, or a model with external data."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy._named import Entry, Memory, NamedArrays, Part, is_text, name_of, no_array, range_of
-from onecopy.base import Closing
+from onecopy.arrays.file import ArrayFile, Entry, Memory, Part, is_text, name_of, no_array, range_of
+from onecopy.arrays.members import How, Member, close
 from onecopy.files import OpenFile, absolute
-from onecopy.sets.members import How, Member, close
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from onecopy.files import Identity, Mode
-    from onecopy.residency import Portion, Range
+    from onecopy.residency import Range
 
 
-class ArraySet(NamedArrays, Closing):
-    """A read-only mapping from names to arrays, which are views of several mapped files.
-
-    Made by `onecopy.open`. It has the methods of `ArrayFile`; what speaks of one file speaks of all of them. It pickles
-    as path and identities, so that another process maps the same pages; if any of the files is another one by then,
-    `FileChanged` is raised there.
-    """
+class SeveralFiles(ArrayFile):
+    """The arrays of several mapped files; what speaks of one file speaks of all of them."""
 
     def __init__(
         self,
@@ -34,10 +28,12 @@ class ArraySet(NamedArrays, Closing):
         container: str,
         metadata: dict[str, str],
         how: How,
+        reopen: Callable[[str, How], ArrayFile],
     ) -> None:
+        """Take over open files; `reopen` opens them in another process, where this one was pickled."""
         self._owner, self._members, self._places = owner, tuple(members), places
         self._container, self._metadata, self._how = container, metadata, how
-        self._absolute = absolute(owner.path)
+        self._absolute, self._reopen = absolute(owner.path), reopen
         self._closed = False
 
     # --- arrays ---------------------------------------------------------------------------------------------------
@@ -86,11 +82,6 @@ class ArraySet(NamedArrays, Closing):
         return [(self._members[at], wanted[at]) for at in sorted(wanted)]
 
     # --- the files ------------------------------------------------------------------------------------------------
-
-    @property
-    def portions(self) -> tuple[Portion, ...]:
-        """All of all files, for `onecopy.residency`."""
-        return self._selection(None).portions
 
     @property
     def files(self) -> tuple[Member, ...]:
@@ -157,17 +148,10 @@ class ArraySet(NamedArrays, Closing):
 
     def __reduce__(self) -> tuple[object, ...]:
         identities = (self.identity, *(member.identity for member in self._members))
-        return _reattach, (self._absolute, self._container, self._how._replace(expected=identities))
+        return self._reopen, (self._absolute, self._how._replace(expected=identities))
 
     def __repr__(self) -> str:
         if self.closed:
-            return f"<onecopy.ArraySet {self.path!r} closed>"
+            return f"<onecopy.ArrayFile {self.path!r} closed>"
         facts = f"{len(self)} arrays in {len(self._members)} files, {self.nbytes / 1e6:.1f} MB, {self.mode}"
-        return f"<onecopy.ArraySet {self.path!r} {facts}>"
-
-
-def _reattach(path: str, container: str, how: How) -> ArraySet:
-    """Open again what was pickled in another process."""
-    from onecopy.sets import models, shards
-
-    return shards.reopened(path, how) if container.endswith(" set") else models.reopened(path, how)
+        return f"<onecopy.ArrayFile {self.path!r} {facts}>"
