@@ -97,7 +97,7 @@ using SpecTuple = std::tuple<std::string, std::string, std::vector<std::uint64_t
 
 std::unique_ptr<ArrayWriter> make_writer(const std::filesystem::path& path, const std::vector<SpecTuple>& specs,
                                          const std::map<std::string, std::string>& metadata,
-                                         std::optional<std::uint64_t> align, bool checksum) {
+                                         std::optional<std::uint64_t> align, bool checksum, bool durable) {
   std::vector<ArraySpec> arrays;
   for (const auto& [name, dtype, shape] : specs) {
     const auto parsed = parse_dtype(dtype);
@@ -109,7 +109,8 @@ std::unique_ptr<ArrayWriter> make_writer(const std::filesystem::path& path, cons
   options.align = align;
   options.checksum = checksum;
   const ReleaseGil release;
-  return std::make_unique<ArrayWriter>(path, Layout::plan(std::move(arrays), std::move(options)));
+  return std::make_unique<ArrayWriter>(path, Layout::plan(std::move(arrays), std::move(options)),
+                                       WriteOptions{.durable = durable});
 }
 
 // Which array is written when: numbers of the specs, in the order of the file.
@@ -218,7 +219,7 @@ void bind_arrays(nb::module_& module) {
       .def("commit", &ArrayWriter::commit, nb::call_guard<ReleaseGil>())
       .def_prop_ro("order", &write_order);
   module.def("make_writer", &make_writer, nb::arg("path"), nb::arg("specs"), nb::arg("metadata"),
-             nb::arg("align").none(), nb::arg("checksum"));
+             nb::arg("align").none(), nb::arg("checksum"), nb::arg("durable"));
 
   (void)nb::class_<TensorMemory>(module, "TensorMemory", nb::type_slots(tensor_slots),
                                  "The memory of a DLPack tensor, for the buffer protocol.");

@@ -126,7 +126,7 @@ nb::class_<Report> bind_report(const nb::module_& module, const char* name, cons
       .def(
           "__setstate__",
           [](Report& self, const nb::tuple& state) {
-            auto* report = new (&self) Report();
+            const auto* report = new (&self) Report();
             std::apply(
                 [&state](const auto*... field) {
                   if (state.size() != sizeof...(field)) throw nb::value_error("not the state of this report");

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
         store,
         workers,
     )
-    from onecopy.arrays import ArrayFile, Entry, open  # noqa: A004
-    from onecopy.arrays.saving import save
+    from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
     from onecopy.explaining import explain
     from onecopy.files import Mapping, check, guard
@@ -77,7 +76,7 @@ _HOMES = {
     "ArrayFile": "arrays",
     "Entry": "arrays",
     "open": "arrays",
-    "save": "arrays.saving",
+    "save": "arrays",
     "ChecksumError": "base",
     "DataLost": "base",
     "FileChanged": "base",

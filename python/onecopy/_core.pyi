@@ -425,6 +425,7 @@ def make_writer(
     metadata: _Mapping[str, str],
     align: int | None,
     checksum: bool,
+    durable: bool,
 ) -> ArrayWriter: ...
 
 class TensorMemory:

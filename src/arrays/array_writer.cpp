@@ -11,9 +11,9 @@
 
 namespace onecopy {
 
-ArrayWriter::ArrayWriter(const std::filesystem::path& path, Layout layout)
+ArrayWriter::ArrayWriter(const std::filesystem::path& path, Layout layout, WriteOptions options)
     : layout_(std::move(layout)),
-      owned_(std::make_unique<AtomicWriter>(path, layout_.file_size())),
+      owned_(std::make_unique<AtomicWriter>(path, layout_.file_size(), options)),
       file_(owned_.get()),
       blocks_(layout_.block_count()) {
   begin();

@@ -1,12 +1,13 @@
 #include "onecopy/base/crc32c.hpp"
 
 #include <array>
+#include <bit>
 #include <cstring>
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
-#include <arm_acle.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>  // the one place of `base` that asks the system: which processor this is
 #endif
 
 namespace onecopy {
@@ -14,17 +15,28 @@ namespace {
 
 constexpr std::uint32_t polynomial = 0x82F63B78U;  // reflected 0x1EDC6F41
 
-constexpr std::array<std::uint32_t, 256> make_table() {
-  std::array<std::uint32_t, 256> table{};
+// tables[n][byte]: what a byte does to the state when n zero bytes follow it. Eight bytes are eight independent
+// lookups.
+using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
+
+constexpr Tables make_tables() {
+  Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
     std::uint32_t crc = byte;
     for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1U) != 0 ? polynomial : 0U);
-    table[byte] = crc;
+    tables[0][byte] = crc;
   }
-  return table;
+  for (std::size_t n = 1; n < tables.size(); ++n)
+    for (std::size_t byte = 0; byte < 256; ++byte)
+      tables[n][byte] = (tables[n - 1][byte] >> 8) ^ tables[0][tables[n - 1][byte] & 0xFFU];
+  return tables;
 }
 
-constexpr auto table = make_table();
+constexpr Tables tables = make_tables();
+
+std::uint32_t eat_by_table(std::uint32_t state, std::byte byte) noexcept {
+  return (state >> 8) ^ tables[0][(state ^ std::to_integer<std::uint32_t>(byte)) & 0xFFU];
+}
 
 std::uint64_t load_word(const std::byte* at) noexcept {
   std::uint64_t word;
@@ -44,15 +56,24 @@ ONECOPY_CRC_TARGET inline std::uint32_t eat_byte(std::uint32_t state, std::byte 
 }
 bool has_instruction() noexcept { return __builtin_cpu_supports("sse4.2") != 0; }
 
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#elif defined(__aarch64__) && (defined(__linux__) || defined(__ARM_FEATURE_CRC32))
 #define ONECOPY_HAS_CRC_INSTRUCTION 1
 #define ONECOPY_CRC_TARGET
 
-inline std::uint32_t eat_word(std::uint32_t state, std::uint64_t word) noexcept { return __crc32cd(state, word); }
-inline std::uint32_t eat_byte(std::uint32_t state, std::byte byte) noexcept {
-  return __crc32cb(state, std::to_integer<std::uint8_t>(byte));
+// Optional in ARMv8.0, for which generic builds are made: assembled in any case, and used where the processor has it.
+inline std::uint32_t eat_word(std::uint32_t state, std::uint64_t word) noexcept {
+  asm(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(state) : "r"(word));
+  return state;
 }
+inline std::uint32_t eat_byte(std::uint32_t state, std::byte byte) noexcept {
+  asm(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(state) : "r"(std::to_integer<std::uint32_t>(byte)));
+  return state;
+}
+#if defined(__ARM_FEATURE_CRC32)
 bool has_instruction() noexcept { return true; }
+#else
+bool has_instruction() noexcept { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+#endif
 
 #endif
 
@@ -118,9 +139,17 @@ std::uint32_t by_instruction(std::uint32_t before, Bytes bytes) noexcept { retur
 }  // namespace
 
 std::uint32_t crc32c_portable(std::uint32_t before, Bytes bytes) noexcept {
-  std::uint32_t crc = ~before;
-  for (const std::byte byte : bytes) crc = (crc >> 8) ^ table[(crc ^ std::to_integer<std::uint32_t>(byte)) & 0xFFU];
-  return ~crc;
+  std::uint32_t state = ~before;
+  const std::byte* at = bytes.data();
+  std::size_t left = bytes.size();
+  if constexpr (std::endian::native == std::endian::little)
+    for (; left >= 8; left -= 8, at += 8) {
+      const std::uint64_t word = load_word(at) ^ state;
+      state = 0;
+      for (std::size_t i = 0; i < 8; ++i) state ^= tables[7 - i][(word >> (8 * i)) & 0xFFU];
+    }
+  for (; left > 0; --left, ++at) state = eat_by_table(state, *at);
+  return ~state;
 }
 
 std::uint32_t crc32c(std::uint32_t before, Bytes bytes) noexcept {

@@ -165,3 +165,18 @@ def test_dying_after_the_rename_leaves_the_new_file_and_nothing_else(path, in_ch
         in_child(lambda: oc.save(path, Late(lambda: refuse("open the folder", error=KILL))))
     assert names_in(path.parent) == ["model"]
     assert (oc.open(path)["new"] == NEW["new"]).all()
+
+
+def test_what_is_not_durable_waits_for_no_disk(path, in_child):
+    def save(durable: bool) -> None:
+        refuse("fsync", error=BROKEN)
+        oc.save(path, NEW, durable=durable)
+
+    with pytest.raises(OSError, match="flush"):
+        in_child(lambda: save(True))
+    with oc.open(path) as file:
+        assert sorted(file) == sorted(OLD)
+    in_child(lambda: save(False))
+    with oc.open(path, verify=True) as file:
+        assert sorted(file) == sorted(NEW)
+    assert names_in(path.parent) == ["model"]

@@ -14,6 +14,7 @@
 
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/base/bytes.hpp"
+#include "onecopy/files/atomic_writer.hpp"
 #include "onecopy/files/file_writer.hpp"
 #include "onecopy/formats/layout.hpp"
 
@@ -23,7 +24,7 @@ namespace onecopy {
 class ArrayWriter {
  public:
   // Onto a disk, in the place of `path`.
-  ArrayWriter(const std::filesystem::path& path, Layout layout);
+  ArrayWriter(const std::filesystem::path& path, Layout layout, WriteOptions options = {});
 
   // Into a writer of `layout.file_size()` bytes, which outlives this one: a MemoryFileWriter.
   ArrayWriter(FileWriter& file, Layout layout);

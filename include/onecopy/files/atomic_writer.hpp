@@ -37,8 +37,8 @@ class AtomicWriter final : public FileWriter {
   AtomicWriter& operator=(AtomicWriter&&) noexcept;
   ~AtomicWriter() override;
 
-  // Appends. Writes reach the disk in 16 MiB pieces that begin at multiples of 16 MiB: the page cache then holds the
-  // file in 2 MiB pages, and the first reader that maps it takes 137 faults instead of 4,105 per 256 MiB.
+  // Appends. Writes to the file begin and end at multiples of 2 MiB: the page cache then holds the file in 2 MiB pages,
+  // and the first reader that maps it takes 137 faults instead of 4,105 per 256 MiB.
   void write(Bytes bytes) override;
   void overwrite(std::uint64_t offset, Bytes bytes) override;
   std::uint64_t written() const noexcept override;

@@ -1,10 +1,35 @@
 """Files of named arrays, opened by mapping: one file, the shards of an index, or a model with external data.
 
-`onecopy.open` is in `opening`, what it returns in `file`, `onecopy.save` in `saving`. Importing this package loads what
-opening needs; numpy comes with the first array.
+Importing this package loads what opening needs; what writes is loaded when it is used, and numpy with the first array.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from onecopy.arrays.file import ArrayFile, Entry, Memory, Part, VerifyReport, key_of
 from onecopy.arrays.opening import open, open_arrays  # noqa: A004
 
-__all__ = ["ArrayFile", "Entry", "Memory", "Part", "VerifyReport", "key_of", "open", "open_arrays"]
+if TYPE_CHECKING:
+    from onecopy.arrays.saving import not_savable, save
+
+__all__ = [
+    "ArrayFile",
+    "Entry",
+    "Memory",
+    "Part",
+    "VerifyReport",
+    "key_of",
+    "not_savable",
+    "open",
+    "open_arrays",
+    "save",
+]
+
+
+if not TYPE_CHECKING:  # to a type checker, this would have every name
+
+    def __getattr__(name: str) -> Any:
+        if name not in ("not_savable", "save"):
+            raise AttributeError(f"module 'onecopy.arrays' has no attribute {name!r}")
+        from onecopy.arrays import saving
+
+        return getattr(saving, name)

@@ -34,6 +34,7 @@ def save(
     align: int | None = None,
     *,
     checksum: bool = True,
+    durable: bool = True,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> None:
     """Write arrays to a safetensors file that is laid out for mapping.
@@ -58,6 +59,10 @@ def save(
         start on 64, the others on their item size.
     checksum
         Store CRC-32C checksums of every 2 MiB and of the header.
+    durable
+        Wait until the disk has it all. False: every process sees the whole file at once, but a power cut or a crash of
+        the system within the next minute may leave it empty or with zeros in it; the file that it replaced is lost
+        then, too. For what can be made again. Takes as long as other tools take, which do not wait.
     on_progress
         Called after every 16 MiB, and after each array, with (bytes done, bytes in total); raising in it stops the
         work, and the target stays as it was.
@@ -83,7 +88,7 @@ def save(
     _check_texts(names, metadata)
     align = None if align is None else natural("align", align)
     specs = [describe(name, arrays[name]) for name in names]
-    writer = _core.make_writer(path_text(path), specs, dict(metadata or {}), align, checksum)
+    writer = _core.make_writer(path_text(path), specs, dict(metadata or {}), align, checksum, durable)
     done, total = 0, sum(prod(shape) * dtypes.item_size(dtype) for _, dtype, shape in specs)
     for number in writer.order:
         spec = specs[number]

@@ -52,7 +52,7 @@ class Writer:
     ...     writer.append({"id": 1})
     ...     writer.extend({"id": i} for i in range(2, 5))
     3
-    >>> len(oc.open(path))
+    >>> len(oc.open_records(path))
     4
     """
 
@@ -110,7 +110,7 @@ def save(path: str | os.PathLike[str], data: Iterable[Any] | Mapping[Any, Any]) 
     >>> import onecopy as oc, tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.oc")
     >>> oc.records.save(path, [("a.jpg", 3), ("b.jpg", 1)])
-    >>> oc.open(path)[0]
+    >>> oc.open_records(path)[0]
     ('a.jpg', 3)
     """
     container, rows = rows_of(data)

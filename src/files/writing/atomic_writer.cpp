@@ -34,8 +34,12 @@ struct AtomicWriter::State {
 
   void append(Bytes piece, std::uint64_t offset) {
     put(piece, offset);
-    // The device works while we produce the next piece; otherwise it would idle until the final flush.
-    (void)os::start_writeback(file.fd.get(), {offset, piece.size()});
+    const std::uint64_t end = offset + piece.size();
+    if (options.durable && end - under_way >= Stage::piece_size) {
+      // The device works while we produce the next piece; otherwise it would idle until the final flush.
+      (void)os::start_writeback(file.fd.get(), {under_way, end - under_way});
+      under_way = end;
+    }
     poll_interrupt();
   }
 
@@ -71,6 +75,8 @@ struct AtomicWriter::State {
   }
 
   static constexpr unsigned owner_only = 0600;
+
+  std::uint64_t under_way = 0;  // up to here the device has been asked to write
 
   Target target;
   std::uint64_t size;

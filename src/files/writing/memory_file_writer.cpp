@@ -61,14 +61,14 @@ struct MemoryFileWriter::State {
     fd = std::move(file);
     if (!is_in_memory(fd.get())) return reserve_if_possible(fd.get(), size, size);
     available = os::available_memory();
-    const std::uint64_t staged = std::min<std::uint64_t>(size, Stage::piece_size);
+    const std::uint64_t staged = std::min<std::uint64_t>(size, Stage::page_size);
     if (available && !in_bounds(available.value, size, staged)) return ENOMEM;
     return reserve_if_possible(fd.get(), size, reserved_at_once);
   }
 
   std::string shortage(int error) const {
     if (error != ENOMEM || !available) return {};
-    return "it needs " + std::to_string(size) + " bytes of memory, and up to 16 MiB to write them, but " +
+    return "it needs " + std::to_string(size) + " bytes of memory, and up to 2 MiB to write them, but " +
            std::to_string(available.value) + " may be used";
   }
 

@@ -1,5 +1,5 @@
-// Bytes on their way into a new file: small writes are gathered, so that what reaches the file begins at multiples of
-// 16 MiB and is as long.
+// Bytes on their way into a new file: what reaches the file begins and ends at multiples of 2 MiB, so that the page
+// cache can hold it in its largest pages. What does not end there is gathered; the rest comes straight from the caller.
 #pragma once
 
 #include <algorithm>
@@ -12,22 +12,25 @@ namespace onecopy {
 
 class Stage {
  public:
-  static constexpr std::size_t piece_size = std::size_t{16} << 20U;
+  static constexpr std::size_t page_size = std::size_t{2} << 20U;
+  static constexpr std::size_t piece_size = std::size_t{16} << 20U;  // at most, for one call of `put`
 
-  explicit Stage(std::uint64_t size) { held_.reserve(std::min<std::uint64_t>(size, piece_size)); }
+  explicit Stage(std::uint64_t size) { held_.reserve(std::min<std::uint64_t>(size, page_size)); }
 
-  // put(piece, offset) writes to the file, or throws. A whole piece goes there straight from the caller's memory.
+  // put(piece, offset) writes to the file, or throws.
   template <class Put>
   void write(Bytes bytes, const Put& put) {
     while (!bytes.empty()) {
-      const std::size_t step = std::min(piece_size - held_.size(), bytes.size());
+      const bool direct = held_.empty() && bytes.size() >= page_size;
+      const std::size_t step = direct ? std::min(piece_size, bytes.size() / page_size * page_size)
+                                      : std::min(page_size - held_.size(), bytes.size());
       const auto part = bytes.first(step);
-      if (step == piece_size) {
+      if (direct) {
         put(part, passed_);
         passed_ += step;
       } else {
         held_.insert(held_.end(), part.begin(), part.end());
-        if (held_.size() == piece_size) flush(put);
+        if (held_.size() == page_size) flush(put);
       }
       bytes = bytes.subspan(step);
     }
@@ -54,7 +57,7 @@ class Stage {
 
  private:
   std::uint64_t passed_ = 0;     // bytes in the file
-  std::vector<std::byte> held_;  // never more than one piece
+  std::vector<std::byte> held_;  // less than a page
 };
 
 }  // namespace onecopy

@@ -51,6 +51,31 @@ TEST_CASE("crc32c gives the check value of its specification") {
   CHECK(crc32c(0, {}) == 0);
 }
 
+namespace {
+
+// Bit by bit, as the polynomial says.
+std::uint32_t crc_by_bits(std::uint32_t before, Bytes bytes) {
+  std::uint32_t state = ~before;
+  for (const std::byte byte : bytes) {
+    state ^= std::to_integer<std::uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) state = (state >> 1U) ^ ((state & 1U) != 0 ? 0x82F63B78U : 0U);
+  }
+  return ~state;
+}
+
+}  // namespace
+
+TEST_CASE("crc32c by tables is the division by the polynomial, at every alignment and length") {
+  std::vector<std::byte> data(100);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 37 + 11);
+  for (std::size_t start = 0; start < 9; ++start)
+    for (std::size_t length = 0; length < 80; ++length) {
+      const auto part = Bytes(data).subspan(start, length);
+      CHECK(crc32c_portable(0, part) == crc_by_bits(0, part));
+      CHECK(crc32c_portable(0x12345678U, part) == crc_by_bits(0x12345678U, part));
+    }
+}
+
 TEST_CASE("crc32c by instruction agrees with the table, at every alignment and cut") {
   const auto bytes = testing::random_bytes(300);
   for (std::size_t begin = 0; begin < 20; ++begin) {

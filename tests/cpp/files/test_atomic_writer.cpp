@@ -50,7 +50,7 @@ TEST_CASE("what is written in pieces of any size comes back whole") {
 
 TEST_CASE("overwriting reaches bytes on the disk, bytes still held, and both at once") {
   const testing::ScratchFolder folder;
-  constexpr std::size_t piece = std::size_t{16} << 20U;
+  constexpr std::size_t piece = std::size_t{2} << 20U;
   std::vector<std::byte> content(piece + 1000);
   AtomicWriter writer(folder / "target", content.size());
   writer.write(content);
