@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -59,7 +58,6 @@ def is_raw(name: str) -> bool:
     return name not in _BY_NAME and name[:1] not in _NUMPY_ORDERS
 
 
-@cache
 def to_numpy(name: str) -> np.dtype[Any]:
     """Return the dtype for a type of the file.
 

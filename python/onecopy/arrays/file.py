@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import builtins
 import errno
+import functools
 import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, overload
@@ -18,6 +19,7 @@ from onecopy.base import Closing, FileChanged, FormatError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from onecopy.arrays.members import Member
@@ -436,16 +438,22 @@ def array_of(where: str, name: str, memory: Memory) -> NDArray[Any]:
     """Return the array that some bytes of a file are."""
     import numpy as np
 
-    from onecopy.arrays import dtypes
-
     view, dtype_name, shape, strides = memory
-    dtype = dtypes.to_numpy(dtype_name)
-    if dtypes.is_raw(dtype_name):
+    dtype, is_raw = dtype_of(dtype_name)
+    if is_raw:
         return np.ndarray(len(view), dtype, view)
     try:
         return np.ndarray(shape, dtype, view, strides=tuple(step * dtype.itemsize for step in strides) or None)
     except ValueError as error:  # 65 axes, or extents beyond 63 bits beside a zero: valid in the file
         raise FormatError(f"{where}: {name!r}: numpy has no array of its shape: {error}") from None
+
+
+@functools.cache
+def dtype_of(name: str) -> tuple[np.dtype[Any], bool]:
+    """Return the dtype for a type of the file, and True where its elements are given as bytes."""
+    from onecopy.arrays import dtypes
+
+    return dtypes.to_numpy(name), dtypes.is_raw(name)
 
 
 def no_array(name: object, file: ArrayFile) -> KeyError:

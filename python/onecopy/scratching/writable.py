@@ -290,21 +290,22 @@ class Scratch(ArrayFace):
         target, texts = path_text(path), dict(metadata or {})
         sealed = self.seal()
         if self.nbytes == 0:
-            self._copy_to(target, name, texts, sealed, checksum=checksum)
+            self._copy_to(target, name, texts, sealed, checksum=checksum, durable=durable)
             return Saved(target, copied=True, reason="it has no bytes")
         try:
             self._core.publish(target, name, self._kind.name, list(self.shape), texts, checksum, durable)
         except OSError as error:
             if error.errno not in _NEEDS_A_COPY:
                 raise
-            self._copy_to(target, name, texts, sealed, checksum=checksum)
+            self._copy_to(target, name, texts, sealed, checksum=checksum, durable=durable)
             return Saved(target, copied=True, reason=f"copied: {error.strerror}")
         return Saved(target, copied=False, reason="the scratch file itself, in place")
 
     def _copy_to(
-        self, target: str, name: str, metadata: dict[str, str], sealed: SealedArray, *, checksum: bool
+        self, target: str, name: str, metadata: dict[str, str], sealed: SealedArray, *, checksum: bool, durable: bool
     ) -> None:
-        writer = _core.make_writer(target, [(name, self._kind.name, self.shape)], metadata, None, checksum)
+        spec = (name, self._kind.name, self.shape)
+        writer = _core.make_writer(target, [spec], metadata, None, checksum, durable)
         for start in range(0, self.nbytes, CHUNK):
             length = min(CHUNK, self.nbytes - start)
             writer.write(sealed.core.view(start, length))

@@ -6,7 +6,7 @@ import pytest
 from tests.support.safetensors_files import write_safetensors
 
 import onecopy as oc
-from onecopy.arrays.dtypes import to_numpy
+from onecopy.arrays.file import dtype_of
 
 
 def test_a_type_that_ml_dtypes_does_not_have_is_bytes_that_know_what_they_are(
@@ -16,7 +16,7 @@ def test_a_type_that_ml_dtypes_does_not_have_is_bytes_that_know_what_they_are(
     with oc.open(path) as file:
         assert file["a"].dtype == np.dtype(ml_dtypes.float8_e8m0fnu)
         monkeypatch.delattr(ml_dtypes, "float8_e8m0fnu")  # it came with 0.5
-        to_numpy.cache_clear()
+        dtype_of.cache_clear()
         assert (file["a"].dtype.kind, file["a"].dtype.metadata) == ("V", {"onecopy": "F8_E8M0"})
         assert file["a"].tobytes() == b"\x7f\x80"
-    to_numpy.cache_clear()
+    dtype_of.cache_clear()
