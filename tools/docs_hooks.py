@@ -14,7 +14,7 @@ import click
 from mkdocs.structure.files import File
 
 DOCS = Path("docs")
-RECORDS = Path("benchmarks/records")
+RECORDS = Path("bench/results")
 
 
 def on_config(config: Any) -> Any:

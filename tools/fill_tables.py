@@ -7,11 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from onecopy.bench.passes import winners
-from onecopy.bench.passes.series import from_json
-from onecopy.bench.stories import page as stories_page
-from onecopy.bench.stories import record as stories
-from onecopy.bench.stories.every import STORIES
+from onecopy_bench.passes import winners
+from onecopy_bench.passes.series import from_json
+from onecopy_bench.stories import page as stories_page
+from onecopy_bench.stories import record as stories
+from onecopy_bench.stories.every import STORIES
 
 STRUCTS = ("<!-- structs:begin -->", "<!-- structs:end -->")
 

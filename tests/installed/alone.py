@@ -124,18 +124,17 @@ def memory_is_watched(folder: Path) -> None:
     assert f"process {os.getpid()}" in str(oc.why(os.getpid()))
 
 
-def the_command_says_what_it_needs_or_runs(folder: Path) -> None:
+def the_command_runs(folder: Path) -> None:
     done = subprocess.run([SCRIPT, "--version"], capture_output=True, text=True, check=False)
-    if all(importlib.util.find_spec(package) for package in ("click", "rich")):
-        assert (done.returncode, done.stdout) == (0, f"onecopy {oc.__version__}\n"), done.stderr
-        path = folder / "command.safetensors"
-        oc.save(path, WEIGHTS)
-        for verb in ("ls", "warm", "verify", "evict"):
-            ran = subprocess.run([SCRIPT, verb, path], capture_output=True, text=True, check=False)
-            assert ran.returncode == 0, f"{verb}: {ran.stderr}"
-    else:
-        assert done.returncode == 1
-        assert "pip install 'onecopy[cli]'" in done.stderr
+    assert (done.returncode, done.stdout) == (0, f"onecopy {oc.__version__}\n"), done.stderr
+    path = folder / "command.safetensors"
+    oc.save(path, WEIGHTS)
+    for verb in ("ls", "warm", "verify", "evict"):
+        ran = subprocess.run([SCRIPT, verb, path], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, f"{verb}: {ran.stderr}"
+    if importlib.util.find_spec("onecopy_bench") is None:
+        ran = subprocess.run([SCRIPT, "bench", "open", path], capture_output=True, text=True, check=False)
+        assert (ran.returncode, "pip install onecopy-bench" in ran.stderr) == (2, True), ran.stderr
 
 
 STEPS = (
@@ -146,7 +145,7 @@ STEPS = (
     one_builds_for_all,
     scratch_is_written_sealed_and_named,
     memory_is_watched,
-    the_command_says_what_it_needs_or_runs,
+    the_command_runs,
 )
 
 

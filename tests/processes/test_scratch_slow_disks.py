@@ -2,13 +2,15 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.support.writing import MIB
 
 import onecopy as oc
-from onecopy.bench.passes.limits import Limit, Unavailable, group
+
+limits = pytest.importorskip("onecopy_bench.passes.limits", reason="onecopy-bench is not installed")
 
 pytestmark = pytest.mark.processes
 
@@ -16,10 +18,10 @@ CAP = 2 * MIB
 ROWS = 6
 
 
-def slow_writing(device: int, bytes_per_s: int) -> Limit:
+def slow_writing(device: int, bytes_per_s: int) -> Any:
     """Limit how fast a disk is written to."""
     disk = f"{os.major(device)}:{os.minor(device)}"
-    return Limit(
+    return limits.Limit(
         {1: "blkio", 2: "io"},
         {
             1: (("blkio.throttle.write_bps_device", f"{disk} {bytes_per_s}"),),
@@ -32,7 +34,7 @@ def test_who_writes_faster_than_the_disk_waits_and_keeps_to_the_cap(reserving, s
     def write() -> tuple[int, int, bool] | str:
         folder = small_disk("ext4")
         try:
-            with group(slow_writing(folder.stat().st_dev, 4 * MIB)) as limited:
+            with limits.group(slow_writing(folder.stat().st_dev, 4 * MIB)) as limited:
                 Path(limited, "cgroup.procs").write_text(str(os.getpid()))
                 peak = over = 0
                 with oc.scratch((ROWS, MIB), "u1", folder, max_resident=CAP) as ours:
@@ -44,7 +46,7 @@ def test_who_writes_faster_than_the_disk_waits_and_keeps_to_the_cap(reserving, s
                     same = all((ours.array[row] == row + 1).all() for row in range(ROWS))
                 Path(limited.parent, "cgroup.procs").write_text(str(os.getpid()))  # so that the group can be removed
                 return peak, over, bool(same)
-        except Unavailable as reason:
+        except limits.Unavailable as reason:
             return str(reason)
 
     found = in_child(write)

@@ -56,8 +56,8 @@ def table_of(record: Path, place: str) -> dict[str, dict[str, str]]:
     raise ValueError(f"{record}: there is no table of {place!r}")
 
 
-RECORD = ROOT / "benchmarks/records/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-warm.json"
-SOURCE = "403 MB, cold, ext4, Linux 6.18, medians of 7 rounds: benchmarks/records/.../2026-11-20-07bf1de-warm.json"
+RECORD = ROOT / "bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-warm.json"
+SOURCE = "403 MB, cold, ext4, Linux 6.18, medians of 7 rounds: bench/results/.../2026-11-20-07bf1de-warm.json"
 
 
 def page_cache() -> bytes:

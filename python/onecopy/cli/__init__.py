@@ -15,12 +15,7 @@
     onecopy record -o RUN -- COMMAND   run a command and record the memory that it and its children need
     onecopy plot RUN -o PICTURE    draw a recording: SVG, HTML with numbers under the pointer, PNG
     onecopy diff BEFORE AFTER      two recordings as a table in Markdown, and as a picture
-    onecopy bench open FILE    measure how it opens and what N processes hold
-    onecopy bench warm FILE    measure each mechanism of bringing it into memory
-    onecopy bench crossover FILE    measure when to map and when to copy
-    onecopy bench structs      measure a C++ index, opened in every way and asked questions
-    onecopy bench share        measure what a dataset costs in a training job, by how it is held
-    onecopy bench records      measure one item at a time, in every way of holding rows
+    onecopy bench ...          measure in fresh processes, beside peers: the package onecopy-bench
 
 click and rich are imported by this package alone, and only when a command runs. Errors are one line on stderr
 that starts with "onecopy: "; the exit status is 1, 2 for a wrong command line, 130 after Ctrl-C. Set
@@ -29,21 +24,14 @@ ONECOPY_TRACEBACK=1 to see where an error comes from. A library never needs this
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NEEDS = "onecopy: the command line needs click and rich: pip install 'onecopy[cli]'"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; `arguments` are those of the process if None."""
-    if any(importlib.util.find_spec(package) is None for package in ("click", "rich")):
-        sys.stderr.write(NEEDS + "\n")
-        return 1
     from onecopy.cli import command_line
 
     return command_line.run(arguments)

@@ -17,6 +17,7 @@ from onecopy.cli.words import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from importlib.metadata import EntryPoints
 
 VERBS = {
     "ls": ("ls", "names, types, shapes, sizes of a file, and what of it is in memory"),
@@ -34,13 +35,21 @@ VERBS = {
     "plot": ("memory.plot", "draw a recording: SVG, HTML, PNG"),
     "diff": ("memory.diff", "compare two recordings"),
     "serve": ("memory.serve", "memory for Prometheus, and as a live page"),
-    "bench": ("bench.group", "measure in fresh processes, beside peers"),
 }
 """The module of each and what it is for, in the order in which they are explained."""
 
+BENCH = "bench"
+"""The verb of another package, onecopy-bench."""
 NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What click raises since 8.2; before, it shows the help and leaves."""
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+
+
+def plugins() -> EntryPoints:
+    """Return the verbs that other packages bring, by the entry points ``onecopy.commands``."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group="onecopy.commands")
 
 
 class Verbs(click.Group):
@@ -48,17 +57,21 @@ class Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the verbs and what they are for."""
+        more = [(entry.name, entry.dist.metadata["Summary"] if entry.dist else "") for entry in plugins()]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, words) in VERBS.items()])
+            formatter.write_dl([*((name, words) for name, (_, words) in VERBS.items()), *more])
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the verbs."""
-        return list(VERBS)
+        return [*VERBS, *(entry.name for entry in plugins())]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the module of a verb and return its command."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a verb and return its command; a UsageError says where `bench` is."""
         if cmd_name not in VERBS:
-            return None
+            found = [entry for entry in plugins() if entry.name == cmd_name]
+            if cmd_name == BENCH and not found:
+                raise click.UsageError("bench is in a package of its own: pip install onecopy-bench", ctx)
+            return found[0].load() if found else None
         command = importlib.import_module(f"onecopy.cli.{VERBS[cmd_name][0]}").command
         assert isinstance(command, click.Command)
         return command

@@ -9,8 +9,8 @@ from tests.support.page_cache import nearly
 
 import onecopy as oc
 from onecopy import proc
-from onecopy.bench.passes import disks
-from onecopy.bench.passes.limits import Unavailable
+
+disks = pytest.importorskip("onecopy_bench.passes.disks", reason="onecopy-bench is not installed")
 
 KIB, MIB = 1 << 10, 1 << 20
 HUGE_PAGE = 2 * MIB
@@ -45,7 +45,7 @@ def folder(request, tmp_path):
     try:
         with disks.loop_disk(tmp_path, 64 * MIB, request.param) as disk:
             yield disk
-    except Unavailable as reason:
+    except disks.Unavailable as reason:
         pytest.skip(str(reason))
 
 

@@ -88,21 +88,23 @@ def test_help_lists_every_verb(capsys):
     assert all(f"  {verb} " in text for verb in command_line.VERBS)
 
 
-def test_without_click_or_rich_there_is_one_plain_line(monkeypatch, capsys):
-    find_spec = onecopy.cli.importlib.util.find_spec
-    monkeypatch.setattr(
-        onecopy.cli.importlib.util, "find_spec", lambda name: None if name == "rich" else find_spec(name)
-    )
-    assert onecopy.cli.main(["ls"]) == 1
+def test_bench_says_which_package_it_is_in(monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "plugins", list)
+    assert command_line.run(["bench", "open", "x"]) == 2
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "onecopy: the command line needs click and rich: pip install 'onecopy[cli]'\n")
+    assert (out, err) == (
+        "",
+        "onecopy: bench is in a package of its own: pip install onecopy-bench (see 'onecopy --help')\n",
+    )
+    command_line.run(["--help"])
+    assert "  bench " not in capsys.readouterr().out
 
 
 @pytest.mark.processes
 def test_the_package_of_the_command_line_needs_neither_click_nor_rich_to_be_imported():
     import subprocess
 
-    code = "import sys, onecopy.cli, onecopy.bench; print(sorted({'click', 'rich', 'numpy'} & set(sys.modules)))"
+    code = "import sys, onecopy.cli; print(sorted({'click', 'rich', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "click" not in done.stdout
     assert "rich" not in done.stdout

@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+from tests.support.page_cache import forget, pages_in_cache
 from tests.support.safetensors_files import write_safetensors
 
 import onecopy as oc
-from onecopy.bench.machine import cache
 
 pytestmark = pytest.mark.processes
 
@@ -30,7 +30,7 @@ def test_ls_shows_every_array_with_size_and_share(onecopy_process, model):
 
 def test_looking_does_not_warm(onecopy_process, tmp_path):
     path = write_safetensors(tmp_path / "big.safetensors", {"big": bytes(64_000_000)})
-    cache.evict(path)
+    forget(path)
     facts = json.loads(onecopy_process("ls", path, "--json").stdout)
     assert facts["arrays"][0]["cached"] < 32_000_000  # the header is read, and what is read ahead with it
 
@@ -114,16 +114,16 @@ def test_a_traceback_can_be_asked_for(onecopy_process, tmp_path):
 
 
 def test_warm_fills_the_cache_and_reports(onecopy_process, model):
-    cache.evict(model)
+    forget(model)
     done = onecopy_process("warm", model)
     assert (done.returncode, done.stderr) == (0, "")
-    assert cache.ask(model) == model.stat().st_size
+    assert 0 not in pages_in_cache(model)
     assert "now 100 %" in done.stdout.replace("\n", " ")
     assert "GiB/s" in done.stdout
 
 
 def test_warm_reports_in_json(onecopy_process, model):
-    cache.evict(model)
+    forget(model)
     report = json.loads(onecopy_process("warm", model, "--json", "--threads", "2").stdout)
     assert report["cached_before"] < model.stat().st_size  # the header is read, and what is read ahead with it
     assert report["cached_after"] >= model.stat().st_size
@@ -135,7 +135,7 @@ def test_warm_takes_several_files_and_one_budget_for_all(onecopy_process, tmp_pa
     paths = [tmp_path / name for name in ("a", "b")]
     for path in paths:
         path.write_bytes(os.urandom(1_048_576))
-        cache.evict(path)
+        forget(path)
     reports = json.loads(onecopy_process("warm", *paths, "--budget", "1.5MiB", "--json").stdout)
     assert [report["file"] for report in reports] == [str(path) for path in paths]
     assert [report["filled"] for report in reports] == [1_048_576, 524_288]
@@ -168,9 +168,9 @@ def test_options_of_warm_that_do_not_go_together_are_told(onecopy_process, model
 def test_warm_takes_any_file(onecopy_process, tmp_path):
     path = tmp_path / "plain"
     path.write_bytes(os.urandom(300_001))
-    cache.evict(path)
+    forget(path)
     assert onecopy_process("warm", path).returncode == 0
-    assert cache.ask(path) == 300_001
+    assert 0 not in pages_in_cache(path)
 
 
 def test_warm_takes_names_of_arrays(onecopy_process, model):
@@ -188,7 +188,7 @@ def test_evict_reports_per_file(onecopy_process, model, tmp_path):
     done = onecopy_process("evict", model, other)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("now 0 %") == 2
-    assert cache.ask(model) == 0
+    assert 1 not in pages_in_cache(model)
     reports = json.loads(onecopy_process("evict", model, other, "--json").stdout)
     assert [report["file"] for report in reports] == [str(model), str(other)]
     assert all(report["cached_after"] == 0 for report in reports)

@@ -20,7 +20,7 @@ from tests.support.places import ROOT
 
 import onecopy
 
-PAGES = sorted(path for folder in ("docs", "benchmarks") for path in (ROOT / folder).rglob("*.md"))
+PAGES = sorted(path for folder in ("docs", "bench") for path in (ROOT / folder).rglob("*.md"))
 PAGES += sorted(ROOT.glob("*.md"))
 
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"]+)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)

@@ -20,7 +20,7 @@ def check_cpp(root: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for folder in ("include", "src", "bindings", "python"):
+    for folder in ("include", "src", "bindings", "python", "bench/src"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
@@ -66,14 +66,14 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
         ("python/onecopy/proc.py", "import onecopy.base"),
         ("python/onecopy/store.py", "import onecopy.arrays"),
         ("python/onecopy/residency.py", "import rich"),
-        ("python/onecopy/bench/runner.py", "import onecopy.cli"),
+        ("python/onecopy/records/rows.py", "import onecopy_bench"),
     ],
 )
 def test_a_planted_import_is_found(tree: Path, place: str, line: str) -> None:
     source = (tree / place).read_text()
     (tree / place).write_text(source + f"\n{line}\n")
     program = (
-        "import sys; sys.path.insert(0, 'python'); from importlinter.cli import lint_imports_command as run; "
+        "import sys; sys.path[:0] = ['python', 'bench/src']; from importlinter.cli import lint_imports_command as run; "
         "run(['--no-cache'], standalone_mode=True)"
     )
     result = subprocess.run(

@@ -1,0 +1,146 @@
+"""From the record of stories to what is said of them: cells, sentences, and what limits them. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from onecopy_bench import machine
+from onecopy_bench.machine import quiet
+from onecopy_bench.passes.tables import number
+from onecopy_bench.records.record import Measured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from onecopy_bench.report.summary import Spread
+    from onecopy_bench.stories.record import Stories
+    from onecopy_bench.stories.story import Line, Metric, Samples, Story, Telling
+
+ARROW = "→"
+NOTHING = "-"
+QUICK = "A quick run: small data and one round, to see that it works. Its figures mean nothing."
+
+
+class Cell(NamedTuple):
+    """A metric of a line: what was published, what was measured here, and its extremes where there are several."""
+
+    published: str
+    here: str
+    extremes: str
+
+
+class Told(NamedTuple):
+    """What a story comes down to, as text: published, the same here, onecopy here; "" where there is nothing."""
+
+    words: str
+    published: str
+    here: str
+    ours: str
+
+
+def amount(spread: Spread | None, unit: str) -> str:
+    """Return a median with its unit; times below a second in ms.
+
+    Examples
+    --------
+    >>> from onecopy_bench.report.summary import Spread
+    >>> amount(Spread(0.0012, 0, 1), "s"), amount(Spread(12.34, 12, 13), "MB"), amount(None, "s")
+    ('1.2 ms', '12.3 MB', '-')
+    """
+    if spread is None:
+        return NOTHING
+    value, words = spread.median, unit
+    if unit == "s" and value < 0.1:
+        value, words = value * 1e3, "ms"
+    elif unit == "ms" and value >= 10_000:
+        value, words = value / 1e3, "s"
+    elif unit == "GiB" and value < 0.1:
+        value, words = value * 1024, "MiB"
+    return f"{number(value)} {words}"
+
+
+def cell(metric: Metric, line: Line, samples: Samples) -> Cell:
+    """Return a cell of the table of a story."""
+    spread = metric.of(samples, line.row)
+    extremes = ""
+    if spread is not None and number(spread.low) != number(spread.high):
+        extremes = f"{number(spread.low)}-{number(spread.high)}"
+    return Cell(line.published.get(metric.name, ""), amount(spread, metric.unit), extremes)
+
+
+def is_published(story: Story, metric: Metric) -> bool:
+    """Tell whether a source has a figure of a metric."""
+    return any(metric.name in line.published for line in story.lines)
+
+
+def measured(story: Story, samples: Samples) -> list[Line]:
+    """Return the lines that have a figure here or in the source."""
+    return [line for line in story.lines if line.published or any(m.of(samples, line.row) for m in story.metrics)]
+
+
+def shown(story: Story, samples: Samples) -> list[Metric]:
+    """Return the metrics that have a figure here or in the source."""
+    return [m for m in story.metrics if is_published(story, m) or any(m.of(samples, line.row) for line in story.lines)]
+
+
+def told(story: Story, telling: Telling, samples: Samples | None) -> Told:
+    """Return what a telling says, in the words of a table."""
+    metric = story.metric(telling.metric)
+    before, after = (story.line(row).published.get(telling.metric, "") for row in (telling.before, telling.after))
+    published = f"{before} {ARROW} {after}" if before and after else before or after
+    if samples is None:
+        return Told(telling.words, published, "", "")
+    rows = (telling.before, telling.after, telling.ours)
+    first, second, ours = (amount(metric.of(samples, row), metric.unit) for row in rows)
+    here = "" if first == second == NOTHING else f"{first} {ARROW} {second}"
+    return Told(telling.words, published, here, "" if ours == NOTHING else ours)
+
+
+def headlines(story: Story, samples: Samples) -> Iterator[str]:
+    """Yield the sentences of a story; none for what was not measured."""
+    for telling in story.telling:
+        metric = story.metric(telling.metric)
+        rows = {"before": telling.before, "after": telling.after, "ours": telling.ours}
+        found = {words: metric.of(samples, row) for words, row in rows.items()}
+        if all(found.values()):
+            texts = {words: amount(spread, metric.unit) for words, spread in found.items()}
+            yield telling.said.format(**texts, size=story.size(samples))
+
+
+def limits(samples: Samples) -> Iterator[str]:
+    """Yield what went wrong, what was not there, and how far figures can be trusted."""
+    for absent in samples.absent:
+        yield f"{absent.name}: {absent.reason}."
+    lost: dict[tuple[str, str, str], int] = {}
+    for sample in samples.samples:
+        if sample.state != "ok":
+            row = sample.row if isinstance(sample, Measured) else sample.configuration
+            lost[row, sample.state, sample.reason] = lost.get((row, sample.state, sample.reason), 0) + 1
+    for (row, state, reason), times in lost.items():
+        yield f"{row}: {state}, {times} of its samples: {reason}."
+    if doubt := quiet.doubt(samples.samples):
+        yield doubt
+
+
+def overview(record: Stories, stories: Sequence[Story]) -> list[Told]:
+    """Return the lines of the overview: everything each story is told by."""
+    return [told(story, telling, record.of(story)) for story in stories for telling in story.telling]
+
+
+def where(record: Stories) -> str:
+    """Return machine and day in one sentence."""
+    ahead = record.machine.get("read_ahead_bytes")
+    known = machine.known_of(record.machine, f"{ahead // 1024} KiB read-ahead" if ahead else None)
+    return f"{', '.join(known)}. Measured {record.created}."
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in words.
+
+    Examples
+    --------
+    >>> duration(75), duration(32.4), duration(1130)
+    ('1 min 15 s', '32 s', '18 min 50 s')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,173 @@
+"""Places that a benchmark makes: they do what they say, and nothing of them is left."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onecopy import cgroup
+from onecopy_bench.passes import disks, limits
+from onecopy_bench.passes.limits import Unavailable
+
+
+@pytest.fixture
+def loop_disk(tmp_path):
+    """Make loop disks, or skip with the reason why not."""
+
+    def make(size=8 << 20, read_ahead=128 << 10):
+        context = disks.loop_disk(tmp_path, size, read_ahead)
+        try:
+            mount = context.__enter__()
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        return mount, lambda: context.__exit__(None, None, None)
+
+    return make
+
+
+@pytest.fixture
+def group():
+    """Make control groups, or skip with the reason why not; all are removed at the end."""
+    made = []
+
+    def make(limit):
+        context = limits.group(limit)
+        try:
+            folder = context.__enter__()
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        made.append((context, folder))
+        return folder
+
+    yield make
+    for context, folder in made:
+        context.__exit__(None, None, None)
+        assert not folder.exists()
+
+
+def test_a_loop_disk_reads_ahead_as_told_and_leaves_nothing(loop_disk, tmp_path):
+    mount, close = loop_disk(read_ahead=192 << 10)
+    device = mount.stat().st_dev
+    try:
+        assert cgroup.read_ahead(device) == 192 << 10
+        assert list(tmp_path.iterdir()) == []  # the image has no name any more
+        (tmp_path / "source").write_bytes(bytes(range(256)) * 20_000)
+        disks.copy(tmp_path / "source", mount / "copied", 5_000_000)
+        assert (mount / "copied").read_bytes() == (bytes(range(256)) * 20_000)[:5_000_000]
+    finally:
+        close()
+    assert not mount.exists()
+    assert not Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/loop/backing_file").exists()
+
+
+def test_a_disk_that_has_no_room_says_so(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("a loop device needs root")
+    with (
+        pytest.raises(Unavailable, match=r"needs \d+ MB in .*, \d+ MB are free"),
+        disks.loop_disk(tmp_path, 1 << 60, 0),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_root_there_is_no_loop_disk(in_child, nobody, tmp_path):
+    def attempt():
+        with disks.loop_disk(tmp_path, 1 << 20, 128 << 10):
+            pass
+
+    with pytest.raises(Unavailable, match="a loop device needs root"):
+        in_child(attempt, uid=nobody)
+
+
+def test_a_process_that_takes_more_than_its_group_may_is_killed_and_counted(group):
+    folder = group(limits.memory(40 << 20))
+    take = (
+        f"import os; open({str(folder / 'cgroup.procs')!r}, 'w').write('0');"
+        "os.write(1, b'in'); x = bytearray(os.urandom(1 << 20) * 200)"
+    )
+    before = limits.out_of_memory_kills(folder)
+    done = subprocess.run([sys.executable, "-c", take], capture_output=True, check=False, timeout=100)
+    assert done.stdout == b"in"
+    assert done.returncode == -9
+    assert limits.out_of_memory_kills(folder) == before + 1
+
+
+def test_the_throttle_of_a_group_names_the_disk_and_counts_what_is_read(loop_disk, group, tmp_path):
+    mount, close = loop_disk()
+    try:
+        device = mount.stat().st_dev
+        disk = f"{os.major(device)}:{os.minor(device)}"
+        folder = group(limits.reading(device, 50_000_000, 500))
+        files = [folder / name for name in ("blkio.throttle.read_bps_device", "io.max")]
+        text = next(file for file in files if file.exists()).read_text()
+        assert disk in text
+        assert "50000000" in text
+        (tmp_path / "source").write_bytes(os.urandom(2_000_000))
+        disks.copy(tmp_path / "source", mount / "copied", 2_000_000)
+        read = (
+            f"import os; open({str(folder / 'cgroup.procs')!r}, 'w').write('0');"
+            f"fd = os.open({str(mount / 'copied')!r}, os.O_RDONLY); os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED);"
+            "print(len(os.read(fd, 2_000_000)))"
+        )
+        assert subprocess.check_output([sys.executable, "-c", read], timeout=100) == b"2000000\n"
+        counters = [folder / name for name in ("blkio.throttle.io_service_bytes", "io.stat")]
+        lines = next(file for file in counters if file.exists()).read_text().splitlines()
+        words = [word for line in lines if line.startswith(disk) for word in line.replace("=", " ").split()]
+        at = next(i for i, word in enumerate(words) if word in {"Read", "rbytes"})
+        assert int(words[at + 1]) >= 2_000_000
+    finally:
+        close()
+
+
+V2 = "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+V1 = "31 20 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+
+
+def tree(root: Path, mountinfo: str, membership: str, *handing_down: str) -> Path:
+    """Make what `parent_of` reads."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/mountinfo").write_text(mountinfo)
+    (root / "proc/self/cgroup").write_text(membership)
+    for folder in ("sys/fs/cgroup/a/b", "sys/fs/cgroup/memory/a/b"):
+        (root / folder).mkdir(parents=True)
+    for folder in handing_down:
+        (root / folder / "cgroup.subtree_control").write_text("cpu memory\n")
+    return root
+
+
+def test_groups_of_version_1_are_made_below_our_own(tmp_path):
+    root = tree(tmp_path, V2 + V1, "4:memory:/a/b\n0::/\n")
+    assert limits.parent_of({1: "memory", 2: "memory"}, root=root) == (1, root / "sys/fs/cgroup/memory/a/b")
+
+
+def test_groups_of_version_2_are_made_below_the_nearest_that_hands_down_the_controller(tmp_path):
+    root = tree(tmp_path, V2, "0::/a/b\n", "sys/fs/cgroup", "sys/fs/cgroup/a")
+    assert limits.parent_of({1: "memory", 2: "memory"}, root=root) == (2, root / "sys/fs/cgroup/a")
+
+
+def test_without_the_controller_there_is_a_reason(tmp_path):
+    root = tree(tmp_path, V2, "0::/a/b\n", "sys/fs/cgroup")
+    with pytest.raises(Unavailable, match="hands down the controller 'io'"):
+        limits.parent_of({1: "blkio", 2: "io"}, root=root)
+
+
+def test_a_refused_limit_removes_the_group(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "parent_of", lambda _: (1, tmp_path))
+    with (
+        pytest.raises(Unavailable, match=r"no-such-folder/limit does not take '1'"),
+        limits.group(limits.Limit({1: "memory", 2: "memory"}, {1: (("no-such-folder/limit", "1"),), 2: ()})),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_takes_no_group_is_a_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "parent_of", lambda _: (1, tmp_path / "gone"))
+    with (
+        pytest.raises(Unavailable, match=r"no control group below .*gone: No such file"),
+        limits.group(limits.memory(1)),
+    ):
+        pass

@@ -1,0 +1,142 @@
+"""Reports: every number in its place, every leader told, no ratio where none is claimed, nothing obeyed."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from onecopy_bench.report import markdown, picture
+
+
+def change(record, name, **changes):
+    readings = [replace(r, **changes) for s in record.samples if s.configuration == name for r in s.readings]
+    return replace(
+        record,
+        samples=tuple(
+            replace(s, readings=tuple(readings[: len(s.readings)])) if s.configuration == name else s
+            for s in record.samples
+        ),
+    )
+
+
+def line_of(page: str, name: str) -> list[str]:
+    (line,) = [line for line in page.splitlines() if line.startswith((f"| {name} |", f"| **{name}** |"))]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_a_row_tells_what_it_is_and_what_it_costs(record_of):
+    cells = dict(zip(markdown.HEADINGS, line_of(markdown.page([record_of()]), "map+warm"), strict=True))
+    assert cells["loader"] == "**map+warm**"
+    assert cells["holds"] == "maps"
+    assert cells["all resident, ms (min-max)"] == "40.0 (40.0-40.0)"
+    assert cells["x of ours"] == "1.00"
+    assert cells["memory above empty, MB"] == "92.0"
+    assert cells["private, MB"] == "0.500"
+    assert cells["faults major / minor"] == "4.00 / 40.0"
+    assert line_of(markdown.page([record_of()]), "copy")[2] == "copies"
+
+
+def test_the_fastest_row_comes_first_and_what_has_no_time_last(record_of):
+    rows = [row.entry.name for row in markdown.sorted_rows(record_of())]
+    assert rows == ["map+warm", "map", "numpy.memmap", "copy", "empty"]
+
+
+def test_a_ratio_of_copies_to_maps_is_written_only_where_fresh_memory_is_fast(record_of):
+    assert line_of(markdown.page([record_of()]), "copy")[4] == "10.00"
+    page = markdown.page([record_of(touch_ms=100.0)])
+    assert line_of(page, "copy")[4] == markdown.WITHHELD
+    assert line_of(page, "numpy.memmap")[4] == "1.25"
+    assert "no ratio of times between mapping and copying loaders is claimed here" in page
+    assert "ran at 1.0 GB/s (1.0-1.0) for first-touch-4k" in page
+    assert "and 3 GB/s are needed" in page
+    assert "claimed here" not in markdown.page([record_of()])
+
+
+def test_a_peer_that_is_ahead_is_marked_and_waits_for_its_explanation(record_of):
+    record = change(record_of(), "numpy.memmap", resident_ns=30_000_000)
+    page = markdown.page([record])
+    assert line_of(page, "numpy.memmap")[4] == "0.75 \u25c0"
+    assert f"* **numpy.memmap**, 0.75 of our time: {markdown.UNEXPLAINED}" in page
+    notes = {"cold, 4 processes, numpy.memmap": "the disk reads 8 MiB ahead"}
+    assert "0.75 of our time: the disk reads 8 MiB ahead" in markdown.page([record], notes=notes)
+    assert "\u25c0" not in markdown.page([change(record_of(), "numpy.memmap", resident_ns=39_000_000)])
+
+
+def test_every_case_has_its_table_and_the_ceilings_come_once(record_of):
+    cold, warm = record_of(n=2), record_of(n=2, cache="warm")
+    both = replace(
+        cold,
+        options=replace(cold.options, caches=("cold", "warm")),
+        samples=(*cold.samples, *(s for s in warm.samples if s.cache)),
+    )
+    page = markdown.page([both], "p.png")
+    assert page.count("### Cold, 2 processes") == page.count("### Warm, 2 processes") == 1
+    assert page.count("### Ceilings") == page.count("O_DIRECT x 4 into a reused") == 1
+    assert "![Times and memory, by loader](p.png)" in page
+
+
+def test_a_row_that_failed_stays_in_the_table_with_its_state(record_of):
+    record = record_of()
+    samples = tuple(
+        replace(s, state="timeout", reason="late", readings=()) if s.configuration == "map" else s
+        for s in record.samples
+    )
+    page = markdown.page([replace(record, samples=samples)])
+    assert line_of(page, "map")[3] == "timeout"
+    assert "map: 7 of 7 samples timeout (late)." in page
+    everything = tuple(replace(s, state="timeout", readings=()) for s in record.samples)
+    assert "timeout" in markdown.page([replace(record, samples=everything)])
+
+
+def test_hostile_words_stay_in_their_cell(record_of):
+    record = record_of()
+    entries = (replace(record.entries[0], detail="a|b<script>\n\x1b[2J`"), *record.entries[1:])
+    file = replace(record.file, name="x](http://a)\n# y")
+    page = markdown.page([replace(record, entries=entries, file=file)])
+    assert "a\\|b\\<script>\\\\n\\\\x1b\\[2J\\`" in page
+    assert "\x1b" not in page
+    assert "\n# y" not in page
+
+
+def test_a_picture_is_a_file_of_the_kind_its_name_tells(record_of, tmp_path):
+    pytest.importorskip("matplotlib")
+    record = replace(record_of(), file=replace(record_of().file, name="a$b$ {x}.safetensors"))
+    picture.draw([record, record_of(n=1, cache="warm", touch_ms=100.0)], tmp_path / "a.svg")
+    picture.draw([record], tmp_path / "a.png")
+    text = (tmp_path / "a.svg").read_text()
+    assert text.startswith("<?xml")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    before = text
+    picture.draw([record, record_of(n=1, cache="warm", touch_ms=100.0)], tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text() == before
+
+
+def test_what_a_picture_shows_is_what_the_record_says(record_of):
+    figures = pytest.importorskip("matplotlib.figure")
+    times, memory = figures.Figure().subplots(1, 2)
+    record = record_of(touch_ms=100.0)
+    picture.draw_times(times, record)
+    picture.draw_memory(memory, record)
+    names = [label.get_text() for label in times.get_yticklabels()]
+    assert names == ["copy", "numpy.memmap", "map", "map+warm"]
+    assert [bar.get_width() for bar in times.patches] == pytest.approx([0.4, 0.05, 0.041, 0.04])
+    assert [bool(bar.get_hatch()) for bar in times.patches] == [True, False, False, False]
+    assert [text.get_text() for text in times.texts] == ["0.400 s", "50.0 ms", "41.0 ms", "40.0 ms"]
+    assert [bar.get_width() for bar in memory.patches] == pytest.approx([364, 91, 92, 92])
+    lines = sorted(line.get_xdata()[0] for line in times.lines if len(set(line.get_xdata())) == 1)
+    assert {0.03, 0.038} <= set(lines)
+    assert "touched at 1.0 GB/s here" in picture.caption([record])
+
+
+def test_a_run_without_a_good_sample_can_be_drawn(record_of, tmp_path):
+    pytest.importorskip("matplotlib")
+    record = record_of()
+    record = replace(record, samples=tuple(replace(s, state="crashed", readings=()) for s in record.samples))
+    picture.draw([record], tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 0
+
+
+def test_matplotlib_is_imported_by_nobody_who_draws_nothing():
+    code = "import sys, onecopy_bench.report.picture, onecopy_bench.cli.group; sys.exit('matplotlib' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
