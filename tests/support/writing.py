@@ -12,7 +12,7 @@ import onecopy as oc
 
 MIB = 1 << 20
 OLD = {"old": np.arange(1000)}
-NEW = {"new": np.arange(20 * MIB // 8), "b": np.full((3, 3), 7, np.int8)}  # two writes, and the header again
+NEW = {"new": np.arange(20 * MIB // 8), "b": np.full((3, 3), 7, np.int8)}  # four writes, and the header again
 HIDDEN = re.compile(r"\.onecopy-[0-9a-f]{8}-([0-7]|[0-9a-f]{8})")
 
 # seccomp(2): an action that the kernel does not know kills the process, with SIGSYS. Together with the number of an
@@ -30,8 +30,8 @@ seccomp.PARTIAL.update(
     {
         "open a new file": some_opens(os.O_EXCL, os.O_EXCL),
         "open the folder": some_opens(os.O_TMPFILE | os.O_PATH, os.O_DIRECTORY),
-        "write the first piece": [seccomp.Refusal("pwrite64", 2, value=16 * MIB)],
-        "write the last piece": [seccomp.Refusal("pwrite64", 3, value=16 * MIB)],
+        "write the first piece": [seccomp.Refusal("pwrite64", 2, value=2 * MIB)],
+        "write the last piece": [seccomp.Refusal("pwrite64", 3, value=18 * MIB)],
         "write the header": [seccomp.Refusal("pwrite64", 2, value=4096)],
     }
 )
