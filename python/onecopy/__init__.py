@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         proc,
         records,
         residency,
-        sampling,
         scratching,
+        shuffle,
         store,
         workers,
     )
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from onecopy.monitor import watch, why
     from onecopy.records import Dict, List, NotShareable, Table, open_records, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
-    from onecopy.sampling import Shuffle
     from onecopy.scratching import Scratch, SealedArray, alloc, scratch
+    from onecopy.shuffle import Shuffle
     from onecopy.store import Store, file_key
     from onecopy.workers import assert_shared, preload
 
@@ -64,7 +64,7 @@ _ROOMS = (
     "proc",
     "records",
     "residency",
-    "sampling",
+    "shuffle",
     "scratching",
     "store",
     "workers",
@@ -101,7 +101,7 @@ _HOMES = {
     "pin": "residency",
     "unpin": "residency",
     "warm": "residency",
-    "Shuffle": "sampling",
+    "Shuffle": "shuffle",
     "Scratch": "scratching",
     "SealedArray": "scratching",
     "alloc": "scratching",
@@ -155,12 +155,12 @@ __all__ = [
     "proc",
     "records",
     "residency",
-    "sampling",
     "save",
     "scratch",
     "scratching",
     "share",
     "share_dataset",
+    "shuffle",
     "store",
     "unpin",
     "warm",

@@ -23,7 +23,7 @@ from mmap import PAGESIZE
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from onecopy import proc
-from onecopy._sizes import size
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

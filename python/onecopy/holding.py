@@ -32,10 +32,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import proc
-from onecopy._sizes import size as in_words
 from onecopy.base import Closing, natural, path_text
 from onecopy.files import Mapping
 from onecopy.residency import available_memory, pin, residency, unpin, warm
+from onecopy.text import size as in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -107,7 +107,7 @@ def shuffle(_: World) -> None:
     order.set_epoch(3)
     order.load_state_dict(order.state_dict(10))
     assert pickle.loads(pickle.dumps(order))[0] == order[0]
-    assert len(oc.sampling.Shuffle.from_environment(5)) == 5
+    assert len(oc.shuffle.Shuffle.from_environment(5)) == 5
     refused(ValueError, oc.Shuffle, -1)
     refused(IndexError, order.__getitem__, 5000)
     refused(ValueError, order.index, 5000)

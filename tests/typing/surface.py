@@ -70,7 +70,7 @@ reveal_type(oc.images.mosaic([lambda: np.zeros((3, 3))], [(0, 0)], "a.oc"))  # r
 
 # Sampling.
 reveal_type(oc.Shuffle(10)[3])  # revealed: int
-reveal_type(oc.Shuffle(10)[::2])  # revealed: onecopy.sampling.Shuffle
+reveal_type(oc.Shuffle(10)[::2])  # revealed: onecopy.shuffle.Shuffle
 reveal_type(list(oc.Shuffle(10).shard(1, 2).batches(3)))  # revealed: list[list[int]]
 
 # Workers.

@@ -8,8 +8,7 @@ here is ever parsed as markup.
 
 from __future__ import annotations
 
-from onecopy._plain import plain
-from onecopy._sizes import parse_quantity, parse_size, significant, size
+from onecopy.text import parse_quantity, parse_size, plain, significant, size
 
 __all__ = ["counted", "duration", "parse_duration", "parse_size", "plain", "share", "significant", "size"]
 

@@ -22,12 +22,12 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onecopy._building import trim_heap
-from onecopy._sizes import parse_size, size
 from onecopy.arrays.dtypes import of_numpy
 from onecopy.base import FileChanged, FormatError, few_processors, natural, open_regular, path_text
 from onecopy.images._libraries import LIBRARIES, TIFF, Codec, installed
 from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, NoLevelError
+from onecopy.store.fork import trim_heap
+from onecopy.text import parse_size, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

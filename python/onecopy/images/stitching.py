@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from onecopy._sizes import size
 from onecopy.base import few_processors, natural, thread_count
 from onecopy.images._regions import Share, downwards, shares, within
 from onecopy.images.outputs import Output, Work, output_for
 from onecopy.images.tiles import Tiles
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

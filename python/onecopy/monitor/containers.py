@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onecopy import cgroup, pressure
-from onecopy._sizes import significant, size
+from onecopy.text import significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import proc
-from onecopy._sizes import size
 from onecopy.monitor.containers import container
 from onecopy.monitor.labels import label_of
 from onecopy.monitor.looking.mapped import kind_of
 from onecopy.monitor.looking.processes import children_of
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

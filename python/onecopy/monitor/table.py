@@ -10,12 +10,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy import proc
-from onecopy._plain import plain
-from onecopy._sizes import size
 from onecopy.monitor.looking.mapped import kind_of
 from onecopy.monitor.looking.sampler import Sampler
 from onecopy.monitor.looking.selection import Selection
 from onecopy.monitor.looks import COLUMNS
+from onecopy.text import plain, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

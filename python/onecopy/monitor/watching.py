@@ -7,13 +7,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from onecopy._plain import plain
-from onecopy._sizes import parse_size, size
 from onecopy.base import Closing
 from onecopy.monitor.looking.sampler import Sampler
 from onecopy.monitor.looks import look_of
 from onecopy.monitor.readings import WatchCost
 from onecopy.monitor.series import Series
+from onecopy.text import parse_size, plain, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

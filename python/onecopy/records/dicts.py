@@ -16,11 +16,11 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from onecopy import _core
-from onecopy._sizes import size
 from onecopy.base import FormatError
 from onecopy.records.backing import Backed, Origin
 from onecopy.records.opening import list_of
 from onecopy.records.rows import SHORT
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from onecopy.records.rows import List

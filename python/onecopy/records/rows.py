@@ -19,10 +19,10 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
-from onecopy._sizes import size
 from onecopy.base import FormatError
 from onecopy.records.backing import Backed
 from onecopy.records.columnar import Columnar
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from typing import Self

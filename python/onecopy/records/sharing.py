@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from onecopy import _core, store
-from onecopy._building import call_in_child, can_fork, give_back_memory
 from onecopy.records.opening import of_path
+from onecopy.store.fork import call_in_child, can_fork, give_back_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onecopy._core import ReleaseReport
-from onecopy._sizes import size
+from onecopy.text import size
 
 __all__ = ["ReleaseReport", "Saved", "ScratchMemory"]
 

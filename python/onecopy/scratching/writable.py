@@ -7,13 +7,13 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
-from onecopy._sizes import parse_size
 from onecopy.arrays.saving import CHUNK
 from onecopy.base import FormatError, natural, path_text
 from onecopy.scratching.faces import ArrayFace, Kind, kind_of
 from onecopy.scratching.regions import Region, box_of, ranges_of, run_axis, strides_of
 from onecopy.scratching.reports import ReleaseReport, Saved, ScratchMemory
 from onecopy.scratching.sealed import SealedArray
+from onecopy.text import parse_size
 
 if TYPE_CHECKING:
     import os

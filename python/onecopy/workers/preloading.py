@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy import proc
-from onecopy._sizes import size
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

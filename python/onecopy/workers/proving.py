@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy import proc
-from onecopy._sizes import parse_size, size
 from onecopy.explaining import files_under
+from onecopy.text import parse_size, size
 
 if TYPE_CHECKING:
     from onecopy.files import Identity

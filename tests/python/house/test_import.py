@@ -10,7 +10,7 @@ import pytest
 
 import onecopy as oc
 
-ROOMS = ["arrays", "base", "cgroup", "files", "proc", "residency", "sampling", "workers"]
+ROOMS = ["arrays", "base", "cgroup", "files", "proc", "residency", "shuffle", "workers"]
 HEAVY = ["numpy", "ml_dtypes", "safetensors", "torch", "jax", "tensorflow", "pandas", "click", "rich"]
 
 

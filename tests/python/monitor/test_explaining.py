@@ -12,8 +12,8 @@ import pytest
 
 import onecopy as oc
 from onecopy import arrays
-from onecopy._building import trim_heap
-from onecopy._sizes import size
+from onecopy.store.fork import trim_heap
+from onecopy.text import size
 
 MIB = 1 << 20
 

@@ -159,7 +159,7 @@ def test_auto_builds_here_where_a_library_has_threads(store, in_child):
 
 
 def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
-    monkeypatch.setattr("onecopy._building._KEEP_DEVICES", ())  # another test may have imported one of them
+    monkeypatch.setattr("onecopy.store.fork._KEEP_DEVICES", ())  # another test may have imported one of them
 
     def builders() -> tuple[int, int, int]:
         release = threading.Event()

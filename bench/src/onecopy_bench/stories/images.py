@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy._sizes import size
+from onecopy.text import size
 from onecopy_bench.images.tables import HEAP, OURS, heading
 from onecopy_bench.records.columns import plain
 from onecopy_bench.records.record import Measured, Run, RunJournal

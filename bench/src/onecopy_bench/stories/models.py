@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onecopy._sizes import size
+from onecopy.text import size
 from onecopy_bench.models.tables import heading
 from onecopy_bench.records.columns import plain
 from onecopy_bench.records.record import Run, RunJournal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from onecopy._sizes import size
+from onecopy.text import size
 from onecopy_bench.records.columns import plain
 from onecopy_bench.records.record import Run, RunJournal
 from onecopy_bench.scenarios import start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy._sizes import size
+from onecopy.text import size
 from onecopy_bench import runner
 from onecopy_bench.journal import Journal
 from onecopy_bench.report.summary import MB, Spread

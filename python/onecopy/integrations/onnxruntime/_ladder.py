@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime
 
 from onecopy import _core
-from onecopy._places import free_on
-from onecopy._sizes import size
 from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _packing
 from onecopy.integrations.onnxruntime._model import SMALLEST, Kind, Model, look_at
 from onecopy.integrations.onnxruntime._report import costs
 from onecopy.store import Store, default_folder
+from onecopy.store.place import free_on
+from onecopy.text import size
 
 if TYPE_CHECKING:
     import os

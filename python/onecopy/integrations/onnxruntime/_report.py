@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy import proc
-from onecopy._sizes import size
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 import onnxruntime
 
 from onecopy import residency
-from onecopy._building import trim_heap
 from onecopy.base import FormatError, path_text
 from onecopy.integrations.onnxruntime import _ladder, _options
 from onecopy.integrations.onnxruntime._report import Report, anonymous_memory, mapped_files, private_of
 from onecopy.store import announce
+from onecopy.store.fork import trim_heap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -26,10 +26,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onecopy import records
-from onecopy._building import give_back_memory
-from onecopy._sizes import parse_size, size
 from onecopy.integrations.torch._estimate import estimated_bytes
 from onecopy.integrations.torch._mapped import array_in, bytes_of, is_mapped, tensor_in
+from onecopy.store.fork import give_back_memory
+from onecopy.text import parse_size, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import arrays
-from onecopy._sizes import size
 from onecopy.integrations.torch._cast import cast_once, dtype_of, expect_torch, is_cast, needs_cast
 from onecopy.integrations.torch._upload import Upload, Uploading
+from onecopy.text import size
 
 if TYPE_CHECKING:
     import os

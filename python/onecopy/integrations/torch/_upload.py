@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onecopy._sizes import size
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,10 +6,10 @@ import html
 import json
 from typing import TYPE_CHECKING
 
-from onecopy._plain import plain
 from onecopy.monitor.pictures.panels import BANDS
 from onecopy.monitor.pictures.svg import COLOURS, DARK, LIGHT, frames_of, svg_of
 from onecopy.monitor.table import series_table
+from onecopy.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onecopy._plain import plain
-from onecopy._sizes import size
+from onecopy.text import plain, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

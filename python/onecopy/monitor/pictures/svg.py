@@ -7,9 +7,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from onecopy._sizes import size
 from onecopy.monitor.pictures.axes import of_bytes, of_seconds
 from onecopy.monitor.pictures.panels import BANDS
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

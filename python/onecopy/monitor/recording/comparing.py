@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onecopy._plain import plain
-from onecopy._sizes import significant, size
 from onecopy.monitor.looks import COLUMNS
 from onecopy.monitor.table import ROWS
+from onecopy.text import plain, significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -61,7 +61,7 @@ def names(rows: Indices) -> dict[str, Any]:
 
 
 PEERS = (
-    Peer("onecopy Shuffle", "Shuffle(n)", begun(our_shuffle), ("onecopy.sampling",), builds=0.0, names=names),
+    Peer("onecopy Shuffle", "Shuffle(n)", begun(our_shuffle), ("onecopy.shuffle",), builds=0.0, names=names),
     Peer("torch RandomSampler", "RandomSampler(n)", begun(torch_sampler), ("torch.utils.data",), builds=6, names=names),
     Peer(
         "numpy permutation",

@@ -1,13 +1,20 @@
-"""Sizes in words, and words that are sizes. Decimal (1 MB = 10**6 bytes), as disks and model cards count."""
+"""Text for people: sizes in words and back, and text from elsewhere with its control characters escaped.
+
+Sizes are decimal (1 MB = 10**6 bytes), as disks and model cards count. A name out of a file, or of a process, may hold
+anything, an escape sequence that repaints the terminal among it: `plain` shows it so that it cannot do anything.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+"""Categories of Unicode: control, invisible, undecodable."""
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _SUFFIXES = {"": 1, "b": 1} | {
     letter + suffix: base**power
@@ -75,3 +82,17 @@ def parse_quantity(text: str, units: Mapping[str, int], what: str) -> float:
     if found is None or found.group(2) not in units:
         raise ValueError(f"{text!r} is not {what}")
     return float(found.group(1)) * units[found.group(2)]
+
+
+def plain(text: str) -> str:
+    r"""Return text in which control, invisible and undecodable characters are written as escapes.
+
+    Examples
+    --------
+    >>> plain("a\x1b[31mb\nc")
+    'a\\x1b[31mb\\nc'
+    """
+    return "".join(
+        character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNSAFE else character
+        for character in text
+    )

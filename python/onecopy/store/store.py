@@ -1,142 +1,28 @@
-"""Build once per host, map everywhere: one process builds a file, the others wait for it and attach.
-
-    import onecopy as oc
-
-    store = oc.Store()                                          # ~/.cache/onecopy, or where the environment says
-    index = store.get_or_build(oc.file_key("genome.fa"), build_index, source="genome.fa")
-    data = oc.open(index)                                       # or whatever reads what `build_index` wrote
-
-`build_index` is given a path, and puts a file there that appears whole or not at all (`oc.save` does that, and so does
-writing beside it and `os.replace`). Of all processes and threads of the machine that ask for one key, one calls it; the
-others are told whom they wait for (logger "onecopy"). When the builder dies, killed or not, one that waits takes its
-place. When it raises, each that waits tries for itself. A second run attaches in less than a millisecond.
-
-There is no daemon and no clean-up process, and what is killed leaves nothing that stands in anybody's way: who builds
-is decided by a lock that the kernel gives back. What dead builders left is told by `Store.ls`, and goes with
-`Store.prune`, which never removes what is being built; who has a file mapped keeps it.
-
-**When not to use it.** To share between machines: the folder is to be on a disk of this machine or in memory, because
-locks of network file systems cannot be relied on. To share with other users: the folder is yours alone.
-
-**Threads and forks.** Any thread may call anything. A Store may be pickled and used in forked children; a child that is
-forked while its parent builds takes no part in that.
-"""
+"""`Store`: build once per host, map everywhere."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import _core
-from onecopy._building import builder
-from onecopy._places import Place, choose_place
 from onecopy.base import natural, path_text
+from onecopy.store.artefact import Artefact, PruneReport, Waiting
+from onecopy.store.fork import builder
 
 if TYPE_CHECKING:
-    from builtins import bytes as bytes_type
     from collections.abc import Callable, Iterable
 
+    from onecopy.store.place import Place
 
-__all__ = [
-    "Artefact",
-    "Place",
-    "PruneReport",
-    "State",
-    "Store",
-    "Waiting",
-    "Where",
-    "announce",
-    "choose_place",
-    "default_folder",
-    "file_key",
-    "progress",
-]
+
+__all__ = ["Store", "Where", "announce", "default_folder", "file_key", "progress"]
 
 Where: TypeAlias = Literal["auto", "child", "here"]
-State: TypeAlias = Literal["ready", "building", "stale claim", "leftover", "damaged", "foreign"]
 
 _logged: set[str] = set()
 _FIRST_WORD, _NEXT_WORD = 2.0, 5.0  # seconds of waiting until `announce` says so, and says so again
-
-
-@dataclass(frozen=True, slots=True)
-class Artefact:
-    """A file in a store, or (from `Store.ls`) what somebody left who did not come to the end."""
-
-    key: str
-    """Empty where it is not known."""
-    path: Path
-    bytes: int
-    created: float
-    """Seconds since 1970, as `time.time` has it."""
-    last_used: float
-    """The same."""
-    source: str | None
-    """What it was built from, if that was told."""
-    source_present: bool | None
-    """Whether the source is there and is what it was (inode, size, time of the last write); None: no source."""
-    place: Place
-    state: State = "ready"
-    """Anything else than "ready" comes from `Store.ls` alone."""
-    built: bool = False
-    """True: by this very call."""
-    waited: float = 0.0
-    """Seconds, for others who built."""
-    seconds: float = 0.0
-    """Of the whole call."""
-    reason: str = ""
-    """A sentence: what happened, or what this is."""
-    handle: _core.FileHandle | None = field(default=None, repr=False, compare=False)
-    """The file itself, held open: what is at `path` may have been removed or replaced since. None: from `Store.ls`."""
-
-    def __fspath__(self) -> str:
-        """Return the path; `onecopy.open` and `onecopy.open_records` open the very file, even if it was removed."""
-        return str(self.path)
-
-    def read_bytes(self) -> bytes_type:
-        """Read the very file that was found or built, whole, as bytes of this process."""
-        if self.handle is None:
-            return self.path.read_bytes()
-        pieces: list[bytes_type] = []
-        while piece := os.pread(self.handle.fileno(), self.bytes, sum(map(len, pieces))):
-            pieces.append(piece)
-        return b"".join(pieces)
-
-    def without_handle(self) -> Artefact:
-        """Return the same facts without the open file, for those who keep them."""
-        return replace(self, handle=None)
-
-    def __reduce__(self) -> tuple[object, ...]:  # a descriptor does not travel
-        return type(self), tuple(getattr(self, name) for name in self.__slots__ if name != "handle")
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Who is being waited for, as told to `on_wait` at each look."""
-
-    key: str
-    pid: int
-    """Of the builder; 0: it has not said so yet."""
-    since: float
-    """When it began: seconds since 1970."""
-    bytes: int
-    """What it says is there by now (`progress`); 0: it says nothing."""
-    seconds: float
-    """Waited so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class PruneReport:
-    """What a prune removed, or would."""
-
-    removed: list[Artefact]
-    """``reason`` says why."""
-    kept: list[Artefact]
-    """What was asked for and is being built, or was used meanwhile; ``reason`` says which."""
-    bytes: int
-    """Of what was removed. Of what somebody maps, the space is free when he lets go."""
 
 
 def announce() -> Callable[[Waiting], None]:
