@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 
 WORKERS = 4
 TYPES = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 
 WORKERS = 4
 MEGABYTES = 64

@@ -10,7 +10,7 @@ import pytest
 from bench.tests.journals import resumed
 from tests.support.waiting import until
 
-from onecopy import proc
+from onecopy.memory import proc
 from onecopy_bench.children import SampleError
 from onecopy_bench.monitors import cases, tables, target, watcher, ways
 from onecopy_bench.records import picture, rounds

@@ -11,7 +11,7 @@ import pytest
 from tests.support.safetensors_files import bytes_of
 
 import onecopy
-from onecopy import proc
+from onecopy.memory import proc
 from onecopy_bench import ceilings, configurations, runner, touch
 from onecopy_bench.ceilings import CEILINGS, CONTROLS, SECTOR
 from onecopy_bench.children import table_of

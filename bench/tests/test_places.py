@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onecopy import cgroup
+from onecopy.memory import cgroup
 from onecopy_bench.passes import disks, limits
 from onecopy_bench.passes.limits import Unavailable
 

@@ -17,14 +17,10 @@ if TYPE_CHECKING:
     from onecopy import (
         arrays,
         base,
-        cgroup,
-        explaining,
         files,
         holding,
         images,
-        monitor,
-        pressure,
-        proc,
+        memory,
         records,
         residency,
         scratching,
@@ -34,14 +30,13 @@ if TYPE_CHECKING:
     )
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
-    from onecopy.explaining import explain
     from onecopy.files import Mapping, check, guard
     from onecopy.holding import Hold
     from onecopy.integrations import onnxruntime as onnxruntime
     from onecopy.integrations import torch as torch
     from onecopy.integrations import transformers as transformers
     from onecopy.integrations.torch import share_dataset
-    from onecopy.monitor import watch, why
+    from onecopy.memory import explain, watch, why
     from onecopy.records import Dict, List, NotShareable, Table, open_records, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.scratching import Scratch, SealedArray, alloc, scratch
@@ -54,14 +49,10 @@ if TYPE_CHECKING:
 _ROOMS = (
     "arrays",
     "base",
-    "cgroup",
-    "explaining",
     "files",
     "holding",
     "images",
-    "monitor",
-    "pressure",
-    "proc",
+    "memory",
     "records",
     "residency",
     "shuffle",
@@ -86,9 +77,9 @@ _HOMES = {
     "check": "files",
     "guard": "files",
     "Hold": "holding",
-    "watch": "monitor",
+    "watch": "memory",
     "share_dataset": "integrations.torch",
-    "why": "monitor",
+    "why": "memory",
     "Dict": "records",
     "List": "records",
     "NotShareable": "records",
@@ -97,7 +88,7 @@ _HOMES = {
     "share": "records",
     "WarmJob": "residency",
     "evict": "residency",
-    "explain": "explaining",
+    "explain": "memory",
     "pin": "residency",
     "unpin": "residency",
     "warm": "residency",
@@ -136,23 +127,19 @@ __all__ = [
     "arrays",
     "assert_shared",
     "base",
-    "cgroup",
     "check",
     "evict",
     "explain",
-    "explaining",
     "file_key",
     "files",
     "guard",
     "holding",
     "images",
-    "monitor",
+    "memory",
     "open",
     "open_records",
     "pin",
     "preload",
-    "pressure",
-    "proc",
     "records",
     "residency",
     "save",

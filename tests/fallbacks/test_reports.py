@@ -13,7 +13,7 @@ from tests.support.memory_group import NoMemoryGroupError, memory_group
 from tests.support.seccomp import refuse
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 from onecopy.residency import residency
 
 pytestmark = pytest.mark.processes

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

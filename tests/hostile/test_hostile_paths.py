@@ -17,7 +17,7 @@ from tests.support import hostile_files as files
 
 import onecopy as oc
 from onecopy import cli
-from onecopy.monitor import read_recording
+from onecopy.memory import read_recording
 
 pytestmark = pytest.mark.timeout(100)
 NOT_REGULAR = "open: not a regular file (a FIFO, socket or device): it cannot be mapped"

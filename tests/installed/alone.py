@@ -36,7 +36,7 @@ def the_package_is_the_installed_one(folder: Path) -> None:
     assert oc.__version__ == importlib.metadata.version("onecopy")
     home = Path(oc.__file__).parent
     assert home.is_relative_to(sys.prefix), f"{home} is not of this environment: a checkout is in the way"
-    for name in ("py.typed", "_core.pyi", "monitor/serving/page/page.html"):
+    for name in ("py.typed", "_core.pyi", "memory/serving/page/page.html"):
         assert (home / name).is_file(), f"{name} is missing"
     files = importlib.metadata.files("onecopy") or []
     assert any("licenses/LICENSE" in str(file) for file in files), "the licence is missing"

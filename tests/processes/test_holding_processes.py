@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.support.waiting import until
 
-from onecopy import proc
+from onecopy.memory import proc
 
 pytestmark = pytest.mark.processes
 

@@ -13,8 +13,7 @@ from tests.support.page_cache import nearly
 from tests.support.waiting import until
 from tests.support.watched import Watched
 
-from onecopy import proc
-from onecopy.monitor import Sampler, Snapshot
+from onecopy.memory import Sampler, Snapshot, proc
 
 pytestmark = pytest.mark.processes
 

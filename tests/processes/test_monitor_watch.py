@@ -14,7 +14,7 @@ import pytest
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.monitor import memory_of, memory_table
+from onecopy.memory import memory_of, memory_table
 
 pytestmark = pytest.mark.processes
 
@@ -66,7 +66,7 @@ def test_children_count_and_a_killed_one_is_remembered(holder):
     assert f"({child.pid})" in str(complaint(watched, anonymous="40 MB"))
 
 
-def complaint(watched: oc.monitor.Watch, **limits) -> AssertionError:
+def complaint(watched: oc.memory.Watch, **limits) -> AssertionError:
     with pytest.raises(AssertionError) as raised:
         watched.assert_peak(**limits)
     return raised.value

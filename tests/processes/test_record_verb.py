@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from onecopy.monitor import read_recording
+from onecopy.memory import read_recording
 
 pytestmark = pytest.mark.processes
 

@@ -20,7 +20,7 @@ LAZY = """
     from collections.abc import Mapping
     import numpy as np
     import onecopy as oc
-    from onecopy import proc
+    from onecopy.memory import proc
 
     class Lazy(Mapping):
         def __init__(self, layout, sleep_at=None):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("reserving")]
 

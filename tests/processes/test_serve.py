@@ -158,11 +158,11 @@ def test_connections_that_ask_nothing_shut_nobody_out():
 
 
 def test_a_connection_ends_after_a_while(monkeypatch):
-    access = pytest.importorskip("onecopy.monitor.serving.access")
+    access = pytest.importorskip("onecopy.memory.serving.access")
     assert access.SECONDS == 30
     program = """
         import sys
-        import onecopy.monitor.serving.access as access
+        import onecopy.memory.serving.access as access
         from onecopy.cli import main
         access.SECONDS = 0.5
         sys.argv[1:] = ["serve", "--port", "0", "--no-token", *sys.argv[1:]]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 
 pytestmark = pytest.mark.processes
 

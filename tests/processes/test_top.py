@@ -14,7 +14,7 @@ import time
 import pytest
 from tests.support.watched import Watched
 
-from onecopy import proc
+from onecopy.memory import proc
 
 pytestmark = pytest.mark.processes
 

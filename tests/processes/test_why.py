@@ -10,8 +10,8 @@ import pytest
 from tests.support.watched import Watched
 
 import onecopy as oc
-from onecopy.monitor import Cause, Diagnosis
-from onecopy.monitor.looking.processes import children_of
+from onecopy.memory import Cause, Diagnosis
+from onecopy.memory.looking.processes import children_of
 
 pytestmark = pytest.mark.processes
 

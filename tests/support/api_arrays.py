@@ -83,7 +83,7 @@ def open_aligned(w: World) -> None:
     with oc.open(w.misaligned, align=8192) as file:
         assert file.entry("b").offset % 8192 == 0
         assert oc.arrays.key_of(file, "1")
-        assert oc.arrays.saving.not_savable(file.entries) == {}
+        assert oc.arrays.not_savable(file.entries) == {}
     refused(ValueError, oc.open, w.misaligned, align=3)
 
 

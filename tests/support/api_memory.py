@@ -136,47 +136,47 @@ def why_and_explain(w: World) -> None:
     refused(TypeError, oc.explain, "text")
     refused(ProcessLookupError, oc.explain, 2**22)
     refused(ProcessLookupError, oc.why, 2**22)
-    assert oc.explaining.Explanation
+    assert oc.memory.explaining.Explanation
 
 
 @action(24)
 def monitor(w: World) -> None:
     path = w.out / "run.jsonl"
-    with oc.monitor.Sampler(ME) as sampler, oc.monitor.Recorder(path, ["x"], force=True) as recorder:
+    with oc.memory.Sampler(ME) as sampler, oc.memory.Recorder(path, ["x"], force=True) as recorder:
         for _ in range(2):
-            recorder.look(oc.monitor.look_of(sampler.look()))
-    assert oc.monitor.read_recording(path).series
-    assert oc.monitor.memory_of(os.getpid()).rss
-    assert oc.monitor.memory_table(ME)
-    oc.monitor.container()
-    refused(FileExistsError, oc.monitor.Recorder, path)
-    refused(oc.FormatError, oc.monitor.read_recording, w.csv)
-    refused(FileNotFoundError, oc.monitor.read_recording, w.missing)
-    refused(ProcessLookupError, oc.monitor.Sampler, [2**22])
+            recorder.look(oc.memory.look_of(sampler.look()))
+    assert oc.memory.read_recording(path).series
+    assert oc.memory.memory_of(os.getpid()).rss
+    assert oc.memory.memory_table(ME)
+    oc.memory.container()
+    refused(FileExistsError, oc.memory.Recorder, path)
+    refused(oc.FormatError, oc.memory.read_recording, w.csv)
+    refused(FileNotFoundError, oc.memory.read_recording, w.missing)
+    refused(ProcessLookupError, oc.memory.Sampler, [2**22])
 
 
 @action(24)
 def read_proc(w: World) -> None:
     pid = os.getpid()
-    assert oc.proc.rollup(pid).rss
-    assert oc.proc.maps(pid)
-    assert oc.proc.of_file(oc.proc.smaps(pid), (1, 2**60), "/missing") == []
-    assert oc.proc.process_text(pid, "comm")
-    assert oc.proc.regions_of(pid, w.bytes) == []
-    assert oc.proc.status(pid).threads
-    assert oc.proc.stat(pid).starttime
-    assert oc.proc.io(pid).rchar
-    refused(ProcessLookupError, oc.proc.stat, 2**22)
-    oc.cgroup.memory_group(pid)
-    assert oc.cgroup.meminfo().mem_total
+    assert oc.memory.proc.rollup(pid).rss
+    assert oc.memory.proc.maps(pid)
+    assert oc.memory.proc.of_file(oc.memory.proc.smaps(pid), (1, 2**60), "/missing") == []
+    assert oc.memory.proc.process_text(pid, "comm")
+    assert oc.memory.proc.regions_of(pid, w.bytes) == []
+    assert oc.memory.proc.status(pid).threads
+    assert oc.memory.proc.stat(pid).starttime
+    assert oc.memory.proc.io(pid).rchar
+    refused(ProcessLookupError, oc.memory.proc.stat, 2**22)
+    oc.memory.cgroup.memory_group(pid)
+    assert oc.memory.cgroup.meminfo().mem_total
     assert oc.residency.available_memory()
-    oc.cgroup.read_ahead(w.bytes.stat().st_dev)
-    oc.cgroup.block_stat(w.bytes.stat().st_dev)
-    refused(ValueError, oc.cgroup.parse_limit, "x")
-    oc.pressure.pressure()
-    oc.pressure.kills(w.folder)
-    assert oc.pressure.parse_kills("oom_kill 3\n") == 3
-    refused(ValueError, oc.pressure.parse_pressure, "x")
+    oc.memory.cgroup.read_ahead(w.bytes.stat().st_dev)
+    oc.memory.cgroup.block_stat(w.bytes.stat().st_dev)
+    refused(ValueError, oc.memory.cgroup.parse_limit, "x")
+    oc.memory.pressure.pressure()
+    oc.memory.pressure.kills(w.folder)
+    assert oc.memory.pressure.parse_kills("oom_kill 3\n") == 3
+    refused(ValueError, oc.memory.pressure.parse_pressure, "x")
 
 
 @action(24)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onecopy import proc
+from onecopy.memory import proc
 
 PREPACKING_OFF = "session.disable_prepacking"
 KINDS = ["aligned", "not aligned", "external", "ort"]

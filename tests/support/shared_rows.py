@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 
 ROWS = 80_000
 

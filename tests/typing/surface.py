@@ -121,7 +121,7 @@ with canvas as entered_canvas:
 
 # Memory of a block.
 with oc.watch([1], children=False, hz=20) as watched:
-    reveal_type(watched)  # revealed: onecopy.monitor.watching.Watch
+    reveal_type(watched)  # revealed: onecopy.memory.watching.Watch
 reveal_type(watched.peak.anonymous.bytes)  # revealed: int
 reveal_type(watched.series.total.numbers("real"))  # revealed: list[float]
 watched.assert_peak(anonymous="200 MiB", real=10**9)

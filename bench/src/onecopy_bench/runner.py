@@ -21,7 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy import cgroup, proc, residency
+from onecopy import residency
+from onecopy.memory import cgroup, proc
 from onecopy_bench.ceilings import fresh_memory
 from onecopy_bench.children import Crew, SampleError, command_of, table_of
 from onecopy_bench.machine import cache

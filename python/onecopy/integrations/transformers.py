@@ -21,11 +21,12 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy import arrays, proc, residency
+from onecopy import arrays, residency
 from onecopy.arrays.shards import files_of_index
 from onecopy.files import Mapping
 from onecopy.integrations.torch._cast import cast_once, dtype_of, needs_cast
 from onecopy.integrations.torch._load import is_host, load
+from onecopy.memory import proc
 from onecopy.text import size
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from contextlib import AbstractContextManager
 
-    from onecopy.monitor import Watch
+    from onecopy.memory import Watch
 
 __all__ = ["MemoryBudget", "memory_budget", "pytest_configure", "pytest_runtest_call"]
 
@@ -25,14 +25,14 @@ class MemoryBudget(Protocol):
     """The type of the fixture `memory_budget`."""
 
     def __call__(self, **limits: str | int | float | bool | None) -> AbstractContextManager[Watch]:
-        """Return a context whose block must keep within limits, those of `onecopy.monitor.Watch.assert_peak`."""
+        """Return a context whose block must keep within limits, those of `onecopy.memory.Watch.assert_peak`."""
 
 
 @contextmanager
 def _budget(**limits: Any) -> Iterator[Watch]:
     """Watch a block, and fail where it passed a limit; what the block raises itself is not hidden."""
     __tracebackhide__ = True
-    from onecopy.monitor import watch
+    from onecopy.memory import watch
 
     unknown = limits.keys() - {*_LIMITS, *_OPTIONS, "grown"}
     if unknown:
@@ -59,9 +59,9 @@ def _budget(**limits: Any) -> Iterator[Watch]:
 def memory_budget() -> MemoryBudget:
     """Give a context whose block must keep within limits: ``with memory_budget(anonymous="200 MiB"): ...``.
 
-    The limits are those of `onecopy.monitor.Watch.assert_peak`: on what comes while the block runs, children included;
+    The limits are those of `onecopy.memory.Watch.assert_peak`: on what comes while the block runs, children included;
     of anonymous memory best, as that of files is shared, and goes when somebody else needs it. Options are those of
-    `onecopy.monitor.watch`; looks are made fifty times a second, and peaks shorter than that may pass.
+    `onecopy.memory.watch`; looks are made fifty times a second, and peaks shorter than that may pass.
     """
     return _budget
 

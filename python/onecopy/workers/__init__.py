@@ -5,7 +5,7 @@ fork server is how workers start on Linux. `assert_shared` fails with a table of
 of data that all should share.
 
 **When not to use it.** `preload` does nothing for the start methods fork (what is imported is there) and spawn (nothing
-can be). `assert_shared` walks page tables (see `onecopy.proc`): for tests, not for loops.
+can be). `assert_shared` walks page tables (see `onecopy.memory.proc`): for tests, not for loops.
 """
 
 from onecopy.workers.preloading import READERS, PreloadReport, WorkerStart, preload

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy import proc
+from onecopy.memory import proc
 from onecopy.text import size
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy import proc
-from onecopy.explaining import files_under
+from onecopy.memory import proc
+from onecopy.memory.explaining import files_under
 from onecopy.text import parse_size, size
 
 if TYPE_CHECKING:

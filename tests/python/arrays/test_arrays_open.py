@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 
 DTYPES = {
     "BOOL": np.bool_,

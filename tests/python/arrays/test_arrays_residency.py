@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 
 PAGE = mmap.PAGESIZE
 MIB = 1 << 20

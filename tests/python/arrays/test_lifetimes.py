@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 
 SIZE = 4 << 20
 DATA = os.urandom(SIZE)

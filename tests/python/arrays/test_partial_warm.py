@@ -8,7 +8,7 @@ import pytest
 from tests.support.page_cache import nearly
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 
 disks = pytest.importorskip("onecopy_bench.passes.disks", reason="onecopy-bench is not installed")
 

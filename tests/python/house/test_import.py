@@ -1,6 +1,7 @@
 """What importing loads, in fresh processes; and which names there are."""
 
 import importlib
+import operator
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,7 @@ import pytest
 
 import onecopy as oc
 
-ROOMS = ["arrays", "base", "cgroup", "files", "proc", "residency", "shuffle", "workers"]
+ROOMS = ["arrays", "base", "files", "memory", "memory.cgroup", "memory.proc", "residency", "shuffle", "workers"]
 HEAVY = ["numpy", "ml_dtypes", "safetensors", "torch", "jax", "tensorflow", "pandas", "click", "rich"]
 
 
@@ -67,7 +68,7 @@ def test_every_public_name_is_there_and_is_what_its_room_has():
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_public_name_of_a_room_can_be_imported(room):
     module = importlib.import_module(f"onecopy.{room}")
-    assert getattr(oc, room) is module
+    assert operator.attrgetter(room)(oc) is module
     for name in getattr(module, "__all__", []):
         assert hasattr(module, name)
 

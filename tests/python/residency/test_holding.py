@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import onecopy as oc
-from onecopy import holding, proc
+from onecopy import holding
+from onecopy.memory import proc
 
 MIB = 1 << 20
 PAGE = resource.getpagesize()

@@ -14,7 +14,7 @@ from tests.support.safetensors_files import file_of
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 from onecopy.residency import WarmReport, residency
 
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.page_cache import nearly
 
 import onecopy as oc
-from onecopy import proc
+from onecopy.memory import proc
 from onecopy.residency import EvictReport, PinReport, Residency, WarmReport, mapped_in, page_cache, residency
 
 PAGE = mmap.PAGESIZE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from onecopy import cgroup, proc
+from onecopy.memory import cgroup, proc
 
 EVERY_S = 0.02
 """Between two looks: at 15 us each, less than a thousandth of a processor."""

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy import cgroup
+from onecopy.memory import cgroup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

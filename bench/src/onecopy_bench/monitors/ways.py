@@ -13,8 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onecopy import proc
-from onecopy.monitor import Sampler
+from onecopy.memory import Sampler, proc
 from onecopy_bench.record import Absent
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ OURS, DRAWN, PSS, RSS, USS, NOBODY = "onecopy", "onecopy, drawn", "sum of PSS", 
 
 WAYS: tuple[Way, ...] = (
     Way(NOBODY, "wakes as often, and does not look", _nobody, (DISTURBANCE,)),
-    Way(OURS, "onecopy.monitor.Sampler", _sampler, QUESTIONS, ours=True),
+    Way(OURS, "onecopy.memory.Sampler", _sampler, QUESTIONS, ours=True),
     Way(DRAWN, "the same, and the screen of `onecopy top`", _drawn, (CROWD,), ours=True),
     Way(PSS, "smaps_rollup, read by Python", _pss, (COST, CROWD, DISTURBANCE)),
     Way("psutil memory_full_info", "its PSS, added up", _full_info, (COST, CROWD), module="psutil"),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy import cgroup
+from onecopy.memory import cgroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

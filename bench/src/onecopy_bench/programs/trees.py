@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy import proc
+from onecopy.memory import proc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from onecopy import cgroup
+from onecopy.memory import cgroup
 from onecopy_bench.ceilings import CEILINGS, CONTROLS
 from onecopy_bench.passes import cells, disks, limits
 from onecopy_bench.passes.mechanisms import METHODS

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy import cgroup
+from onecopy.memory import cgroup
 from onecopy_bench import runner
 from onecopy_bench.children import SampleError
 from onecopy_bench.images import inputs, worker

@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from onecopy import proc
+from onecopy.memory import proc
 from onecopy_bench import runner
 from onecopy_bench.children import SampleError
 from onecopy_bench.machine import cache

@@ -11,7 +11,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy import cgroup
+from onecopy.memory import cgroup
 from onecopy_bench.ceilings import CEILINGS, CONTROLS
 from onecopy_bench.passes import cells, disks
 from onecopy_bench.passes.limits import Unavailable

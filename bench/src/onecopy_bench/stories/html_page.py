@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from onecopy.monitor.pictures.svg import DARK, LIGHT
+from onecopy.memory.pictures.svg import DARK, LIGHT
 from onecopy.text import plain
 from onecopy_bench.stories import pictures, reading
 from onecopy_bench.stories.page import HOW, TITLES

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from onecopy.monitor.pictures.axes import of_bytes, of_seconds
-from onecopy.monitor.pictures.svg import DARK, LIGHT
+from onecopy.memory.pictures.axes import of_bytes, of_seconds
+from onecopy.memory.pictures.svg import DARK, LIGHT
 from onecopy_bench.images.tables import HEAP
 from onecopy_bench.images.tables import OURS as OURS_IN_FILES
 from onecopy_bench.records.record import Run

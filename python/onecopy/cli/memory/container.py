@@ -9,7 +9,7 @@ from dataclasses import asdict
 import click
 
 from onecopy.cli import screen
-from onecopy.monitor import container
+from onecopy.memory import container
 
 
 @click.command("container")

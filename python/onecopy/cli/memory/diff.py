@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from onecopy.cli.memory.plot import check_output, processes_option, read, show, theme_option
-from onecopy.monitor.recording.comparing import compare, facts_of
+from onecopy.memory.recording.comparing import compare, facts_of
 
 
 @click.command("diff")

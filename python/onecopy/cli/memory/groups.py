@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onecopy.cli.quantities import TIME
-from onecopy.monitor import Sampler
+from onecopy.memory import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,11 +9,11 @@ import click
 from onecopy.cli.command_line import describe
 from onecopy.cli.targets import has_folder
 from onecopy.cli.words import plain
-from onecopy.monitor.pictures import THEMES, draw
-from onecopy.monitor.recording import Recording, read_recording
+from onecopy.memory.pictures import THEMES, draw
+from onecopy.memory.recording import Recording, read_recording
 
 if TYPE_CHECKING:
-    from onecopy.monitor.series import Series
+    from onecopy.memory.series import Series
 
 ENDINGS = (".svg", ".html", ".png")
 

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onecopy import proc
 from onecopy.cli.command_line import describe
 from onecopy.cli.words import plain
-from onecopy.monitor.looking.sampler import Sampler
-from onecopy.monitor.looks import look_of
-from onecopy.monitor.recording import End, Recorder
-from onecopy.monitor.series import Series
-from onecopy.monitor.table import series_table
+from onecopy.memory import proc
+from onecopy.memory.looking.sampler import Sampler
+from onecopy.memory.looks import look_of
+from onecopy.memory.recording import End, Recorder
+from onecopy.memory.series import Series
+from onecopy.memory.table import series_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from onecopy.monitor.readings import Snapshot
+    from onecopy.memory.readings import Snapshot
 
 HANDED_ON = {
     signal.SIGINT,

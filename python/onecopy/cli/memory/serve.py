@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from onecopy.cli.memory import groups
-from onecopy.monitor.serving import LOOPBACK, Looks, application
+from onecopy.memory.serving import LOOPBACK, Looks, application
 
 NEEDS = "the server needs starlette, uvicorn and prometheus-client: pip install 'onecopy[serve]'"
 
@@ -65,7 +65,7 @@ def command(
     with Looks(sampler, every, pids[0] if pids else None) as looks, _listening(host, port) as listener:
         try:
             served = application(looks, title, (*LOOPBACK, host, *names), token=secret)
-            from onecopy.monitor.serving.access import Limited
+            from onecopy.memory.serving.access import Limited
         except ImportError:
             raise click.ClickException(NEEDS) from None
         where = listener.getsockname()

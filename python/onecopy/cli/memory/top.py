@@ -17,14 +17,14 @@ from rich.text import Text
 from onecopy.cli import screen
 from onecopy.cli.memory import groups, keys, top_screen
 from onecopy.cli.words import plain
-from onecopy.monitor import FileReading, ProcessReading, Sampler, Totals
+from onecopy.memory import FileReading, ProcessReading, Sampler, Totals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from onecopy.monitor import Snapshot
+    from onecopy.memory import Snapshot
 
 HELP = "q quit  t tree  sort by: s share  a anon  f file  r rss  w swap  m faults  c cpu"
 

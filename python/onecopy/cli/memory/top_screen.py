@@ -10,13 +10,13 @@ from rich.text import Text
 
 from onecopy.cli import screen
 from onecopy.cli.words import plain, significant, size
-from onecopy.monitor.history import History, trend
-from onecopy.monitor.labels import label_of
+from onecopy.memory.history import History, trend
+from onecopy.memory.labels import label_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from onecopy.monitor import FileReading, ProcessReading, Snapshot
+    from onecopy.memory import FileReading, ProcessReading, Snapshot
 
 WIDE = 110
 """Columns of a terminal from which on everything is shown."""

@@ -9,7 +9,7 @@ from typing import get_args
 import click
 
 from onecopy.cli import screen
-from onecopy.monitor.diagnosis import Code, Diagnosis, why
+from onecopy.memory.diagnosis import Code, Diagnosis, why
 
 WRONG = 3
 

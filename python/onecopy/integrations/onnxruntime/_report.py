@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy import proc
+from onecopy.memory import proc
 from onecopy.text import size
 
 if TYPE_CHECKING:

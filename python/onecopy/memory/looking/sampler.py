@@ -1,0 +1,382 @@
+"""Looks at a group of processes, as often as it is asked to, and for a bounded price."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from onecopy.base import Closing, path_text
+from onecopy.memory import proc
+from onecopy.memory.looking.governor import Governor, price_of_walk
+from onecopy.memory.looking.mapped import Cache, MappedFile, files_of, kind_of, merged
+from onecopy.memory.looking.members import Member
+from onecopy.memory.looking.processes import Observed
+from onecopy.memory.looking.selection import Selection
+from onecopy.memory.looking.totals import Shares, file_readings, found_by, shares_of, totals_of
+from onecopy.memory.readings import Cost, Key, ProcessReading, Snapshot, Walk
+from onecopy.residency import mapped_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from onecopy.memory.looking.mapped import CachedFile
+    from onecopy.memory.readings import FileReading
+
+__all__ = ["Sampler"]
+
+_CHILDREN_S, _EVERYONE_S, _TIMES_S = 0.2, 1.0, 1.0
+"""Least seconds between two searches for children, for everybody who fits, and two readings of faults."""
+_FILES_S, _SAME_FILES_S = 1.0, 5.0
+"""The same of mappings; and where a process has no more and no less of files in memory than at the last reading."""
+_HUGE_S = 5.0
+"""The same of what of a file is mapped in huge pages."""
+_SCAN_S = 0.0007 / 2**30
+"""Processor seconds for each byte of addresses that is looked at for huge pages."""
+_SAME_S = 0.95
+"""For so long a look is good for a group of which no counter has changed: what else may change is what is dirty."""
+_LEAST_READING_S = 0.002
+"""Processor seconds in which mappings are read at any look, so that everybody has a turn."""
+_SOMEBODY_ELSES = "somebody else's process"
+
+
+class Sampler(Closing):
+    """Looks at processes: counters each time, big files in the page cache, walks through page tables when it can pay.
+
+    For one thread at a time. It never stops or changes who is looked at, and needs no rights: what it may not see is
+    told as not known.
+
+    Parameters
+    ----------
+    pids
+        Numbers of processes; None: all of this machine, or those that fit `match`, `group` and `mapping`.
+    children
+        Their descendants too.
+    match
+        A regular expression, searched for in names and command lines.
+    group
+        A control group: processes in it, or below.
+    mapping
+        A file: processes that map it.
+    files
+        Look at mapped files; without, all that is of files counts by walks.
+    huge
+        Tell what of mapped files is in huge pages: 0.6 ms per GiB, every few seconds, within the budget.
+    exact
+        Walk through the page tables of all processes at every look, whatever it costs: PSS.
+    budget
+        What looking may cost, as a share of one processor.
+    at_first
+        Processor seconds that may be spent besides, once: more of them, and the first look knows more.
+
+    Raises
+    ------
+    ProcessLookupError
+        None of `pids` is there.
+    ValueError
+        A budget that is no share; an expression that is none.
+    FileNotFoundError
+        `mapping` is not there.
+
+    Examples
+    --------
+    >>> from onecopy.memory import Sampler
+    >>> with Sampler([os.getpid()]) as sampler:
+    ...     totals = sampler.look().totals
+    >>> 0 < totals.anonymous < totals.real <= totals.sum_of_rss
+    True
+    """
+
+    def __init__(
+        self,
+        pids: Sequence[int] | None = None,
+        *,
+        children: bool = False,
+        match: str | None = None,
+        group: str | None = None,
+        mapping: str | os.PathLike[str] | None = None,
+        files: bool = True,
+        huge: bool = False,
+        exact: bool = False,
+        budget: float = 0.01,
+        at_first: float = 0.05,
+    ) -> None:
+        self._selection = Selection(
+            None if pids is None else tuple(pids),
+            _expression(match),
+            group,
+            None if mapping is None else os.path.realpath(path_text(mapping)),
+            children,
+        )
+        self._files, self._huge, self._exact = files, huge, exact
+        self._huge_shares: dict[Key, tuple[float, float | None]] = {}
+        self._governor = Governor(budget, at_first)
+        self._cache = Cache()
+        self._asked: dict[Key, tuple[object, float, CachedFile]] = {}
+        self._members: dict[int, Member] = {}
+        self._ended: list[int] = []
+        self._put_off = 0
+        self._unseen = 0
+        self._found_at = self._grown_at = -1e9
+        self._start = time.monotonic()
+        self._last: Snapshot | None = None
+        self._last_at = -1e9
+        self._join(self._selection.find())
+        if pids is not None and not self._members and match is group is mapping is None:
+            raise ProcessLookupError(f"there is no process {', '.join(map(str, pids))}")
+
+    def close(self) -> None:
+        """Give back what is open."""
+        for member in self._members.values():
+            member.observed.close()
+        self._members.clear()
+        self._cache.close()
+
+    @property
+    def pause(self) -> float:
+        """Seconds to wait at least before the next look, so that looks keep to the budget."""
+        return self._governor.pause
+
+    def look(self, *, anew: bool = False) -> Snapshot:
+        """Look now.
+
+        Parameters
+        ----------
+        anew
+            Search for children and read mappings even where that was done less than a second ago.
+        """
+        self._governor.begin()
+        now, clock = time.time(), time.monotonic()
+        if anew:
+            self._found_at = self._grown_at = -1e9
+            for member in self._members.values():
+                member.files_at = -1e9
+        self._ended, self._put_off = [], 0
+        self._find(clock)
+        moved = self._count(clock)
+        if self._last is not None and not (moved or anew or self._exact) and clock - self._last_at < _SAME_S:
+            cost = Cost(self._governor.end(), self._governor.share, self._last.cost.put_off)
+            return replace(self._last, time=now, elapsed=clock - self._start, ended=(), cost=cost)
+        files = self._look_at_files(clock)
+        self._walk(now, files)
+        parts = [member.part() for member in self._members.values()]
+        shares = shares_of(parts, files)
+        totals = totals_of(parts, files, shares, now, exact=self._exact)
+        if self._unseen:
+            note = f"{self._unseen} processes are not counted: this one may open no more files (ulimit -n)"
+            totals = replace(totals, notes=(*totals.notes, note))
+        processes = tuple(_reading(self._members[pid], shares[pid]) for pid in sorted(self._members))
+        spent = self._governor.end()
+        cost = Cost(spent, self._governor.share, self._put_off)
+        self._last = Snapshot(now, clock - self._start, processes, files, totals, tuple(self._ended), cost)
+        self._last_at = clock
+        return self._last
+
+    # --- who ----------------------------------------------------------------------------------------------------------
+
+    def _find(self, clock: float) -> None:
+        """Look for processes that have come; who has gone is found when it is read."""
+        if self._selection.grows and clock - self._found_at >= _EVERYONE_S:
+            self._found_at = clock
+            self._join(self._selection.find())
+        if self._selection.children and clock - self._grown_at >= _CHILDREN_S:
+            self._grown_at = clock
+            self._join(self._selection.with_descendants(self._members))
+
+    def _join(self, pids: Iterable[int]) -> None:
+        new = [pid for pid in pids if pid not in self._members]
+        self._unseen = 0  # they are tried anew each time
+        for pid in new:
+            try:
+                observed = Observed(pid)
+            except ProcessLookupError:
+                continue
+            except OSError:  # out of descriptors
+                self._unseen += 1
+                continue
+            with suppress(OSError):
+                self._members[pid] = Member(observed, observed.counters(), observed.times())
+                continue
+            observed.close()
+        if new:
+            self._outdate()
+
+    def _outdate(self) -> None:
+        for member in self._members.values():
+            member.outdated = True
+
+    def _count(self, clock: float) -> bool:
+        """Read the counters of everybody; tell whether anything is other than it was."""
+        moved = False
+        for pid, member in list(self._members.items()):
+            try:
+                now = member.observed.counters()
+                moved |= now != member.counters or (self._files and member.files_at < 0)
+                member.counters = now
+                if clock - member.times_at >= _TIMES_S:
+                    times, member.times_at = member.observed.times(), clock
+                    moved |= times != member.times
+                    member.times = times
+            except OSError:
+                member.observed.close()
+                del self._members[pid]
+                self._ended.append(pid)
+        if self._ended:
+            self._outdate()
+        return moved or bool(self._ended)
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _look_at_files(self, clock: float) -> tuple[FileReading, ...]:
+        if not self._files:
+            return ()
+        self._read_mappings(clock)
+        everyones: dict[Key, tuple[MappedFile, list[int]]] = {}
+        for pid, member in self._members.items():
+            for key, file in member.files.items():
+                known = everyones.get(key)
+                if known is None:
+                    everyones[key] = file, [pid]
+                    continue
+                known[1].append(pid)
+                if known[0].ranges != file.ranges:
+                    whole = known[0]._replace(ranges=merged((*known[0].ranges, *file.ranges)))
+                    everyones[key] = whole, known[1]
+        told: dict[Key, tuple[MappedFile, str, CachedFile]] = {
+            key: (file, kind_of(key, file.path), self._cached(key, file, pids, clock))
+            for key, (file, pids) in everyones.items()
+        }
+        self._asked = {key: asked for key, asked in self._asked.items() if key in everyones}
+        self._cache.keep_only(everyones)
+        self._huge_shares = {key: share for key, share in self._huge_shares.items() if key in everyones}
+        found = file_readings([member.part() for member in self._members.values()], told)
+        return tuple(replace(one, huge=self._huge_of(one, clock)) for one in found) if self._huge else found
+
+    def _cached(self, key: Key, file: MappedFile, pids: list[int], clock: float) -> CachedFile:
+        """Ask what is cached of a file; not again so soon where those who map it have no more and no less of files."""
+        seen = [(self._members[pid].counters.file, self._members[pid].counters.shmem) for pid in pids]
+        known = self._asked.get(key)
+        if known is not None and known[0] == (file.ranges, seen) and clock - known[1] < _SAME_S:
+            return known[2]
+        told = self._cache.look(key, file, pids)
+        self._asked[key] = (file.ranges, seen), clock, told
+        return told
+
+    def _huge_of(self, file: FileReading, clock: float) -> float | None:
+        """Look at the process that maps most of a file, if it is time and can be paid for."""
+        at, share = self._huge_shares.get(file.key, (-1e9, None))
+        if clock - at < _HUGE_S or not self._governor.may(file.mapped * _SCAN_S):
+            return share
+        maps = {pid: self._members[pid].files[file.key] for pid in file.pids}
+        pid = max(maps, key=lambda one: maps[one].mapped)
+        share = None
+        with suppress(OSError):
+            told = [mapped_in(pid, begin, end - begin) for begin, end in maps[pid].addresses]
+            mapped = sum(one.mapped for one in told)
+            share = sum(one.huge for one in told) / mapped if mapped else None
+        self._huge_shares[file.key] = clock, share
+        return share
+
+    def _read_mappings(self, clock: float) -> None:
+        """Read mappings that may be others by now, of who has most of files first, for half of what may be spent."""
+        due = []
+        for member in self._members.values():
+            now = member.counters.file, member.counters.shmem
+            if clock - member.files_at >= (_SAME_FILES_S if now == member.files_of else _FILES_S):
+                due.append((sum(now), member))
+        left = max(self._governor.left / 2, _LEAST_READING_S)
+        for _, member in sorted(due, key=lambda pair: -pair[0]):
+            if left < member.reading_s:
+                self._put_off += 1
+                continue
+            start = time.thread_time()
+            member.files_at, member.files_of = clock, (member.counters.file, member.counters.shmem)
+            self._read_files(member)
+            member.reading_s = time.thread_time() - start
+            left -= member.reading_s
+
+    def _read_files(self, member: Member) -> None:
+        try:
+            member.files, member.unknown = files_of(member.observed.pid) if member.counters.rss else {}, ""
+        except PermissionError:
+            member.files, member.unknown = {}, _SOMEBODY_ELSES
+        except OSError:  # it is ending
+            member.files = {}
+
+    # --- walks --------------------------------------------------------------------------------------------------------
+
+    def _walk(self, now: float, files: tuple[FileReading, ...]) -> None:
+        waiting = [one for one in self._members.values() if one.counters.rss > 0 and (self._exact or one.due(now))]
+        # Of each program one at first: the others are taken to be like it. Then who was not seen for longest.
+        seen = {one.observed.name for one in self._members.values() if one.walk is not None}
+        waiting.sort(key=lambda one: (one.observed.name in seen, one.walk.at if one.walk else 0.0, -one.counters.rss))
+        first: dict[str, Member] = {}
+        for one in waiting:
+            first.setdefault(one.observed.name, one)
+        waiting = [*first.values(), *(one for one in waiting if first[one.observed.name] is not one)]
+        for member in waiting:
+            last = member.walk.seconds if member.walk else None
+            price = price_of_walk(member.counters.anonymous, member.counters.file + member.counters.shmem, last)
+            if self._exact or self._governor.may(price):
+                self._walk_one(member, files)
+            else:
+                self._put_off += 1
+
+    def _walk_one(self, member: Member, files: tuple[FileReading, ...]) -> None:
+        start = time.thread_time()
+        try:
+            memory = proc.rollup(member.observed.pid)
+            member.counters = member.observed.counters()
+        except PermissionError:
+            member.unknown = _SOMEBODY_ELSES
+            return
+        except OSError:  # it is ending, or this kernel has no rollup
+            return
+        member.outdated = False
+        member.walk = Walk(
+            at=time.time(),
+            rss=memory.rss,
+            pss=memory.pss,
+            uss=memory.uss,
+            shared=memory.rss - memory.uss,
+            pss_anonymous=memory.pss_anon,
+            pss_file=memory.pss_file,
+            pss_shmem=memory.pss_shmem,
+            seconds=time.thread_time() - start,
+        )
+        member.found = found_by(member.walk, member.part(), files)
+
+
+def _expression(text: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+
+
+def _reading(member: Member, shares: Shares) -> ProcessReading:
+    counters, times, observed = member.counters, member.times, member.observed
+    return ProcessReading(
+        pid=observed.pid,
+        parent=counters.parent,
+        name=observed.name,
+        state=counters.state,
+        started=observed.started,
+        rss=counters.rss,
+        anonymous=counters.anonymous,
+        file=counters.file,
+        shmem=counters.shmem,
+        swap=counters.swap,
+        page_tables=counters.page_tables,
+        peak_rss=counters.peak_rss,
+        minor_faults=times.minor_faults,
+        major_faults=times.major_faults,
+        cpu_s=times.cpu_s,
+        share=shares.all,
+        files=tuple(member.files),
+        walk=member.walk,
+        unknown=member.unknown,
+    )

@@ -1,0 +1,251 @@
+"""What a group of processes really holds: everything once.
+
+Counters say what is anonymous in each process, and the page cache what is in memory of each big file: added up, files
+once, that is the answer in most cases, for a fiftieth of the price of PSS, where files are large. Two things counters
+cannot say: how many small libraries are shared, and how much anonymous memory is still shared after a fork. A walk
+through the page tables (PSS) says both. What walks found is kept, per process, beside what counters said at that
+moment, and added to what they say now:
+
+    real = sum of anonymous - what walks found to be shared by forks
+         + each big file once + what else of files walks found, per process
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from onecopy.memory.readings import FileReading, Key, Totals, Walk, largest_first
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from onecopy.memory.looking.mapped import CachedFile, MappedFile
+    from onecopy.memory.looking.processes import Counters
+
+__all__ = ["Found", "Part", "Shares", "file_readings", "found_by", "shares_of", "totals_of"]
+
+_KINDS = ("file", "shmem")
+_WORTH_IT = 1 << 20
+"""Bytes of anonymous memory that must be shared before a process counts as forked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is known of one process at a look."""
+
+    pid: int
+    name: str
+    counters: Counters
+    files: Mapping[Key, MappedFile]
+    walk: Walk | None
+    found: Found | None
+    """By that walk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is known of files, or of shared memory, of a process at one moment, in bytes."""
+
+    rss: int
+    """Mapped in, by its counters."""
+    big: int
+    """Its shares of big files: 1/n of what n processes map."""
+    known: int
+    """Of `rss`, what may be of big files."""
+
+    @property
+    def small(self) -> int:
+        """Of `rss`, what is of no big file that is known."""
+        return max(self.rss - self.known, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a walk found, beside what was known of the process at that moment."""
+
+    forked: int
+    """Anonymous memory that others of its tree have too, as far as its share of it goes: RSS less PSS."""
+    file: int
+    """PSS of files."""
+    shmem: int
+    then: dict[str, Kind]
+    """By "file" and "shmem"."""
+
+    def share(self, kind: str, now: Kind) -> int:
+        """Return the share that a process has now.
+
+        Small files are shared as they were. Where a walk found less than the shares of big files, these were cached
+        and not all mapped in: then what is mapped in now is taken to be shared as it was.
+        """
+        pss, then = {"file": self.file, "shmem": self.shmem}[kind], self.then[kind]
+        if pss >= then.big:
+            return now.big + pss - then.big
+        return min(now.big, pss * now.rss // max(then.rss, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What of the group's total is one process's."""
+
+    anonymous: int
+    file: int
+    shmem: int
+
+    @property
+    def all(self) -> int:
+        """Together."""
+        return self.anonymous + self.file + self.shmem
+
+
+def file_readings(
+    parts: Iterable[Part], cached: Mapping[Key, tuple[MappedFile, str, CachedFile]]
+) -> tuple[FileReading, ...]:
+    """Return the big files of a group, each with what the total counts of it.
+
+    Parameters
+    ----------
+    parts
+        The processes.
+    cached
+        Of each file the bytes that anybody maps, its kind, and what the page cache holds of them.
+    """
+    sharers: defaultdict[Key, list[Part]] = defaultdict(list)
+    for part in parts:
+        for key in part.files:
+            sharers[key].append(part)
+    found = []
+    for key, (file, kind, told) in cached.items():
+        inside = told.cached or 0
+        here = [min(inside, _resident(part, kind), part.files[key].mapped) for part in sharers[key]]
+        found.append(
+            FileReading(
+                key=key,
+                path=file.path,
+                deleted=file.deleted,
+                kind="shmem" if kind == "shmem" else "file",
+                size=told.size,
+                mapped=file.mapped,
+                cached=told.cached,
+                dirty=told.dirty,
+                recently_evicted=told.recently_evicted,
+                huge=None,
+                pids=tuple(part.pid for part in sharers[key]),
+                once=min(inside, sum(here)),
+                rss=sum(here),
+                unknown=told.unknown,
+            )
+        )
+    return largest_first(found)
+
+
+def _resident(part: Part, kind: str) -> int:
+    return part.counters.shmem if kind == "shmem" else part.counters.file
+
+
+def kind_now(part: Part, kind: str, files: Iterable[FileReading]) -> Kind:
+    """Return what is known of a kind of memory of a process without a walk: "file" or "shmem"."""
+    rss = getattr(part.counters, kind)
+    mine = [one for one in files if one.kind == kind and part.pid in one.pids]
+    known = sum(min(one.once, part.files[one.key].mapped) for one in mine)
+    return Kind(rss, sum(one.once // len(one.pids) for one in mine), min(known, rss))
+
+
+def found_by(walk: Walk, part: Part, files: tuple[FileReading, ...]) -> Found:
+    """Put what a walk found beside what counters of the same moment say."""
+    then = {kind: kind_now(part, kind, files) for kind in _KINDS}
+    counters = part.counters
+    if walk.pss_anonymous is None or walk.pss_file is None or walk.pss_shmem is None:  # before Linux 5.9: only a sum
+        return Found(0, max(walk.pss - counters.anonymous - then["shmem"].big, 0), then["shmem"].big, then)
+    forked = max(counters.anonymous - walk.pss_anonymous, 0)
+    return Found(forked if forked >= _WORTH_IT else 0, walk.pss_file, walk.pss_shmem, then)
+
+
+def shares_of(parts: Iterable[Part], files: tuple[FileReading, ...]) -> dict[int, Shares]:
+    """Return the shares of processes; they add up to what the group holds."""
+    programs: defaultdict[str, list[Part]] = defaultdict(list)
+    for part in parts:
+        programs[part.name].append(part)
+    found: dict[int, Shares] = {}
+    for program in programs.values():
+        forked = _forked(program)
+        file, shmem = (_shares_of_kind(program, kind, files) for kind in _KINDS)
+        for part in program:
+            anonymous = part.counters.anonymous
+            found[part.pid] = Shares(anonymous - min(forked(part), anonymous), file[part.pid], shmem[part.pid])
+    return found
+
+
+def _forked(program: list[Part]) -> Callable[[Part], int]:
+    """Return a function that tells what a process shares by a fork: of those not walked, as much as of the others."""
+    walked = [part for part in program if part.found is not None]
+    shared = sum(part.found.forked for part in walked if part.found is not None)
+    whole = max(sum(part.counters.anonymous for part in walked), 1)
+    return lambda part: shared * part.counters.anonymous // whole if part.found is None else part.found.forked
+
+
+def _shares_of_kind(program: list[Part], kind: str, files: tuple[FileReading, ...]) -> dict[int, int]:
+    """Return the shares of processes of one program, which load the same libraries and map the same files."""
+    now = {part.pid: kind_now(part, kind, files) for part in program}
+    walked = {part.pid: part.found for part in program if part.found is not None}
+    small = [found.share(kind, now[pid]) - now[pid].big for pid, found in walked.items()]
+    usual = sum(small) // len(small) if small else None
+    shares, new = {}, {}
+    for number, (pid, known) in enumerate(now.items()):
+        if pid in walked:
+            shares[pid] = walked[pid].share(kind, known)
+            new[pid] = max(known.small - walked[pid].then[kind].small, 0)
+        elif usual is not None:
+            shares[pid] = known.big + usual
+        else:  # nobody was walked: what is small counts once, for the first
+            shares[pid] = known.big + (known.small if number == 0 else 0)
+    # What was mapped since and is not yet known to be a big file: as workers do, all of them map the same.
+    mapping = sum(more > 0 for more in new.values())
+    return {
+        pid: min(max(share, 0) + (new.get(pid, 0) // mapping if mapping else 0), now[pid].rss)
+        for pid, share in shares.items()
+    }
+
+
+def totals_of(
+    parts: Iterable[Part], files: tuple[FileReading, ...], shares: Mapping[int, Shares], now: float, *, exact: bool
+) -> Totals:
+    """Add a group up."""
+    parts = tuple(parts)
+    anonymous, file, shmem = (
+        sum(getattr(one, kind) for one in shares.values()) for kind in ("anonymous", "file", "shmem")
+    )
+    dirty = min(file, sum(min(one.dirty or 0, one.once) for one in files if one.kind == "file"))
+    forked = sum(part.found.forked for part in parts if part.found is not None)
+    walks = [part.walk.at for part in parts if part.walk is not None]
+    basis: Literal["files", "walks", "exact"] = "walks" if forked else "files"
+    if exact and len(walks) == len(parts):
+        basis = "exact"
+    return Totals(
+        real=anonymous + file + shmem,
+        anonymous=anonymous,
+        file_clean=file - dirty,
+        file_dirty=dirty,
+        shmem=shmem,
+        page_tables=sum(part.counters.page_tables or 0 for part in parts),
+        swap=sum(part.counters.swap or 0 for part in parts),
+        sum_of_rss=sum(part.counters.rss for part in parts),
+        basis=basis,
+        walked_s=max(now - min(walks), 0.0) if walks else None,
+        notes=_notes(parts, files),
+    )
+
+
+def _notes(parts: tuple[Part, ...], files: tuple[FileReading, ...]) -> tuple[str, ...]:
+    notes = []
+    missing = sum(part.walk is None and part.counters.rss > 0 for part in parts)
+    if missing:
+        notes.append(
+            f"{missing} of {len(parts)} processes were not walked: what they share with others of their program is "
+            "estimated"
+        )
+    unknown = [one for one in files if one.cached is None]
+    if unknown:
+        notes.append(f"{len(unknown)} big files count by walks only: what is cached of them is unknown")
+    return tuple(notes)

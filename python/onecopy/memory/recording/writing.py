@@ -1,0 +1,198 @@
+"""Writes looks to a file, line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from onecopy.base import Closing, path_text, processors
+from onecopy.memory.looks import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from onecopy.memory.looks import FileLook, Look, ProcessLook
+
+__all__ = ["FORMAT", "VERSION", "End", "Machine", "Recorder"]
+
+FORMAT, VERSION = "onecopy memory", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where it was recorded."""
+
+    name: str
+    kernel: str
+    processors: int
+    memory: int
+    """Bytes."""
+    page: int
+    """Bytes."""
+
+    @classmethod
+    def here(cls) -> Machine:
+        """Return this machine.
+
+        >>> Machine.here().page in (4096, 16384, 65536)
+        True
+        """
+        page = os.sysconf("SC_PAGE_SIZE")
+        memory = page * os.sysconf("SC_PHYS_PAGES")
+        return cls(platform.node(), platform.release(), processors(), memory, page)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How it ended: the last line. None is what is not known: of processes that were attached to, most."""
+
+    seconds: float
+    """From the first look to the last one."""
+    exit: int | None = None
+    """Of the command; -N: killed by signal N."""
+    max_rss: int | None = None
+    """The kernel's peak of RSS of the largest process that was waited for, in bytes."""
+    minor_faults: int | None = None
+    major_faults: int | None = None
+    user_s: float | None = None
+    system_s: float | None = None
+    looks: int = 0
+    look_cpu_s: float = 0.0
+    """Processor seconds that looking took."""
+    put_off: int = 0
+    """Walks that were too dear."""
+
+
+@dataclass
+class _Told:
+    """What numbers stand for processes or files, and what was told of them."""
+
+    numbers: dict[Any, int] = field(default_factory=dict)
+    facts: dict[int, object] = field(default_factory=dict)
+
+    def number(self, key: object, facts: object) -> tuple[int, bool]:
+        """Return the number of a key, and whether its facts are new."""
+        number = self.numbers.setdefault(key, len(self.numbers))
+        new = self.facts.get(number) != facts
+        self.facts[number] = facts
+        return number, new
+
+
+class Recorder(Closing):
+    """Writes looks to a file, each at once: whoever kills the recorder loses no look. For one thread at a time.
+
+    Parameters
+    ----------
+    path
+        The file to make.
+    command
+        What is looked at, as words.
+    options
+        How: plain values, kept as they are.
+    force
+        Write over a file that is there.
+
+    Raises
+    ------
+    FileExistsError
+        The file is there, and `force` was not given.
+    OSError
+        It cannot be made; and from `look` and `end`, when it cannot be written: what was written till then can be read.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        command: Sequence[str] = (),
+        *,
+        options: Mapping[str, object] | None = None,
+        force: bool = False,
+    ) -> None:
+        self.path = path_text(path)
+        self._last: list[list[int | None]] = []
+        self._processes, self._files = _Told(), _Told()
+        self._is_new = True
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        try:
+            self._descriptor = os.open(self.path, flags | os.O_EXCL, 0o666)
+        except FileExistsError:
+            if not force:
+                raise
+            self._is_new = False
+            self._descriptor = os.open(self.path, flags, 0o666)
+        self._head: dict[str, object] | None = {
+            "format": FORMAT,
+            "version": VERSION,
+            "command": list(command),
+            "started": time.time(),
+            "machine": _plain_dict(Machine.here()),
+            "options": dict(options or {}),
+            "columns": list(COLUMNS),
+        }
+
+    def begin(self) -> None:
+        """Write the first line; from here on, what was in the file is gone. The first look does it too."""
+        if self._head is not None:
+            head, self._head = self._head, None
+            os.ftruncate(self._descriptor, 0)
+            self._write(head)
+
+    def discard(self) -> None:
+        """Leave no recording of what has not begun: the file is what it was, or gone where it was not there."""
+        self.close()
+        if self._is_new and self._head is not None:
+            os.unlink(self.path)  # noqa: PTH108 - text
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def look(self, look: Look) -> None:
+        """Write one look."""
+        self.begin()
+        lines: list[dict[str, object]] = []
+        processes = [self._process(one, lines) for one in look.processes]
+        files = [self._file(one, lines) for one in look.files]
+        line: dict[str, object] = {"at": round(look.at, 4), "total": look.total, "processes": processes}
+        if files != self._last:  # most looks see what the look before saw
+            line["files"] = self._last = files
+        self._write(*lines, line)
+
+    def end(self, end: End) -> None:
+        """Write the last line."""
+        self.begin()
+        facts = _plain_dict(end)
+        self._write({"end": round(facts.pop("seconds"), 4), **facts})
+
+    def _process(self, one: ProcessLook, lines: list[dict[str, object]]) -> list[object]:
+        number, new = self._processes.number((one.pid, one.started), (one.name, one.parent))
+        if new:
+            facts = {"pid": one.pid, "started": one.started, "parent": one.parent, "name": one.name}
+            lines.append({"process": number, **facts})
+        return [number, one.row, one.peak_rss, one.minor_faults, one.major_faults, round(one.cpu_s, 3)]
+
+    def _file(self, one: FileLook, lines: list[dict[str, object]]) -> list[int | None]:
+        number, new = self._files.number(one.key, (one.path, one.size))
+        if new:
+            lines.append({"file": number, "path": one.path, "kind": one.kind, "size": one.size})
+        return [number, one.once, one.dirty, one.saves, one.sharers]
+
+    def _write(self, *lines: Mapping[str, object]) -> None:
+        """Write lines at once; a disk that is full takes a part of them, which readers pass over."""
+        text = "".join(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines)
+        left = memoryview(text.encode("ascii"))
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except OSError as error:
+                raise OSError(error.errno, os.strerror(error.errno or 0), self.path) from None
+
+
+def _plain_dict(record: Machine | End) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__slots__}
