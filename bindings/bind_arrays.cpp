@@ -46,7 +46,7 @@ std::vector<RangeTuple> ranges_to_verify(const ArrayFileHandle& file, const std:
   return whole;
 }
 
-// Raises onecopy.base.ChecksumError with what it knows of each block.
+// Raises onecopy.errors.ChecksumError with what it knows of each block.
 void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*/) {
   try {
     std::rethrow_exception(pointer);

@@ -22,7 +22,7 @@ void poll_signals() {
   check_signals();
 }
 
-nb::object error_class(const char* name) { return nb::module_::import_("onecopy.base").attr(name); }
+nb::object error_class(const char* name) { return nb::module_::import_("onecopy.errors").attr(name); }
 
 // Paths and names need not be UTF-8: as Python's own errors have them.
 nb::object text_of(std::string_view text) {

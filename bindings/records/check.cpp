@@ -108,7 +108,7 @@ nb::object Checker::ask_registry(PyObject* value, const Path& path) const {
   try {
     return registry_(nb::handle(value));
   } catch (nb::python_error& error) {
-    if (error.matches(nb::module_::import_("onecopy.records").attr("NotShareable")))
+    if (error.matches(nb::module_::import_("onecopy.errors").attr("NotShareable")))
       refuse(path, nb::cast<std::string>(nb::str(error.value())));
     error.value().attr("add_note")(text_of("in the value at " + path.text()));
     throw;

@@ -44,7 +44,7 @@ bool Path::contains(PyObject* object) const noexcept {
 }
 
 void refuse(const Path& path, const std::string& what) {
-  const nb::object error = nb::module_::import_("onecopy.records").attr("NotShareable");
+  const nb::object error = nb::module_::import_("onecopy.errors").attr("NotShareable");
   PyErr_SetObject(error.ptr(), text_of(path.text() + ": " + what).ptr());
   throw nb::python_error();
 }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onecopy import (
         arrays,
-        base,
+        errors,
         files,
         holding,
         images,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         workers,
     )
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
-    from onecopy.base import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum
+    from onecopy.errors import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum, NotShareable
     from onecopy.files import Mapping, check, guard
     from onecopy.holding import Hold
     from onecopy.integrations import onnxruntime as onnxruntime
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from onecopy.integrations import transformers as transformers
     from onecopy.integrations.torch import share_dataset
     from onecopy.memory import explain, watch, why
-    from onecopy.records import Dict, List, NotShareable, Table, open_records, share
+    from onecopy.records import Dict, List, Table, open_records, share
     from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.scratching import Scratch, SealedArray, alloc, scratch
     from onecopy.shuffle import Shuffle
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _ROOMS = (
     "arrays",
-    "base",
+    "errors",
     "files",
     "holding",
     "images",
@@ -68,11 +68,11 @@ _HOMES = {
     "Entry": "arrays",
     "open": "arrays",
     "save": "arrays",
-    "ChecksumError": "base",
-    "DataLost": "base",
-    "FileChanged": "base",
-    "FormatError": "base",
-    "NoChecksum": "base",
+    "ChecksumError": "errors",
+    "DataLost": "errors",
+    "FileChanged": "errors",
+    "FormatError": "errors",
+    "NoChecksum": "errors",
     "Mapping": "files",
     "check": "files",
     "guard": "files",
@@ -82,7 +82,7 @@ _HOMES = {
     "why": "memory",
     "Dict": "records",
     "List": "records",
-    "NotShareable": "records",
+    "NotShareable": "errors",
     "Table": "records",
     "open_records": "records",
     "share": "records",
@@ -126,8 +126,8 @@ __all__ = [
     "alloc",
     "arrays",
     "assert_shared",
-    "base",
     "check",
+    "errors",
     "evict",
     "explain",
     "file_key",

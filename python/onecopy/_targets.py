@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from onecopy import _core
-from onecopy.base import natural, path_text
+from onecopy.arguments import natural, path_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -31,8 +31,8 @@ import resource
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from onecopy.base import Closing, natural, path_text
-from onecopy.files import Mapping
+from onecopy.arguments import natural, path_text
+from onecopy.files import Closing, Mapping
 from onecopy.memory import proc
 from onecopy.residency import available_memory, pin, residency, unpin, warm
 from onecopy.text import size as in_words

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 from onecopy import _core
 from onecopy._core import EvictReport, MappedPages, PageCache, PinReport, Residency, WarmReport
 from onecopy._targets import Opened, Portion, Range, Selection, Target, of_opened, of_target
-from onecopy.base import natural, thread_count
+from onecopy.arguments import natural, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -199,7 +199,7 @@ def workers(w: World) -> None:
 def names(_: World) -> None:
     assert oc.__version__
     assert "open" in dir(oc)
-    assert set(oc.base.BadBlock._fields)
+    assert set(oc.errors.BadBlock._fields)
     refused(AttributeError, getattr, oc, "missing")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from onecopy.arrays.file import expect_unchanged, key_of
 from onecopy.arrays.saving import not_savable, save
-from onecopy.base import FormatError
+from onecopy.errors import FormatError
 from onecopy.store import Artefact, Store
 
 if TYPE_CHECKING:

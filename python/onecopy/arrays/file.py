@@ -14,7 +14,8 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, overload
 
-from onecopy.base import Closing, FileChanged, FormatError
+from onecopy.errors import FileChanged, FormatError
+from onecopy.files import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -344,7 +345,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
         >>> oc.open(path).verify()
         Traceback (most recent call last):
             ...
-        onecopy.base.ChecksumError: ...: 1 of 1 blocks is damaged; block 0, bytes [4096, 12096) of the file, in 'a': ...
+        onecopy.ChecksumError: ...: 1 of 1 blocks is damaged; block 0, bytes [4096, 12096) of the file, in 'a': ...
         """
         done = self.warm(names, verify=True, mechanism="none", threads=threads, on_progress=on_progress)
         verified = done.verified or 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy import _core
 from onecopy.arrays.file import Entry, Memory, array_of
-from onecopy.base import FileChanged, FormatError, NoChecksum
+from onecopy.errors import FileChanged, FormatError, NoChecksum
 from onecopy.files import Mapping, OpenFile, check_mode
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import _core
+from onecopy.arguments import path_text, thread_count
 from onecopy.arrays.file import (
     ArrayFile,
     Entry,
@@ -16,7 +17,6 @@ from onecopy.arrays.file import (
     no_array,
     range_of,
 )
-from onecopy.base import path_text, thread_count
 from onecopy.files import Identity, Mode, OpenFile, absolute, check_mode
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from onecopy.arguments import path_text
 from onecopy.arrays.one_file import OneFile
-from onecopy.base import FormatError, path_text
+from onecopy.errors import FormatError
 
 if TYPE_CHECKING:
     import os

@@ -9,8 +9,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
+from onecopy.arguments import natural, path_text
 from onecopy.arrays import dtypes
-from onecopy.base import natural, path_text
 
 if TYPE_CHECKING:
     import os

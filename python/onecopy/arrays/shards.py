@@ -7,11 +7,12 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import residency
+from onecopy.arguments import path_text
 from onecopy.arrays.file import is_text
 from onecopy.arrays.members import How, SetError, close, confined, decided, expect, named_by
 from onecopy.arrays.one_file import OneFile
 from onecopy.arrays.several_files import SeveralFiles
-from onecopy.base import FormatError, path_text
+from onecopy.errors import FormatError
 from onecopy.files import Mapping
 
 if TYPE_CHECKING:

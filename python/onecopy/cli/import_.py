@@ -9,9 +9,9 @@ import click
 from rich.progress import DownloadColumn, TextColumn
 
 from onecopy import records
-from onecopy.base import FormatError
 from onecopy.cli import screen
 from onecopy.cli.words import size
+from onecopy.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

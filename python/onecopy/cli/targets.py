@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onecopy.arrays import open_arrays
 from onecopy.arrays.members import SetError
-from onecopy.base import FormatError
+from onecopy.errors import FormatError
 from onecopy.files import Mapping
 
 if TYPE_CHECKING:

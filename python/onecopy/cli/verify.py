@@ -16,7 +16,7 @@ from onecopy.cli.warm import names_matching
 from onecopy.cli.words import plain, size
 
 if TYPE_CHECKING:
-    from onecopy.base import BadBlock
+    from onecopy.errors import BadBlock
 
 UNKNOWN = 3
 """The exit status where nothing can be said: no file is damaged, and one cannot be compared."""
@@ -65,7 +65,7 @@ def show(facts: dict[str, Any]) -> None:
     screen.show_line(screen.err(), f"onecopy: {plain(facts['reason'])}", "red")
     blocks = facts.get("blocks", [])
     for block in blocks[:SHOWN] if len(blocks) > 1 else ():
-        screen.show_line(screen.err(), block_line(onecopy.base.BadBlock(**block)))
+        screen.show_line(screen.err(), block_line(onecopy.errors.BadBlock(**block)))
     if len(blocks) > SHOWN:
         screen.show_line(screen.err(), f"  and {len(blocks) - SHOWN} more; --json has them all")
 

@@ -22,8 +22,10 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from onecopy.arguments import few_processors, natural, path_text
 from onecopy.arrays.dtypes import of_numpy
-from onecopy.base import FileChanged, FormatError, few_processors, natural, open_regular, path_text
+from onecopy.errors import FileChanged, FormatError
+from onecopy.files import open_regular
 from onecopy.images._libraries import LIBRARIES, TIFF, Codec, installed
 from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, NoLevelError
 from onecopy.store.fork import trim_heap

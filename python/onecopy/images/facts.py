@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from onecopy.base import FormatError
+from onecopy.errors import FormatError
 
 __all__ = ["CodecError", "DamagedError", "Facts", "InPlace", "NoLevelError", "no_level"]
 

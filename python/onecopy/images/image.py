@@ -6,8 +6,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy.base import Closing, FormatError
-from onecopy.files import Mapping
+from onecopy.errors import FormatError
+from onecopy.files import Closing, Mapping
 from onecopy.images.facts import PALETTE
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any, Literal
 
+from onecopy.arguments import natural, path_text
 from onecopy.arrays.one_file import OneFile
-from onecopy.base import FileChanged, natural, path_text
+from onecopy.errors import FileChanged
 from onecopy.files import Mapping
 from onecopy.images import codecs
 from onecopy.images.facts import no_level

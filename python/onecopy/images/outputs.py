@@ -20,7 +20,7 @@ from weakref import WeakSet
 import numpy as np
 
 from onecopy._beside import path_beside, remove, replace
-from onecopy.base import path_text
+from onecopy.arguments import path_text
 from onecopy.images._files import most_of_a_tiff, write_tiff, write_zarr
 from onecopy.images._letting_go import LettingGo
 from onecopy.images._regions import covered_rows, in_bands, span_of

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from onecopy.base import few_processors, natural, thread_count
+from onecopy.arguments import few_processors, natural, thread_count
 from onecopy.images._regions import Share, downwards, shares, within
 from onecopy.images.outputs import Output, Work, output_for
 from onecopy.images.tiles import Tiles

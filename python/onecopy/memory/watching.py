@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from onecopy.base import Closing
+from onecopy.files import Closing
 from onecopy.memory.looking.sampler import Sampler
 from onecopy.memory.looks import look_of
 from onecopy.memory.readings import WatchCost

@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from onecopy.records.sources import RowSource, json_rows, jsonl_rows
     from onecopy.records.table import Table
     from onecopy.records.tabular import csv_rows, parquet_rows
-    from onecopy.records.types import NotShareable, Unloaded, register
+    from onecopy.records.types import Unloaded, register
     from onecopy.records.writing import Writer, save
 
 _HOMES = {
     "Chain": "rows",
     "Dict": "dicts",
     "List": "rows",
-    "NotShareable": "types",
     "Unloaded": "types",
     "Ragged": "columnar",
     "RowSource": "sources",
@@ -56,7 +55,6 @@ __all__ = [
     "Chain",
     "Dict",
     "List",
-    "NotShareable",
     "Ragged",
     "RowSource",
     "Schema",

@@ -6,8 +6,7 @@ import abc
 import os
 from typing import TYPE_CHECKING, Any
 
-from onecopy.base import Closing
-from onecopy.files import absolute
+from onecopy.files import Closing, absolute
 from onecopy.records._read_only import ReadOnly
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from onecopy import _core
-from onecopy.base import FormatError
+from onecopy.errors import FormatError
 from onecopy.records.backing import Backed, Origin
 from onecopy.records.opening import list_of
 from onecopy.records.rows import SHORT

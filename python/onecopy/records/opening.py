@@ -6,7 +6,8 @@ from array import array
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from onecopy import _core
-from onecopy.base import FormatError, path_text
+from onecopy.arguments import path_text
+from onecopy.errors import FormatError
 from onecopy.records.backing import Origin
 from onecopy.records.rows import List
 

@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
-from onecopy.base import FormatError
+from onecopy.errors import FormatError
 from onecopy.records.backing import Backed
 from onecopy.records.columnar import Columnar
 from onecopy.text import size

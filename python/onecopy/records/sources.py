@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy.base import FormatError, path_text
+from onecopy.arguments import path_text
+from onecopy.errors import FormatError
 from onecopy.files import Mapping
 
 if TYPE_CHECKING:

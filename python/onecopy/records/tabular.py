@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from onecopy.base import FormatError, open_regular
+from onecopy.errors import FormatError
+from onecopy.files import open_regular
 from onecopy.records.arrow import arrow_rows
 from onecopy.records.sources import OnProgress, RowSource, Tell
 

@@ -28,9 +28,9 @@ import zoneinfo
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from onecopy.base import FormatError
+from onecopy.errors import FormatError, NotShareable
 
-__all__ = ["NotShareable", "Unloaded", "register"]
+__all__ = ["Unloaded", "register"]
 
 T = TypeVar("T")
 ToPlain = Callable[[Any], Any]
@@ -45,10 +45,6 @@ CODEC = "codec"
 _LONGEST_FRACTION = 1 << 18  # bits of both numbers; to reduce it takes time that grows with their square
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1)
-
-
-class NotShareable(TypeError):
-    """A value that no records file can hold; the message begins with its path: ``[12].bbox[3]: ...``."""
 
 
 class Unloaded:

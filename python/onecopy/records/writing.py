@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
-from onecopy.base import path_text
+from onecopy.arguments import path_text
 from onecopy.records.sources import Container, RowSource
 from onecopy.records.types import plain_of
 

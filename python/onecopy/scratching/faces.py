@@ -7,7 +7,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from onecopy.arrays import dtypes
-from onecopy.base import Closing
+from onecopy.files import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
-from onecopy.base import natural
+from onecopy.arguments import natural
 from onecopy.scratching.faces import ArrayFace, Kind, kind_of
 from onecopy.scratching.regions import Region, box_of
 from onecopy.scratching.reports import Saved, ScratchMemory

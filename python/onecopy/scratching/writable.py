@@ -7,8 +7,9 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
+from onecopy.arguments import natural, path_text
 from onecopy.arrays.saving import CHUNK
-from onecopy.base import FormatError, natural, path_text
+from onecopy.errors import FormatError
 from onecopy.scratching.faces import ArrayFace, Kind, kind_of
 from onecopy.scratching.regions import Region, box_of, ranges_of, run_axis, strides_of
 from onecopy.scratching.reports import ReleaseReport, Saved, ScratchMemory

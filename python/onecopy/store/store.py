@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import _core
-from onecopy.base import natural, path_text
+from onecopy.arguments import natural, path_text
 from onecopy.store.artefact import Artefact, PruneReport, Waiting
 from onecopy.store.fork import builder
 

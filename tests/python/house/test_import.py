@@ -11,7 +11,7 @@ import pytest
 
 import onecopy as oc
 
-ROOMS = ["arrays", "base", "files", "memory", "memory.cgroup", "memory.proc", "residency", "shuffle", "workers"]
+ROOMS = ["arrays", "errors", "files", "memory", "memory.cgroup", "memory.proc", "residency", "shuffle", "workers"]
 HEAVY = ["numpy", "ml_dtypes", "safetensors", "torch", "jax", "tensorflow", "pandas", "click", "rich"]
 
 
@@ -62,7 +62,7 @@ def test_every_public_name_is_there_and_is_what_its_room_has():
         assert getattr(oc, name) is not None
     assert oc.open is oc.arrays.open
     assert oc.Mapping is oc.files.Mapping
-    assert oc.DataLost is oc.base.DataLost
+    assert oc.DataLost is oc.errors.DataLost
 
 
 @pytest.mark.parametrize("room", ROOMS)

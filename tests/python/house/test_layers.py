@@ -63,7 +63,7 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
     ("place", "line"),
     [
         ("python/onecopy/files.py", "import onecopy.arrays"),
-        ("python/onecopy/memory/proc.py", "import onecopy.base"),
+        ("python/onecopy/memory/proc.py", "import onecopy.errors"),
         ("python/onecopy/store/store.py", "import onecopy.arrays"),
         ("python/onecopy/residency.py", "import rich"),
         ("python/onecopy/records/rows.py", "import onecopy_bench"),

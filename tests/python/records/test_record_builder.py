@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onecopy import _core
+from onecopy import NotShareable, _core
 from onecopy.arrays import open_arrays
-from onecopy.records import NotShareable
 
 
 def registry(value: Any) -> tuple[str, Any] | None:

@@ -13,7 +13,7 @@ from tests.support.onnx_models import IDS, words_model
 from tests.support.sessions import MODES, answer, from_store, is_mapped, make
 
 import onecopy as oc
-from onecopy.base import FormatError
+from onecopy.errors import FormatError
 from onecopy.integrations.onnxruntime import _ladder, _packing
 from onecopy.integrations.onnxruntime._packing import Packed
 

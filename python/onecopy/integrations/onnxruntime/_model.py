@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from onecopy import _core
-from onecopy.base import FormatError
+from onecopy.errors import FormatError
 from onecopy.files import Mapping
 from onecopy.integrations.onnxruntime._report import Copied
 

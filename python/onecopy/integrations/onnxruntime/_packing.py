@@ -34,7 +34,7 @@ from zlib import crc32
 
 import onnxruntime
 
-from onecopy.base import FormatError
+from onecopy.errors import FormatError
 from onecopy.integrations.onnxruntime import _options
 from onecopy.integrations.onnxruntime._report import Latency
 from onecopy.store import Store, file_key, progress

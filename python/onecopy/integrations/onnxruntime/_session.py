@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 import onnxruntime
 
 from onecopy import residency
-from onecopy.base import FormatError, path_text
+from onecopy.arguments import path_text
+from onecopy.errors import FormatError
 from onecopy.integrations.onnxruntime import _ladder, _options
 from onecopy.integrations.onnxruntime._report import Report, anonymous_memory, mapped_files, private_of
 from onecopy.store import announce

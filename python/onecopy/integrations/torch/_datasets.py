@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onecopy import records
+from onecopy.errors import NotShareable
 from onecopy.integrations.torch._estimate import estimated_bytes
 from onecopy.integrations.torch._mapped import array_in, bytes_of, is_mapped, tensor_in
 from onecopy.store.fork import give_back_memory
@@ -180,7 +181,7 @@ class _Mover:
         try:
             now, shared, after = self._share(value, place)
             done = f"now a {_kind(now)}"
-        except records.NotShareable as error:
+        except NotShareable as error:
             now, shared, after, done = value, None, None, f"stays: {error}"
         self._seen[id(value)] = value, now
         self.attributes.append(Attribute(place, kind, rows, before, after, done, shared))

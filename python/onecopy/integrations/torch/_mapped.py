@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onecopy.errors import NotShareable
 from onecopy.files import Mapping
-from onecopy.records import List, NotShareable
 from onecopy.records.backing import Backed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from onecopy.records import List
 
 
 class MappedArray(np.ndarray[Any, np.dtype[Any]]):

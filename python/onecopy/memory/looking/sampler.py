@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from onecopy.base import Closing, path_text
+from onecopy.arguments import path_text
+from onecopy.files import Closing
 from onecopy.memory import proc
 from onecopy.memory.looking.governor import Governor, price_of_walk
 from onecopy.memory.looking.mapped import Cache, MappedFile, files_of, kind_of, merged

@@ -8,7 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from onecopy.base import FormatError, open_regular, path_text
+from onecopy.arguments import path_text
+from onecopy.errors import FormatError
+from onecopy.files import open_regular
 from onecopy.memory.looks import COLUMNS, FileLook, Look, ProcessLook
 from onecopy.memory.recording.writing import FORMAT, VERSION, End, Machine
 from onecopy.memory.series import Series

@@ -9,7 +9,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onecopy.base import Closing, path_text, processors
+from onecopy.arguments import path_text, processors
+from onecopy.files import Closing
 from onecopy.memory.looks import COLUMNS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from onecopy.base import Closing
+from onecopy.files import Closing
 from onecopy.memory.containers import container
 
 if TYPE_CHECKING:
