@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         holding,
         images,
         memory,
+        page_cache,
         records,
-        residency,
         scratching,
         shuffle,
         store,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from onecopy.integrations import transformers as transformers
     from onecopy.integrations.torch import share_dataset
     from onecopy.memory import explain, watch, why
+    from onecopy.page_cache import WarmJob, evict, pin, residency, unpin, warm
     from onecopy.records import Dict, List, Table, open_records, share
-    from onecopy.residency import WarmJob, evict, pin, unpin, warm
     from onecopy.scratching import Scratch, SealedArray, alloc, scratch
     from onecopy.shuffle import Shuffle
     from onecopy.store import Store, file_key
@@ -54,7 +54,7 @@ _ROOMS = (
     "images",
     "memory",
     "records",
-    "residency",
+    "page_cache",
     "shuffle",
     "scratching",
     "store",
@@ -86,12 +86,13 @@ _HOMES = {
     "Table": "records",
     "open_records": "records",
     "share": "records",
-    "WarmJob": "residency",
-    "evict": "residency",
+    "WarmJob": "page_cache",
+    "evict": "page_cache",
     "explain": "memory",
-    "pin": "residency",
-    "unpin": "residency",
-    "warm": "residency",
+    "pin": "page_cache",
+    "residency": "page_cache",
+    "unpin": "page_cache",
+    "warm": "page_cache",
     "Shuffle": "shuffle",
     "Scratch": "scratching",
     "SealedArray": "scratching",
@@ -138,6 +139,7 @@ __all__ = [
     "memory",
     "open",
     "open_records",
+    "page_cache",
     "pin",
     "preload",
     "records",

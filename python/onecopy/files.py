@@ -130,7 +130,7 @@ class OpenFile(Closing, abc.ABC):
     @property
     @abc.abstractmethod
     def core(self) -> _core.Mapping:
-        """The compiled half's mapping, for `onecopy.residency`."""
+        """The compiled half's mapping, for `onecopy.page_cache`."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from onecopy.arguments import natural, path_text
 from onecopy.files import Closing, Mapping
 from onecopy.memory import proc
-from onecopy.residency import available_memory, pin, residency, unpin, warm
+from onecopy.page_cache import available_memory, pin, residency, unpin, warm
 from onecopy.text import size as in_words
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tests.support.seccomp import refuse
 
 import onecopy as oc
 from onecopy.memory import proc
-from onecopy.residency import residency
+from onecopy.page_cache import residency
 
 pytestmark = pytest.mark.processes
 

@@ -11,10 +11,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 ROOMS = [
-    "python/residency/test_residency.py",
+    "python/page_cache/test_residency.py",
     "python/arrays/test_arrays_residency.py",
-    "python/residency/test_jobs.py",
-    "python/residency/test_files.py",
+    "python/page_cache/test_jobs.py",
+    "python/page_cache/test_files.py",
 ]
 SAVING = ["python/arrays/test_saving_files.py", "processes/test_save_streams.py"]
 STORE = ["python/store/test_store.py", "processes/test_store_races.py"]
@@ -23,16 +23,16 @@ IMAGES = ["python/images/test_image_opening.py", "processes/test_image_processes
 PROCESSES = [f"processes/test_{name}.py" for name in ("other_users", "sharing", "truncation", "writer_faults")]
 # Where each of them matters; what is left out is what could not notice.
 MATTERS = {
-    "no cachestat": ["python/residency/test_residency.py", "processes/test_other_users.py", *SCRATCH],
-    "cachestat forbidden": ["python/residency/test_residency.py"],
-    "no MADV_POPULATE_READ": ["python/residency/test_residency.py", "processes/test_truncation.py"],
+    "no cachestat": ["python/page_cache/test_residency.py", "processes/test_other_users.py", *SCRATCH],
+    "cachestat forbidden": ["python/page_cache/test_residency.py"],
+    "no MADV_POPULATE_READ": ["python/page_cache/test_residency.py", "processes/test_truncation.py"],
     "no O_TMPFILE": [*SAVING, *SCRATCH],
     "no memfd_create": ["python/house/test_examples.py"],
     "process_vm_readv forbidden": ["processes/test_truncation.py"],
     "no PAGEMAP_SCAN": ["processes/test_sharing.py", "processes/test_other_users.py"],
     "no MADV_HUGEPAGE": ["processes/test_sharing.py"],
     "no O_DIRECT": [
-        "python/residency/test_files.py",
+        "python/page_cache/test_files.py",
         "python/scratch/test_scratching.py",
         "python/images/test_image_window.py",
     ],

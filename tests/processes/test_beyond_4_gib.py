@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy.residency import residency
+from onecopy.page_cache import residency
 
 pytestmark = [pytest.mark.processes, pytest.mark.nightly, pytest.mark.timeout(1200)]
 

@@ -26,7 +26,7 @@ from tests.support.fuse_models import (
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.residency import residency
+from onecopy.page_cache import residency
 
 pytestmark = pytest.mark.processes
 

@@ -22,7 +22,7 @@ from tests.support.fuse_models import (
 )
 
 import onecopy as oc
-from onecopy.residency import residency
+from onecopy.page_cache import residency
 
 pytestmark = pytest.mark.processes
 

@@ -60,7 +60,7 @@ def test_lost_bytes_are_zeros_and_the_next_call_tells(path, in_child):
     def child():
         mapping, view = lose(path)
         values = view[LEFT - 1], view[LEFT], view[7 * MIB], view[SIZE - 1]
-        calls = [mapping.view, lambda: oc.warm(mapping), lambda: oc.residency.residency(mapping), oc.check, oc.check]
+        calls = [mapping.view, lambda: oc.warm(mapping), lambda: oc.residency(mapping), oc.check, oc.check]
         return values, [told(call) for call in calls], repr(mapping), mapping.changed()
 
     values, answers, text, changed = in_child(child)

@@ -167,5 +167,5 @@ def test_the_share_of_huge_pages_is_told_as_the_kernel_counts_it(cold_file, huge
     with oc.Mapping(path) as mapping:
         mapping.view()[0]  # something is mapped in, also where warming only reads
         report = oc.warm(mapping, huge=huge)
-        told = oc.residency.residency(mapping)
+        told = oc.residency(mapping)
         assert report.huge_share == told.huge / told.mapped == is_huge(path)

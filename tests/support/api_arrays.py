@@ -222,19 +222,19 @@ def warm_in_another_thread(w: World) -> None:
 @action(100)
 def evict_and_residency(w: World) -> None:
     assert oc.evict(w.bytes).bytes
-    assert oc.residency.residency(w.bytes, [(0, 100)]).bytes
+    assert oc.residency(w.bytes, [(0, 100)]).bytes
     with oc.open(w.model) as file:
         file.warm(["a"])
         assert file.residency(["a"]).bytes
         assert file.evict().bytes
         address = file["a"].ctypes.data
-        assert oc.residency.mapped_in(os.getpid(), address, 4096)
-    refused(OSError, oc.residency.mapped_in, 2**22, address, 4096)
+        assert oc.page_cache.mapped_in(os.getpid(), address, 4096)
+    refused(OSError, oc.page_cache.mapped_in, 2**22, address, 4096)
     with w.bytes.open("rb") as opened, contextlib.suppress(OSError):  # a kernel without cachestat
-        oc.residency.page_cache(opened.fileno())
-    refused(OSError, oc.residency.page_cache, 10**6)
+        oc.page_cache.cachestat(opened.fileno())
+    refused(OSError, oc.page_cache.cachestat, 10**6)
     refused(FileNotFoundError, oc.evict, w.missing)
-    refused(FileNotFoundError, oc.residency.residency, w.missing)
+    refused(FileNotFoundError, oc.residency, w.missing)
 
 
 @action(100)

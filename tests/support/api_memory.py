@@ -169,7 +169,7 @@ def read_proc(w: World) -> None:
     refused(ProcessLookupError, oc.memory.proc.stat, 2**22)
     oc.memory.cgroup.memory_group(pid)
     assert oc.memory.cgroup.meminfo().mem_total
-    assert oc.residency.available_memory()
+    assert oc.page_cache.available_memory()
     oc.memory.cgroup.read_ahead(w.bytes.stat().st_dev)
     oc.memory.cgroup.block_stat(w.bytes.stat().st_dev)
     refused(ValueError, oc.memory.cgroup.parse_limit, "x")

@@ -35,9 +35,9 @@ with file as entered:
 # Residency.
 reveal_type(oc.warm(file))  # revealed: onecopy._core.WarmReport
 reveal_type(oc.warm("data.bin", [(0, 5)], wait=True))  # revealed: onecopy._core.WarmReport
-reveal_type(oc.warm(mapping, wait=False))  # revealed: onecopy.residency.WarmJob
+reveal_type(oc.warm(mapping, wait=False))  # revealed: onecopy.page_cache.warming.WarmJob
 reveal_type(file.warm(["w", ("w", slice(0, 5))]))  # revealed: onecopy._core.WarmReport
-reveal_type(file.warm(wait=False))  # revealed: onecopy.residency.WarmJob
+reveal_type(file.warm(wait=False))  # revealed: onecopy.page_cache.warming.WarmJob
 reveal_type(oc.warm(mapping, wait=False).wait(2.5))  # revealed: onecopy._core.WarmReport
 reveal_type(oc.warm(mapping, wait=False).progress)  # revealed: tuple[int, int]
 reveal_type(oc.warm(mapping).cached_after)  # revealed: int | None
@@ -45,7 +45,7 @@ reveal_type(oc.warm(mapping).huge_share)  # revealed: float | None
 reveal_type(oc.warm(mapping).mechanism)  # revealed: str
 reveal_type(oc.warm(mapping).complete)  # revealed: bool
 reveal_type(oc.evict(Path("data.bin")))  # revealed: onecopy._core.EvictReport
-reveal_type(oc.residency.residency(mapping).share)  # revealed: float | None
+reveal_type(oc.residency(mapping).share)  # revealed: float | None
 reveal_type(file.residency(["w"]))  # revealed: onecopy._core.Residency
 reveal_type(oc.pin(mapping).pinned)  # revealed: int
 

@@ -31,7 +31,7 @@ Named = tuple[str, NDArray[Any]]
 Role = Literal["row", "ceiling", "control"]
 
 
-ONECOPY = ("onecopy", "onecopy.arrays", "onecopy.files", "onecopy.residency")
+ONECOPY = ("onecopy", "onecopy.arrays", "onecopy.files", "onecopy.page_cache")
 """Its rooms are loaded on first use, and that must not be on the clock."""
 
 

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy import residency
+from onecopy import page_cache
 from onecopy.memory import cgroup, proc
 from onecopy_bench.ceilings import fresh_memory
 from onecopy_bench.children import Crew, SampleError, command_of, table_of
@@ -189,7 +189,7 @@ def home() -> str:
 def refuse_too_much(configuration: Configuration, size: int, processes: int) -> None:
     """Raise SampleError where the private memory of a sample would exhaust the machine."""
     wanted = configuration.private_share * size * processes
-    available = residency.available_memory()
+    available = page_cache.available_memory()
     if available is not None and wanted > MEMORY_SHARE * available:
         raise SampleError(
             "skipped",

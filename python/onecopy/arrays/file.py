@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from onecopy.arrays.members import Member
     from onecopy.files import Identity, Mode
-    from onecopy.residency import (
+    from onecopy.page_cache import (
         EvictReport,
         Mechanism,
         PinReport,
@@ -120,7 +120,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
 
     @property
     def portions(self) -> tuple[Portion, ...]:
-        """All of all files, for `onecopy.residency`."""
+        """All of all files, for `onecopy.page_cache`."""
         return self._selection(None).portions
 
     @property
@@ -297,9 +297,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
         ...     model.warm(["b"]).complete
         True
         """
-        from onecopy import residency
+        from onecopy import page_cache
 
-        report: WarmReport | WarmJob = residency.warm(self._selection(names, verify=verify), **options)
+        report: WarmReport | WarmJob = page_cache.warm(self._selection(names, verify=verify), **options)
         return report
 
     def verify(
@@ -354,30 +354,30 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
 
     def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
         """Take arrays out of memory; see `onecopy.evict`."""
-        from onecopy import residency
+        from onecopy import page_cache
 
-        return residency.evict(self._selection(names))
+        return page_cache.evict(self._selection(names))
 
     def residency(self, names: Iterable[Part] | None = None) -> Residency:
-        """Tell what is in memory; see `onecopy.residency.residency`."""
-        from onecopy import residency
+        """Tell what is in memory; see `onecopy.residency`."""
+        from onecopy import page_cache
 
-        return residency.residency(self._selection(names))
+        return page_cache.residency(self._selection(names))
 
     def pin(self, names: Iterable[Part] | None = None) -> PinReport:
         """Lock arrays into memory; see `onecopy.pin`."""
-        from onecopy import residency
+        from onecopy import page_cache
 
-        return residency.pin(self._selection(names))
+        return page_cache.pin(self._selection(names))
 
     def unpin(self, names: Iterable[Part] | None = None) -> None:
         """Let go of what `pin` locked."""
-        from onecopy import residency
+        from onecopy import page_cache
 
-        residency.unpin(self._selection(names))
+        page_cache.unpin(self._selection(names))
 
     def _selection(self, names: Iterable[Part] | None, *, verify: bool = False) -> Selection:
-        from onecopy.residency import Selection
+        from onecopy.page_cache import Selection
 
         if isinstance(names, str):
             raise TypeError(f"names must be a list of names: [{names!r}]")

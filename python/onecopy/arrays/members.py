@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from onecopy.arrays.one_file import OneFile
     from onecopy.files import Identity, Mode
-    from onecopy.residency import Portion, Range
+    from onecopy.page_cache import Portion, Range
 
 
 Member: TypeAlias = "OneFile | DataFile"
@@ -52,7 +52,7 @@ class DataFile(Mapping):
         return self._entries[name]
 
     def portion(self, ranges: list[Range] | None, *, verify: bool) -> Portion:
-        """Return what `onecopy.residency` needs to know of some ranges, or of all of the file."""
+        """Return what `onecopy.page_cache` needs to know of some ranges, or of all of the file."""
         if verify:
             raise NoChecksum(f"{self.path}: there are no checksums to compare with")
         return self.core, ranges, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from onecopy import _core, residency
+from onecopy import _core, page_cache
 from onecopy.arrays.file import Entry
 from onecopy.arrays.members import DataFile, How, close, confined, decided, expect, named_by
 from onecopy.arrays.one_file import OneFile
@@ -56,7 +56,7 @@ def _opened(model: OneFile, mode: Mode | Literal["auto"], how: How) -> SeveralFi
         metadata = {key: text for key, text in model.metadata.items() if key != "elsewhere" or not data}
         opened = SeveralFiles(model, [model, *data], places, model.container, metadata, how, reopened)
         if huge:
-            residency.warm(opened, mechanism="advise")
+            page_cache.warm(opened, mechanism="advise")
     except BaseException:
         close(model, *data)
         raise

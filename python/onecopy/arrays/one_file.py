@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.residency import Portion, Range
+    from onecopy.page_cache import Portion, Range
 
 
 class OneFile(OpenFile, ArrayFile):
@@ -52,9 +52,9 @@ class OneFile(OpenFile, ArrayFile):
         core = _core.open_arrays(given, check_mode(mode), private, number, identity, handle)
         self._set(core, given, mode, reason, private, number)
         if huge and not private:
-            from onecopy import residency
+            from onecopy import page_cache
 
-            residency.warm(self, mechanism="advise")
+            page_cache.warm(self, mechanism="advise")
 
     def _set(
         self, core: _core.ArrayFile, path: str, mode: Mode, reason: str, private: bool, threads: int | None
@@ -127,7 +127,7 @@ class OneFile(OpenFile, ArrayFile):
         return [(self, None if names is None else [range_of(self.entry(name_of(part)), part) for part in names])]
 
     def portion(self, ranges: list[Range] | None, *, verify: bool) -> Portion:
-        """Return what `onecopy.residency` needs to know of some ranges, or of all of the file."""
+        """Return what `onecopy.page_cache` needs to know of some ranges, or of all of the file."""
         if not verify:
             return self._mapping, ranges, None
         wide = self._core.ranges_to_verify([(0, 0)] if ranges == [] else ranges or [])
@@ -142,7 +142,7 @@ class OneFile(OpenFile, ArrayFile):
 
     @property
     def core(self) -> _core.Mapping:
-        """The compiled half's mapping, for `onecopy.residency`."""
+        """The compiled half's mapping, for `onecopy.page_cache`."""
         return self._mapping
 
     @property

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.files import Identity, Mode
-    from onecopy.residency import Range
+    from onecopy.page_cache import Range
 
 
 class SeveralFiles(ArrayFile):

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy import residency
+from onecopy import page_cache
 from onecopy.arguments import path_text
 from onecopy.arrays.file import is_text
 from onecopy.arrays.members import How, SetError, close, confined, decided, expect, named_by
@@ -71,7 +71,7 @@ def _opened(path: str, mode: Mode | Literal["auto"], how: How) -> SeveralFiles:
         container = _common_container(path, shards)
         opened = SeveralFiles(index, shards, places, container, metadata, how, reopened)
         if huge:
-            residency.warm(opened, mechanism="advise")
+            page_cache.warm(opened, mechanism="advise")
     except BaseException:
         close(index, *shards)
         raise

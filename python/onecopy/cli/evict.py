@@ -11,7 +11,7 @@ import onecopy
 from onecopy.cli import reports, screen, targets
 
 if TYPE_CHECKING:
-    from onecopy.residency import EvictReport
+    from onecopy.page_cache import EvictReport
 
 
 def evict(path: str) -> EvictReport:

@@ -76,7 +76,7 @@ class Image(Closing):
         self, path: str, file: ArrayFile | Mapping, about: About, reason: str, artefact: Artefact | None = None
     ) -> None:
         self.file = file
-        """What is mapped: for `onecopy.warm`, `evict`, `pin` and `onecopy.residency.residency`."""
+        """What is mapped: for `onecopy.warm`, `evict`, `pin` and `onecopy.residency`."""
         self.path = path
         """The image file, as given."""
         self.level = about.level

@@ -26,7 +26,7 @@ from onecopy.images._letting_go import LettingGo
 from onecopy.images._regions import covered_rows, in_bands, span_of
 from onecopy.images._window import Window
 from onecopy.images.image import NAME, About
-from onecopy.residency import available_memory
+from onecopy.page_cache import available_memory
 from onecopy.scratching import Scratch, scratch
 
 if TYPE_CHECKING:

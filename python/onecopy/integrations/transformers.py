@@ -21,7 +21,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy import arrays, residency
+from onecopy import arrays, page_cache
 from onecopy.arrays.shards import files_of_index
 from onecopy.files import Mapping
 from onecopy.integrations.torch._cast import cast_once, dtype_of, needs_cast
@@ -32,7 +32,7 @@ from onecopy.text import size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from onecopy.residency import WarmJob
+    from onecopy.page_cache import WarmJob
     from onecopy.store import Waiting
 
 __all__ = ["from_pretrained"]
@@ -141,7 +141,7 @@ def _files_in(place: Path, variant: str | None) -> list[Path]:
 def _warm(files: Iterable[Path], budget: int | None) -> WarmJob:
     """Begin to bring files into memory, one after the other, as transformers takes them."""
     portions = tuple((Mapping(file).core, None, None) for file in files)
-    return residency.warm(residency.Selection(portions), budget=budget, wait=False)
+    return page_cache.warm(page_cache.Selection(portions), budget=budget, wait=False)
 
 
 def _type_of(dtype: Any, place: Path) -> Any:

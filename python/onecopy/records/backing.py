@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onecopy import _core
     from onecopy.arrays import VerifyReport
     from onecopy.arrays.one_file import OneFile
-    from onecopy.residency import EvictReport, PinReport, Residency, WarmJob, WarmReport
+    from onecopy.page_cache import EvictReport, PinReport, Residency, WarmJob, WarmReport
     from onecopy.store import Artefact
 
 __all__ = ["Backed", "Origin"]
@@ -90,7 +90,7 @@ class Backed(ReadOnly, Closing):
         return self._origin.file.pin()
 
     def residency(self) -> Residency:
-        """Tell what of the file is in memory; see `onecopy.residency.residency`."""
+        """Tell what of the file is in memory; see `onecopy.residency`."""
         return self._origin.file.residency()
 
     def verify(self, **options: Any) -> VerifyReport:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import EllipsisType
 
-    from onecopy.residency import Range
+    from onecopy.page_cache import Range
 
 MOST_RANGES = 1 << 14
 """More ranges than these become fewer and longer ones."""

@@ -22,7 +22,7 @@ class SealedArray(ArrayFace):
 
     Made by `Scratch.seal`. It pickles as a handle of some hundred bytes, and another process of the same user that is
     given it maps the same pages, without a copy, for as long as some process has it open. Where none has, unpickling
-    raises FileNotFoundError. `onecopy.warm`, `onecopy.evict` and `onecopy.residency.residency` take it.
+    raises FileNotFoundError. `onecopy.warm`, `onecopy.evict` and `onecopy.residency` take it.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class SealedArray(ArrayFace):
 
     @property
     def core(self) -> _core.Mapping:
-        """The compiled half's mapping, for `onecopy.residency`."""
+        """The compiled half's mapping, for `onecopy.page_cache`."""
         return self._core
 
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-    from onecopy.residency import Range, WarmReport
+    from onecopy.page_cache import Range, WarmReport
 
 __all__ = ["Scratch", "bytes_of", "scratch"]
 

@@ -285,7 +285,7 @@ def test_a_closed_mapping_says_so(path):
         lambda: oc.evict(mapping),
         lambda: oc.pin(mapping),
         lambda: oc.unpin(mapping),
-        lambda: oc.residency.residency(mapping),
+        lambda: oc.residency(mapping),
         lambda: pickle.dumps(mapping),
     ):
         with pytest.raises(ValueError, match="closed"):

@@ -82,7 +82,7 @@ def test_warming_all_is_one_report_over_all_shards(index):
         job = model.warm(wait=False)
         assert job.wait().complete
         assert job.progress == (report.bytes, report.bytes)
-        assert oc.warm(model).bytes == oc.residency.residency(model).bytes == report.bytes
+        assert oc.warm(model).bytes == oc.residency(model).bytes == report.bytes
 
 
 def test_warming_some_touches_no_other_shard(index, cached):

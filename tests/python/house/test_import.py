@@ -11,7 +11,7 @@ import pytest
 
 import onecopy as oc
 
-ROOMS = ["arrays", "errors", "files", "memory", "memory.cgroup", "memory.proc", "residency", "shuffle", "workers"]
+ROOMS = ["arrays", "errors", "files", "memory", "memory.cgroup", "memory.proc", "page_cache", "shuffle", "workers"]
 HEAVY = ["numpy", "ml_dtypes", "safetensors", "torch", "jax", "tensorflow", "pandas", "click", "rich"]
 
 

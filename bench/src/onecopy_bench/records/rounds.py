@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onecopy import residency
+from onecopy import page_cache
 from onecopy_bench import machine, runner
 from onecopy_bench.children import Crew, SampleError
 from onecopy_bench.machine.quiet import Patience
@@ -143,7 +143,7 @@ def take(turn: Turn, number: int, settings: Settings, place: Path, patience: Pat
 
 def refuse_too_much(wanted: float) -> None:
     """Raise SampleError where the private memory of a sample would exhaust the machine."""
-    available = residency.available_memory()
+    available = page_cache.available_memory()
     if available is not None and wanted > runner.MEMORY_SHARE * available:
         raise SampleError(
             "skipped", f"needs {wanted / 1e6:.0f} MB of private memory, {available / 1e6:.0f} MB are available"

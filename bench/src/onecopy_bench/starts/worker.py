@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> None:
     die_with(int(arguments[0]))
     channel = open_channel()
     errand = Errand(**json.loads(sys.stdin.readline()))
-    for module in ("onecopy.files", "onecopy.residency"):  # before the clock starts
+    for module in ("onecopy.files", "onecopy.page_cache"):  # before the clock starts
         importlib.import_module(module)
     copied(np.zeros(1 << 16, np.uint8), np.ones(1 << 15, np.uint8))
     work(1, 0)

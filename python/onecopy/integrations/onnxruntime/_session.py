@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 import onnxruntime
 
-from onecopy import residency
+from onecopy import page_cache
 from onecopy.arguments import path_text
 from onecopy.errors import FormatError
 from onecopy.integrations.onnxruntime import _ladder, _options
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from onecopy.files import Mapping as FileMapping
-    from onecopy.residency import WarmJob
+    from onecopy.page_cache import WarmJob
     from onecopy.store import Waiting
 
 Mode: TypeAlias = Literal["read", "map", "direct", "packed", "auto"]
@@ -214,9 +214,9 @@ def _warming(opening: _ladder.Opening, budget: int | None) -> WarmJob | None:
     """Begin to bring in the file that most of the session is made from."""
     try:
         if opening.mode == "packed":
-            return residency.warm(opening.files[0], budget=budget, wait=False)
+            return page_cache.warm(opening.files[0], budget=budget, wait=False)
         largest = max(opening.owned or opening.files, key=_size_of)
-        return residency.warm(largest, budget=budget, wait=False)
+        return page_cache.warm(largest, budget=budget, wait=False)
     except OSError:  # the session itself will say so
         return None
 

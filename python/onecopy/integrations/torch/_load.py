@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
 
-    from onecopy.residency import WarmJob
+    from onecopy.page_cache import WarmJob
 
 TYPES = {
     "BOOL": "bool",

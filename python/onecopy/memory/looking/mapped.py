@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from onecopy.memory import cgroup, proc
-from onecopy.residency import page_cache, residency
+from onecopy.page_cache import cachestat, residency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -149,7 +149,7 @@ class Cache:
             return CachedFile(None, None, None, None, descriptor)
         ranges = file.ranges if len(file.ranges) <= _WHOLE else ((file.ranges[0][0], file.ranges[-1][1]),)
         try:
-            told = [page_cache(descriptor, begin, end - begin) for begin, end in ranges]
+            told = [cachestat(descriptor, begin, end - begin) for begin, end in ranges]
             size = os.fstat(descriptor).st_size
         except OSError as error:
             return self._refused(key, descriptor, error)

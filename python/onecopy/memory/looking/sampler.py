@@ -19,7 +19,7 @@ from onecopy.memory.looking.processes import Observed
 from onecopy.memory.looking.selection import Selection
 from onecopy.memory.looking.totals import Shares, file_readings, found_by, shares_of, totals_of
 from onecopy.memory.readings import Cost, Key, ProcessReading, Snapshot, Walk
-from onecopy.residency import mapped_in
+from onecopy.page_cache import mapped_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,7 +15,7 @@ from tests.support.page_cache import nearly
 
 import onecopy as oc
 from onecopy.memory import proc
-from onecopy.residency import EvictReport, PinReport, Residency, WarmReport, mapped_in, page_cache, residency
+from onecopy.page_cache import EvictReport, PinReport, Residency, WarmReport, cachestat, mapped_in, residency
 
 PAGE = mmap.PAGESIZE
 MIB = 1 << 20
@@ -404,7 +404,7 @@ def test_reports_travel_between_processes(tmp_path):
             residency(mapping),
             oc.pin(mapping),
             oc.evict(mapping),
-            page_cache(mapping.fileno()),
+            cachestat(mapping.fileno()),
             mapped_in(os.getpid(), mapping.address, mapping.nbytes),
         ]
     for report in reports:

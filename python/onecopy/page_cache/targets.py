@@ -1,4 +1,4 @@
-"""What the functions of `onecopy.residency` are given: an open file, some bytes of it, several files, or a path."""
+"""What the functions of `onecopy.page_cache` are given: an open file, some bytes of it, several files, or a path."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Mapped(Protocol):
     """Whatever has a mapping: `onecopy.Mapping`, `onecopy.ArrayFile`."""
 
     @property
-    def core(self) -> _core.Mapping: ...
+    def core(self) -> _core.Mapping:
+        """The compiled half's mapping."""
 
 
 Portion: TypeAlias = "tuple[_core.Mapping, Sequence[Range] | None, _core.Inspector | None]"
@@ -41,7 +42,8 @@ class Several(Protocol):
     """Whatever lies in several files: an `onecopy.ArrayFile` of several, a `Selection`."""
 
     @property
-    def portions(self) -> tuple[Portion, ...]: ...
+    def portions(self) -> tuple[Portion, ...]:
+        """All of all files."""
 
 
 Opened: TypeAlias = "Mapped | Several"

@@ -15,7 +15,7 @@ from tests.support.waiting import until
 
 import onecopy as oc
 from onecopy.memory import proc
-from onecopy.residency import WarmReport, residency
+from onecopy.page_cache import WarmReport, residency
 
 MIB = 1 << 20
 SLOWLY = {"threads": 1, "mechanism": "read", "huge": False}

@@ -253,7 +253,7 @@ OPENERS = [
     oc.open,
     oc.warm,
     oc.evict,
-    oc.residency.residency,
+    oc.residency,
 ]
 
 
