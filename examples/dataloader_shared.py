@@ -57,7 +57,7 @@ def run(dataset: Annotations, method: str) -> None:
 def main() -> None:
     """Share the dataset, and read it three times."""
     oc.preload(["torch"])  # for forkserver: workers have torch at once
-    dataset = oc.share_dataset(Annotations())
+    dataset = oc.torch.share_dataset(Annotations())
     print(dataset.onecopy_report)
     for method in ("fork", "spawn", "forkserver"):
         run(dataset, method)

@@ -14,20 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy import (
-        arrays,
-        errors,
-        files,
-        holding,
-        images,
-        memory,
-        page_cache,
-        records,
-        scratching,
-        shuffle,
-        store,
-        workers,
-    )
+    from onecopy import images, memory
     from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
     from onecopy.errors import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum, NotShareable
     from onecopy.files import Mapping, check, guard
@@ -35,31 +22,17 @@ if TYPE_CHECKING:
     from onecopy.integrations import onnxruntime as onnxruntime
     from onecopy.integrations import torch as torch
     from onecopy.integrations import transformers as transformers
-    from onecopy.integrations.torch import share_dataset
     from onecopy.memory import explain, watch, why
     from onecopy.page_cache import WarmJob, evict, pin, residency, unpin, warm
     from onecopy.records import Dict, List, Table, open_records, share
-    from onecopy.scratching import Scratch, SealedArray, alloc, scratch
+    from onecopy.scratching import Scratch, alloc, scratch
     from onecopy.shuffle import Shuffle
     from onecopy.store import Store, file_key
     from onecopy.workers import assert_shared, preload
 
     __version__: str
 
-_ROOMS = (
-    "arrays",
-    "errors",
-    "files",
-    "holding",
-    "images",
-    "memory",
-    "records",
-    "page_cache",
-    "shuffle",
-    "scratching",
-    "store",
-    "workers",
-)
+_SUBPACKAGES = ("images", "memory")
 _INTEGRATIONS = ("onnxruntime", "torch", "transformers")
 """Loaded when they are used, `torch` without its framework. Not in `__all__`: a star would put them in the place of
 what they are named after."""
@@ -78,7 +51,6 @@ _HOMES = {
     "guard": "files",
     "Hold": "holding",
     "watch": "memory",
-    "share_dataset": "integrations.torch",
     "why": "memory",
     "Dict": "records",
     "List": "records",
@@ -95,7 +67,6 @@ _HOMES = {
     "warm": "page_cache",
     "Shuffle": "shuffle",
     "Scratch": "scratching",
-    "SealedArray": "scratching",
     "alloc": "scratching",
     "scratch": "scratching",
     "assert_shared": "workers",
@@ -118,44 +89,32 @@ __all__ = [
     "NoChecksum",
     "NotShareable",
     "Scratch",
-    "SealedArray",
     "Shuffle",
     "Store",
     "Table",
     "WarmJob",
     "__version__",
     "alloc",
-    "arrays",
     "assert_shared",
     "check",
-    "errors",
     "evict",
     "explain",
     "file_key",
-    "files",
     "guard",
-    "holding",
     "images",
     "memory",
     "open",
     "open_records",
-    "page_cache",
     "pin",
     "preload",
-    "records",
     "residency",
     "save",
     "scratch",
-    "scratching",
     "share",
-    "share_dataset",
-    "shuffle",
-    "store",
     "unpin",
     "warm",
     "watch",
     "why",
-    "workers",
 ]
 
 
@@ -167,7 +126,7 @@ if not TYPE_CHECKING:  # to a type checker, this would have every name
 
             globals()[name] = version()
             return globals()[name]
-        if name in _ROOMS:
+        if name in _SUBPACKAGES:
             return import_module(f"onecopy.{name}")
         if name in _INTEGRATIONS:
             return import_module(f"onecopy.integrations.{name}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Closing", "Identity", "Mapping", "Mode", "OpenFile", "check", "guard", "open_regular"]
+__all__ = ["Identity", "Mapping", "Mode", "OpenFile", "check", "guard"]
 
 Mode: TypeAlias = Literal["map", "copy"]
 Identity: TypeAlias = tuple[int, int, int, int]

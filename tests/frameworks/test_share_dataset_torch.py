@@ -26,7 +26,7 @@ TENSORS = ["float32", "float64", "bfloat16", "float16", "int64", "uint8", "bool"
 def test_tensors_are_the_same_afterwards_also_elsewhere(torch, kind):
     before = torch.arange(12).reshape(3, 4).to(getattr(torch, kind))
     for value in (before, before.T, before[:, 1]):
-        ours = oc.share_dataset(Bag(tensor=value.clone(memory_format=torch.preserve_format)), 0).tensor
+        ours = oc.torch.share_dataset(Bag(tensor=value.clone(memory_format=torch.preserve_format)), 0).tensor
         text = bytes(ForkingPickler.dumps(ours))
         for after in (ours, pickle.loads(text), copy.deepcopy(ours)):
             assert isinstance(after, torch.Tensor)
@@ -37,7 +37,7 @@ def test_tensors_are_the_same_afterwards_also_elsewhere(torch, kind):
 
 
 def test_a_tensor_that_is_written_to_changes_for_nobody_else(torch):
-    dataset = oc.share_dataset(Bag(tensor=torch.arange(500_000)))
+    dataset = oc.torch.share_dataset(Bag(tensor=torch.arange(500_000)))
     handle = pickle.dumps(dataset)
     dataset.tensor += 1
     dataset.tensor[5] = 100
@@ -46,13 +46,13 @@ def test_a_tensor_that_is_written_to_changes_for_nobody_else(torch):
 
 
 def test_sharing_tensors_again_changes_nothing(torch):
-    dataset = oc.share_dataset(Bag(tensor=torch.arange(500_000)))
+    dataset = oc.torch.share_dataset(Bag(tensor=torch.arange(500_000)))
     tensor = dataset.tensor
-    assert oc.share_dataset(dataset, 0).tensor is tensor
+    assert oc.torch.share_dataset(dataset, 0).tensor is tensor
 
 
 def test_tensors_that_are_more_than_data_stay(torch):
-    dataset = oc.share_dataset(
+    dataset = oc.torch.share_dataset(
         Bag(
             parameter=torch.nn.Parameter(torch.zeros(500_000)),
             tracked=torch.zeros(500_000, requires_grad=True),
@@ -72,7 +72,7 @@ def test_a_data_loader_shares_and_gives_what_it_gave_before(torch, method):
     subset = data.Subset(plain, list(range(0, 60_000, 2)))
     both = data.ConcatDataset([subset, Pictures(50_000)])
     before = [both[i] for i in (0, 5, 29_999, 30_000, 79_999)]
-    oc.share_dataset(both)
+    oc.torch.share_dataset(both)
     assert {"datasets[0].dataset.samples", "datasets[1].boxes"} <= set(moved(both))
     order = oc.Shuffle(len(both), seed=3)
     loader = data.DataLoader(

@@ -27,6 +27,7 @@ from pathlib import Path
 from tests.support.places import GOLDEN
 
 import onecopy as oc
+import onecopy.records
 from onecopy.arrays import open_arrays
 
 SUFFIXES = {".oc", ".safetensors", ".gguf", ".npy", ".npz", ".onnx", ".ort", ".pt", ".pte", ".ptd"}
@@ -126,14 +127,14 @@ def use(path: str) -> None:
         if file.kind != "records":
             return
     with oc.open_records(path) as opened:
-        values = opened.values() if isinstance(opened, oc.records.Dict) else opened
+        values = opened.values() if isinstance(opened, onecopy.records.Dict) else opened
         for value in islice(values, 20):
             repr(value)
         for at in (0, -1, len(values) // 2):
             if len(values):
                 values[at]
         repr(opened)
-        if isinstance(opened, oc.records.Dict):
+        if isinstance(opened, onecopy.records.Dict):
             for key in islice(opened, 5):
                 opened.get(key)
 

@@ -11,6 +11,7 @@ from tests.support.places import ROOT
 from tests.support.record_files import file_of_rows, node, numbers
 
 import onecopy as oc
+import onecopy.records
 
 MIB = 1 << 20
 MANY = 1 << 40
@@ -97,7 +98,7 @@ def hangs(*_): raise Hangs
 signal.signal(signal.SIGALRM, hangs)
 path = sys.argv[1]
 data = oc.open_records(path)
-values = data.values() if hasattr(data, "values") and not isinstance(data, oc.records.List) else data
+values = data.values() if hasattr(data, "values") and not isinstance(data, onecopy.records.List) else data
 def first(lazy):
     found = lazy[0]
     return [len(found), list(found)] if hasattr(found, "__len__") else found
@@ -117,10 +118,10 @@ ways = {
     "lazy": lambda: first(values.lazy),
     "lazy repr": lambda: repr(values.lazy[0]),
     "batch": lambda: values.__getitems__([0, 0]),
-    "take": lambda: values.take([0]) if isinstance(values, oc.records.Table) else None,
+    "take": lambda: values.take([0]) if isinstance(values, onecopy.records.Table) else None,
     "step": lambda: pyarrow_of(values[::2]),
     "share": lambda: oc.share(values),
-    "save": lambda: oc.records.save(path + ".copy", values),
+    "save": lambda: onecopy.records.save(path + ".copy", values),
     "asarray": lambda: numpy.asarray(values),
     "arrow": lambda: values.__arrow_c_array__(),
     "ls": lambda: command_line.run(["ls", path]),

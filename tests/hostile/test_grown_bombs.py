@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.record_files import file_of_rows, node, numbers
 
 import onecopy as oc
+import onecopy.records
 from onecopy.records import types
 
 pytestmark = pytest.mark.unsanitized  # AddressSanitizer's memory is counted too
@@ -121,7 +122,7 @@ def read_all_ways(path: Path) -> str:
         "count": lambda: opened.count("nothing"),
         "lazy": lambda: repr(opened.lazy[0]),
         "batch": lambda: opened.__getitems__([0, 0]),
-        "take": lambda: opened.take([0]) if isinstance(opened, oc.records.Table) else None,
+        "take": lambda: opened.take([0]) if isinstance(opened, onecopy.records.Table) else None,
         "share": lambda: oc.share(opened),
         "arrow": opened.__arrow_c_array__,
     }.items():

@@ -16,6 +16,7 @@ import pytest
 from tests.support import hostile_files as files
 
 import onecopy as oc
+import onecopy.records
 from onecopy import cli
 from onecopy.memory import read_recording
 
@@ -71,12 +72,12 @@ def test_what_is_no_regular_file_is_told_at_once(tmp_path, kind, capsys):
         os.close(fd)
 
 
-@pytest.mark.parametrize("read", [oc.images.open, oc.images.decode, oc.records.import_csv, read_recording])
+@pytest.mark.parametrize("read", [oc.images.open, oc.images.decode, onecopy.records.import_csv, read_recording])
 def test_a_fifo_keeps_no_other_reader_waiting(tmp_path, read):
     path = tmp_path / "x.csv"
     os.mkfifo(path)
     with pytest.raises(OSError, match=re.escape(f"not a regular file (a FIFO, socket or device): '{path}'")) as refused:
-        read(*([path, tmp_path / "out.oc"] if read is oc.records.import_csv else [path]))
+        read(*([path, tmp_path / "out.oc"] if read is onecopy.records.import_csv else [path]))
     assert refused.value.errno == errno.ENODEV
 
 

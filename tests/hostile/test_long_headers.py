@@ -13,6 +13,7 @@ import pytest
 from tests.support.children import call_in_child
 
 import onecopy as oc
+import onecopy.records
 
 # Memory and CPU time are bounded here, and a sanitizer takes several times as much of both.
 pytestmark = [pytest.mark.slow, pytest.mark.unsanitized, pytest.mark.timeout(300)]
@@ -90,7 +91,7 @@ def of_gguf(path: Path, length: int) -> tuple[Path, str]:
 def of_records(path: Path, length: int) -> tuple[Path, str]:
     """One row of 900 columns; each name is in the schema and begins the names of the column's arrays."""
     names = [f"{i:06}".ljust(length // 2000, "n") for i in range(900)]
-    oc.records.save(path, [dict.fromkeys(names, 7)])
+    onecopy.records.save(path, [dict.fromkeys(names, 7)])
     return path, names[-1]
 
 
@@ -113,7 +114,7 @@ def peak() -> int:
 
 def look_up(path: Path, name: str) -> Any:
     with oc.open(path) as file:
-        return file[0][name] if isinstance(file, oc.records.List) else file.entry(name).nbytes
+        return file[0][name] if isinstance(file, onecopy.records.List) else file.entry(name).nbytes
 
 
 def cost(path: Path, name: str, small: Path) -> tuple[float, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import onecopy as oc
+import onecopy.records
 
 TABLE = [
     {
@@ -38,6 +38,7 @@ FILES = {"list": ["", "ab", None, "é€"], "table": TABLE, "dict": DICT}
 CHILD = """
 import sys, warnings
 import onecopy as oc
+import onecopy.records
 
 def attempt(act):
     try:
@@ -57,8 +58,8 @@ def touch_rows(rows):
         for name in rows.columns:
             attempt(lambda: rows.take([*count, *count[::-1]], [name]))
             attempt(lambda: touch_rows(rows.column(name)))
-        attempt(lambda: oc.share(oc.records.arrow_rows(rows))[:])
-        attempt(lambda: oc.share(oc.records.arrow_rows(rows[::-1]))[:])
+        attempt(lambda: oc.share(onecopy.records.arrow_rows(rows))[:])
+        attempt(lambda: oc.share(onecopy.records.arrow_rows(rows[::-1]))[:])
     attempt(rows.__arrow_c_array__)
 
 def touch_lazy(value):
@@ -73,7 +74,7 @@ def touch_dict(mapped):
 
 def touch(path):
     opened = oc.open_records(path)
-    (touch_dict if isinstance(opened, oc.records.Dict) else touch_rows)(opened)
+    (touch_dict if isinstance(opened, onecopy.records.Dict) else touch_rows)(opened)
 
 path = sys.argv[1]
 warnings.simplefilter("ignore")
@@ -96,7 +97,7 @@ print("alive")
 @pytest.mark.parametrize("kind", FILES)
 def test_no_changed_byte_of_the_data_is_more_than_an_error(kind, tmp_path: Path):
     path = tmp_path / "rows.oc"
-    oc.records.save(path, FILES[kind])
+    onecopy.records.save(path, FILES[kind])
     command = [sys.executable, "-c", CHILD, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

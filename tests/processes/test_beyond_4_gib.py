@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
+import onecopy.records
 from onecopy.page_cache import residency
 
 pytestmark = [pytest.mark.processes, pytest.mark.nightly, pytest.mark.timeout(1200)]
@@ -55,7 +56,7 @@ def test_records_behind_4_gib_are_read(folder, kind):
         return content if kind is bytes else content.decode()
 
     path = folder / "rows.oc"
-    oc.records.save(path, ({"id": number, "value": value(number)} for number in range(PIECES)))
+    onecopy.records.save(path, ({"id": number, "value": value(number)} for number in range(PIECES)))
     try:
         size = path.stat().st_size
         assert size > SIZE

@@ -20,6 +20,8 @@ import pytest
 from tests.support.children import call_in_child
 
 import onecopy as oc
+import onecopy.records
+import onecopy.store
 from onecopy.cli import main
 
 pytestmark = [
@@ -67,7 +69,7 @@ def plant(folder: Path) -> None:
     os.chown(folder, VICTIM, VICTIM)
 
     def build() -> None:
-        oc.Store(folder).get_or_build(KEY, lambda path: oc.records.save(path, POISON))
+        oc.Store(folder).get_or_build(KEY, lambda path: onecopy.records.save(path, POISON))
 
     call_in_child(build, uid=VICTIM, seconds=SECONDS)
 
@@ -160,7 +162,7 @@ def with_old_access_times(*paths: Path) -> None:
 
 
 def get_or_build(place: Any) -> list[int]:
-    found = oc.Store(place=place).get_or_build(KEY, lambda path: oc.records.save(path, GOOD), on_wait=None)
+    found = oc.Store(place=place).get_or_build(KEY, lambda path: onecopy.records.save(path, GOOD), on_wait=None)
     with oc.open_records(found.path) as rows:
         return list(rows)
 
@@ -216,7 +218,7 @@ CALLS = [("disk", one) for one in ON_DISK] + [("memory", one) for one in IN_MEMO
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Do everything once in folders of root, since `VICTIM` may not read modules that are not imported yet."""
-    folder, mine = tmp_path_factory.mktemp("own"), oc.store.default_folder("memory")[0]
+    folder, mine = tmp_path_factory.mktemp("own"), onecopy.store.default_folder("memory")[0]
     before = mine.exists()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -289,7 +291,7 @@ def test_what_was_planted_would_be_served_to_its_owner(folders, place) -> None:
 
 
 def list_folder(place: Any) -> list[Path]:
-    return list(oc.store.default_folder(place)[0].iterdir())
+    return list(onecopy.store.default_folder(place)[0].iterdir())
 
 
 @pytest.mark.parametrize("call", [list_folder, find, share, get_or_build])
@@ -344,7 +346,7 @@ def reasons(place: Any) -> tuple[str, str, list[str]]:
     handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("onecopy").addHandler(handler)
     told, _ = oc.Store(place=place).reason, oc.Store(place=place)
-    return told, oc.store.default_folder(place)[1], logged
+    return told, onecopy.store.default_folder(place)[1], logged
 
 
 @pytest.mark.parametrize("kind", SQUATS)
@@ -416,5 +418,5 @@ def test_nameless_data_on_disk_does_not_go_into_another_users_folder(folders, ki
 
 
 def test_the_default_folder_of_a_user_without_a_home_is_the_one_that_is_squatted(folders) -> None:
-    assert in_victim(oc.store.default_folder) == (folders["disk"], "there is no home folder")
-    assert in_victim(oc.store.default_folder, "memory")[0] == folders["memory"]
+    assert in_victim(onecopy.store.default_folder) == (folders["disk"], "there is no home folder")
+    assert in_victim(onecopy.store.default_folder, "memory")[0] == folders["memory"]

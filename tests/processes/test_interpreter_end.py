@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 PROGRAM = """
 import os, sys, threading, time
 from pathlib import Path
-import numpy as np, onecopy as oc
+import numpy as np, onecopy as oc, onecopy.records
 
 folder, what, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 path = folder / "model.safetensors"
@@ -42,8 +42,8 @@ calls = {
     "take": lambda: rows.take(list(range(0, 20_000, 2))),
     "find": lambda: table["77"],
     "share": lambda: oc.share(many()),
-    "records": lambda: oc.records.save(folder / "records", many()),
-    "import": lambda: oc.records.import_jsonl(folder / "rows.jsonl", folder / "imported"),
+    "records": lambda: onecopy.records.save(folder / "records", many()),
+    "import": lambda: onecopy.records.import_jsonl(folder / "rows.jsonl", folder / "imported"),
     "build": lambda: (store.prune(everything=True), store.get_or_build("a", build)),
     "list": lambda: store.ls(),
 }

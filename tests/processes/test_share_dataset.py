@@ -27,7 +27,7 @@ MB = 1_000_000
 
 def test_a_dataset_gives_the_same_items_as_before():
     before, dataset = Pictures(), Pictures()
-    assert oc.share_dataset(dataset, "100kB") is dataset
+    assert oc.torch.share_dataset(dataset, "100kB") is dataset
     assert list(moved(dataset)) == ["samples", "targets", "boxes"]
     assert len(dataset) == len(before)
     for i in (0, 1, 777, -1):
@@ -42,7 +42,7 @@ def test_a_dataset_gives_the_same_items_as_before():
 def test_what_is_small_stays_the_very_object():
     dataset = Pictures()
     classes, samples = dataset.classes, dataset.samples
-    oc.share_dataset(dataset, "1GB")
+    oc.torch.share_dataset(dataset, "1GB")
     assert dataset.classes is classes
     assert dataset.samples is samples
     assert dataset.onecopy_report.attributes == ()
@@ -50,7 +50,7 @@ def test_what_is_small_stays_the_very_object():
 
 
 def test_one_object_under_two_names_is_one_afterwards():
-    dataset = oc.share_dataset(Pictures())
+    dataset = oc.torch.share_dataset(Pictures())
     assert dataset.imgs is dataset.samples
     assert len([name for name in moved(dataset) if name in ("imgs", "samples")]) == 1
 
@@ -59,7 +59,7 @@ def test_datasets_in_datasets_are_looked_into():
     pictures = Pictures()
     both = Bag(datasets=[Part(pictures, list(range(200_000))), Pictures()], again=pictures)
     both.itself = both
-    oc.share_dataset(both)
+    oc.torch.share_dataset(both)
     assert {"datasets[0].dataset.samples", "datasets[0].indices", "datasets[1].boxes"} <= set(moved(both))
     assert not any(name.startswith("again") for name in moved(both))
     assert isinstance(pictures.samples, oc.List)
@@ -67,7 +67,7 @@ def test_datasets_in_datasets_are_looked_into():
 
 
 def test_the_report_is_a_table_and_its_figures_are_right():
-    dataset = oc.share_dataset(Pictures(100_000))
+    dataset = oc.torch.share_dataset(Pictures(100_000))
     boxes = moved(dataset)["boxes"]
     assert (boxes.kind, boxes.rows, boxes.bytes_before, boxes.bytes_after) == (
         "ndarray float32", 100_000, 12_800_000, 12_800_000,
@@ -83,9 +83,9 @@ def test_the_report_is_a_table_and_its_figures_are_right():
 
 
 def test_sharing_again_changes_nothing():
-    dataset = oc.share_dataset(Pictures())
+    dataset = oc.torch.share_dataset(Pictures())
     first = dict(vars(dataset))
-    oc.share_dataset(dataset)
+    oc.torch.share_dataset(dataset)
     assert all(vars(dataset)[name] is value for name, value in first.items() if name != "onecopy_report")
 
 
@@ -95,9 +95,9 @@ class Slotted:
 
 def test_an_object_without_attributes_is_an_error():
     with pytest.raises(TypeError, match="a Slotted has no __dict__"):
-        oc.share_dataset(Slotted())
+        oc.torch.share_dataset(Slotted())
     with pytest.raises(ValueError, match="is not a size"):
-        oc.share_dataset(Pictures(3), "big")
+        oc.torch.share_dataset(Pictures(3), "big")
 
 
 def test_a_frozen_class_and_a_property_do_not_stand_in_the_way():
@@ -105,14 +105,14 @@ def test_a_frozen_class_and_a_property_do_not_stand_in_the_way():
         def __setattr__(self, name: str, value: object) -> None:
             raise TypeError("frozen")
 
-    dataset = oc.share_dataset(Guarded(names=["name"] * 300_000), "1kB")
+    dataset = oc.torch.share_dataset(Guarded(names=["name"] * 300_000), "1kB")
     assert isinstance(dataset.names, oc.List)
 
 
 def test_a_dict_is_found_by_its_keys_as_before():
     boxes = {f"{i:06}.jpg": [i, 2.5] for i in range(30_000)}
     by_number = {i * 7: f"name {i}" for i in range(30_000)}
-    dataset = oc.share_dataset(Bag(boxes=boxes, by_number=by_number), "100kB")
+    dataset = oc.torch.share_dataset(Bag(boxes=boxes, by_number=by_number), "100kB")
     assert set(moved(dataset)) == {"boxes", "by_number"}
     assert (dataset.boxes["000007.jpg"], dataset.by_number[77], 78 in dataset.by_number) == ([7, 2.5], "name 11", False)
     assert dataset.boxes == boxes
@@ -133,14 +133,14 @@ STAY = {
     "objects": (np.array([None] * 200_000), "an array of Python objects; a list of them can be shared"),
     "text": ("x" * 2_000_000, "a str has no shared form"),
     "lambda": ([*range(100_000), lambda: 3], r"[100000]: "),
-    "bag": (Bag(rows=[str(i) for i in range(50_000)]), "oc.share_dataset of it looks at its attributes"),
+    "bag": (Bag(rows=[str(i) for i in range(50_000)]), "oc.torch.share_dataset of it looks at its attributes"),
 }
 
 
 @pytest.mark.parametrize("kind", STAY)
 def test_what_cannot_be_moved_stays_and_the_reason_is_told(kind):
     value, reason = STAY[kind]
-    dataset = oc.share_dataset(Bag(value=value, names=[str(i) for i in range(50_000)]))
+    dataset = oc.torch.share_dataset(Bag(value=value, names=[str(i) for i in range(50_000)]))
     assert dataset.value is value
     assert stays(dataset)["value"].startswith("stays: ")
     assert reason in stays(dataset)["value"]
@@ -149,12 +149,12 @@ def test_what_cannot_be_moved_stays_and_the_reason_is_told(kind):
 
 def test_a_memory_map_stays(tmp_path):
     np.arange(1_000_000.0).tofile(tmp_path / "raw")
-    dataset = oc.share_dataset(Bag(raw=np.memmap(tmp_path / "raw", float, "r")))
+    dataset = oc.torch.share_dataset(Bag(raw=np.memmap(tmp_path / "raw", float, "r")))
     assert "mapped already" in stays(dataset)["raw"]
 
 
 def test_writing_to_what_was_moved_says_what_to_do():
-    dataset = oc.share_dataset(Pictures())
+    dataset = oc.torch.share_dataset(Pictures())
     assert not hasattr(dataset.samples, "append")
     with pytest.raises(AttributeError, match=r"no attribute 'append': shared data is read-only: .* list\(data\)"):
         dataset.samples.append(("x", 1))
@@ -167,7 +167,7 @@ def test_writing_to_what_was_moved_says_what_to_do():
 
 
 def test_an_array_that_is_written_to_changes_for_nobody_else():
-    dataset = oc.share_dataset(Pictures())
+    dataset = oc.torch.share_dataset(Pictures())
     handle = pickle.dumps(dataset.boxes)
     dataset.boxes[0] = 7
     box = dataset.boxes[1]
@@ -225,7 +225,7 @@ ARRAYS = {
 @pytest.mark.parametrize("kind", ARRAYS)
 def test_arrays_of_every_type_are_the_same_afterwards_also_elsewhere(kind):
     before = ARRAYS[kind]
-    ours = oc.share_dataset(Bag(array=before), 0).array
+    ours = oc.torch.share_dataset(Bag(array=before), 0).array
     handle = pickle.dumps(ours)
     for after in (ours, pickle.loads(handle), copy.copy(ours), copy.deepcopy(ours)):
         assert isinstance(after, np.ndarray)
@@ -236,7 +236,7 @@ def test_arrays_of_every_type_are_the_same_afterwards_also_elsewhere(kind):
 
 
 def test_an_array_travels_as_a_handle_and_its_parts_as_themselves():
-    array = oc.share_dataset(Bag(array=np.arange(1_000_000)), 0).array
+    array = oc.torch.share_dataset(Bag(array=np.arange(1_000_000)), 0).array
     assert len(pickle.dumps(array)) < 400
     for part in (
         array[5:10],
@@ -266,7 +266,7 @@ def serve(connection: Connection, dataset: Pictures) -> None:
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.slow
 def test_workers_of_every_start_method_hold_one_copy(method):
-    dataset = oc.share_dataset(Pictures(60_000))
+    dataset = oc.torch.share_dataset(Pictures(60_000))
     assert len(pickle.dumps(dataset)) < 3_000
     context = multiprocessing.get_context(method)
     ends, workers = [], []
@@ -302,7 +302,7 @@ def test_with_a_key_processes_that_know_nothing_of_each_other_share(tmp_path):
                 self.names = [f"name {i}" for i in range(100_000)]
                 self.numbers = list(range(100_000))
 
-        names = oc.share_dataset(Names(), key="names 1")
+        names = oc.torch.share_dataset(Names(), key="names 1")
         for part in names.onecopy_report.parts:
             print(part.path, part.file.identity)
         print(names.names[7], names.numbers[7])
@@ -327,12 +327,12 @@ def test_a_key_that_does_not_say_all_is_an_error(tmp_path):
         return Bag(names=[f"name {i}" for i in range(n)], numbers=np.arange(n))
 
     options: Any = {"key": "names 1", "folder": tmp_path / "cache"}
-    first = oc.share_dataset(names(200_000), **options)
-    again = oc.share_dataset(names(200_000), **options)
+    first = oc.torch.share_dataset(names(200_000), **options)
+    again = oc.torch.share_dataset(names(200_000), **options)
     assert [part.path for part in first.onecopy_report.parts] == [part.path for part in again.onecopy_report.parts]
     with pytest.raises(ValueError, match="names' names 200000 rows, and 300000 were given"):
-        oc.share_dataset(names(300_000), **options)
-    longer = oc.share_dataset(Bag(numbers=np.arange(300_000)), **options)  # type and shape are in an array's key
+        oc.torch.share_dataset(names(300_000), **options)
+    longer = oc.torch.share_dataset(Bag(numbers=np.arange(300_000)), **options)  # type and shape are in an array's key
     assert longer.numbers[-1] == 299_999
 
 
@@ -345,7 +345,7 @@ def test_torch_is_not_imported(python):
             names = None
         dataset = Names()
         dataset.names = [str(i) for i in range(100_000)]
-        oc.share_dataset(dataset)
+        oc.torch.share_dataset(dataset)
         print(dataset.names[5], "torch" in sys.modules)
     """)
         == "5 False\n"

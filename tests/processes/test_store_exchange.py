@@ -15,6 +15,7 @@ import pytest
 from tests.support.children import call_in_child, fork
 
 import onecopy as oc
+import onecopy.records
 from onecopy import _core
 from onecopy.records import types, writing
 
@@ -98,7 +99,9 @@ def test_what_is_planted_would_run_in_a_folder_of_ours(team: Path, tmp_path: Pat
     """Without this, the other tests could pass because nothing is dangerous."""
     mark = team / "mark"
     save_pickles(tmp_path / "x.oc", mark)
-    repr(list(oc.records.attach(str(tmp_path / "x.oc"), oc.Mapping(tmp_path / "x.oc").identity, None, trusted=True)))
+    repr(
+        list(onecopy.records.attach(str(tmp_path / "x.oc"), oc.Mapping(tmp_path / "x.oc").identity, None, trusted=True))
+    )
     assert mark.exists()
 
 

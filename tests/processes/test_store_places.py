@@ -13,6 +13,7 @@ from tests.support.store_processes import Recipe, is_right, suffixes
 from tests.support.writing import MIB
 
 import onecopy as oc
+import onecopy.store
 
 pytestmark = pytest.mark.processes
 
@@ -96,7 +97,7 @@ def test_a_small_shared_memory_is_known(small_disk, in_child, tmp_path, monkeypa
     def look() -> tuple[tuple[str, str], tuple[str, str], OSError, list[str], bool]:
         small_disk("64 MiB", shm)
         store = oc.Store(place="memory")
-        small, large = (oc.store.choose_place(size * MIB, "memory") for size in (10, 100))
+        small, large = (onecopy.store.choose_place(size * MIB, "memory") for size in (10, 100))
         try:
             store.get_or_build("k", too_much)
         except OSError as error:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
+import onecopy.workers
 
 pytestmark = pytest.mark.processes
 
@@ -78,7 +79,7 @@ def test_the_main_module_stays_preloaded_unless_it_is_not_wanted(python):
         oc.preload(["json"], main=False)
         print(forkserver._forkserver._preload_modules)
     """)
-    readers = list(oc.workers.READERS)
+    readers = list(onecopy.workers.READERS)
     assert told.splitlines() == [str(["__main__", "json", "xml.dom", *readers]), str(["json", *readers])]
 
 

@@ -9,6 +9,10 @@ import numpy as np
 from tests.support.api_table import World, action, refused
 
 import onecopy as oc
+import onecopy.arrays
+import onecopy.files
+import onecopy.holding
+import onecopy.page_cache
 
 
 class StopError(Exception):
@@ -63,7 +67,7 @@ def open_refused(w: World) -> None:
     refused(IsADirectoryError, oc.open, w.folder)
     refused(ValueError, oc.open, "nul\0")
     refused(oc.ChecksumError, oc.open, w.damaged, verify=True)
-    refused(oc.FormatError, oc.arrays.open_arrays, w.json)
+    refused(oc.FormatError, onecopy.arrays.open_arrays, w.json)
     refused(oc.NoChecksum, oc.open, w.unchecked, verify=True)
 
 
@@ -82,8 +86,8 @@ def open_pickled(w: World) -> None:
 def open_aligned(w: World) -> None:
     with oc.open(w.misaligned, align=8192) as file:
         assert file.entry("b").offset % 8192 == 0
-        assert oc.arrays.key_of(file, "1")
-        assert oc.arrays.not_savable(file.entries) == {}
+        assert onecopy.arrays.key_of(file, "1")
+        assert onecopy.arrays.not_savable(file.entries) == {}
     refused(ValueError, oc.open, w.misaligned, align=3)
 
 
@@ -170,7 +174,7 @@ def mapping(w: World) -> None:
     refused(FileNotFoundError, oc.Mapping, w.missing)
     refused(ValueError, oc.Mapping, w.bytes, -1)
     with oc.Mapping(w.bytes, mode="copy", threads=3) as copied:
-        assert isinstance(copied, oc.files.OpenFile)
+        assert isinstance(copied, onecopy.files.OpenFile)
 
 
 @action()
@@ -228,11 +232,11 @@ def evict_and_residency(w: World) -> None:
         assert file.residency(["a"]).bytes
         assert file.evict().bytes
         address = file["a"].ctypes.data
-        assert oc.page_cache.mapped_in(os.getpid(), address, 4096)
-    refused(OSError, oc.page_cache.mapped_in, 2**22, address, 4096)
+        assert onecopy.page_cache.mapped_in(os.getpid(), address, 4096)
+    refused(OSError, onecopy.page_cache.mapped_in, 2**22, address, 4096)
     with w.bytes.open("rb") as opened, contextlib.suppress(OSError):  # a kernel without cachestat
-        oc.page_cache.cachestat(opened.fileno())
-    refused(OSError, oc.page_cache.cachestat, 10**6)
+        onecopy.page_cache.cachestat(opened.fileno())
+    refused(OSError, onecopy.page_cache.cachestat, 10**6)
     refused(FileNotFoundError, oc.evict, w.missing)
     refused(FileNotFoundError, oc.residency, w.missing)
 
@@ -256,4 +260,4 @@ def hold(w: World) -> None:
         assert repr(held)
     refused(FileNotFoundError, oc.Hold, [w.bytes, w.missing])
     refused(TypeError, oc.Hold, w.bytes)
-    assert oc.holding.Change
+    assert onecopy.holding.Change

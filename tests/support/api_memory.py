@@ -8,6 +8,12 @@ from tests.support.api_arrays import StopError, stop
 from tests.support.api_table import World, action, refused
 
 import onecopy as oc
+import onecopy.errors
+import onecopy.page_cache
+import onecopy.scratching
+import onecopy.shuffle
+import onecopy.store
+import onecopy.workers
 
 ME = [os.getpid()]
 
@@ -15,24 +21,24 @@ ME = [os.getpid()]
 @action(60)
 def store(w: World) -> None:
     found = w.store.get_or_build("bytes", lambda path: path.write_bytes(b"x"), source=w.bytes)
-    assert isinstance(found, oc.store.Artefact)
+    assert isinstance(found, onecopy.store.Artefact)
     assert w.store.find("bytes") is not None
     assert w.store.find("missing") is None
     assert w.store.path("bytes") == found.path
     assert w.store.ls()
-    assert isinstance(w.store.prune(keys=["bytes"], dry_run=True), oc.store.PruneReport)
+    assert isinstance(w.store.prune(keys=["bytes"], dry_run=True), onecopy.store.PruneReport)
     assert w.store.prune(keys=["bytes"]).removed
     assert pickle.loads(pickle.dumps(oc.Store(w.folder / "store"))).folder == w.store.folder
     assert oc.file_key(w.bytes, "1")
-    assert oc.store.default_folder()[1]
-    assert oc.store.choose_place(1000)[0] == "disk"
-    assert oc.store.announce()(oc.store.Waiting("k", 1, 0, 0, 0.0)) is None
+    assert onecopy.store.default_folder()[1]
+    assert onecopy.store.choose_place(1000)[0] == "disk"
+    assert onecopy.store.announce()(onecopy.store.Waiting("k", 1, 0, 0, 0.0)) is None
 
 
 @action(60)
 def store_refused(w: World) -> None:
     def fails(_: object) -> None:
-        oc.store.progress(3)
+        onecopy.store.progress(3)
         raise StopError
 
     refused(StopError, w.store.get_or_build, "fails", fails)
@@ -40,7 +46,7 @@ def store_refused(w: World) -> None:
     refused(OSError, w.store.get_or_build, "twice", lambda _: w.store.get_or_build("twice", fails))
     refused(FileNotFoundError, oc.file_key, w.missing)
     refused(OSError, oc.Store, w.bytes)
-    refused(OSError, oc.store.choose_place, 2**60)
+    refused(OSError, onecopy.store.choose_place, 2**60)
     refused(ValueError, w.store.prune, max_age=-1)
 
 
@@ -59,19 +65,19 @@ def scratch(w: World) -> None:
         canvas.write_direct(4096, np.full(4096, 7, "u2"))
         canvas.array[0] = 1
         assert canvas.prefetch(slice(0, 2)).bytes
-        assert isinstance(canvas.release(), oc.scratching.ReleaseReport)
+        assert isinstance(canvas.release(), onecopy.scratching.ReleaseReport)
         canvas.flush()
-        assert isinstance(canvas.memory(), oc.scratching.ScratchMemory)
+        assert isinstance(canvas.memory(), onecopy.scratching.ScratchMemory)
         refused(IndexError, canvas.write, 99, 1)
         refused(ValueError, canvas.write, 0, [1, 2])
         refused(TypeError, pickle.dumps, canvas)
         with canvas.seal() as sealed:
-            assert isinstance(sealed, oc.SealedArray)
+            assert isinstance(sealed, onecopy.scratching.SealedArray)
             with pickle.loads(pickle.dumps(sealed)) as again:
                 assert again.array[3, 0] == 7
             refused(PermissionError, canvas.write, 0, 1)
             text = pickle.dumps(sealed)
-        assert isinstance(canvas.save(w.out / "canvas.oc"), oc.scratching.Saved)
+        assert isinstance(canvas.save(w.out / "canvas.oc"), onecopy.scratching.Saved)
     refused(ValueError, lambda: canvas.array)
     refused(FileNotFoundError, pickle.loads, text)
     refused(ValueError, oc.scratch, -1, "u1", w.out, anywhere=True)
@@ -82,7 +88,7 @@ def scratch(w: World) -> None:
 @action(60)
 def alloc(w: World) -> None:
     with oc.alloc((3, 4), "f4") as heap, oc.alloc((3, 4), "f4", 0, dir=w.out) as file:
-        assert isinstance(heap, oc.scratching.HeapArray)
+        assert isinstance(heap, onecopy.scratching.HeapArray)
         assert isinstance(file, oc.Scratch)
         heap.write(0, 1)
         heap.write_direct(16, np.ones(4, "f4"))
@@ -107,7 +113,7 @@ def shuffle(_: World) -> None:
     order.set_epoch(3)
     order.load_state_dict(order.state_dict(10))
     assert pickle.loads(pickle.dumps(order))[0] == order[0]
-    assert len(oc.shuffle.Shuffle.from_environment(5)) == 5
+    assert len(onecopy.shuffle.Shuffle.from_environment(5)) == 5
     refused(ValueError, oc.Shuffle, -1)
     refused(IndexError, order.__getitem__, 5000)
     refused(ValueError, order.index, 5000)
@@ -169,7 +175,7 @@ def read_proc(w: World) -> None:
     refused(ProcessLookupError, oc.memory.proc.stat, 2**22)
     oc.memory.cgroup.memory_group(pid)
     assert oc.memory.cgroup.meminfo().mem_total
-    assert oc.page_cache.available_memory()
+    assert onecopy.page_cache.available_memory()
     oc.memory.cgroup.read_ahead(w.bytes.stat().st_dev)
     oc.memory.cgroup.block_stat(w.bytes.stat().st_dev)
     refused(ValueError, oc.memory.cgroup.parse_limit, "x")
@@ -184,7 +190,7 @@ def workers(w: World) -> None:
     with oc.open(w.model) as file:
         file.warm(mechanism="populate")
         found = oc.assert_shared(file, ME)
-        assert isinstance(found, oc.workers.Sharing)
+        assert isinstance(found, onecopy.workers.Sharing)
         oc.assert_shared(file, ME, since=found, allowance="100 MiB")
     with oc.Mapping(w.bytes) as one:
         other = one.view()
@@ -199,7 +205,7 @@ def workers(w: World) -> None:
 def names(_: World) -> None:
     assert oc.__version__
     assert "open" in dir(oc)
-    assert set(oc.errors.BadBlock._fields)
+    assert set(onecopy.errors.BadBlock._fields)
     refused(AttributeError, getattr, oc, "missing")
 
 

@@ -10,6 +10,7 @@ from tests.support.api_table import World, action, refused
 from tests.support.datasets import Pictures
 
 import onecopy as oc
+import onecopy.records
 
 
 @action(100)
@@ -69,7 +70,7 @@ def rows_of_a_list(w: World) -> None:
         assert rows.count("a") == 1
         assert 2.5 in rows
         chain = rows.concat(["b"])
-        assert isinstance(chain, oc.records.Chain)
+        assert isinstance(chain, onecopy.records.Chain)
         assert chain[-1] == "b"
         assert rows.lazy[6] is not None
         assert repr(rows)
@@ -86,11 +87,11 @@ def rows_of_a_list(w: World) -> None:
 def rows_of_a_table(w: World) -> None:
     with oc.open_records(w.table) as table:
         assert isinstance(table, oc.Table)
-        assert isinstance(table.schema, oc.records.Schema)
+        assert isinstance(table.schema, onecopy.records.Schema)
         assert table.column("more").column("x")[-1] == 49
         assert table.column("id").numpy().sum() == 1225
         taken = table.take([3, -1], ["id", "box"])
-        assert isinstance(taken["box"], oc.records.Ragged)
+        assert isinstance(taken["box"], onecopy.records.Ragged)
         assert table.rows([1, 2])[1]["id"] == 2
         assert table.lazy[3].box.sum() == 1.5
         assert table.lazy[3].more.x == 3
@@ -125,8 +126,8 @@ def rows_of_damaged_files(w: World) -> None:
     refused(oc.FormatError, oc.open_records, w.model)
     refused(oc.FormatError, oc.open_records, w.hostile)
     refused(FileNotFoundError, oc.open_records, w.missing)
-    refused(FileNotFoundError, oc.records.attach, str(w.missing), (0, 0, 0, 0), None)
-    refused(oc.FileChanged, oc.records.attach, str(w.list), (0, 0, 0, 0), None)
+    refused(FileNotFoundError, onecopy.records.attach, str(w.missing), (0, 0, 0, 0), None)
+    refused(oc.FileChanged, onecopy.records.attach, str(w.list), (0, 0, 0, 0), None)
 
 
 class Known:
@@ -138,7 +139,7 @@ class Known:
 
 @action()
 def rows_of_objects(w: World) -> None:
-    oc.records.register(Known, lambda known: known.number, Known)
+    onecopy.records.register(Known, lambda known: known.number, Known)
     if not (w.folder / "objects.oc").exists():
         objects = [
             dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
@@ -148,7 +149,7 @@ def rows_of_objects(w: World) -> None:
             complex(1, 2),
             Known(3),
         ]
-        oc.records.save(w.folder / "objects.oc", objects)
+        onecopy.records.save(w.folder / "objects.oc", objects)
     with oc.open_records(w.folder / "objects.oc") as rows:
         assert rows[0].year == 2026
         assert rows[5].number == 3
@@ -158,44 +159,44 @@ def rows_of_objects(w: World) -> None:
 @action(60)
 def write_records(w: World) -> None:
     path = w.out / "written.oc"
-    with oc.records.Writer(path) as writer:
+    with onecopy.records.Writer(path) as writer:
         writer.append({"a": 1})
         refused(oc.NotShareable, writer.append, {"a": object()})
         assert writer.extend([{"a": i} for i in range(5)]) == 5
     refused(ValueError, writer.append, 1)
-    oc.records.save(path, w.pairs)
-    refused(oc.NotShareable, oc.records.save, path, [object()])
-    refused(StopError, oc.records.Writer(path).extend, range(20_000), on_progress=stop)
-    refused(OSError, oc.records.save, w.missing / "below", w.rows)
+    onecopy.records.save(path, w.pairs)
+    refused(oc.NotShareable, onecopy.records.save, path, [object()])
+    refused(StopError, onecopy.records.Writer(path).extend, range(20_000), on_progress=stop)
+    refused(OSError, onecopy.records.save, w.missing / "below", w.rows)
 
 
 @action(40)
 def import_json(w: World) -> None:
     path = w.out / "imported.oc"
-    with oc.records.import_json(w.json, path, path="rows") as rows:
+    with onecopy.records.import_json(w.json, path, path="rows") as rows:
         assert rows[3] == w.rows[3]
-    with oc.records.import_json(w.json, path, path="pairs", container="dict") as pairs:
+    with onecopy.records.import_json(w.json, path, path="pairs", container="dict") as pairs:
         assert pairs["b"] == 2
-    with oc.records.import_jsonl(w.jsonl, path) as rows:
+    with onecopy.records.import_jsonl(w.jsonl, path) as rows:
         assert rows[3] == w.rows[3]
-    assert next(iter(oc.records.jsonl_rows(w.jsonl)))["id"] == 0
-    source = oc.records.json_rows(w.json, "rows", on_progress=stop)
-    assert isinstance(source, oc.records.RowSource)
+    assert next(iter(onecopy.records.jsonl_rows(w.jsonl)))["id"] == 0
+    source = onecopy.records.json_rows(w.json, "rows", on_progress=stop)
+    assert isinstance(source, onecopy.records.RowSource)
     refused(StopError, list, source)
-    refused(oc.FormatError, oc.records.import_json, w.hostile, path)
-    refused(oc.FormatError, oc.records.import_json, w.json, path, path="missing")
-    refused(oc.FormatError, oc.records.import_jsonl, w.csv, path)
-    refused(FileNotFoundError, oc.records.import_json, w.missing, path)
+    refused(oc.FormatError, onecopy.records.import_json, w.hostile, path)
+    refused(oc.FormatError, onecopy.records.import_json, w.json, path, path="missing")
+    refused(oc.FormatError, onecopy.records.import_jsonl, w.csv, path)
+    refused(FileNotFoundError, onecopy.records.import_json, w.missing, path)
 
 
 @action(40)
 def import_csv(w: World) -> None:
     path = w.out / "imported_csv.oc"
-    with oc.records.import_csv(w.csv, path) as rows:
+    with onecopy.records.import_csv(w.csv, path) as rows:
         assert len(rows) == 40
-    assert len(list(oc.records.csv_rows(w.csv))) == 40
-    refused(FileNotFoundError, oc.records.import_csv, w.missing, path)
-    refused((oc.FormatError, ValueError), oc.records.import_csv, w.hostile, path)
+    assert len(list(onecopy.records.csv_rows(w.csv))) == 40
+    refused(FileNotFoundError, onecopy.records.import_csv, w.missing, path)
+    refused((oc.FormatError, ValueError), onecopy.records.import_csv, w.hostile, path)
 
 
 @action(40, needs=("pyarrow",))
@@ -206,20 +207,22 @@ def arrow(w: World) -> None:
     with oc.open_records(w.table) as table:
         made = table.to_arrow()
         assert made.num_rows == 50
-        with oc.share(oc.records.arrow_rows(made)) as again:
+        with oc.share(onecopy.records.arrow_rows(made)) as again:
             assert again[3]["id"] == 3
     assert made["id"][3].as_py() == 3
     source = w.folder / "rows.parquet"
     if not source.exists():
         pq.write_table(pa.table({"a": [1, 2], "b": ["x", None]}), source)
-    with oc.records.import_parquet(source, w.out / "imported_parquet.oc") as rows:
+    with onecopy.records.import_parquet(source, w.out / "imported_parquet.oc") as rows:
         assert rows[0] == {"a": 1, "b": "x"}
-    assert len(list(oc.records.parquet_rows(source))) == 2
-    refused((oc.FormatError, ValueError, OSError), oc.records.import_parquet, w.hostile, w.out / "imported_parquet.oc")
+    assert len(list(onecopy.records.parquet_rows(source))) == 2
+    refused(
+        (oc.FormatError, ValueError, OSError), onecopy.records.import_parquet, w.hostile, w.out / "imported_parquet.oc"
+    )
 
 
 @action(24)
 def share_dataset(w: World) -> None:
-    pictures = oc.share_dataset(Pictures(500), "1 kB")
+    pictures = oc.torch.share_dataset(Pictures(500), "1 kB")
     assert pictures[-1][1] == 499
-    refused(TypeError, oc.share_dataset, 7)
+    refused(TypeError, oc.torch.share_dataset, 7)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import onecopy as oc
+import onecopy.records
 
-DOTTED = re.compile(r"\boc((?:\.\w+)+)")
+DOTTED = re.compile(r"\b(?:oc|onecopy)((?:\.\w+)+)")
 USUAL_TIMES = 200
 """Times that an action runs in one measured loop; an action that takes more than a few milliseconds says less."""
 
@@ -56,9 +57,9 @@ class World:
         self.damaged.write_bytes(content)
 
     def _write_rows(self) -> None:
-        oc.records.save(self.list, ["a", None, 1, 2.5, b"x", (1, 2), [3], {"k": np.arange(3)}, 2**70, -1])
-        oc.records.save(self.table, self.rows)
-        oc.records.save(self.dict, self.pairs)
+        onecopy.records.save(self.list, ["a", None, 1, 2.5, b"x", (1, 2), [3], {"k": np.arange(3)}, 2**70, -1])
+        onecopy.records.save(self.table, self.rows)
+        onecopy.records.save(self.dict, self.pairs)
         self.json.write_text(json.dumps({"rows": self.rows, "pairs": {"a": 1, "b": 2}}))
         self.jsonl.write_text("".join(f"{json.dumps(row)}\n" for row in self.rows))
         self.csv.write_text("a,b\n" + "1,x\n2,y\n" * 20)
@@ -78,7 +79,7 @@ class Action(NamedTuple):
 
     @property
     def covers(self) -> set[str]:
-        """The public names that its code uses, without "oc.": "records.save" and also "records"."""
+        """The public names that its code uses, without "oc." or "onecopy.": "records.save" and also "records"."""
         found = {match[1].removeprefix(".") for match in DOTTED.finditer(inspect.getsource(self.run))}
         return {".".join(name.split(".")[:end]) for name in found for end in range(1, name.count(".") + 2)}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import onecopy as oc
+import onecopy.store
 
 SIZE = 300_000  # bytes
 
@@ -33,7 +34,7 @@ def builds(log: Path) -> list[str]:
     return log.read_text().split() if log.exists() else []
 
 
-def is_right(artefact: oc.store.Artefact) -> bool:
+def is_right(artefact: onecopy.store.Artefact) -> bool:
     """Tell whether an artefact is what belongs to its key."""
     with oc.open(artefact.path) as file:
         return np.array_equal(file["content"], content_of(artefact.key))

@@ -7,6 +7,7 @@ from typing import reveal_type
 import numpy as np
 
 import onecopy as oc
+import onecopy.arrays
 
 file = oc.open("model.safetensors")
 mapping = oc.Mapping(Path("data.bin"), 5, length=10, mode="copy")
@@ -28,7 +29,7 @@ reveal_type(oc.Mapping.from_descriptor(3))  # revealed: onecopy.files.Mapping
 reveal_type(file.path_of("w"))  # revealed: str
 reveal_type(file.memory_of("w").strides)  # revealed: tuple[int, ...]
 reveal_type(oc.open("x", align=64))  # revealed: onecopy.arrays.file.ArrayFile
-reveal_type(oc.arrays.open_arrays("x"))  # revealed: onecopy.arrays.file.ArrayFile
+reveal_type(onecopy.arrays.open_arrays("x"))  # revealed: onecopy.arrays.file.ArrayFile
 with file as entered:
     reveal_type(entered)  # revealed: onecopy.arrays.file.ArrayFile
 
@@ -75,7 +76,7 @@ reveal_type(list(oc.Shuffle(10).shard(1, 2).batches(3)))  # revealed: list[list[
 
 # Workers.
 reveal_type(oc.preload(["json"]).measure().server_threads)  # revealed: int | None
-reveal_type(oc.share_dataset([1], "1MB", key="k"))  # revealed: list[int]
+reveal_type(oc.torch.share_dataset([1], "1MB", key="k"))  # revealed: list[int]
 reveal_type(oc.assert_shared(file, [1, 2]).pss)  # revealed: int
 
 # Saving takes any mapping to anything; None comes back.

@@ -118,8 +118,9 @@ def open_arrays(
     Examples
     --------
     >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
     >>> path = pathlib.Path(tempfile.mkdtemp(), "names.oc")
-    >>> oc.records.save(path, ["Ada", "Grace"])
+    >>> records.save(path, ["Ada", "Grace"])
     >>> open_arrays(path).kind
     'records'
     """

@@ -1,6 +1,6 @@
 """Rows out of other libraries' tables, without making Python objects of them.
 
-    rows = oc.share(lambda: oc.records.arrow_rows(dataset.data.table), key=...)
+    rows = oc.share(lambda: records.arrow_rows(dataset.data.table), key=...)
 
 What `arrow_rows` gives is for `onecopy.share`, `onecopy.records.save` and `Writer.extend`, which read it batch by batch
 in the compiled half: no more than a batch is in memory, and no Python object is made for a value.
@@ -56,8 +56,9 @@ def arrow_rows(table: Any) -> ArrowRows:
     Examples
     --------
     >>> import onecopy as oc
+    >>> from onecopy import records
     >>> table = oc.share([{"id": 1, "box": [0.5]}, {"id": 2, "box": None}])
-    >>> oc.share(oc.records.arrow_rows(table))[1]
+    >>> oc.share(records.arrow_rows(table))[1]
     {'id': 2, 'box': None}
     """
     if not hasattr(table, "__arrow_c_stream__"):

@@ -1,6 +1,6 @@
 """Files of other formats as records files: one line each.
 
-    anns = oc.records.import_json("instances.json", "anns.oc", path="annotations")
+    anns = records.import_json("instances.json", "anns.oc", path="annotations")
 
 For data that is to be found by a key and built once per host, give the source to `share` instead; see
 `onecopy.records.sources`.
@@ -40,9 +40,10 @@ def import_json(
     Examples
     --------
     >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> _ = (folder / "captions.json").write_text('{"annotations": [{"id": 1, "caption": "a cat"}]}')
-    >>> rows = oc.records.import_json(folder / "captions.json", folder / "captions.oc", path="annotations")
+    >>> rows = records.import_json(folder / "captions.json", folder / "captions.oc", path="annotations")
     >>> rows[0]["caption"]
     'a cat'
     """

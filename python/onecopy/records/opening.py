@@ -53,8 +53,9 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     Examples
     --------
     >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
     >>> path = pathlib.Path(tempfile.mkdtemp(), "names.oc")
-    >>> oc.records.save(path, ["Ada", "Grace"])
+    >>> records.save(path, ["Ada", "Grace"])
     >>> oc.open_records(path, oc.List)[1]
     'Grace'
     """

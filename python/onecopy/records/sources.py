@@ -1,6 +1,6 @@
 """Files of rows, as what `share`, `save` and `Writer.extend` take: read when they are needed, and row by row.
 
-    anns = oc.share(oc.records.json_rows("instances.json", "annotations"), key=oc.file_key("instances.json"))
+    anns = oc.share(records.json_rows("instances.json", "annotations"), key=oc.file_key("instances.json"))
 
 JSON goes straight into columns, in compiled code without the interpreter's lock; CSV and Parquet by way of Python's own
 reader and pyarrow. Nothing is opened before the rows are wanted, so a source costs nothing where the data is there
@@ -141,9 +141,10 @@ def json_rows(
     Examples
     --------
     >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
     >>> path = pathlib.Path(tempfile.mkdtemp(), "instances.json")
     >>> _ = path.write_text('{"info": "", "annotations": [{"id": 7, "bbox": [1, 2.5]}]}')
-    >>> oc.share(oc.records.json_rows(path, "annotations"))[0]
+    >>> oc.share(records.json_rows(path, "annotations"))[0]
     {'id': 7, 'bbox': [1, 2.5]}
     """
     members = path.split(".") if isinstance(path, str) else path
@@ -158,9 +159,10 @@ def jsonl_rows(source: str | os.PathLike[str], *, on_progress: OnProgress | None
     Examples
     --------
     >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
     >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.jsonl")
     >>> _ = path.write_text('{"id": 1}\n{"id": 2}\n')
-    >>> oc.share(oc.records.jsonl_rows(path))[1]
+    >>> oc.share(records.jsonl_rows(path))[1]
     {'id': 2}
     """
     return JsonRows(source, [], True, "list", on_progress)

@@ -63,9 +63,10 @@ def csv_rows(
     Examples
     --------
     >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
     >>> path = pathlib.Path(tempfile.mkdtemp(), "files.csv")
     >>> _ = path.write_text("name,label,score\na.jpg,3,0.5\nb.jpg,1,\n")
-    >>> oc.share(oc.records.csv_rows(path, types="infer"))[1]
+    >>> oc.share(records.csv_rows(path, types="infer"))[1]
     {'name': 'b.jpg', 'label': 1, 'score': None}
     """
     if not (types is None or types == "infer" or isinstance(types, Mapping)):

@@ -53,7 +53,8 @@ class Unloaded:
     Examples
     --------
     >>> import onecopy as oc
-    >>> oc.records.Unloaded("dataclass:shapes:Box", {"width": 3})
+    >>> from onecopy import records
+    >>> records.Unloaded("dataclass:shapes:Box", {"width": 3})
     <Unloaded dataclass shapes.Box {'width': 3}: import shapes, and read it again>
     """
 
@@ -128,10 +129,11 @@ def register(
     Examples
     --------
     >>> import onecopy as oc
+    >>> from onecopy import records
     >>> class Version:
     ...     def __init__(self, text):
     ...         self.text = text
-    >>> oc.records.register(Version, lambda version: version.text, Version)
+    >>> records.register(Version, lambda version: version.text, Version)
     >>> oc.share([{"needs": Version("1.2")}])[0]["needs"].text
     '1.2'
     """

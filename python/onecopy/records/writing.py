@@ -47,8 +47,9 @@ class Writer:
     Examples
     --------
     >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
     >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.oc")
-    >>> with oc.records.Writer(path) as writer:
+    >>> with records.Writer(path) as writer:
     ...     writer.append({"id": 1})
     ...     writer.extend({"id": i} for i in range(2, 5))
     3
@@ -108,8 +109,9 @@ def save(path: str | os.PathLike[str], data: Iterable[Any] | Mapping[Any, Any]) 
     Examples
     --------
     >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
     >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.oc")
-    >>> oc.records.save(path, [("a.jpg", 3), ("b.jpg", 1)])
+    >>> records.save(path, [("a.jpg", 3), ("b.jpg", 1)])
     >>> oc.open_records(path)[0]
     ('a.jpg', 3)
     """

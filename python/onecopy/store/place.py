@@ -30,7 +30,8 @@ def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto"
     Examples
     --------
     >>> import onecopy as oc
-    >>> oc.store.choose_place(1000)[0]
+    >>> from onecopy import store
+    >>> store.choose_place(1000)[0]
     'disk'
     """
     if wanted not in ("auto", "disk", "memory"):

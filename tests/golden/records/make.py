@@ -182,10 +182,10 @@ def expectation(data: Any) -> list[Any]:
 
 def main(folder: pathlib.Path) -> None:
     """Write everything."""
-    import onecopy as oc
+    import onecopy.records
 
     for name, data in GOLDEN.items():
-        oc.records.save(folder / name, data)
+        onecopy.records.save(folder / name, data)
         kind = "dict" if isinstance(data, dict) else "list"
         lines = ",\n".join(json.dumps(row) for row in expectation(data))
         (folder / f"{name}.json").write_text(f'{{"container": "{kind}", "rows": [\n{lines}\n]}}\n')

@@ -9,6 +9,7 @@ import pytest
 from tests.support.places import GOLDEN
 
 import onecopy as oc
+import onecopy.records
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +132,7 @@ def test_a_type_that_safetensors_has_not_is_refused_by_name():
 
 def test_records_are_not_moved(tmp_path):
     path = tmp_path / "rows.oc"
-    oc.records.save(path, ["a", "b"])
+    onecopy.records.save(path, ["a", "b"])
     for align in (64, 4096):
         with pytest.raises(oc.FormatError, match=r"rows\.oc.*records"):
             oc.open(path, align=align)

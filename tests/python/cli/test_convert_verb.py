@@ -13,6 +13,7 @@ from tests.support.places import GOLDEN
 from tests.support.waiting import until
 
 import onecopy as oc
+import onecopy.records
 
 pytestmark = pytest.mark.processes
 
@@ -186,7 +187,7 @@ def test_types_that_safetensors_has_not_are_written_as_bytes(onecopy_process, tm
 )
 def test_what_cannot_be_done_is_one_line(onecopy_process, tmp_path, arguments, status, words):
     (tmp_path / "text").write_text("once upon a time there was a file")
-    oc.records.save(tmp_path / "rows.oc", ["a"])
+    onecopy.records.save(tmp_path / "rows.oc", ["a"])
     np.save(tmp_path / "w.npy", np.ones(3))
     done = onecopy_process("convert", *arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (status, "")

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import onecopy as oc
+import onecopy.records
 
 pytestmark = pytest.mark.processes
 
@@ -65,7 +66,7 @@ def test_import_of_an_unknown_name_asks_for_the_format(onecopy_process, tmp_path
 
 def test_ls_shows_rows_as_a_tree(onecopy_process, tmp_path):
     path = tmp_path / "rows.oc"
-    oc.records.save(path, ROWS)
+    onecopy.records.save(path, ROWS)
     done = onecopy_process("ls", path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -89,16 +90,16 @@ def test_ls_shows_rows_as_a_tree(onecopy_process, tmp_path):
 
 def test_ls_of_a_dict_and_of_rows_that_are_no_dicts(onecopy_process, tmp_path):
     path = tmp_path / "rows.oc"
-    oc.records.save(path, {"a": [1], "b": [2]})
+    onecopy.records.save(path, {"a": [1], "b": [2]})
     words = [line.split()[:2] for line in onecopy_process("ls", path).stdout.splitlines()]
     assert words[2:4] == [["key", "text"], ["value", "list[int8]"]]
-    oc.records.save(path, ["a", None])
+    onecopy.records.save(path, ["a", None])
     assert onecopy_process("ls", path).stdout.splitlines()[2].split()[:4] == ["row", "text", "|", "None"]
 
 
 def test_ls_shows_the_arrays_of_records_when_asked(onecopy_process, tmp_path):
     path = tmp_path / "rows.oc"
-    oc.records.save(path, ROWS)
+    onecopy.records.save(path, ROWS)
     shown = onecopy_process("ls", path, "--arrays", "--match", "records.0.id.*").stdout
     assert shown.splitlines()[2].split()[:3] == ["records.0.id.data", "I16", "2"]
     done = onecopy_process("ls", path, "--sort", "size")
@@ -108,7 +109,7 @@ def test_ls_shows_the_arrays_of_records_when_asked(onecopy_process, tmp_path):
 
 def test_ls_of_hostile_fields_repaints_nothing(onecopy_process, tmp_path):
     path = tmp_path / "rows.oc"
-    oc.records.save(path, [{"\x1b[2J": 1, "\u202eback": {"a\nb": 2}}])
+    onecopy.records.save(path, [{"\x1b[2J": 1, "\u202eback": {"a\nb": 2}}])
     done = onecopy_process("ls", path)
     assert done.returncode == 0
     assert not set(done.stdout) & {"\x1b", "\u202e"}

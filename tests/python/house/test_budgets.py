@@ -23,8 +23,8 @@ IMPORTS = {
     "mapping a file: no json, no dataclasses": ("import onecopy; onecopy.Mapping", 18, 2400),
     "arrays: what opening needs, before numpy": ("import onecopy; onecopy.open", 30, 4000),
     "rows, with their codecs": ("import onecopy; onecopy.share", 80, 7500),
-    "all rooms: as much as numpy alone": (
-        "import onecopy; [getattr(onecopy, room) for room in onecopy._ROOMS]",
+    "all modules: as much as numpy alone": (
+        "import onecopy; [importlib.import_module(f'onecopy.{name}') for name in {*onecopy._HOMES.values()}]",
         160,
         13000,
     ),

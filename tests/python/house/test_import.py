@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 import onecopy as oc
+import onecopy.arrays
+import onecopy.errors
+import onecopy.files
 
 ROOMS = ["arrays", "errors", "files", "memory", "memory.cgroup", "memory.proc", "page_cache", "shuffle", "workers"]
 HEAVY = ["numpy", "ml_dtypes", "safetensors", "torch", "jax", "tensorflow", "pandas", "click", "rich"]
@@ -60,9 +63,9 @@ def test_every_public_name_is_there_and_is_what_its_room_has():
     assert len(oc.__all__) == len(set(oc.__all__))
     for name in oc.__all__:
         assert getattr(oc, name) is not None
-    assert oc.open is oc.arrays.open
-    assert oc.Mapping is oc.files.Mapping
-    assert oc.DataLost is oc.errors.DataLost
+    assert oc.open is onecopy.arrays.open
+    assert oc.Mapping is onecopy.files.Mapping
+    assert oc.DataLost is onecopy.errors.DataLost
 
 
 @pytest.mark.parametrize("room", ROOMS)

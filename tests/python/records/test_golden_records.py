@@ -18,6 +18,8 @@ from tests.support.places import GOLDEN, ROOT
 from tests.support.rows import same
 
 import onecopy as oc
+import onecopy.arrays
+import onecopy.records
 
 FOLDER = GOLDEN / "records"
 FILES = sorted(path.name.removesuffix(".json") for path in FOLDER.glob("*.json"))
@@ -69,7 +71,7 @@ def test_a_golden_file_gives_the_values_of_its_maker(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_golden_file_verifies(name: str) -> None:
-    with oc.arrays.open_arrays(FOLDER / name) as file:
+    with onecopy.arrays.open_arrays(FOLDER / name) as file:
         assert file.kind == "records"
         assert file.verify().bytes > 0
 
@@ -77,12 +79,12 @@ def test_a_golden_file_verifies(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("empty")])
 def test_a_damaged_golden_file_does_not_verify(name: str, tmp_path: Path) -> None:
     """The checksums of the old file are compared with its bytes, and not merely accepted."""
-    with oc.arrays.open_arrays(FOLDER / name) as file:
+    with onecopy.arrays.open_arrays(FOLDER / name) as file:
         at = next(entry.offset for entry in file.entries if entry.nbytes)
     content = bytearray((FOLDER / name).read_bytes())
     content[at] ^= 1
     (tmp_path / name).write_bytes(content)
-    with oc.arrays.open_arrays(tmp_path / name) as file, pytest.raises(oc.ChecksumError):
+    with onecopy.arrays.open_arrays(tmp_path / name) as file, pytest.raises(oc.ChecksumError):
         file.verify()
 
 
@@ -116,8 +118,10 @@ def test_classes_of_a_golden_file_are_found_only_when_their_module_is_imported()
         import sys
         sys.path.insert(0, sys.argv[1])
         import onecopy as oc
+        import onecopy.arrays
+        import onecopy.records
         rows = oc.open_records(sys.argv[2])
-        print([row for row in rows if isinstance(row, oc.records.Unloaded)])
+        print([row for row in rows if isinstance(row, onecopy.records.Unloaded)])
         import tests.golden.records.classes as classes
         print(classes.Colour.RED in list(rows))
         """,
@@ -149,5 +153,5 @@ def test_the_values_of_the_maker_are_those_of_the_expectation(name: str, tmp_pat
     """Today's writer and reader agree with the expectation, so the maker has not drifted away from the files."""
     data = make.GOLDEN[name]
     assert make.expectation(data) == expected_of(name)["rows"]
-    oc.records.save(tmp_path / name, data)
+    onecopy.records.save(tmp_path / name, data)
     check(tmp_path / name, expected_of(name))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.support.places import DATA, needs
 
 import onecopy as oc
+import onecopy.arrays
 from onecopy import records
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def test_the_members_of_an_object_are_a_dict(tmp_path):
     rows = records.json_rows(path, ["all"], container="dict")
     with records.Writer(tmp_path / "dict.oc", container=rows.container) as writer:
         assert writer.extend(rows) == 3
-    pairs = oc.arrays.open_arrays(tmp_path / "dict.oc")
+    pairs = onecopy.arrays.open_arrays(tmp_path / "dict.oc")
     assert "records.0.0.data" in pairs.keys()  # noqa: SIM118
 
 

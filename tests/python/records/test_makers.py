@@ -16,6 +16,7 @@ import pytest
 from tests.support.places import ROOT
 
 import onecopy as oc
+import onecopy.records
 from onecopy.records._makers import name_of
 
 TABLE = "images"
@@ -83,13 +84,13 @@ def test_tables_of_one_file_under_the_key_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "instances.json"
     path.write_text(json.dumps({"images": [{"id": 1}], "annotations": [{"id": 7}, {"id": 8}]}))
     key, folder = oc.file_key(path), tmp_path / "store"
-    images = oc.share(lambda: oc.records.json_rows(path, "images"), key, folder=folder)
-    boxes = oc.share(lambda: oc.records.json_rows(path, "annotations"), key, folder=folder)
+    images = oc.share(lambda: onecopy.records.json_rows(path, "images"), key, folder=folder)
+    boxes = oc.share(lambda: onecopy.records.json_rows(path, "annotations"), key, folder=folder)
     assert ([row["id"] for row in images], [row["id"] for row in boxes]) == ([1], [7, 8])
-    images = oc.share(oc.records.json_rows(path, "images"), key, folder=folder)
-    boxes = oc.share(oc.records.json_rows(path, "annotations"), key, folder=folder)
+    images = oc.share(onecopy.records.json_rows(path, "images"), key, folder=folder)
+    boxes = oc.share(onecopy.records.json_rows(path, "annotations"), key, folder=folder)
     assert ([row["id"] for row in images], [row["id"] for row in boxes]) == ([1], [7, 8])
-    again = oc.share(oc.records.json_rows(path, "annotations"), key, folder=folder)
+    again = oc.share(onecopy.records.json_rows(path, "annotations"), key, folder=folder)
     assert again.report is not None
     assert not again.report.built
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onecopy as oc
+import onecopy.records
 from onecopy.records import Writer, arrow_rows, parquet_rows
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -248,7 +249,7 @@ def test_arrow_types_become_pythons(tmp_path):
         ),
     }
     table = pa.table(columns)
-    oc.records.save(tmp_path / "rows.oc", arrow_rows(table))
+    onecopy.records.save(tmp_path / "rows.oc", arrow_rows(table))
     expected = [
         {name: dict(value) if name == "map" and value is not None else value for name, value in row.items()}
         for row in table.to_pylist()

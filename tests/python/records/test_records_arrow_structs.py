@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
+import onecopy.records
 
 
 class Schema(ctypes.Structure):
@@ -143,7 +144,7 @@ def test_a_stream_is_one_batch_and_an_end(table):
 
 def test_a_damaged_file_is_not_handed_over(tmp_path):
     path = tmp_path / "rows.oc"
-    oc.records.save(path, [{"t": "abc"}, {"t": "de"}])
+    onecopy.records.save(path, [{"t": "abc"}, {"t": "de"}])
     entry = oc.open_records(path).file.entry("records.0.t.offsets")
     with path.open("r+b") as file:
         file.seek(entry.offset + 4)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onecopy as oc
+import onecopy.records
 from onecopy.records import Table, Writer
 
 LEAVES = (
@@ -152,7 +153,7 @@ def test_values_are_looked_at_where_they_lie():
 
 def test_it_travels_as_a_path(tmp_path):
     path = tmp_path / "d.oc"
-    oc.records.save(path, {f"{i}": i for i in range(1000)})
+    onecopy.records.save(path, {f"{i}": i for i in range(1000)})
     mapped = oc.open_records(path)
     handle = pickle.dumps(mapped)
     assert len(handle) < 200 + len(str(path))
@@ -176,7 +177,7 @@ def test_after_close_there_is_nothing_to_find(tmp_path):
 
 def test_the_index_is_an_array_of_the_file(tmp_path):
     path = tmp_path / "d.oc"
-    oc.records.save(path, {"a": 1})
+    onecopy.records.save(path, {"a": 1})
     assert oc.open_records(path).file["records.0.index.slots"].shape == (1, 8)
     assert oc.open_records(path).verify().bytes > 0
 

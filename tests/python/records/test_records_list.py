@@ -16,6 +16,7 @@ from tests.support.places import DATA, needs
 from tests.support.rows import Colour, Point, same
 
 import onecopy as oc
+import onecopy.records
 
 SCALARS = (
     st.none()
@@ -83,16 +84,16 @@ def test_a_handle_is_small_whatever_it_leads_to(tmp_path):
     assert pickle.loads(pickle.dumps(part)) == part
     chosen = rows.select([5, 1])
     assert list(pickle.loads(pickle.dumps(chosen))) == [5, 1]
-    oc.records.save(tmp_path / "rows.oc", list("abc"))
+    onecopy.records.save(tmp_path / "rows.oc", list("abc"))
     opened = oc.open_records(tmp_path / "rows.oc")
     assert pickle.loads(pickle.dumps(opened)) == ["a", "b", "c"]
 
 
 def test_a_handle_to_another_file_by_now_is_refused(tmp_path):
     path = tmp_path / "rows.oc"
-    oc.records.save(path, ["old"])
+    onecopy.records.save(path, ["old"])
     handle = pickle.dumps(oc.open_records(path))
-    oc.records.save(path, ["new"])
+    onecopy.records.save(path, ["new"])
     with pytest.raises(oc.FileChanged):
         pickle.loads(handle)
     path.unlink()
@@ -246,7 +247,7 @@ class Closer:
 
 def test_rows_that_are_closed_while_one_is_made_live_until_it_is_there():
     opened: list[oc.List] = []  # what is registered stays for good, and must not keep the rows
-    oc.records.register(Closer, lambda _: "x" * 1000, lambda _: opened.pop().close())
+    onecopy.records.register(Closer, lambda _: "x" * 1000, lambda _: opened.pop().close())
     rows = oc.share([(1, Closer(), "after")])
     opened.append(rows)
     assert rows[0] == (1, None, "after")

@@ -18,6 +18,7 @@ import pytest
 from tests.support.rows import Box, Point, same
 
 import onecopy as oc
+import onecopy.records
 
 ODD = [
     dt.datetime(2026, 3, 29, 2, 30, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"), fold=1),
@@ -151,7 +152,7 @@ def test_a_file_makes_objects_only_of_classes_that_are_imported(tmp_path, monkey
     import their_module  # type: ignore[import-not-found]
 
     path = tmp_path / "rows.oc"
-    oc.records.save(path, [their_module.E.A])
+    onecopy.records.save(path, [their_module.E.A])
     shared = oc.share([their_module.E.A])
     handle = pickle.dumps(shared)
     monkeypatch.delitem(sys.modules, "their_module")
@@ -159,7 +160,7 @@ def test_a_file_makes_objects_only_of_classes_that_are_imported(tmp_path, monkey
     for rows in (opened, shared, pickle.loads(handle)):
         assert repr(rows)
         (found,) = rows
-        assert type(found) is oc.records.Unloaded
+        assert type(found) is onecopy.records.Unloaded
         assert (found.type_name, found.module, found.name, found.fields) == (
             "enum:their_module:E",
             "their_module",

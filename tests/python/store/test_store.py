@@ -13,6 +13,7 @@ import pytest
 from tests.support.waiting import until
 
 import onecopy as oc
+import onecopy.store
 from onecopy.store import Waiting, announce
 
 
@@ -191,7 +192,7 @@ def builder(store: oc.Store, key: str = "k"):
     begun, release = threading.Event(), threading.Event()
 
     def build(path: Path) -> None:
-        oc.store.progress(12_345_678)
+        onecopy.store.progress(12_345_678)
         begun.set()
         release.wait()
         path.write_text("x")

@@ -2,7 +2,7 @@
 
     state = oc.torch.load("model.safetensors")           # tensors on the page cache's pages; touches no data
     report = oc.torch.load_into(model, "model.safetensors")
-    dataset = oc.share_dataset(MyDataset(...))
+    dataset = oc.torch.share_dataset(MyDataset(...))
 
 `load` and `load_into` take every file that `onecopy.open` does: safetensors, torch checkpoints (no pickle is executed),
 GGUF, npz, ... N processes hold one copy of what none of them writes to.

@@ -1,6 +1,6 @@
 """An existing PyTorch Dataset whose large attributes are held once for all workers and ranks.
 
-    dataset = oc.share_dataset(MyDataset(...))
+    dataset = oc.torch.share_dataset(MyDataset(...))
     print(dataset.onecopy_report)
     loader = DataLoader(dataset, num_workers=8)
 
@@ -131,7 +131,7 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
     ...         return len(self.samples)
     ...     def __getitem__(self, i):
     ...         return self.samples[i]
-    >>> pairs = oc.share_dataset(Pairs(20_000))
+    >>> pairs = oc.torch.share_dataset(Pairs(20_000))
     >>> pairs[-1]
     ('images/00019999.jpg', 9)
     >>> [attribute.name for attribute in pairs.onecopy_report.moved]

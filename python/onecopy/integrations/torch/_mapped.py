@@ -84,7 +84,7 @@ def _why_not(value: Any) -> str:
     if isinstance(value, set | frozenset):
         return f"a {kind} has no shared form: make it a sorted list, or a dict"
     if hasattr(value, "__dict__"):
-        return f"an object: oc.share_dataset of it looks at its attributes, where they are its data (a {kind})"
+        return f"an object: oc.torch.share_dataset of it looks at its attributes, where they are its data (a {kind})"
     return f"a {kind} has no shared form"
 
 
