@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
 
-__all__ = ["few_processors", "natural", "path_text", "processors", "thread_count"]
+from onecopy.text import parse_size
+
+__all__ = ["byte_count", "few_processors", "natural", "path_text", "processors", "thread_count"]
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
@@ -23,6 +26,11 @@ def natural(name: str, number: int | None) -> int:
     if number is not None and number < 0:
         raise ValueError(f"{name} must not be negative, but is {number}")
     return min(number or 0, 2**64 - 1)
+
+
+def byte_count(name: str, size: int | str) -> int:
+    """Return a size that is given in bytes or in words, such as "512 MiB"; ValueError for what is no size."""
+    return parse_size(size) if isinstance(size, str) else natural(name, operator.index(size))
 
 
 def thread_count(number: int | None) -> int:

@@ -4,7 +4,7 @@ Page cache is lent: when memory is short, when a backup reads the disk once, or 
 the kernel takes pages back, and the next worker that starts waits for the disk again. A `Hold` looks at its files now
 and then, and warms what is missing, within a budget; `onecopy warm --hold` is this and a loop.
 
-    with oc.Hold(["encoder.safetensors", "decoder.safetensors"], budget=12 << 30) as hold:
+    with oc.Hold(["encoder.safetensors", "decoder.safetensors"], max_bytes="12 GiB") as hold:
         while not stop.wait(10):
             for change in hold.look():
                 log.info("%s: %s", change.path, change.reason)
@@ -31,7 +31,7 @@ import resource
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from onecopy.arguments import natural, path_text
+from onecopy.arguments import byte_count, natural, path_text
 from onecopy.files import Closing, Mapping
 from onecopy.memory import proc
 from onecopy.page_cache import available_memory, pin, residency, unpin, warm
@@ -111,7 +111,7 @@ class Hold(Closing):
     ----------
     paths
         Regular files; the first ones get the budget first. A path that is given twice counts once.
-    budget
+    max_bytes
         Bytes of all files at most; None: half of the memory that may be used, of the machine or of the control group.
     pin
         Bytes to lock at most; None: as many as RLIMIT_MEMLOCK allows (all of the budget, for root), 0: none.
@@ -138,17 +138,17 @@ class Hold(Closing):
         self,
         paths: Iterable[str | os.PathLike[str]],
         *,
-        budget: int | None = None,
+        max_bytes: int | str | None = None,
         pin: int | None = None,
         threads: int | None = None,
         huge: bool | None = None,
     ) -> None:
         if isinstance(paths, str | bytes | os.PathLike):
             raise TypeError(f"expected several paths, such as [{paths!r}], not one")
-        if budget is None:
+        if max_bytes is None:
             available = available_memory()
-            budget = mmap.PAGESIZE << 50 if available is None else available // 2
-        self._budget = natural("budget", budget)
+            max_bytes = mmap.PAGESIZE << 50 if available is None else available // 2
+        self._budget = byte_count("max_bytes", max_bytes)
         self._pin = None if pin is None else natural("pin", pin)
         self._threads, self._huge = threads, huge
         self._files = [_File(path) for path in dict.fromkeys(map(path_text, paths))]
@@ -160,7 +160,7 @@ class Hold(Closing):
             raise
 
     @property
-    def budget(self) -> int:
+    def max_bytes(self) -> int:
         """Bytes of all files at most."""
         return self._budget
 

@@ -157,14 +157,14 @@ class Shuffle(Sequence[int]):
         part._positions, part._steps = positions, steps
         return part
 
-    def shard(self, rank: int, world: int, *, drop_last: bool = False) -> Shuffle:
-        """Return the part of one of `world` ranks: every world-th number from the rank-th on.
+    def shard(self, rank: int, world_size: int, *, drop_last: bool = False) -> Shuffle:
+        """Return the part of one of `world_size` ranks: every world_size-th number from the rank-th on.
 
-        All ranks get equally many, as from torch's DistributedSampler: where the length is no multiple of `world`, the
-        first numbers are used again at the end, or with `drop_last` the last ones are left out. What one part does
+        All ranks get equally many, as from torch's DistributedSampler: where the length is no multiple of `world_size`,
+        the first numbers are used again at the end, or with `drop_last` the last ones are left out. What one part does
         later (`set_epoch`, iterating), the others do not notice.
         """
-        world, rank = _natural("world", world), _natural("rank", rank)
+        world, rank = _natural("world_size", world_size), _natural("rank", rank)
         if rank >= world:
             raise ValueError(f"rank {rank} of {world}: ranks are counted from 0")
         if self._steps and max(self._steps[0], self._steps[-1]) >= len(self._positions):

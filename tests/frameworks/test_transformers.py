@@ -79,7 +79,7 @@ def test_a_budget_of_warming_is_for_all_files(folder, tmp_path):
     jobs = []
     for file in folder.glob("*.safetensors"):
         oc.evict(file)
-    oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, folder, warming=jobs.append, budget=1 << 20)
+    oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, folder, warming=jobs.append, max_bytes=1 << 20)
     report = jobs[0].wait()
     assert not report.complete
     assert 0 < report.filled <= 1 << 20

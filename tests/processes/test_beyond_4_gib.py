@@ -116,7 +116,7 @@ def test_warm_brings_in_all_of_it_and_reports_it(model, populates, mechanism):
     evicted = oc.evict(model)
     assert (evicted.bytes, evicted.cached_after) == (size, 0)
     told = []
-    report = oc.warm(model, mechanism=mechanism, on_progress=lambda done, total: told.append((done, total)))
+    report = oc.warm(model, mechanism=mechanism, progress=lambda done, total: told.append((done, total)))
     assert (report.bytes, report.cached_before, report.filled) == (size, 0, size)
     assert (report.complete, report.mechanism) == (True, mechanism)
     assert report.cached_after > LIMIT

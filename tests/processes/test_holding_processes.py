@@ -128,7 +128,18 @@ def test_a_truncated_file_is_told_and_the_others_are_held(cold_file, cached_now)
 
 def test_errors_are_lines_on_stderr(cold_file):
     path = cold_file(MIB)
-    command = [sys.executable, "-m", "onecopy", "warm", str(path), "--hold", "--interval", "0.05s", "--budget", "1GB"]
+    command = [
+        sys.executable,
+        "-m",
+        "onecopy",
+        "warm",
+        str(path),
+        "--hold",
+        "--interval",
+        "0.05s",
+        "--max-bytes",
+        "1GB",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -151,6 +162,6 @@ def test_it_ends_when_it_is_told_to(cold_file, number, status):
 
 
 def test_it_ends_in_the_middle_of_its_first_look(slow_file):
-    with holder(slow_file, "--pin", "0", "--threads", "1", "--no-huge", "--budget", "4GiB") as held:
+    with holder(slow_file, "--pin", "0", "--threads", "1", "--no-huge", "--max-bytes", "4GiB") as held:
         until(lambda: any(region.path == str(slow_file) for region in proc.maps(held.process.pid)), "the mapping")
         assert held.end(signal.SIGTERM)[0] == 0

@@ -29,7 +29,7 @@ WARM = """
         if done:
             print("begun", flush=True)
     try:
-        oc.warm(sys.argv[1], threads=1, mechanism="read", huge=False, on_progress=say)
+        oc.warm(sys.argv[1], threads=1, mechanism="read", huge=False, progress=say)
         print("not interrupted")
     except KeyboardInterrupt:
         print("interrupted")
@@ -42,7 +42,7 @@ WARM_AS_JOB = """
             print("begun", flush=True)
     job = oc.warm(sys.argv[1], threads=1, mechanism="read", huge=False, wait=False)
     try:
-        job.wait(on_progress=say)
+        job.wait(progress=say)
         print("not interrupted")
     except KeyboardInterrupt:
         report = job.wait()

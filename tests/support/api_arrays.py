@@ -110,12 +110,12 @@ def open_set(w: World) -> None:
 def save(w: World) -> None:
     path = w.out / "saved.safetensors"
     done: list[int] = []
-    oc.save(path, w.arrays, {"k": "v"}, align=128, on_progress=lambda now, _: done.append(now))
+    oc.save(path, w.arrays, {"k": "v"}, align=128, progress=lambda now, _: done.append(now))
     assert done
     oc.save(
         path, {"t": np.asfortranarray(w.arrays["a"]), "big": np.arange(3, dtype=">i4"), "raw": b"123"}, checksum=False
     )
-    refused(StopError, oc.save, path, w.arrays, on_progress=stop)
+    refused(StopError, oc.save, path, w.arrays, progress=stop)
     refused(TypeError, oc.save, path, {"a": object()})
     refused(TypeError, oc.save, path, {"a": np.array(["x"])})
     refused(oc.FormatError, oc.save, path, {"#0": np.arange(3)}, align=64)
@@ -150,7 +150,7 @@ def verify(w: World) -> None:
     with oc.open(w.model) as file:
         assert file.verify().bytes
         assert file.warm(["a", ("b", slice(1, 3))], verify=True).verified
-        refused(StopError, file.verify, on_progress=stop)
+        refused(StopError, file.verify, progress=stop)
     with oc.open(w.damaged) as file:
         refused(oc.ChecksumError, file.verify)
         refused(oc.ChecksumError, file.warm, verify=True)
@@ -204,13 +204,13 @@ def guard_and_check(w: World) -> None:
 def warm(w: World) -> None:
     for mechanism in ("auto", "populate", "read", "advise", "none"):
         oc.warm(w.bytes, mechanism=mechanism)
-    assert oc.warm(w.bytes, [(0, 5000), (9000, 1)], budget=10**6, on_progress=lambda *_: None).bytes
+    assert oc.warm(w.bytes, [(0, 5000), (9000, 1)], max_bytes=10**6, progress=lambda *_: None).bytes
     job = oc.warm(w.bytes, wait=False)
     assert isinstance(job, oc.WarmJob)
     assert repr(job)
     assert job.wait(30).complete
     oc.warm(w.bytes, wait=False).cancel()
-    refused(StopError, oc.warm, w.bytes, on_progress=stop)
+    refused(StopError, oc.warm, w.bytes, progress=stop)
     refused(FileNotFoundError, oc.warm, w.missing)
     refused(ValueError, oc.warm, w.bytes, mechanism="other")
     refused(ValueError, oc.warm, w.bytes, threads=-1)
@@ -254,7 +254,7 @@ def pin_and_unpin(w: World) -> None:
 
 @action(100)
 def hold(w: World) -> None:
-    with oc.Hold([w.bytes, w.model], budget=1 << 20, pin=4096) as held:
+    with oc.Hold([w.bytes, w.model], max_bytes=1 << 20, pin=4096) as held:
         assert [change.what for change in held.look()] == ["held", "held"]
         assert held.look() == []
         assert repr(held)

@@ -56,7 +56,7 @@ def share_refused(w: World) -> None:
     refused(TypeError, oc.share, "text")
     refused(ValueError, oc.share, [], place="elsewhere")
     refused(StopError, oc.share, stop, where="here")
-    refused(StopError, oc.share, range(20_000), on_progress=stop)
+    refused(StopError, oc.share, range(20_000), progress=stop)
     refused(StopError, oc.share, stop, "key of what fails", folder=w.folder / "store", where="here")
 
 
@@ -166,7 +166,7 @@ def write_records(w: World) -> None:
     refused(ValueError, writer.append, 1)
     onecopy.records.save(path, w.pairs)
     refused(oc.NotShareable, onecopy.records.save, path, [object()])
-    refused(StopError, onecopy.records.Writer(path).extend, range(20_000), on_progress=stop)
+    refused(StopError, onecopy.records.Writer(path).extend, range(20_000), progress=stop)
     refused(OSError, onecopy.records.save, w.missing / "below", w.rows)
 
 
@@ -180,7 +180,7 @@ def import_json(w: World) -> None:
     with onecopy.records.import_jsonl(w.jsonl, path) as rows:
         assert rows[3] == w.rows[3]
     assert next(iter(onecopy.records.jsonl_rows(w.jsonl)))["id"] == 0
-    source = onecopy.records.json_rows(w.json, "rows", on_progress=stop)
+    source = onecopy.records.json_rows(w.json, "rows", progress=stop)
     assert isinstance(source, onecopy.records.RowSource)
     refused(StopError, list, source)
     refused(oc.FormatError, onecopy.records.import_json, w.hostile, path)

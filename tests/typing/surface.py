@@ -83,7 +83,7 @@ reveal_type(oc.assert_shared(file, [1, 2]).pss)  # revealed: int
 oc.save("x", {"a": np.zeros(3), "b": b"abc"}, {"step": "1"}, align=64, checksum=False)
 oc.save(Path("x"), file)
 
-oc.save("x", {}, on_progress=lambda done, total: print(done / total))
+oc.save("x", {}, progress=lambda done, total: print(done / total))
 
 # What a checker must refuse.
 oc.open("x", align="64")  # refused: arg-type
@@ -94,7 +94,7 @@ oc.open("x", "map", True)  # refused: call-arg
 oc.Mapping("x", mode="x")  # refused: arg-type
 oc.Mapping("x", 0, None, "copy")  # refused: call-arg
 oc.warm(mapping, mechanism="magic")  # refused: call-overload
-oc.warm(mapping, wait=False, on_progress=print)  # refused: call-overload
+oc.warm(mapping, wait=False, progress=print)  # refused: call-overload
 oc.pin("data.bin")  # refused: arg-type
 oc.save("x", {1: np.zeros(3)})  # refused: dict-item
 oc.save("x", {}, {"step": 1})  # refused: dict-item

@@ -200,15 +200,15 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
         part: NDArray[Any] = self[name][(*index, ...)]  # the ellipsis makes views of single elements too
         return part
 
-    def shard(self, name: str, rank: int, ranks: int, *, axis: int = 0) -> NDArray[Any]:
+    def shard(self, name: str, rank: int, world_size: int, *, axis: int = 0) -> NDArray[Any]:
         """Return the part of an array that belongs to one rank of a tensor-parallel group: a view, no copy.
 
         Parameters
         ----------
         name
-            The array. Its extent along `axis` must be divisible by `ranks`.
-        rank, ranks
-            Which part of how many: 0 <= rank < ranks.
+            The array. Its extent along `axis` must be divisible by `world_size`.
+        rank, world_size
+            Which part of how many: 0 <= rank < world_size.
         axis
             The axis that is split. Along axis 0 the part is contiguous, and only its pages are ever read.
 
@@ -226,12 +226,12 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
 
         if dtypes.is_raw(self.entry(name).dtype):
             raise ValueError(f"{name!r}: packed arrays are given as raw bytes and cannot be split along an axis")
-        if not 0 <= rank < ranks:
-            raise ValueError(f"rank must be from 0 to {ranks - 1}, not {rank}")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must be from 0 to {world_size - 1}, not {rank}")
         extent = array.shape[axis]
-        if extent % ranks:
-            raise ValueError(f"{name!r}: {extent} along axis {axis} cannot be split into {ranks} equal parts")
-        part = builtins.slice(rank * (extent // ranks), (rank + 1) * (extent // ranks))
+        if extent % world_size:
+            raise ValueError(f"{name!r}: {extent} along axis {axis} cannot be split into {world_size} equal parts")
+        part = builtins.slice(rank * (extent // world_size), (rank + 1) * (extent // world_size))
         index = [builtins.slice(None)] * array.ndim
         index[axis] = part
         return array[tuple(index)]
@@ -245,12 +245,12 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
         *,
         threads: int | None = None,
         huge: bool | None = None,
-        budget: int | None = None,
+        max_bytes: int | str | None = None,
         mechanism: Mechanism = "auto",
         in_order: bool = False,
         verify: bool = False,
         wait: Literal[True] = True,
-        on_progress: Callable[[int, int], object] | None = None,
+        progress: Callable[[int, int], object] | None = None,
     ) -> WarmReport: ...
 
     @overload
@@ -260,12 +260,12 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
         *,
         threads: int | None = None,
         huge: bool | None = None,
-        budget: int | None = None,
+        max_bytes: int | str | None = None,
         mechanism: Mechanism = "auto",
         in_order: bool = False,
         verify: bool = False,
         wait: Literal[False],
-        on_progress: None = None,
+        progress: None = None,
     ) -> WarmJob: ...
 
     def warm(
@@ -307,7 +307,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
         names: Iterable[Part] | None = None,
         *,
         threads: int | None = None,
-        on_progress: Callable[[int, int], object] | None = None,
+        progress: Callable[[int, int], object] | None = None,
     ) -> VerifyReport:
         """Compare the bytes with the checksums that `save` stored: CRC-32C of every 2 MiB, and of the header.
 
@@ -321,7 +321,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
             Names, or (name, slice of rows); None: everything. Blocks are compared whole, with what else is in them.
         threads
             None: 8.
-        on_progress
+        progress
             Called about 20 times a second with (bytes done, bytes in total); raising in it stops the work.
 
         Raises
@@ -347,7 +347,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
             ...
         onecopy.ChecksumError: ...: 1 of 1 blocks is damaged; block 0, bytes [4096, 12096) of the file, in 'a': ...
         """
-        done = self.warm(names, verify=True, mechanism="none", threads=threads, on_progress=on_progress)
+        done = self.warm(names, verify=True, mechanism="none", threads=threads, progress=progress)
         verified = done.verified or 0
         speed = verified / 2**30 / done.seconds if done.seconds else 0.0  # of no arrays
         return VerifyReport(verified, done.seconds, speed, done.threads)

@@ -35,7 +35,7 @@ def save(
     *,
     checksum: bool = True,
     durable: bool = True,
-    on_progress: Callable[[int, int], object] | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> None:
     """Write arrays to a safetensors file that is laid out for mapping.
 
@@ -63,7 +63,7 @@ def save(
         Wait until the disk has it all. False: every process sees the whole file at once, but a power cut or a crash of
         the system within the next minute may leave it empty or with zeros in it; the file that it replaced is lost
         then, too. For what can be made again. Takes as long as other tools take, which do not wait.
-    on_progress
+    progress
         Called after every 16 MiB, and after each array, with (bytes done, bytes in total); raising in it stops the
         work, and the target stays as it was.
 
@@ -96,11 +96,11 @@ def save(
         if describe(names[number], value) != spec:
             raise ValueError(f"{names[number]!r} changed its type or shape while it was being saved")
         for chunk in chunks(names[number], value):
-            for piece in [chunk] if on_progress is None else _pieces(chunk):
+            for piece in [chunk] if progress is None else _pieces(chunk):
                 writer.write(piece)
                 done += len(piece)
-                if on_progress is not None:
-                    on_progress(done, total)
+                if progress is not None:
+                    progress(done, total)
     writer.commit()
 
 

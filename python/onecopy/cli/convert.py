@@ -132,7 +132,7 @@ def convert(
             onecopy.check()
             bar.update(task, completed=done, total=total)
 
-        onecopy.save(target, Chosen(file, names, as_bytes), metadata, align, on_progress=watch)
+        onecopy.save(target, Chosen(file, names, as_bytes), metadata, align, progress=watch)
         nbytes = sum(file.entry(name).nbytes for name in names)
         container = file.container
     return {

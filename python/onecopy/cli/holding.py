@@ -41,8 +41,8 @@ def hold(files: tuple[str, ...], interval: float, *, as_json: bool, **options: A
     raise_lock_limit()
     try:
         with _ending(), Hold(files, **options) as held, _live() as live:
-            if not as_json and options.get("budget") is None:
-                words = f"budget {size(held.budget)}, half of the memory that may be used; --budget changes it"
+            if not as_json and options.get("max_bytes") is None:
+                words = f"at most {size(held.max_bytes)}, half of the memory that may be used; --max-bytes changes it"
                 click.echo(f"onecopy: {words}", err=True)
             while True:
                 for change in held.look():

@@ -82,7 +82,7 @@ def command(*, source: str, target: str, form: str, **given: Any) -> None:
             bar.update(task, completed=done, total=total, rows=rows)
 
         try:
-            imported = IMPORTS[form](source, target, on_progress=watch, **options)
+            imported = IMPORTS[form](source, target, progress=watch, **options)
         except FormatError as error:
             message = str(error).replace("give the path to one of its members", "give --path with one of its members")
             raise click.ClickException(message) from None

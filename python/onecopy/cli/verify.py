@@ -44,7 +44,7 @@ def verify(path: str, pattern: str | None, threads: int | None) -> dict[str, Any
             report = file.verify(
                 None if pattern is None else names_matching(file, pattern),
                 threads=threads,
-                on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
             )
         return {**facts, "status": "ok", **report._asdict()}
     except onecopy.ChecksumError as error:

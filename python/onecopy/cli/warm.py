@@ -39,10 +39,10 @@ def warm(
     """Open the file, warm all of it or the arrays that match, and return the report."""
     if pattern is None and not verify:
         with targets.opened(path) as target:
-            return onecopy.warm(target, **options, on_progress=watch)
+            return onecopy.warm(target, **options, progress=watch)
     with open_arrays(path) as file:
         names = None if pattern is None else names_matching(file, pattern)
-        return file.warm(names, verify=verify, **options, on_progress=watch)
+        return file.warm(names, verify=verify, **options, progress=watch)
 
 
 @click.command("warm")
@@ -50,7 +50,7 @@ def warm(
 @click.option("--names", "pattern", metavar="GLOB", help="Only arrays whose names match.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; chosen by size and cores if not given.")
 @click.option(
-    "--budget",
+    "--max-bytes",
     type=SIZE,
     help="Bring in so much at most, or hold it; of all FILEs, in their order.",
 )
@@ -87,16 +87,16 @@ def command(
     """Bring each FILE, and the files that it names if it is an index or a model, into memory; report what was done.
 
     With --hold, stay: what the kernel drops is brought back, a FILE that was replaced is held anew, and each change is
-    a line. The budget is then half of the memory that may be used, if not given. Nothing is left when it ends, however
+    a line. --max-bytes is then half of the memory that may be used, if not given. Nothing is left when it ends, however
     it ends; the exit status is 0 after SIGTERM.
     """
     refuse(context, WARMS if hold else HOLDS, "does not go" if hold else "goes only")
     if hold:
         return holding.hold(files, interval, pin=pin, as_json=as_json, **options)
     warmed = []
-    left = options.pop("budget")
+    left = options.pop("max_bytes")
     for file in dict.fromkeys(files):
-        report = warmed_with_bar(file, pattern, verify, {**options, "budget": left})
+        report = warmed_with_bar(file, pattern, verify, {**options, "max_bytes": left})
         left = None if left is None else max(left - report.filled, 0)
         warmed.append({"file": file, **reports.facts_of(report)})
         if not as_json:

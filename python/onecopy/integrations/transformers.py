@@ -46,7 +46,7 @@ def from_pretrained(
     store: str | os.PathLike[str] | None = None,
     on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
     warming: Callable[[WarmJob], object] | None = None,
-    budget: int | None = None,
+    max_bytes: int | str | None = None,
     **given: Any,
 ) -> Any:
     """Make a model from a folder of safetensors files, its weights mapped.
@@ -66,7 +66,7 @@ def from_pretrained(
         the file.
     store, on_wait
         Of the `Store` that keeps casts, one file for each file of weights; as of `Store.get_or_build`.
-    warming, budget
+    warming, max_bytes
         Bring the files into memory, at most so many bytes, while transformers builds the model: called with the
         `WarmJob` before that begins.
     **given
@@ -115,7 +115,7 @@ def from_pretrained(
         if wanted is not None and needs_cast(file, wanted)
     }
     if warming is not None:
-        warming(_warm([casts.get(file, file) for file in files], budget))
+        warming(_warm([casts.get(file, file) for file in files], max_bytes))
     with _given_casts(casts, wanted):
         model = model_class.from_pretrained(os.fspath(folder), dtype=dtype, **given)
     _warn_of_copies(model[0] if isinstance(model, tuple) else model)  # with output_loading_info
@@ -138,10 +138,10 @@ def _files_in(place: Path, variant: str | None) -> list[Path]:
     return files
 
 
-def _warm(files: Iterable[Path], budget: int | None) -> WarmJob:
+def _warm(files: Iterable[Path], max_bytes: int | str | None) -> WarmJob:
     """Begin to bring files into memory, one after the other, as transformers takes them."""
     portions = tuple((Mapping(file).core, None, None) for file in files)
-    return page_cache.warm(page_cache.Selection(portions), budget=budget, wait=False)
+    return page_cache.warm(page_cache.Selection(portions), max_bytes=max_bytes, wait=False)
 
 
 def _type_of(dtype: Any, place: Path) -> Any:

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from onecopy import _core
-from onecopy.arguments import natural, thread_count
+from onecopy.arguments import byte_count, thread_count
 from onecopy.page_cache.targets import of_target
 
 if TYPE_CHECKING:
@@ -39,16 +39,14 @@ class WarmJob:
     def __init__(self, core: _core.WarmJob) -> None:
         self._core = core
 
-    def wait(
-        self, timeout: float | None = None, *, on_progress: Callable[[int, int], object] | None = None
-    ) -> WarmReport:
+    def wait(self, timeout: float | None = None, *, progress: Callable[[int, int], object] | None = None) -> WarmReport:
         """Wait for the end and return the report.
 
         Parameters
         ----------
         timeout
             Seconds; TimeoutError after that, and the job goes on. None waits as long as it takes.
-        on_progress
+        progress
             Called about 20 times a second with (bytes done, bytes in total).
 
         Raises
@@ -56,15 +54,15 @@ class WarmJob:
         DataLost
             The file was truncated, or the device failed.
         KeyboardInterrupt
-            Ctrl-C; the job is cancelled first. So it is by any exception of `on_progress`.
+            Ctrl-C; the job is cancelled first. So it is by any exception of `progress`.
         """
         deadline = None if timeout is None else monotonic() + timeout
         try:
-            if on_progress is not None:
-                on_progress(*self.progress)
+            if progress is not None:
+                progress(*self.progress)
             while not self._core.wait_for(_pause(deadline)):
-                if on_progress is not None:
-                    on_progress(*self.progress)
+                if progress is not None:
+                    progress(*self.progress)
                 if deadline is not None and monotonic() >= deadline:
                     break
         except BaseException:
@@ -74,8 +72,8 @@ class WarmJob:
             done, total = self.progress
             raise TimeoutError(f"warming has done {done} of {total} bytes after {timeout} s; it goes on")
         report = self._core.report()
-        if on_progress is not None:
-            on_progress(*self.progress)
+        if progress is not None:
+            progress(*self.progress)
         return report
 
     def cancel(self) -> None:
@@ -113,12 +111,12 @@ def warm(
     *,
     threads: int | None = None,
     huge: bool | None = None,
-    budget: int | None = None,
+    max_bytes: int | str | None = None,
     mechanism: Mechanism = "auto",
     in_order: bool = False,
     inspector: _core.Inspector | None = None,
     wait: Literal[True] = True,
-    on_progress: Callable[[int, int], object] | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> WarmReport: ...
 
 
@@ -129,12 +127,12 @@ def warm(
     *,
     threads: int | None = None,
     huge: bool | None = None,
-    budget: int | None = None,
+    max_bytes: int | str | None = None,
     mechanism: Mechanism = "auto",
     in_order: bool = False,
     inspector: _core.Inspector | None = None,
     wait: Literal[False],
-    on_progress: None = None,
+    progress: None = None,
 ) -> WarmJob: ...
 
 
@@ -144,12 +142,12 @@ def warm(
     *,
     threads: int | None = None,
     huge: bool | None = None,
-    budget: int | None = None,
+    max_bytes: int | str | None = None,
     mechanism: Mechanism = "auto",
     in_order: bool = False,
     inspector: _core.Inspector | None = None,
     wait: bool = True,
-    on_progress: Callable[[int, int], object] | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> WarmReport | WarmJob:
     """Bring a file into memory at the device's speed.
 
@@ -166,8 +164,9 @@ def warm(
         Ask for 2 MiB pages before reading. None: yes, unless the file is larger than half of the memory that may be
         used (a small access would then read 512 times too much, and push out what is needed), and not for ranges below
         16 MiB with gaps beside them. True: for these as well.
-    budget
-        Bytes to bring in at most; None: what memory is available. The kernel may read a few MiB ahead of it.
+    max_bytes
+        Bytes to bring in at most, a number or words such as "2 GiB"; None: what memory is available. The kernel may
+        read a few MiB ahead of it.
     mechanism
         "auto", or "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only ask for huge pages), "none".
     in_order
@@ -177,7 +176,7 @@ def warm(
         Looks at the bytes in the same pass; see `ArrayFile.warm` and its ``verify``.
     wait
         False returns a `WarmJob` at once.
-    on_progress
+    progress
         Called about 20 times a second with (bytes done, bytes in total) while waiting; raising in it cancels.
 
     Returns
@@ -201,10 +200,10 @@ def warm(
     >>> report.bytes, report.complete
     (1048576, True)
     """
-    if on_progress is not None and not wait:
-        raise ValueError("on_progress is called while waiting: give it to the job's wait()")
+    if progress is not None and not wait:
+        raise ValueError("progress is called while waiting: give it to the job's wait()")
     threads = thread_count(threads)
-    budget = None if budget is None else natural("budget", budget)
+    most = None if max_bytes is None else byte_count("max_bytes", max_bytes)
     portions = of_target(target, ranges, inspector)
-    job = WarmJob(_core.start_warm(portions, threads, huge, budget, mechanism, in_order))
-    return job.wait(on_progress=on_progress) if wait else job
+    job = WarmJob(_core.start_warm(portions, threads, huge, most, mechanism, in_order))
+    return job.wait(progress=progress) if wait else job

@@ -31,7 +31,7 @@ def import_json(
     *,
     path: str | Sequence[str] = (),
     container: Container = "list",
-    on_progress: OnProgress | None = None,
+    progress: OnProgress | None = None,
 ) -> List[Any] | Dict[Any, Any]:
     """Write the rows of a JSON file to a records file, and open that; see `json_rows`.
 
@@ -47,17 +47,15 @@ def import_json(
     >>> rows[0]["caption"]
     'a cat'
     """
-    rows: List[Any] | Dict[Any, Any] = _into(
-        target, json_rows(source, path, container=container, on_progress=on_progress)
-    )
+    rows: List[Any] | Dict[Any, Any] = _into(target, json_rows(source, path, container=container, progress=progress))
     return rows
 
 
 def import_jsonl(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], *, on_progress: OnProgress | None = None
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: OnProgress | None = None
 ) -> List[Any]:
     """Write the rows of a file of JSON Lines to a records file, and open that; see `jsonl_rows`."""
-    rows: List[Any] = _into(target, jsonl_rows(source, on_progress=on_progress))
+    rows: List[Any] = _into(target, jsonl_rows(source, progress=progress))
     return rows
 
 
@@ -74,10 +72,10 @@ def import_parquet(
     target: str | os.PathLike[str],
     *,
     columns: Sequence[str] | None = None,
-    on_progress: OnProgress | None = None,
+    progress: OnProgress | None = None,
 ) -> List[Any]:
     """Write the rows of a Parquet file to a records file, and open that; see `parquet_rows`."""
-    rows: List[Any] = _into(target, parquet_rows(source, columns=columns, on_progress=on_progress))
+    rows: List[Any] = _into(target, parquet_rows(source, columns=columns, progress=progress))
     return rows
 
 

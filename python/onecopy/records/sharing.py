@@ -62,7 +62,7 @@ def share(  # type: ignore[overload-overlap]  # a mapping can be iterated too, a
     source: str | os.PathLike[str] | None = None,
     folder: str | os.PathLike[str] | None = None,
     timeout: float | None = None,
-    on_progress: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> Dict[K, T]: ...
 
 
@@ -79,7 +79,7 @@ def share(
     source: str | os.PathLike[str] | None = None,
     folder: str | os.PathLike[str] | None = None,
     timeout: float | None = None,
-    on_progress: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> List[T]: ...
 
 
@@ -95,7 +95,7 @@ def share(
     source: str | os.PathLike[str] | None = None,
     folder: str | os.PathLike[str] | None = None,
     timeout: float | None = None,
-    on_progress: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> List[T] | Dict[Any, T]:
     """Hold a list or dict of Python values once for all processes of the machine.
 
@@ -130,7 +130,7 @@ def share(
         Another folder for keys: see `onecopy.Store`.
     timeout
         Seconds to wait while another process builds; None: for as long as one lives.
-    on_progress
+    progress
         Gets the number of rows so far, now and then, where this process builds; may raise. In a child it runs there.
 
     Raises
@@ -159,7 +159,7 @@ def share(
         raise ValueError(f"place must be 'auto', 'disk' or 'memory', not {place!r}")
     if codec not in ("records", "pickle"):
         raise ValueError(f"codec must be 'records' or 'pickle', not {codec!r}")
-    job = _Job(data, codec, on_progress)
+    job = _Job(data, codec, progress)
     shared: List[T] | Dict[Any, T]
     if key is None:
         shared, report = _nameless(job, place, where), None
@@ -183,10 +183,10 @@ def share(
 class _Job:
     """What there is to build."""
 
-    def __init__(self, data: Any, codec: Codec, on_progress: Callable[[int], object] | None) -> None:
+    def __init__(self, data: Any, codec: Codec, progress: Callable[[int], object] | None) -> None:
         self.data = data
         self.codec = codec
-        self.on_progress = on_progress
+        self.progress = progress
         self.built: _core.RecordBuilder | None = None  # in this process; an iterator gives its rows only once
 
     @property
@@ -206,8 +206,8 @@ class _Job:
 
         def tell(done: int) -> None:
             store.progress(builder.bytes)
-            if self.on_progress is not None:
-                self.on_progress(done)
+            if self.progress is not None:
+                self.progress(done)
 
         writing.fill(builder, rows, types.plain_of if self.codec == "records" else types.plain_or_pickle, tell)
         self.built = builder

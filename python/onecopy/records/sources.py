@@ -42,9 +42,9 @@ class RowSource(abc.ABC):
 
     container: Container = "list"
 
-    def __init__(self, source: str | os.PathLike[str], on_progress: OnProgress | None) -> None:
+    def __init__(self, source: str | os.PathLike[str], progress: OnProgress | None) -> None:
         self._path = path_text(source)
-        self._on_progress = on_progress
+        self._on_progress = progress
 
     @property
     def path(self) -> str:
@@ -78,9 +78,9 @@ class JsonRows(RowSource):
         path: Sequence[str],
         lines: bool,
         container: Container,
-        on_progress: OnProgress | None,
+        progress: OnProgress | None,
     ) -> None:
-        super().__init__(source, on_progress)
+        super().__init__(source, progress)
         if container not in ("list", "dict"):
             raise ValueError(f"container must be 'list' or 'dict', not {container!r}")
         self.container = container
@@ -109,7 +109,7 @@ def json_rows(
     path: str | Sequence[str] = (),
     *,
     container: Container = "list",
-    on_progress: OnProgress | None = None,
+    progress: OnProgress | None = None,
 ) -> RowSource:
     r"""Name the rows of a JSON file: the items of an array, or the members of an object.
 
@@ -127,7 +127,7 @@ def json_rows(
     container
         "dict": the value there is an object, and its members are the rows: a dict with its keys. They must be
         different ones.
-    on_progress
+    progress
         Gets rows, bytes done and bytes in all, about 20 times a second.
 
     Raises
@@ -148,10 +148,10 @@ def json_rows(
     {'id': 7, 'bbox': [1, 2.5]}
     """
     members = path.split(".") if isinstance(path, str) else path
-    return JsonRows(source, members, False, container, on_progress)
+    return JsonRows(source, members, False, container, progress)
 
 
-def jsonl_rows(source: str | os.PathLike[str], *, on_progress: OnProgress | None = None) -> RowSource:
+def jsonl_rows(source: str | os.PathLike[str], *, progress: OnProgress | None = None) -> RowSource:
     r"""Name the rows of a file of JSON Lines: a value on each line; empty lines are none.
 
     See `json_rows` for values, memory and errors.
@@ -165,4 +165,4 @@ def jsonl_rows(source: str | os.PathLike[str], *, on_progress: OnProgress | None
     >>> oc.share(records.jsonl_rows(path))[1]
     {'id': 2}
     """
-    return JsonRows(source, [], True, "list", on_progress)
+    return JsonRows(source, [], True, "list", progress)

@@ -31,7 +31,7 @@ def csv_rows(
     types: Types = None,
     columns: Sequence[str] | None = None,
     encoding: str = "utf-8-sig",
-    on_progress: OnProgress | None = None,
+    progress: OnProgress | None = None,
     **dialect: Any,
 ) -> RowSource:
     r"""Name the rows of a CSV file: each a dict from column to value, read by Python's `csv`.
@@ -49,7 +49,7 @@ def csv_rows(
         Names, where the file has none.
     encoding
         Of the text; a byte order mark of UTF-8 is left out.
-    on_progress
+    progress
         See `json_rows`.
     **dialect
         What `csv.reader` takes: ``delimiter="\t"``, ``quotechar="'"``, ...
@@ -71,11 +71,11 @@ def csv_rows(
     """
     if not (types is None or types == "infer" or isinstance(types, Mapping)):
         raise ValueError(f"types must be None, 'infer' or a mapping from column to function, not {types!r}")
-    return CsvRows(source, types, columns, encoding, {"strict": True, **dialect}, on_progress)
+    return CsvRows(source, types, columns, encoding, {"strict": True, **dialect}, progress)
 
 
 def parquet_rows(
-    source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, on_progress: OnProgress | None = None
+    source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, progress: OnProgress | None = None
 ) -> RowSource:
     """Name the rows of a Parquet file: each a dict from column to value, as pyarrow's `to_pylist` has them.
 
@@ -88,7 +88,7 @@ def parquet_rows(
         The file.
     columns
         Only these; None: all.
-    on_progress
+    progress
         See `json_rows`; bytes are the share of the rows.
 
     Raises
@@ -96,7 +96,7 @@ def parquet_rows(
     ImportError
         When the rows are read: there is no pyarrow. What pyarrow raises comes through.
     """
-    return ParquetRows(source, columns, on_progress)
+    return ParquetRows(source, columns, progress)
 
 
 class CsvRows(RowSource):
@@ -109,9 +109,9 @@ class CsvRows(RowSource):
         columns: Sequence[str] | None,
         encoding: str,
         dialect: dict[str, Any],
-        on_progress: OnProgress | None,
+        progress: OnProgress | None,
     ) -> None:
-        super().__init__(source, on_progress)
+        super().__init__(source, progress)
         self._types = types
         self._columns = columns
         self._encoding = encoding
@@ -219,9 +219,9 @@ class ParquetRows(RowSource):
     """Rows of a Parquet file."""
 
     def __init__(
-        self, source: str | os.PathLike[str], columns: Sequence[str] | None, on_progress: OnProgress | None
+        self, source: str | os.PathLike[str], columns: Sequence[str] | None, progress: OnProgress | None
     ) -> None:
-        super().__init__(source, on_progress)
+        super().__init__(source, progress)
         self._columns = columns
 
     def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:

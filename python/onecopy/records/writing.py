@@ -77,9 +77,9 @@ class Writer:
         """Append a row; of a dict a pair (key, value)."""
         self._builder().append(row, plain_of)
 
-    def extend(self, rows: Iterable[Any], *, on_progress: Callable[[int], object] | None = None) -> int:
-        """Append rows and return how many; `on_progress` gets their number now and then, and may raise."""
-        return fill(self._builder(), rows, plain_of, on_progress)
+    def extend(self, rows: Iterable[Any], *, progress: Callable[[int], object] | None = None) -> int:
+        """Append rows and return how many; `progress` gets their number now and then, and may raise."""
+        return fill(self._builder(), rows, plain_of, progress)
 
     def __len__(self) -> int:
         return self._builder().length
@@ -121,12 +121,12 @@ def save(path: str | os.PathLike[str], data: Iterable[Any] | Mapping[Any, Any]) 
 
 
 def fill(
-    builder: _core.RecordBuilder, rows: Iterable[Any], registry: Any, on_progress: Callable[[int], object] | None
+    builder: _core.RecordBuilder, rows: Iterable[Any], registry: Any, progress: Callable[[int], object] | None
 ) -> int:
     """Append rows to a builder: those of a file without making objects of them, where that can be."""
     if isinstance(rows, RowSource):
-        return rows.add_to(builder, registry, on_progress)
-    return builder.extend(rows, registry, on_progress)
+        return rows.add_to(builder, registry, progress)
+    return builder.extend(rows, registry, progress)
 
 
 def rows_of(data: Iterable[Any] | Mapping[Any, Any]) -> tuple[Container, Iterable[Any]]:

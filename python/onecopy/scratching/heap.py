@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
-from onecopy.arguments import natural
+from onecopy.arguments import byte_count, natural
 from onecopy.scratching.faces import ArrayFace, Kind, kind_of
 from onecopy.scratching.regions import Region, box_of
 from onecopy.scratching.reports import Saved, ScratchMemory
-from onecopy.scratching.writable import Scratch, bytes_of, plain_bytes, scratch
+from onecopy.scratching.writable import Scratch, plain_bytes, scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -64,7 +64,7 @@ def alloc(
     """
     below = os.environ.get("ONECOPY_HEAP_BELOW", HEAP_BELOW) if heap_below is None else heap_below
     kind = kind_of(shape, dtype)
-    if kind.nbytes < bytes_of("heap_below", below):
+    if kind.nbytes < byte_count("heap_below", below):
         return HeapArray(kind)
     return scratch(kind.shape, kind.dtype, dir, max_resident=max_resident)
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import errno
-import operator
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
-from onecopy.arguments import natural, path_text
+from onecopy.arguments import byte_count, natural, path_text
 from onecopy.arrays.saving import CHUNK
 from onecopy.errors import FormatError
 from onecopy.scratching.faces import ArrayFace, Kind, kind_of
 from onecopy.scratching.regions import Region, box_of, ranges_of, run_axis, strides_of
 from onecopy.scratching.reports import ReleaseReport, Saved, ScratchMemory
 from onecopy.scratching.sealed import SealedArray
-from onecopy.text import parse_size
 
 if TYPE_CHECKING:
     import os
@@ -24,15 +22,10 @@ if TYPE_CHECKING:
 
     from onecopy.page_cache import Range, WarmReport
 
-__all__ = ["Scratch", "bytes_of", "scratch"]
+__all__ = ["Scratch", "scratch"]
 
 _NEEDS_A_COPY = (errno.EXDEV, errno.EOPNOTSUPP, errno.EOVERFLOW)
 """Another file system, one that gives no names later, a header that is longer than its room."""
-
-
-def bytes_of(name: str, size: int | str) -> int:
-    """Return a size that is given in bytes or in words, such as "512 MiB"; ValueError for what is none."""
-    return parse_size(size) if isinstance(size, str) else natural(name, operator.index(size))
 
 
 def plain_bytes(values: NDArray[Any]) -> NDArray[Any]:
@@ -98,7 +91,7 @@ def scratch(
     (np.uint16(500), np.uint16(9))
     """
     kind = kind_of(shape, dtype)
-    cap = None if max_resident is None else bytes_of("max_resident", max_resident)
+    cap = None if max_resident is None else byte_count("max_resident", max_resident)
     folder = "" if dir is None else path_text(dir)
     try:
         head = _core.scratch_head(kind.name, list(kind.shape))

@@ -116,10 +116,10 @@ def test_arrays_can_be_pinned_by_name(model):
 def test_the_options_of_warm_are_passed_on(cold_model, model, cached):
     calls = []
     assert cold_model.warm(["a"], mechanism="none").mechanism == "none"
-    assert cold_model.warm(["a"], budget=0).filled == 0
+    assert cold_model.warm(["a"], max_bytes=0).filled == 0
     assert cached(model) == 0
     assert cold_model.warm(["a"], wait=False).wait().complete
-    cold_model.warm(["a"], mechanism="read", threads=1, on_progress=lambda *numbers: calls.append(numbers))
+    cold_model.warm(["a"], mechanism="read", threads=1, progress=lambda *numbers: calls.append(numbers))
     assert calls[-1] == (2 * MIB, 2 * MIB)
     with pytest.raises(TypeError, match="magic"):
         cold_model.warm(magic=True)

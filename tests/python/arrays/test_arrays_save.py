@@ -286,7 +286,7 @@ def test_progress_ends_at_the_whole_and_can_stop_the_work(tmp_path):
     path = tmp_path / "model.safetensors"
     arrays = {"a": np.arange(10_000_000, dtype=np.float32), "b": np.ones(3)[::2], "empty": np.zeros(0)}
     seen = []
-    oc.save(path, arrays, on_progress=lambda done, total: seen.append((done, total)))
+    oc.save(path, arrays, progress=lambda done, total: seen.append((done, total)))
     assert [total for _, total in seen] == [40_000_016] * len(seen)
     steps = [done for done, _ in seen]
     assert steps == sorted(steps)
@@ -298,7 +298,7 @@ def test_progress_ends_at_the_whole_and_can_stop_the_work(tmp_path):
         raise RuntimeError("enough")
 
     with pytest.raises(RuntimeError, match="enough"):
-        oc.save(path, {"a": np.zeros(3)}, on_progress=stop)
+        oc.save(path, {"a": np.zeros(3)}, progress=stop)
     assert len(oc.open(path)) == 3
     assert [one.name for one in tmp_path.iterdir()] == ["model.safetensors"]
 

@@ -99,7 +99,7 @@ def test_huge_pages_that_are_asked_for_are_asked_for(tmp_path):
 def test_a_budget_and_a_check_go_with_it(tmp_path):
     path = cold_arrays(tmp_path, MIB, 32)
     with oc.open(path) as file:
-        report = file.warm(list(file)[::8], budget=MIB + MIB // 2)
+        report = file.warm(list(file)[::8], max_bytes=MIB + MIB // 2)
         assert not report.complete
         assert report.filled <= MIB + MIB // 2
     oc.evict(path)

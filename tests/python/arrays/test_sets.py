@@ -74,7 +74,7 @@ def test_warming_all_is_one_report_over_all_shards(index):
     with oc.open(index) as model:
         model.evict()
         seen = []
-        report = model.warm(on_progress=lambda done, total: seen.append((done, total)))
+        report = model.warm(progress=lambda done, total: seen.append((done, total)))
         assert report.complete
         assert report.bytes == sum(file.core.nbytes for file in model.files)
         assert seen[-1] == (report.bytes, report.bytes)

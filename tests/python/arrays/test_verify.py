@@ -85,7 +85,7 @@ def test_warm_verifies_in_the_same_pass(model: Path) -> None:
 def test_progress_reaches_its_total(model: Path) -> None:
     seen: list[tuple[int, int]] = []
     with oc.open(model) as file:
-        file.verify(on_progress=lambda done, total: seen.append((done, total)))
+        file.verify(progress=lambda done, total: seen.append((done, total)))
     assert seen[0][0] <= seen[-1][0] == seen[-1][1]
 
 

@@ -56,7 +56,7 @@ def test_an_interrupt_is_status_130(monkeypatch, capsys, error):
         (["nothing"], "No such command 'nothing'. (see 'onecopy --help')"),
         (["ls"], "Missing argument 'FILE'. (see 'onecopy ls --help')"),
         (
-            ["warm", "f", "--budget", "much"],
+            ["warm", "f", "--max-bytes", "much"],
             "'much' is not a size such as 500MB or 2GiB (see 'onecopy warm --help')",
         ),
         (["warm", "f", "--threads", "0"], "0 is not in the range x>=1."),

@@ -136,7 +136,7 @@ def test_warm_takes_several_files_and_one_budget_for_all(onecopy_process, tmp_pa
     for path in paths:
         path.write_bytes(os.urandom(1_048_576))
         forget(path)
-    reports = json.loads(onecopy_process("warm", *paths, "--budget", "1.5MiB", "--json").stdout)
+    reports = json.loads(onecopy_process("warm", *paths, "--max-bytes", "1.5MiB", "--json").stdout)
     assert [report["file"] for report in reports] == [str(path) for path in paths]
     assert [report["filled"] for report in reports] == [1_048_576, 524_288]
     kept = oc.Mapping(paths[0])

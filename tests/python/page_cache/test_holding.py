@@ -53,7 +53,7 @@ def test_what_was_dropped_comes_back_with_the_next_look(two_files, cached):
 
 
 def test_the_budget_is_for_all_files_in_their_order(two_files, cached):
-    with oc.Hold(two_files, budget=5 * MIB + 1, pin=0) as hold:
+    with oc.Hold(two_files, max_bytes=5 * MIB + 1, pin=0) as hold:
         first, second = hold.look()
         assert (first.what, second.what, second.wanted) == ("held", "short", MIB)
         assert second.reason == "the budget of 5.24 MB ends here"
@@ -65,7 +65,7 @@ def test_the_budget_is_for_all_files_in_their_order(two_files, cached):
 
 @pytest.mark.parametrize("budget", [0, PAGE - 1])
 def test_a_budget_of_less_than_a_page_holds_nothing(two_files, cached, budget):
-    with oc.Hold(two_files, budget=budget) as hold:
+    with oc.Hold(two_files, max_bytes=budget) as hold:
         assert whats(hold.look()) == ["short", "short"]
         assert (hold.wanted, hold.locked) == (0, 0)
         assert cached(two_files[0]) == 0
@@ -83,7 +83,7 @@ def test_a_replaced_file_is_held_and_the_old_one_let_go(two_files, cold_file, ca
 
 def test_a_file_that_shrinks_leaves_its_part_of_the_budget_to_the_next(two_files, cold_file):
     new = cold_file(MIB, "new.bin")
-    with oc.Hold(two_files, budget=5 * MIB, pin=0) as hold:
+    with oc.Hold(two_files, max_bytes=5 * MIB, pin=0) as hold:
         assert whats(hold.look()) == ["held", "short"]
         new.replace(two_files[0])
         assert whats(hold.look()) == ["replaced", "held", "warmed"]
@@ -198,7 +198,7 @@ def test_one_path_instead_of_several_is_a_type_error(two_files):
 def test_half_of_the_memory_is_the_budget_where_none_is_given(two_files, monkeypatch):
     monkeypatch.setattr(holding, "available_memory", lambda: 10 * MIB)
     with oc.Hold(two_files, pin=0) as hold:
-        assert hold.budget == 5 * MIB
+        assert hold.max_bytes == 5 * MIB
         assert whats(hold.look()) == ["held", "short"]
         assert repr(hold) == "<onecopy.Hold 2 files, 5.24 MB of 5.24 MB in memory>"
     monkeypatch.setattr(holding, "available_memory", lambda: None)

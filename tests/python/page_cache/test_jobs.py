@@ -118,13 +118,13 @@ def test_the_repr_of_a_job_tells_how_far_it_is(cold_file):
     assert repr(job) == f"<onecopy.WarmJob {MIB} of {MIB} bytes, done>"
 
 
-# --- on_progress ------------------------------------------------------------------------------------------------------
+# --- progress ------------------------------------------------------------------------------------------------------
 
 
 def test_progress_rises_to_the_total(slow_file):
     calls: list[tuple[int, int]] = []
     with oc.Mapping(slow_file) as mapping:
-        oc.warm(mapping, [(0, 512 * MIB)], on_progress=lambda done, total: calls.append((done, total)), **SLOWLY)
+        oc.warm(mapping, [(0, 512 * MIB)], progress=lambda done, total: calls.append((done, total)), **SLOWLY)
     assert {total for _, total in calls} == {512 * MIB}
     assert calls == sorted(calls)
     assert calls[0][0] < calls[-1][0] == 512 * MIB
@@ -135,10 +135,10 @@ def test_progress_begins_with_what_was_in_memory(cold_file):
     calls = []
     with oc.Mapping(path) as mapping:
         oc.warm(mapping, [(0, 8 * MIB)])
-        oc.warm(mapping, on_progress=lambda done, total: calls.append((done, total)))
+        oc.warm(mapping, progress=lambda done, total: calls.append((done, total)))
         assert calls[-1] == (16 * MIB, 16 * MIB)
         calls.clear()
-        oc.warm(mapping, on_progress=lambda done, total: calls.append((done, total)))
+        oc.warm(mapping, progress=lambda done, total: calls.append((done, total)))
         assert calls[-1] == (16 * MIB, 16 * MIB)
 
 
@@ -156,7 +156,7 @@ def test_raising_in_on_progress_cancels(slow_file, error):
     with oc.Mapping(slow_file) as mapping:
         job = oc.warm(mapping, [(0, 1024 * MIB)], wait=False, **SLOWLY)
     with pytest.raises(error, match="enough"):
-        job.wait(on_progress=give_up)
+        job.wait(progress=give_up)
     assert not job.wait().complete
 
 
@@ -166,7 +166,7 @@ def test_after_raising_in_on_progress_nothing_more_is_read(slow_file, cached):
             raise ValueError("enough")
 
     with pytest.raises(ValueError, match="enough"):
-        oc.warm(slow_file, on_progress=give_up, **SLOWLY)
+        oc.warm(slow_file, progress=give_up, **SLOWLY)
     after = cached(slow_file)
     assert 0 < after < 4 << 30
     time.sleep(0.1)
@@ -182,7 +182,7 @@ def test_a_slow_on_progress_does_not_stretch_the_timeout(slow_file):
         time.sleep(0.1)
 
     with pytest.raises(TimeoutError):
-        job.wait(timeout=0.2, on_progress=slow)
+        job.wait(timeout=0.2, progress=slow)
     assert len(calls) <= 3  # one at the start, and two fill the time
     job.cancel()
 

@@ -213,7 +213,7 @@ def test_in_order_reads_everything_or_tells_that_the_read_ahead_will(cold_file, 
 @pytest.mark.parametrize("budget", [0, 1, 8 * MIB, 17 * MIB])
 def test_no_more_than_the_budget_is_worked_on(cold_file, cached, budget):
     path = cold_file(64 * MIB)
-    report = oc.warm(path, budget=budget)
+    report = oc.warm(path, max_bytes=budget)
     assert report.filled <= budget
     assert report.filled <= cached(path) < 64 * MIB
     assert (report.filled > 0) == (budget >= 8 * MIB)  # it works in pieces
@@ -223,7 +223,7 @@ def test_no_more_than_the_budget_is_worked_on(cold_file, cached, budget):
 
 def test_a_budget_that_is_enough_changes_nothing(cold_file, cached):
     path = cold_file(24 * MIB)
-    assert oc.warm(path, budget=24 * MIB).complete
+    assert oc.warm(path, max_bytes=24 * MIB).complete
     assert cached(path) == 24 * MIB
 
 
@@ -370,7 +370,7 @@ def test_an_unknown_mechanism_is_a_value_error_that_lists_the_known(cold_file):
         oc.warm(cold_file(PAGE), mechanism="magic")
 
 
-@pytest.mark.parametrize("options", [{"threads": -1}, {"budget": -1}, {"ranges": [(-1, 5)]}, {"ranges": [(0, -5)]}])
+@pytest.mark.parametrize("options", [{"threads": -1}, {"max_bytes": -1}, {"ranges": [(-1, 5)]}, {"ranges": [(0, -5)]}])
 def test_negative_numbers_are_value_errors(cold_file, options):
     with pytest.raises(ValueError, match="negative"):
         oc.warm(cold_file(PAGE), **options)

@@ -230,7 +230,7 @@ def test_a_source_is_shared_by_key_and_not_opened_again(tmp_path):
     source = tmp_path / "rows.json"
     source.write_text('[{"id": 1}, {"id": 2}]')
     told: list[tuple[int, int, int]] = []
-    rows = records.json_rows(source, on_progress=lambda *done: told.append(done))
+    rows = records.json_rows(source, progress=lambda *done: told.append(done))
     key = oc.file_key(source)
     assert list(oc.share(rows, key, folder=tmp_path / "store")) == [{"id": 1}, {"id": 2}]
     assert told[-1] == (2, 22, 22)
@@ -332,7 +332,7 @@ def test_an_import_stops_at_a_signal_and_at_an_exception_of_progress(large, tmp_
         raise EnoughError
 
     with pytest.raises(EnoughError):
-        records.import_json(large, tmp_path / "no.oc", path="annotations", on_progress=stop)
+        records.import_json(large, tmp_path / "no.oc", path="annotations", progress=stop)
     assert len(seen) == 1
     assert 0 < seen[0][1] <= seen[0][2] == large.stat().st_size
     assert not (tmp_path / "no.oc").exists()

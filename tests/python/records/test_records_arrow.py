@@ -301,14 +301,14 @@ def test_progress_of_an_import_may_stop_it(tmp_path):
     table = pa.concat_tables([pa.table({"a": [1, 2]})] * 3)
     seen = []
     with Writer(tmp_path / "rows.oc") as writer:
-        assert writer.extend(arrow_rows(table), on_progress=seen.append) == 6
+        assert writer.extend(arrow_rows(table), progress=seen.append) == 6
     assert seen == [2, 4, 6]
 
     def stop(done):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Writer(tmp_path / "other.oc").extend(arrow_rows(table), on_progress=stop)
+        Writer(tmp_path / "other.oc").extend(arrow_rows(table), progress=stop)
 
 
 def test_parquet_is_read_batch_by_batch(tmp_path):

@@ -100,7 +100,7 @@ def session(
     provider_options: Sequence[dict[Any, Any]] | None = None,
     wait: bool = False,
     warm: bool = False,
-    budget: int | None = None,
+    max_bytes: int | str | None = None,
     store: str | os.PathLike[str] | None = None,
     on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
     **given: Any,
@@ -125,7 +125,7 @@ def session(
         for the process that does. False: this session begins on a lower rung, while a child packs in the background.
     warm
         Bring the file into memory meanwhile: `Session.warming` is the `WarmJob`.
-    budget
+    max_bytes
         Bytes to bring in at most; None: what memory is available.
     store
         The folder of the `Store` for packed weights; None: the usual one.
@@ -176,7 +176,7 @@ def session(
         with suppress(OSError, FormatError), _ladder.looked_at(request):  # for its external data
             pass
     opening = _planned(request, mode)
-    warming = _warming(opening, budget) if warm else None
+    warming = _warming(opening, max_bytes) if warm else None
     made = _made(request, opening, given)
     if made._opening.trims:
         trim_heap()
@@ -210,13 +210,13 @@ def _made(request: _ladder.Request, opening: _ladder.Opening, given: dict[str, A
         return Session(_ladder.read(request, f"{opening.mode!r} failed: {why[0]}"), request.sess_options, **given)
 
 
-def _warming(opening: _ladder.Opening, budget: int | None) -> WarmJob | None:
+def _warming(opening: _ladder.Opening, max_bytes: int | str | None) -> WarmJob | None:
     """Begin to bring in the file that most of the session is made from."""
     try:
         if opening.mode == "packed":
-            return page_cache.warm(opening.files[0], budget=budget, wait=False)
+            return page_cache.warm(opening.files[0], max_bytes=max_bytes, wait=False)
         largest = max(opening.owned or opening.files, key=_size_of)
-        return page_cache.warm(largest, budget=budget, wait=False)
+        return page_cache.warm(largest, max_bytes=max_bytes, wait=False)
     except OSError:  # the session itself will say so
         return None
 

@@ -157,7 +157,7 @@ def load_into(
     strict: bool = True,
     unsafe_shared: bool = False,
     warm: bool = False,
-    budget: int | None = None,
+    max_bytes: int | str | None = None,
     device: Any = None,
 ) -> LoadReport:
     """Give a module the weights of a file, in place of its own; nothing is read or copied.
@@ -185,7 +185,7 @@ def load_into(
         type and shape.
     unsafe_shared
         As of `load`.
-    warm, budget
+    warm, max_bytes
         Bring the weights into memory in the order of the module's parameters, meanwhile: the report's ``warming`` is
         the `WarmJob`; at most so many bytes.
     device
@@ -232,10 +232,10 @@ def load_into(
         present = [*(name for name in expected if name in file), *filled]
         job = uploaded = None
         if is_host(device):
-            job = file.warm(present, wait=False, budget=budget) if warm else None
+            job = file.warm(present, wait=False, max_bytes=max_bytes) if warm else None
             state = _tensors(file, present, writable=private)
         else:
-            state, uploaded, job = _on_device(file, present, device, budget)
+            state, uploaded, job = _on_device(file, present, device, max_bytes)
         given = {name: file.entry(name).nbytes for name in present}
     copied = []
     if dtype is not None:
@@ -276,12 +276,12 @@ def is_host(device: Any) -> bool:
 
 
 def _on_device(
-    file: arrays.ArrayFile, names: list[str], device: Any, budget: int | None = None
+    file: arrays.ArrayFile, names: list[str], device: Any, max_bytes: int | str | None = None
 ) -> tuple[dict[str, Any], Upload, WarmJob]:
     """Make tensors in the memory of a device."""
     uploading = Uploading(device)
     in_order = sorted(names, key=lambda name: (file.path_of(name), file.entry(name).offset))
-    job = file.warm(in_order, wait=False, budget=budget)
+    job = file.warm(in_order, wait=False, max_bytes=max_bytes)
     state = _tensors(file, in_order, writable=False, uploading=uploading)
     done = uploading.run()
     for name in names:
