@@ -64,8 +64,10 @@ def test_every_eighth_array_is_read_and_nothing_else(folder, nbytes, huge):
         assert report.cached_after == nearly(report.bytes)
         assert "without what lies around" in report.reason
         assert 0.9 * asked <= read <= 1.1 * asked + NOISE
+        file.pin(names)  # a busy kernel takes idle pages back before they are touched
+        before = read_bytes()
         held = [bytes(file[name]) for name in names]
-        assert read_bytes() - before <= read + NOISE  # touching them reads no more
+        assert read_bytes() - before <= NOISE  # touching them reads no more
         content = path.read_bytes()
         assert held == [content[(at := file.entry(name).offset) : at + nbytes] for name in names]
 
