@@ -100,7 +100,7 @@ def test_memory_is_touched_and_freed_before_a_sample_of_a_backed_run(plan_of, st
 
 
 def test_a_sample_that_would_exhaust_the_machine_is_skipped(plan_of, stand_in, monkeypatch):
-    monkeypatch.setattr(runner.residency, "available_memory", lambda: 7_000_000)
+    monkeypatch.setattr(runner.page_cache, "available_memory", lambda: 7_000_000)
     sample = runner.take(plan_of(), stand_in("", private_share=1.0), 0, Patience(0))
     assert sample.state == "skipped"
     assert sample.reason == "2 processes need 6 MB of private memory, 7 MB are available"

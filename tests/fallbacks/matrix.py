@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.fallbacks.settings import Setting, settings
 
 LOGS = Path("build/fallbacks")
-ROOMS = ["arrays", "records", "residency", "scratch", "store"]
+ROOMS = ["arrays", "records", "page_cache", "scratch", "store"]
 TESTS = [*(f"tests/python/{room}" for room in ROOMS), "tests/processes", "tests/hostile"]
 
 
