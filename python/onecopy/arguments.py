@@ -7,7 +7,7 @@ import os
 
 from onecopy.text import parse_size
 
-__all__ = ["byte_count", "few_processors", "natural", "path_text", "processors", "thread_count"]
+__all__ = ["byte_count", "few_processors", "non_negative", "path_text", "processors", "thread_count"]
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
@@ -18,7 +18,7 @@ def path_text(path: str | os.PathLike[str]) -> str:
     return text
 
 
-def natural(name: str, number: int | None) -> int:
+def non_negative(name: str, number: int | None) -> int:
     """Return `number`, or 0 for None; ValueError when negative, so that no sign reaches 64-bit arithmetic.
 
     More than 64 bits can say is beyond every file, and so is the largest number they can say.
@@ -30,12 +30,12 @@ def natural(name: str, number: int | None) -> int:
 
 def byte_count(name: str, size: int | str) -> int:
     """Return a size that is given in bytes or in words, such as "512 MiB"; ValueError for what is no size."""
-    return parse_size(size) if isinstance(size, str) else natural(name, operator.index(size))
+    return parse_size(size) if isinstance(size, str) else non_negative(name, operator.index(size))
 
 
 def thread_count(number: int | None) -> int:
     """Return a number of threads, 0 for None; more than 1024 are 1024."""
-    return min(natural("threads", number), 1024)
+    return min(non_negative("threads", number), 1024)
 
 
 def few_processors() -> int:

@@ -17,7 +17,7 @@ import stat
 from typing import TYPE_CHECKING, BinaryIO, Literal, TypeAlias
 
 from onecopy import _core
-from onecopy.arguments import natural, path_text, thread_count
+from onecopy.arguments import non_negative, path_text, thread_count
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -104,7 +104,7 @@ def check() -> None:
     _core.check()
 
 
-class Closing:
+class Closeable:
     """What holds something of the system, and gives it back in `close`, or at the end of a ``with`` block."""
 
     __slots__ = ()
@@ -122,7 +122,7 @@ class Closing:
         self.close()
 
 
-class OpenFile(Closing, abc.ABC):
+class OpenFile(Closeable, abc.ABC):
     """What every open file of onecopy has: its path, its identity, its views, and an end."""
 
     _path: str
@@ -134,7 +134,7 @@ class OpenFile(Closing, abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give the mapping back; memory goes with the last view. Closing twice is fine."""
+        """Return the mapping back; memory goes with the last view. Closeable twice is fine."""
 
     @property
     def path(self) -> str:
@@ -147,7 +147,7 @@ class OpenFile(Closing, abc.ABC):
         return self.core.identity
 
     def changed(self) -> bool:
-        """Tell whether the path now leads to another file, or the file was written or truncated since."""
+        """Return whether the path now leads to another file, or the file was written or truncated since."""
         return self.core.changed()
 
     @property
@@ -203,10 +203,10 @@ class Mapping(OpenFile):
         private: bool = False,
         threads: int | None = None,
     ) -> None:
-        length = None if length is None else natural("length", length)
+        length = None if length is None else non_negative("length", length)
         self._set(
             path_text(path),
-            natural("offset", offset),
+            non_negative("offset", offset),
             length,
             mode,
             private,
@@ -257,8 +257,10 @@ class Mapping(OpenFile):
         self._path = name or f"<descriptor {fd}>"
         self._options = (offset, length, mode, private, 0)
         self._absolute = ""
-        length = None if length is None else natural("length", length)
-        self._core = _core.map_descriptor(fd, self._path, natural("offset", offset), length, check_mode(mode), private)
+        length = None if length is None else non_negative("length", length)
+        self._core = _core.map_descriptor(
+            fd, self._path, non_negative("offset", offset), length, check_mode(mode), private
+        )
         return self
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
@@ -266,8 +268,8 @@ class Mapping(OpenFile):
 
         The memory stays as long as the view, whatever becomes of the Mapping. IndexError beyond its end.
         """
-        offset = natural("offset", offset)
-        rest = max(self.nbytes - offset, 0) if length is None else natural("length", length)
+        offset = non_negative("offset", offset)
+        rest = max(self.nbytes - offset, 0) if length is None else non_negative("length", length)
         return self._core.view(offset, rest)
 
     def fileno(self) -> int:
@@ -275,7 +277,7 @@ class Mapping(OpenFile):
         return self._core.fileno()
 
     def close(self) -> None:
-        """Give the mapping back; memory goes with the last view. Closing twice is fine."""
+        """Return the mapping back; memory goes with the last view. Closeable twice is fine."""
         self._core.close()
 
     @property

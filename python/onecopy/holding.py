@@ -31,8 +31,8 @@ import resource
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from onecopy.arguments import byte_count, natural, path_text
-from onecopy.files import Closing, Mapping
+from onecopy.arguments import byte_count, non_negative, path_text
+from onecopy.files import Closeable, Mapping
 from onecopy.memory import proc
 from onecopy.page_cache import available_memory, pin, residency, unpin, warm
 from onecopy.text import size as in_words
@@ -104,7 +104,7 @@ class _File:
         self.mapping, self.wanted, self.resident, self.locked = None, 0, 0, 0
 
 
-class Hold(Closing):
+class Hold(Closeable):
     """Keep files in memory, within a budget, as long as it is looked after.
 
     Parameters
@@ -149,7 +149,7 @@ class Hold(Closing):
             available = available_memory()
             max_bytes = mmap.PAGESIZE << 50 if available is None else available // 2
         self._budget = byte_count("max_bytes", max_bytes)
-        self._pin = None if pin is None else natural("pin", pin)
+        self._pin = None if pin is None else non_negative("pin", pin)
         self._threads, self._huge = threads, huge
         self._files = [_File(path) for path in dict.fromkeys(map(path_text, paths))]
         try:
@@ -201,7 +201,7 @@ class Hold(Closing):
         return changes
 
     def close(self) -> None:
-        """Let go of everything; the pages stay in memory until somebody needs it. Closing twice is fine."""
+        """Let go of everything; the pages stay in memory until somebody needs it. Closeable twice is fine."""
         for file in self._files:
             file.let_go()
         self._files = []

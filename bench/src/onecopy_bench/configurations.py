@@ -122,7 +122,7 @@ class Configuration:
         return [package for package in packages if importlib.util.find_spec(package) is None]
 
     def is_installed(self) -> bool:
-        """Tell whether the package of every module it needs can be found."""
+        """Return whether the package of every module it needs can be found."""
         return not self.missing_packages()
 
 

@@ -54,7 +54,7 @@ _BY_DLPACK = {one.dlpack: one.name for one in TYPES}
 
 
 def is_raw(name: str) -> bool:
-    """Tell whether elements of this type are given as bytes: smaller than one, or known to the file's format alone."""
+    """Return whether elements of this type are given as bytes: packed ones, and types that one format alone has."""
     return name not in _BY_NAME and name[:1] not in _NUMPY_ORDERS
 
 
@@ -93,7 +93,7 @@ def of_numpy(dtype: np.dtype[Any]) -> str | None:
 
 
 def in_safetensors(name: str) -> bool:
-    """Tell whether `save` can write elements of a type that a file of any format calls so.
+    """Return whether `save` can write elements of a type that a file of any format calls so.
 
     Examples
     --------

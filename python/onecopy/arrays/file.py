@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, overload
 
 from onecopy.errors import FileChanged, FormatError
-from onecopy.files import Closing
+from onecopy.files import Closeable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -74,7 +74,7 @@ class Memory(NamedTuple):
     """In elements; none: the last axis runs fastest."""
 
 
-class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
+class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     """A read-only mapping from names to arrays, all of them views of mapped files.
 
     Made by `onecopy.open`, of one file, of the shards that an index names, or of a model and its external data (`files`
@@ -149,7 +149,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closing, abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Release the mappings; memory goes with the last array. Closing twice is fine."""
+        """Release the mappings; memory goes with the last array. Closeable twice is fine."""
 
     @property
     @abc.abstractmethod
@@ -467,7 +467,7 @@ def no_array(name: object, file: ArrayFile) -> KeyError:
 
 
 def is_text(name: object) -> TypeGuard[str]:
-    """Tell whether a file could have an array of this name: text, and not half a surrogate pair."""
+    """Return whether a file could have an array of this name: text, and not half a surrogate pair."""
     if not isinstance(name, str):
         return False
     try:

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
-from onecopy.arguments import natural, path_text
+from onecopy.arguments import non_negative, path_text
 from onecopy.arrays import dtypes
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def save(
     _check_target(path_text(path), arrays)
     names = list(arrays)
     _check_texts(names, metadata)
-    align = None if align is None else natural("align", align)
+    align = None if align is None else non_negative("align", align)
     specs = [describe(name, arrays[name]) for name in names]
     writer = _core.make_writer(path_text(path), specs, dict(metadata or {}), align, checksum, durable)
     done, total = 0, sum(prod(shape) * dtypes.item_size(dtype) for _, dtype, shape in specs)

@@ -99,7 +99,7 @@ class SeveralFiles(ArrayFile):
         return self._owner.identity
 
     def changed(self) -> bool:
-        """Tell whether a path now leads to another file, or a file was written or truncated since."""
+        """Return whether a path now leads to another file, or a file was written or truncated since."""
         return self._owner.changed() or any(member.changed() for member in self._members)
 
     @property
@@ -142,7 +142,7 @@ class SeveralFiles(ArrayFile):
         return "foreign"
 
     def close(self) -> None:
-        """Give the mappings back; memory goes with the last array. Closing twice is fine."""
+        """Return the mappings back; memory goes with the last array. Closeable twice is fine."""
         self._closed = True
         close(self._owner, *self._members)
 

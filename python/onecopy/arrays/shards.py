@@ -117,7 +117,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_inside(location: object) -> bool:
-    """Tell whether this is a relative path that cannot lead out of the folder that it starts from, links aside."""
+    """Return whether this is a relative path that cannot lead out of the folder that it starts from, links aside."""
     if not is_text(location) or not location or location[0] == "/" or {"\0", "\\"} & set(location):
         return False
     return ".." not in location.split("/")

@@ -89,7 +89,7 @@ def _held_by(file: OneFile) -> _Held:
 
 
 def _places(held: _Held, schema: Schema, depth: int) -> Iterator[Place]:
-    """Give the fields of dicts and the places of tuples, wherever they are below `schema`."""
+    """Return the fields of dicts and the places of tuples, wherever they are below `schema`."""
     named = schema.kind in {"record", "fixed"}
     names = schema.fields if schema.kind == "record" else _BELOW.get(schema.kind, map(str, range(len(schema.children))))
     for name, child in zip(names, schema.children, strict=True):

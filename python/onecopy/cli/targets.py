@@ -42,5 +42,5 @@ def opened(path: str) -> ArrayFile | Mapping:
 
 
 def has_folder(path: str | None) -> bool:
-    """Tell whether a file could be written: its folder is there, or it is stdout ("-") or nothing."""
+    """Return whether a file could be written: its folder is there, or it is stdout ("-") or nothing."""
     return path in (None, "-") or Path(str(path)).absolute().parent.is_dir()

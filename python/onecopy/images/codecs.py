@@ -22,7 +22,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onecopy.arguments import few_processors, natural, path_text
+from onecopy.arguments import few_processors, non_negative, path_text
 from onecopy.arrays.dtypes import of_numpy
 from onecopy.errors import FileChanged, FormatError
 from onecopy.files import open_regular
@@ -182,7 +182,7 @@ def first_that_can(path: str | os.PathLike[str], ask: Callable[[Codec], T]) -> T
 
 def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
     """Return what one library says of a file."""
-    text, level = path_text(path), natural("level", level)
+    text, level = path_text(path), non_negative("level", level)
     with _translated(text, codec):
         try:
             facts = codec.reader().facts(text, level, codec.version)
@@ -202,7 +202,7 @@ def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
         most, most_at_once = (max(limit, _RATIO * nbytes) for limit in (_PLAUSIBLE, _PLAUSIBLE_AT_ONCE))
         why = f"and a file of {size(nbytes)} is believed {size(most)} at most"
     else:
-        most = parse_size(max_bytes) if isinstance(max_bytes, str) else natural("max_bytes", max_bytes)
+        most = parse_size(max_bytes) if isinstance(max_bytes, str) else non_negative("max_bytes", max_bytes)
         most_at_once = most - facts.nbytes
         why = f"and {size(most)} are allowed"
     if facts.nbytes > most:

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.errors import FormatError
-from onecopy.files import Closing, Mapping
+from onecopy.files import Closeable, Mapping
 from onecopy.images.facts import PALETTE
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class About(NamedTuple):
         return {"image": json.dumps(about), "source": source}
 
 
-class Image(Closing):
+class Image(Closeable):
     """A read-only image, whose pixels are pages that all processes of the machine share.
 
     Made by `open`. It pickles as the path and the identity of the file that is mapped: another process maps the same
@@ -138,7 +138,7 @@ class Image(Closing):
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def close(self) -> None:
-        """Give the mapping back; memory goes with the last view. Closing twice is fine."""
+        """Return the mapping back; memory goes with the last view. Closeable twice is fine."""
         self._array = None  # a view of it keeps the memory, ours would too
         self.file.close()
 

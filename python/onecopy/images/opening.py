@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy.arguments import natural, path_text
+from onecopy.arguments import non_negative, path_text
 from onecopy.arrays.one_file import OneFile
 from onecopy.errors import FileChanged
 from onecopy.files import Mapping
@@ -93,7 +93,7 @@ def open(
     >>> oc.images.open(folder / "cells.tif", folder=folder / "store").artefact.built
     False
     """
-    text, level = path_text(path), natural("level", level)
+    text, level = path_text(path), non_negative("level", level)
     if text.endswith(_OURS):
         return _of_file(text, level)
     store = Store(folder)
@@ -160,7 +160,7 @@ def decode(
     """
     from onecopy.scratching import scratch
 
-    text, level = path_text(path), natural("level", level)
+    text, level = path_text(path), non_negative("level", level)
 
     def one(codec: Codec) -> Scratch:
         facts = codecs.facts_of(codec, text, level)

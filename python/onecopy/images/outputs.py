@@ -22,8 +22,8 @@ import numpy as np
 from onecopy._beside import path_beside, remove, replace
 from onecopy.arguments import path_text
 from onecopy.images._files import most_of_a_tiff, write_tiff, write_zarr
-from onecopy.images._letting_go import LettingGo
 from onecopy.images._regions import covered_rows, in_bands, span_of
+from onecopy.images._row_evictor import RowEvictor
 from onecopy.images._window import Window
 from onecopy.images.image import NAME, About
 from onecopy.page_cache import available_memory
@@ -273,7 +273,7 @@ def _canvas(
         return sparse
 
 
-def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Share], Window | LettingGo | None]:
+def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Share], Window | RowEvictor | None]:
     """Return what is written in which order, and what holds some rows of a canvas at a time.
 
     None: all of it fits, or too much is begun at a time. Tiles that are in memory are cut before that.
@@ -292,7 +292,7 @@ def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Sh
     filled = np.flatnonzero(covered)
     if ours or (covered[filled[0] : filled[-1] + 1] == canvas.shape[1]).all():
         return shares, Window(canvas, covered, held * 7 // 8)
-    return shares, LettingGo(canvas, shares[0].top, rows * 7 // 8)
+    return shares, RowEvictor(canvas, shares[0].top, rows * 7 // 8)
 
 
 def _usual_cap(shape: tuple[int, ...], dtype: np.dtype[Any], work: Work) -> int | None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from onecopy.arguments import few_processors, natural, thread_count
+from onecopy.arguments import few_processors, non_negative, thread_count
 from onecopy.images._regions import Share, downwards, shares, within
 from onecopy.images.outputs import Output, Work, output_for
 from onecopy.images.tiles import Tiles
@@ -208,7 +208,7 @@ class _Plan:
         return int(samples * self.dtype.itemsize)
 
     def only(self, part: tuple[int, int], out: Out) -> _Plan:
-        which, count = natural("part", part[0]), part[1]
+        which, count = non_negative("part", part[0]), part[1]
         if not which < count:
             raise ValueError(f"part must be (which, of how many), not {part}")
         if out is None or isinstance(out, str | os.PathLike):

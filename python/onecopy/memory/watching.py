@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from onecopy.files import Closing
+from onecopy.files import Closeable
 from onecopy.memory.looking.sampler import Sampler
 from onecopy.memory.looks import look_of
 from onecopy.memory.readings import WatchCost
@@ -34,7 +34,7 @@ _WORDS = {
 }
 
 
-class Watch(Closing):
+class Watch(Closeable):
     """Looks at processes from a thread while a block runs; made by `watch`, where the parameters are explained.
 
     A forked child has no such thread: there a watch shows what was seen until the fork, and does nothing.

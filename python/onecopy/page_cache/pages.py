@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onecopy import _core
-from onecopy.arguments import natural
+from onecopy.arguments import non_negative
 from onecopy.page_cache.targets import of_opened, of_target
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def cachestat(descriptor: int, offset: int = 0, length: int = 0) -> PageCache:
     ...     cachestat(file.fileno()).cached
     1048576
     """
-    return _core.page_cache(descriptor, natural("offset", offset), natural("length", length))
+    return _core.page_cache(descriptor, non_negative("offset", offset), non_negative("length", length))
 
 
 def mapped_in(pid: int, address: int, length: int) -> MappedPages:
@@ -97,7 +97,7 @@ def mapped_in(pid: int, address: int, length: int) -> MappedPages:
     >>> mapped_in(os.getpid(), address, 1 << 20).mapped >= 8192
     True
     """
-    return _core.mapped_in(natural("pid", pid), natural("address", address), natural("length", length))
+    return _core.mapped_in(non_negative("pid", pid), non_negative("address", address), non_negative("length", length))
 
 
 def pin(target: Opened, ranges: Sequence[Range] | None = None) -> PinReport:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from onecopy import _core
-from onecopy.arguments import natural, path_text
+from onecopy.arguments import non_negative, path_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,4 +75,4 @@ def _ranges(ranges: Sequence[Range] | None) -> list[Range]:
     """Return the ranges as the core wants them, where none at all means everything; no ranges are nothing."""
     if ranges is None:
         return []
-    return [(natural("offset", offset), natural("length", length)) for offset, length in ranges] or [(0, 0)]
+    return [(non_negative("offset", offset), non_negative("length", length)) for offset, length in ranges] or [(0, 0)]

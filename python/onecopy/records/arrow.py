@@ -21,7 +21,7 @@ class ArrowRows(Iterable[dict[str, Any]]):
         self._table = table
 
     def _arrow_stream(self) -> object:
-        """Give a capsule; the compiled half's builder asks for it."""
+        """Return a capsule; the compiled half's builder asks for it."""
         return self._table.__arrow_c_stream__()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

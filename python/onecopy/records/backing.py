@@ -6,7 +6,7 @@ import abc
 import os
 from typing import TYPE_CHECKING, Any
 
-from onecopy.files import Closing, absolute
+from onecopy.files import Closeable, absolute
 from onecopy.records._read_only import ReadOnly
 
 if TYPE_CHECKING:
@@ -43,18 +43,18 @@ class Origin:
         return self._file
 
     def path(self) -> str:
-        """Give a path that leads other processes to the file, for as long as this one keeps it open."""
+        """Return a path that leads other processes to the file, for as long as this one keeps it open."""
         if not self.given.startswith("/proc/"):
             return absolute(self.given)
         return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
 
     def handle(self, rows: tuple[int, int, int] | bytes | None, fields: tuple[str | int, ...] = ()) -> tuple[Any, ...]:
-        """Give the arguments with which `onecopy.records.attach` opens these rows in another process."""
+        """Return the arguments with which `onecopy.records.attach` opens these rows in another process."""
         handle = (self.path(), self.core.mapping.identity, rows)
         return (*handle, fields, self.trusted) if fields or self.trusted else handle
 
 
-class Backed(ReadOnly, Closing):
+class Backed(ReadOnly, Closeable):
     """What every list and dict of records has: its file, and an end."""
 
     _origin: Origin

@@ -59,19 +59,19 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return iter(self._part(0))
 
     def keys(self) -> KeysView[K]:
-        """Give the keys, in the order in which they were written."""
+        """Return the keys, in the order in which they were written."""
         return KeysView(self)  # registered below: a compiled class has a metaclass of its own
 
     def values(self) -> List[V]:
-        """Give the values in the same order: a List, or a Table where all of them are dicts. No copy."""
+        """Return the values in the same order: a List, or a Table where all of them are dicts. No copy."""
         return self._part(1)
 
     def items(self) -> ItemsView[K, V]:
-        """Give the pairs, in the same order."""
+        """Return the pairs, in the same order."""
         return _Items(self)
 
     def select(self, keys: Iterable[K]) -> List[V]:
-        """Give the values of some keys, in that order, as a List or a Table: no value is copied, 8 bytes are kept each.
+        """Return the values of some keys, in that order, as a List or a Table: 8 bytes each are kept, no value is copied.
 
         Raises
         ------

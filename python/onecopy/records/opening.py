@@ -85,7 +85,7 @@ def _whole(origin: Origin) -> Any:
 
 
 def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> List[Any]:
-    """Give rows as a List, or as a Table where all of them are dicts with str keys."""
+    """Return rows as a List, or as a Table where all of them are dicts with str keys."""
     kind, nullable, *_ = rows._rows_type
     if kind == "record" and not nullable:
         from onecopy.records.table import Table

@@ -44,7 +44,7 @@ class Schema(NamedTuple):
         return _text(self)
 
     def field(self, name: str) -> Schema:
-        """Give the type of a field of a record; KeyError when there is none."""
+        """Return the type of a field of a record; KeyError when there is none."""
         if name not in self.fields:
             raise KeyError(name)
         return self.children[self.fields.index(name)]

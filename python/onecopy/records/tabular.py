@@ -145,7 +145,7 @@ class _Lines:
         self.done = 0  # bytes
 
     def rows(self, types: Mapping[str, Converter]) -> Iterator[dict[str, Any]]:
-        """Give the rows, converted."""
+        """Return the rows, converted."""
         converters: list[tuple[str, Converter]] | None = None
         for header, fields in self._fields():
             if converters is None:
@@ -172,7 +172,7 @@ class _Lines:
         return {name: form.convert for name, form in forms.items() if form is not _TEXT}
 
     def _fields(self) -> Iterator[tuple[Sequence[str], list[str]]]:
-        """Give the fields of each row, with the names of the columns."""
+        """Return the fields of each row, with the names of the columns."""
         header = self._columns
         with open_regular(self._path) as binary, io.TextIOWrapper(binary, self._encoding, newline="") as text:
             reader = csv.reader(text, **self._dialect)
@@ -243,7 +243,7 @@ class ParquetRows(RowSource):
 
 
 def _is_plain(kind: Any) -> bool:
-    """Tell whether the compiled half reads a type of Arrow's by itself, and to what `to_pylist` makes of it."""
+    """Return whether the compiled half reads a type of Arrow's by itself, and to what `to_pylist` makes of it."""
     from pyarrow import types
 
     if types.is_struct(kind) or types.is_list(kind) or types.is_large_list(kind):

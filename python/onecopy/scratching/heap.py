@@ -7,8 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
-from onecopy.arguments import byte_count, natural
-from onecopy.scratching.faces import ArrayFace, Kind, kind_of
+from onecopy.arguments import byte_count, non_negative
+from onecopy.scratching.array_protocol import ArrayProtocol, Kind, kind_of
 from onecopy.scratching.regions import Region, box_of
 from onecopy.scratching.reports import Saved, ScratchMemory
 from onecopy.scratching.writable import Scratch, plain_bytes, scratch
@@ -69,7 +69,7 @@ def alloc(
     return scratch(kind.shape, kind.dtype, dir, max_resident=max_resident)
 
 
-class HeapArray(ArrayFace):
+class HeapArray(ArrayProtocol):
     """A writable array on the heap, with the face of a `Scratch`; made by `alloc`."""
 
     path = ""
@@ -106,7 +106,7 @@ class HeapArray(ArrayFace):
             raise PermissionError("the array is sealed")
         import numpy as np
 
-        at, plain, whole = natural("offset", offset), plain_bytes(values), self.array.reshape(-1).view(np.uint8)
+        at, plain, whole = non_negative("offset", offset), plain_bytes(values), self.array.reshape(-1).view(np.uint8)
         if at > len(whole) - len(plain):
             raise OSError(errno.EINVAL, f"bytes [{at}, +{len(plain)}) of {len(whole)}")
         whole[at : at + len(plain)] = plain
@@ -159,7 +159,7 @@ class HeapArray(ArrayFace):
         return self._home is not None
 
     def close(self) -> None:
-        """Let go of the memory; it goes with the last array. Closing twice is fine."""
+        """Let go of the memory; it goes with the last array. Closeable twice is fine."""
         self._array = None
         if self._home is not None:
             self._home.close()

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
-from onecopy.scratching.faces import ArrayFace, Kind
+from onecopy.scratching.array_protocol import ArrayProtocol, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["SealedArray"]
 
 
-class SealedArray(ArrayFace):
+class SealedArray(ArrayProtocol):
     """A scratch array that is finished: nobody writes it any more.
 
     Made by `Scratch.seal`. It pickles as a handle of some hundred bytes, and another process of the same user that is
@@ -64,7 +64,7 @@ class SealedArray(ArrayFace):
         return f"/proc/{os.getpid()}/fd/{self._core.fileno()}"
 
     def close(self) -> None:
-        """Let go of the memory; it goes with the last array. Closing twice is fine."""
+        """Let go of the memory; it goes with the last array. Closeable twice is fine."""
         self._array = None
         self._core.close()
 

@@ -6,10 +6,10 @@ import errno
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
-from onecopy.arguments import byte_count, natural, path_text
+from onecopy.arguments import byte_count, non_negative, path_text
 from onecopy.arrays.saving import CHUNK
 from onecopy.errors import FormatError
-from onecopy.scratching.faces import ArrayFace, Kind, kind_of
+from onecopy.scratching.array_protocol import ArrayProtocol, Kind, kind_of
 from onecopy.scratching.regions import Region, box_of, ranges_of, run_axis, strides_of
 from onecopy.scratching.reports import ReleaseReport, Saved, ScratchMemory
 from onecopy.scratching.sealed import SealedArray
@@ -97,12 +97,12 @@ def scratch(
         head = _core.scratch_head(kind.name, list(kind.shape))
     except (FormatError, TypeError):  # larger than a file of arrays can be, and perhaps not than a sparse one
         head = 0
-    size = natural("the size", max(kind.nbytes, 1))
+    size = non_negative("the size", max(kind.nbytes, 1))
     core = _core.create_scratch(size, folder, name, reserve, anywhere, head, cap)
     return Scratch(core, kind)
 
 
-class Scratch(ArrayFace):
+class Scratch(ArrayProtocol):
     """A writable array in a nameless file; made by `scratch`.
 
     Threads: any number may write to different places at once. A forked child shares the array, and what it writes is
@@ -189,7 +189,7 @@ class Scratch(ArrayFace):
         ...     canvas.array.sum(axis=1)
         array([    0, 28672, 28672], dtype=uint64)
         """
-        self._core.write_direct(natural("offset", offset), plain_bytes(values))
+        self._core.write_direct(non_negative("offset", offset), plain_bytes(values))
 
     def release(self, region: Region = None) -> ReleaseReport:
         """Write a part to the disk, and take it out of memory.

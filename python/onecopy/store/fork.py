@@ -30,7 +30,7 @@ _KEEP_DEVICES = ("torch", "tensorflow", "jax")
 
 
 def can_fork() -> bool:
-    """Tell whether a forked child is as good as this process: it has one thread, and no framework with devices.
+    """Return whether a forked child is as good as this process: it has one thread, and no framework with devices.
 
     Threads of libraries count: a lock that one of them holds at the fork is never released in the child.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import _core
-from onecopy.arguments import natural, path_text
+from onecopy.arguments import non_negative, path_text
 from onecopy.store.artefact import Artefact, PruneReport, Waiting
 from onecopy.store.fork import builder
 
@@ -198,7 +198,7 @@ class Store:
         """
         max_age, max_bytes = (
             _at_most("max_age", max_age),
-            None if max_bytes is None else natural("max_bytes", max_bytes),
+            None if max_bytes is None else non_negative("max_bytes", max_bytes),
         )
         report = self._core.prune(max_age, max_bytes, missing_source, list(keys or ()), everything, dry_run)
         return PruneReport(

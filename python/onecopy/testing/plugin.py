@@ -57,7 +57,7 @@ def _budget(**limits: Any) -> Iterator[Watch]:
 
 @pytest.fixture
 def memory_budget() -> MemoryBudget:
-    """Give a context whose block must keep within limits: ``with memory_budget(anonymous="200 MiB"): ...``.
+    """Return a context whose block must keep within limits: ``with memory_budget(anonymous="200 MiB"): ...``.
 
     The limits are those of `onecopy.memory.Watch.assert_peak`: on what comes while the block runs, children included;
     of anonymous memory best, as that of files is shared, and goes when somebody else needs it. Options are those of

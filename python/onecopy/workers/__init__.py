@@ -8,7 +8,7 @@ of data that all should share.
 can be). `assert_shared` walks page tables (see `onecopy.memory.proc`): for tests, not for loops.
 """
 
+from onecopy.workers.assertions import MemoryOfWorker, Sharing, assert_shared
 from onecopy.workers.preloading import READERS, PreloadReport, WorkerStart, preload
-from onecopy.workers.proving import MemoryOfWorker, Sharing, assert_shared
 
 __all__ = ["READERS", "MemoryOfWorker", "PreloadReport", "Sharing", "WorkerStart", "assert_shared", "preload"]

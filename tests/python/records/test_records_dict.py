@@ -185,7 +185,7 @@ def test_the_index_is_an_array_of_the_file(tmp_path):
 def test_a_key_that_closes_the_dict_while_it_is_hashed_finds_it_closed():
     mapped = oc.share({2: "two"})
 
-    class Closing:
+    class Closeable:
         def __hash__(self):
             mapped.close()
             return hash(2)
@@ -197,4 +197,4 @@ def test_a_key_that_closes_the_dict_while_it_is_hashed_finds_it_closed():
             return 2
 
     with pytest.raises(ValueError, match="closed"):
-        mapped.get(Closing())
+        mapped.get(Closeable())

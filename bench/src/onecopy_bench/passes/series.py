@@ -207,7 +207,7 @@ def device_rate(series: Series, place: str) -> Spread | None:
 
 
 def times_transfer(series: Series) -> bool:
-    """Tell whether fresh memory is known to be fast enough here for times of copies to mean something."""
+    """Return whether fresh memory is known to be fast enough here for times of copies to mean something."""
     rates = touch_rates(series)
     return bool(rates) and all(rate.median >= sentences.SLOW_MEMORY_GB_PER_S for rate in rates.values())
 

@@ -51,7 +51,7 @@ def open_map_verify(job: Job) -> Opened:
 
 
 def open_load_into(job: Job, *, warm: bool) -> Opened:
-    """Give a torch module on the meta device the file's weights, mapped."""
+    """Return a torch module on the meta device the file's weights, mapped."""
     onecopy = module("onecopy")
     with onecopy.open(job.path) as file:
         empty = module_like(list(file), [file.entry(name).shape for name in file])

@@ -195,7 +195,7 @@ def cache_state(record: Record) -> str | None:
 
 
 def times_transfer(record: Record) -> bool:
-    """Tell whether fresh memory is known to be fast enough here for times of copies to mean something."""
+    """Return whether fresh memory is known to be fast enough here for times of copies to mean something."""
     rates = summary.touch_rates(record)
     return bool(rates) and all(rate.median >= SLOW_MEMORY_GB_PER_S for rate in rates.values())
 

@@ -154,7 +154,7 @@ def _row(record: Record, entry: Entry) -> Row:
 
 
 def _applies(entry: Entry, column: str) -> bool:
-    """Tell whether a column means anything: what loads nothing has no time and no rate."""
+    """Return whether a column means anything: what loads nothing has no time and no rate."""
     return entry.name != "empty" or column not in {"open_ms", "warm_ms", "resident_ms", "gib_per_s"}
 
 
@@ -195,7 +195,7 @@ def ahead_of_ours(record: Record) -> list[tuple[Row, float]]:
 
 
 def copies(record: Record, row: Row) -> bool:
-    """Tell whether a row was seen to hold a copy per process: anonymous memory of at least half the data each."""
+    """Return whether a row was seen to hold a copy per process: anonymous memory of at least half the data each."""
     private = row.median("anonymous_above_empty_mb")
     return private is not None and private >= 0.5 * record.file.data_bytes / MB * row.processes
 

@@ -217,6 +217,6 @@ def opening(crew: Crew) -> tuple[dict[str, float], int]:
 
 
 def link_documents(source: Path, folder: Path) -> None:
-    """Give a sample the JSON files without copying them."""
+    """Return a sample the JSON files without copying them."""
     for name in (imports.DOCUMENT, imports.LINES):
         (folder / name).hardlink_to(source / name)

@@ -143,7 +143,7 @@ def available(options: Options) -> tuple[list[Peer], tuple[Absent, ...]]:
 
 
 def has_jemalloc() -> bool:
-    """Tell whether jemalloc can be loaded into a process."""
+    """Return whether jemalloc can be loaded into a process."""
     return ctypes.util.find_library("jemalloc") is not None
 
 

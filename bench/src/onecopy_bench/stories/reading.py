@@ -69,7 +69,7 @@ def cell(metric: Metric, line: Line, samples: Samples) -> Cell:
 
 
 def is_published(story: Story, metric: Metric) -> bool:
-    """Tell whether a source has a figure of a metric."""
+    """Return whether a source has a figure of a metric."""
     return any(metric.name in line.published for line in story.lines)
 
 

@@ -100,7 +100,7 @@ class Opening:
     latency: tuple[Latency, ...] = ()
 
     def close(self) -> None:
-        """Give the mappings back."""
+        """Return the mappings back."""
         for _, view in self.buffers:
             with contextlib.suppress(BufferError):  # ONNX Runtime's options hold it a little longer
                 view.release()
@@ -186,7 +186,7 @@ def auto(request: Request) -> Opening:
 
 
 def is_packed(request: Request, model: Model) -> bool:
-    """Tell whether weights were packed on this host, by whichever session asked for it."""
+    """Return whether weights were packed on this host, by whichever session asked for it."""
     try:
         if not Path(request.store or default_folder()[0]).is_dir():  # a store would make it
             return False

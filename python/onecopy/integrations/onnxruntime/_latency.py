@@ -89,7 +89,7 @@ def judged(batch: int, packed: Sequence[float], direct: Sequence[float]) -> Late
 
 
 def has_batch(session: onnxruntime.InferenceSession) -> bool:
-    """Tell whether some axis has no number."""
+    """Return whether some axis has no number."""
     return any(not isinstance(extent, int) for one in session.get_inputs() for extent in one.shape)
 
 

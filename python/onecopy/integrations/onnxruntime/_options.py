@@ -93,7 +93,7 @@ def entry(options: onnxruntime.SessionOptions | None, name: str) -> str | None:
 
 
 def prepacking_is_off(options: onnxruntime.SessionOptions | None) -> bool:
-    """Tell whether the user has switched packing off."""
+    """Return whether the user has switched packing off."""
     return entry(options, _PREPACKING_OFF) == "1"
 
 

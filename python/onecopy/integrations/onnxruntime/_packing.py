@@ -145,7 +145,7 @@ class Recipe:
         return None
 
     def is_being_built(self) -> bool:
-        """Tell whether some process is packing this, or reading it for its digest."""
+        """Return whether some process is packing this, or reading it for its digest."""
         digest = self.digest()
         key = self._digest_key() if digest is None else self.key(digest)
         return any(artefact.state == "building" and artefact.key == key for artefact in self.store.ls())

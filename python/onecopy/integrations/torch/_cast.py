@@ -71,12 +71,12 @@ class _Cast(Mapping[str, Any]):
 
 
 def is_cast(tensor: Any, dtype: Any) -> bool:
-    """Tell whether a cast of a file's weights to a type changes a tensor."""
+    """Return whether a cast of a file's weights to a type changes a tensor."""
     return bool(tensor.is_floating_point() and tensor.dtype != dtype)
 
 
 def needs_cast(path: str | os.PathLike[str], dtype: Any) -> bool:
-    """Tell whether a file has weights that a cast to a type changes; reads no data."""
+    """Return whether a file has weights that a cast to a type changes; reads no data."""
     from onecopy.integrations.torch._load import load
 
     return any(is_cast(tensor, dtype) for tensor in load(path, unsafe_shared=True).values())

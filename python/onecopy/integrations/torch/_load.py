@@ -160,7 +160,7 @@ def load_into(
     max_bytes: int | str | None = None,
     device: Any = None,
 ) -> LoadReport:
-    """Give a module the weights of a file, in place of its own; nothing is read or copied.
+    """Return a module the weights of a file, in place of its own; nothing is read or copied.
 
     The module may have been made on the meta device (``with torch.device("meta")``), which takes no memory at all.
     Parameters are replaced, as by ``load_state_dict(assign=True)``; those that were one stay one (tied embeddings),
@@ -271,7 +271,7 @@ def load_into(
 
 
 def is_host(device: Any) -> bool:
-    """Tell whether tensors of a device are memory that this process can map."""
+    """Return whether tensors of a device are memory that this process can map."""
     return device is None or str(device).partition(":")[0] == "cpu"
 
 
@@ -323,7 +323,7 @@ def _tensors(
 
 
 def _is_like(file: arrays.ArrayFile, name: str, tensor: Any) -> bool:
-    """Tell whether an array of a file has a tensor's type and shape."""
+    """Return whether an array of a file has a tensor's type and shape."""
     entry = file.entry(name)
     return TYPES.get(entry.dtype) == str(tensor.dtype)[6:] and tuple(entry.shape) == tuple(tensor.shape)
 
@@ -362,7 +362,7 @@ def _get(module: Any, name: str) -> Any:
 
 
 def _set(module: Any, name: str, tensor: Any) -> None:
-    """Give a parameter or buffer another tensor."""
+    """Return a parameter or buffer another tensor."""
     owner, _, last = name.rpartition(".")
     place = module.get_submodule(owner)
     if last in place._buffers:

@@ -47,7 +47,7 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
 
 
 def is_mapped(value: Any) -> bool:
-    """Tell whether something lies in a mapped file already, as ours do."""
+    """Return whether something lies in a mapped file already, as ours do."""
     return isinstance(value, Backed | MappedArray) or hasattr(type(value), "mapped_by_onecopy")
 
 

@@ -93,7 +93,7 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def kind_of(key: Key, path: str) -> Literal["file", "shmem"]:
-    """Tell whether a file is memory: tmpfs and its kin.
+    """Return whether a file is memory: tmpfs and its kin.
 
     >>> kind_of((0, 1), "/memfd:numbers")
     'shmem'
@@ -126,7 +126,7 @@ class Cache:
         self._open: dict[Key, int | str] = {}
 
     def close(self) -> None:
-        """Give the files back."""
+        """Return the files back."""
         for descriptor in self._open.values():
             if isinstance(descriptor, int):
                 os.close(descriptor)

@@ -91,7 +91,7 @@ class Observed:
         return Times(stat.minflt, stat.majflt, stat.utime + stat.stime)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Return the file back."""
         if self._status >= 0:
             os.close(self._status)
             self._status = -1
@@ -116,7 +116,7 @@ def children_of(pid: int) -> list[int]:
 
 @cache
 def kernel_lists_children() -> bool:
-    """Tell whether `children_of` works here: it needs CONFIG_PROC_CHILDREN.
+    """Return whether `children_of` works here: it needs CONFIG_PROC_CHILDREN.
 
     >>> kernel_lists_children() in (True, False)
     True

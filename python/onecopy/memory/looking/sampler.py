@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onecopy.arguments import path_text
-from onecopy.files import Closing
+from onecopy.files import Closeable
 from onecopy.memory import proc
-from onecopy.memory.looking.governor import Governor, price_of_walk
+from onecopy.memory.looking.cpu_budget import CpuBudget, price_of_walk
 from onecopy.memory.looking.mapped import Cache, MappedFile, files_of, kind_of, merged
 from onecopy.memory.looking.members import Member
 from onecopy.memory.looking.processes import Observed
@@ -44,7 +44,7 @@ _LEAST_READING_S = 0.002
 _SOMEBODY_ELSES = "somebody else's process"
 
 
-class Sampler(Closing):
+class Sampler(Closeable):
     """Looks at processes: counters each time, big files in the page cache, walks through page tables when it can pay.
 
     For one thread at a time. It never stops or changes who is looked at, and needs no rights: what it may not see is
@@ -114,7 +114,7 @@ class Sampler(Closing):
         )
         self._files, self._huge, self._exact = files, huge, exact
         self._huge_shares: dict[Key, tuple[float, float | None]] = {}
-        self._governor = Governor(budget, at_first)
+        self._cpu_budget = CpuBudget(budget, at_first)
         self._cache = Cache()
         self._asked: dict[Key, tuple[object, float, CachedFile]] = {}
         self._members: dict[int, Member] = {}
@@ -139,7 +139,7 @@ class Sampler(Closing):
     @property
     def pause(self) -> float:
         """Seconds to wait at least before the next look, so that looks keep to the budget."""
-        return self._governor.pause
+        return self._cpu_budget.pause
 
     def look(self, *, anew: bool = False) -> Snapshot:
         """Look now.
@@ -149,7 +149,7 @@ class Sampler(Closing):
         anew
             Search for children and read mappings even where that was done less than a second ago.
         """
-        self._governor.begin()
+        self._cpu_budget.begin()
         now, clock = time.time(), time.monotonic()
         if anew:
             self._found_at = self._grown_at = -1e9
@@ -159,7 +159,7 @@ class Sampler(Closing):
         self._find(clock)
         moved = self._count(clock)
         if self._last is not None and not (moved or anew or self._exact) and clock - self._last_at < _SAME_S:
-            cost = Cost(self._governor.end(), self._governor.share, self._last.cost.put_off)
+            cost = Cost(self._cpu_budget.end(), self._cpu_budget.share, self._last.cost.put_off)
             return replace(self._last, time=now, elapsed=clock - self._start, ended=(), cost=cost)
         files = self._look_at_files(clock)
         self._walk(now, files)
@@ -170,8 +170,8 @@ class Sampler(Closing):
             note = f"{self._unseen} processes are not counted: this one may open no more files (ulimit -n)"
             totals = replace(totals, notes=(*totals.notes, note))
         processes = tuple(_reading(self._members[pid], shares[pid]) for pid in sorted(self._members))
-        spent = self._governor.end()
-        cost = Cost(spent, self._governor.share, self._put_off)
+        spent = self._cpu_budget.end()
+        cost = Cost(spent, self._cpu_budget.share, self._put_off)
         self._last = Snapshot(now, clock - self._start, processes, files, totals, tuple(self._ended), cost)
         self._last_at = clock
         return self._last
@@ -269,7 +269,7 @@ class Sampler(Closing):
     def _huge_of(self, file: FileReading, clock: float) -> float | None:
         """Look at the process that maps most of a file, if it is time and can be paid for."""
         at, share = self._huge_shares.get(file.key, (-1e9, None))
-        if clock - at < _HUGE_S or not self._governor.may(file.mapped * _SCAN_S):
+        if clock - at < _HUGE_S or not self._cpu_budget.may(file.mapped * _SCAN_S):
             return share
         maps = {pid: self._members[pid].files[file.key] for pid in file.pids}
         pid = max(maps, key=lambda one: maps[one].mapped)
@@ -288,7 +288,7 @@ class Sampler(Closing):
             now = member.counters.file, member.counters.shmem
             if clock - member.files_at >= (_SAME_FILES_S if now == member.files_of else _FILES_S):
                 due.append((sum(now), member))
-        left = max(self._governor.left / 2, _LEAST_READING_S)
+        left = max(self._cpu_budget.left / 2, _LEAST_READING_S)
         for _, member in sorted(due, key=lambda pair: -pair[0]):
             if left < member.reading_s:
                 self._put_off += 1
@@ -321,7 +321,7 @@ class Sampler(Closing):
         for member in waiting:
             last = member.walk.seconds if member.walk else None
             price = price_of_walk(member.counters.anonymous, member.counters.file + member.counters.shmem, last)
-            if self._exact or self._governor.may(price):
+            if self._exact or self._cpu_budget.may(price):
                 self._walk_one(member, files)
             else:
                 self._put_off += 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onecopy.arguments import path_text, processors
-from onecopy.files import Closing
+from onecopy.files import Closeable
 from onecopy.memory.looks import COLUMNS
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class _Told:
         return number, new
 
 
-class Recorder(Closing):
+class Recorder(Closeable):
     """Writes looks to a file, each at once: whoever kills the recorder loses no look. For one thread at a time.
 
     Parameters
@@ -149,7 +149,7 @@ class Recorder(Closing):
             os.unlink(self.path)  # noqa: PTH108 - text
 
     def close(self) -> None:
-        """Give the file back."""
+        """Return the file back."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from onecopy.files import Closing
+from onecopy.files import Closeable
 from onecopy.memory.containers import container
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _SHOWN = 40
 """Processes on the page, those with the largest shares; files as well."""
 
 
-class Looks(Closing):
+class Looks(Closeable):
     """Looks that many may ask for, made no more often than `every`; any thread may ask. Owns the sampler.
 
     Parameters
@@ -75,7 +75,7 @@ class Looks(Closing):
             return None
 
     def close(self) -> None:
-        """Give the sampler back."""
+        """Return the sampler back."""
         with self._lock:
             self._sampler.close()
 

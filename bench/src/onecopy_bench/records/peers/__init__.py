@@ -71,7 +71,7 @@ def missing(modules: tuple[str, ...]) -> list[str]:
 
 
 def _is_ours(module: str, name: str) -> bool:
-    """Tell whether a module of onecopy is there, and has a name."""
+    """Return whether a module of onecopy is there, and has a name."""
     there = importlib.util.find_spec(module) is not None
     return there and (not name or hasattr(importlib.import_module(module), name))
 

@@ -52,7 +52,7 @@ def _answer(listener: Listener, rows: Any) -> None:
 
 
 def _is_first(folder: Path) -> bool:
-    """Tell whether no other rank has been here."""
+    """Return whether no other rank has been here."""
     descriptor = os.open(folder / "led", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX)

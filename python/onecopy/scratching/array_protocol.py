@@ -7,7 +7,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from onecopy.arrays import dtypes
-from onecopy.files import Closing
+from onecopy.files import Closeable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["ArrayFace", "Kind", "kind_of"]
+__all__ = ["ArrayProtocol", "Kind", "kind_of"]
 
 
 class Kind:
@@ -60,7 +60,7 @@ def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
     return Kind(extents, name)
 
 
-class ArrayFace(Closing, abc.ABC):
+class ArrayProtocol(Closeable, abc.ABC):
     """An array that is not an `ndarray` itself, and gives one."""
 
     _kind: Kind
@@ -72,7 +72,7 @@ class ArrayFace(Closing, abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the memory; it goes with the last array. Closing twice is fine."""
+        """Let go of the memory; it goes with the last array. Closeable twice is fine."""
 
     @property
     @abc.abstractmethod

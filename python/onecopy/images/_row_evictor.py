@@ -21,7 +21,7 @@ _PIECE = 16 << 20
 """Bytes that are written out at once, at most: a sixteenth of the rows that may be in memory, where that is less."""
 
 
-class LettingGo:
+class RowEvictor:
     """Keeps the rows of a canvas that are in memory to a number; for the one thread that hands out tiles.
 
     Parameters

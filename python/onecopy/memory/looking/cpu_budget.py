@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections import deque
 from time import monotonic, thread_time
 
-__all__ = ["Governor"]
+__all__ = ["CpuBudget"]
 
 _REMEMBERED_S = 30.0
 _ANONYMOUS_S, _FILE_S = 0.022 / 2**30, 0.006 / 2**30
 _LEAST_S = 0.0001
 
 
-class Governor:
+class CpuBudget:
     """Pays for looks out of a share of the time that passes; for one thread at a time.
 
     Parameters
@@ -64,7 +64,7 @@ class Governor:
         return self._credit - (thread_time() - self._began)
 
     def may(self, seconds: float) -> bool:
-        """Tell whether something of this price can be paid for now."""
+        """Return whether something of this price can be paid for now."""
         return self.left >= seconds
 
     @property
