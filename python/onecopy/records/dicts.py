@@ -71,7 +71,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return _Items(self)
 
     def select(self, keys: Iterable[K]) -> List[V]:
-        """Return the values of some keys, in that order, as a List or a Table: 8 bytes each are kept, no value is copied.
+        """Return the values of some keys, in their order, as a List or a Table: 8 bytes each, no value is copied.
 
         Raises
         ------
