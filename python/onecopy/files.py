@@ -134,7 +134,7 @@ class OpenFile(Closeable, abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Return the mapping back; memory goes with the last view. Closeable twice is fine."""
+        """Release the mapping; memory goes with the last view. Closing twice is fine."""
 
     @property
     def path(self) -> str:
@@ -277,7 +277,7 @@ class Mapping(OpenFile):
         return self._core.fileno()
 
     def close(self) -> None:
-        """Return the mapping back; memory goes with the last view. Closeable twice is fine."""
+        """Release the mapping; memory goes with the last view. Closing twice is fine."""
         self._core.close()
 
     @property

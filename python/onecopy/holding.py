@@ -201,7 +201,7 @@ class Hold(Closeable):
         return changes
 
     def close(self) -> None:
-        """Let go of everything; the pages stay in memory until somebody needs it. Closeable twice is fine."""
+        """Let go of everything; the pages stay in memory until somebody needs it. Closing twice is fine."""
         for file in self._files:
             file.let_go()
         self._files = []

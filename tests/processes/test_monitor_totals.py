@@ -52,12 +52,12 @@ def walked(pids: list[int]) -> dict[str, int]:
 
 
 def settled(sampler: Sampler) -> Snapshot:
-    """Look until everybody has been walked since now."""
+    """Sample until everybody has been walked since now."""
     since = time.time()
     snapshots: list[Snapshot] = []
 
     def walked_since() -> bool:
-        snapshots[:] = [sampler.look()]
+        snapshots[:] = [sampler.sample()]
         return all(one.walk is not None and one.walk.at >= since for one in snapshots[0].processes if one.rss)
 
     until(walked_since, "everybody to be walked")
@@ -69,9 +69,9 @@ def test_eight_processes_that_map_one_file_hold_it_once(cold_file, tells_dirty):
         pytest.skip("this kernel does not tell what is cached")
     path = cold_file(128 * MIB)
     with Watched(MAP + "    touch(memory)\n", path, count=8) as group, Sampler(group.pids) as sampler:
-        totals = sampler.look().totals
+        totals = sampler.sample().totals
         truth = walked(group.pids)
-        (file,) = [one for one in sampler.look().files if one.path == str(path)]
+        (file,) = [one for one in sampler.sample().files if one.path == str(path)]
     assert file.once == 128 * MIB
     assert len(file.pids) == 8
     assert file.saves == pytest.approx(7 * 128 * MIB, rel=0.01)
@@ -88,7 +88,7 @@ def test_cached_pages_that_nobody_maps_do_not_count(cold_file, tells_dirty):
     path = cold_file(64 * MIB)
     path.read_bytes()
     with Watched(MAP + "    touch(memory, 0, 1 << 20)\n", path, count=3) as group, Sampler(group.pids) as sampler:
-        snapshot = sampler.look()
+        snapshot = sampler.sample()
         truth = walked(group.pids)
         (file,) = [one for one in snapshot.files if one.path == str(path)]
     assert file.cached == nearly(64 * MIB)
@@ -143,22 +143,22 @@ def test_the_total_keeps_up_while_a_file_and_a_memory_file_are_being_mapped_in(c
             group.go_on()
             truth = walked(group.pids)["pss"]
             # On a busy machine the budget delays the next walk: the total follows, a little later.
-            until(lambda: sampler.look().totals.real == pytest.approx(truth, rel=0.1), f"a total near {truth}")  # noqa: B023
+            until(lambda: sampler.sample().totals.real == pytest.approx(truth, rel=0.1), f"a total near {truth}")  # noqa: B023
 
 
 def test_a_look_anew_finds_what_was_mapped_a_moment_ago(cold_file):
     path = cold_file(16 * MIB)
     with Watched("import sys", path, after=MAP + "    touch(memory)\n") as group, Sampler(group.pids) as sampler:
-        sampler.look()
+        sampler.sample()
         group.go_on()
-        assert str(path) not in [one.path for one in sampler.look().files]
-        assert str(path) in [one.path for one in sampler.look(anew=True).files]
+        assert str(path) not in [one.path for one in sampler.sample().files]
+        assert str(path) in [one.path for one in sampler.sample(anew=True).files]
 
 
 def test_exact_is_a_walk_of_everybody_at_each_look(cold_file):
     path = cold_file(16 * MIB)
     with Watched(MAP + "    touch(memory)\n", path, count=3) as group, Sampler(group.pids, exact=True) as sampler:
-        totals = sampler.look().totals
+        totals = sampler.sample().totals
         truth = walked(group.pids)
     assert totals.basis == "exact"
     assert totals.real == pytest.approx(truth["pss"], rel=0.005)
@@ -213,7 +213,7 @@ def test_dirty_pages_of_a_file_are_told(tmp_path, tells_dirty):
             memory[at] = 1
     """
     with Watched(code, path) as group, Sampler(group.pids) as sampler:
-        totals = sampler.look().totals
+        totals = sampler.sample().totals
     assert 8 * MIB <= totals.file_dirty <= 9 * MIB
 
 
@@ -222,24 +222,24 @@ def test_dirty_pages_of_a_file_are_told(tmp_path, tells_dirty):
 
 def test_processes_that_are_killed_leave_the_group():
     with Watched("", count=3) as group, Sampler(group.pids) as sampler:
-        assert len(sampler.look().processes) == 3
+        assert len(sampler.sample().processes) == 3
         group.children[1].kill()
         group.children[1].wait()
-        snapshot = sampler.look()
+        snapshot = sampler.sample()
         assert [one.pid for one in snapshot.processes] == sorted(group.pids[:1] + group.pids[2:])
         assert snapshot.ended == (group.pids[1],)
         for child in group.children:
             child.kill()
             child.wait()
-        snapshot = sampler.look()
+        snapshot = sampler.sample()
     assert snapshot.processes == ()
     assert snapshot.totals.real == 0
 
 
 def test_zombies_hold_nothing():
     with Watched("import os\nif os.fork() == 0: os._exit(0)") as group, Sampler(group.pids, children=True) as sampler:
-        until(lambda: "Z" in [one.state for one in sampler.look().processes], "a zombie")
-        (zombie,) = [one for one in sampler.look().processes if one.state == "Z"]
+        until(lambda: "Z" in [one.state for one in sampler.sample().processes], "a zombie")
+        (zombie,) = [one for one in sampler.sample().processes if one.state == "Z"]
     assert (zombie.rss, zombie.share, zombie.parent) == (0, 0, group.pids[0])
 
 
@@ -252,12 +252,12 @@ def test_children_of_one_that_ended_stay_in_the_group():
             time.sleep(100)
     """
     with Watched(code) as group, Sampler(group.pids, children=True) as sampler:
-        until(lambda: len(sampler.look().processes) == 3, "a child and its child")
-        child, grandchild = [one.pid for one in sampler.look().processes if one.pid not in group.pids]
+        until(lambda: len(sampler.sample().processes) == 3, "a child and its child")
+        child, grandchild = [one.pid for one in sampler.sample().processes if one.pid not in group.pids]
         try:
             os.kill(child, signal.SIGKILL)
             until(lambda: proc.stat(grandchild).ppid != child, "the grandchild to be an orphan")
-            assert grandchild in [one.pid for one in sampler.look().processes if one.state != "Z"]
+            assert grandchild in [one.pid for one in sampler.sample().processes if one.state != "Z"]
         finally:
             os.kill(grandchild, signal.SIGKILL)
 
@@ -268,7 +268,7 @@ def test_a_number_that_is_used_again_is_another_process(monkeypatch):
         group.children[0].wait()
         told = proc.stat  # as if the second one had the number of the first
         monkeypatch.setattr(proc, "stat", lambda _: told(group.pids[1]))
-        assert sampler.look().processes == ()
+        assert sampler.sample().processes == ()
 
 
 def test_processes_that_cannot_be_opened_for_want_of_descriptors_are_told():
@@ -282,7 +282,7 @@ def test_processes_that_cannot_be_opened_for_want_of_descriptors_are_told():
             for _ in range(4):
                 os.close(taken.pop())
             with Sampler(group.pids, files=False) as sampler:
-                snapshot = sampler.look()
+                snapshot = sampler.sample()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limit)
             for descriptor in (null, *taken):
@@ -301,16 +301,16 @@ def test_there_is_no_such_process():
 def test_a_group_of_names_grows(tmp_path):
     mark = f"mark-{os.getpid()}-{tmp_path.name}"
     with Watched("", mark) as one, Sampler(match=mark) as sampler:
-        assert [process.pid for process in sampler.look().processes] == one.pids
+        assert [process.pid for process in sampler.sample().processes] == one.pids
         with Watched("", mark) as other:
             both = {*one.pids, *other.pids}
-            until(lambda: {process.pid for process in sampler.look().processes} == both, "the new one to be found")
+            until(lambda: {process.pid for process in sampler.sample().processes} == both, "the new one to be found")
 
 
 def test_everyone_who_maps_a_file_is_found(cold_file):
     path = cold_file(MIB)
     with Watched(MAP, path, count=2) as group, Watched(""), Sampler(mapping=path) as sampler:
-        assert [one.pid for one in sampler.look().processes] == sorted(group.pids)
+        assert [one.pid for one in sampler.sample().processes] == sorted(group.pids)
 
 
 # --- whose it is ------------------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def test_what_is_cached_is_right_or_unknown(part, cold_file, cached, nobody, in_
             mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ),
             Sampler([os.getpid()]) as us,
         ):
-            (told,) = [one for one in us.look().files if one.path.endswith(path.name)]
+            (told,) = [one for one in us.sample().files if one.path.endswith(path.name)]
             return told.cached, told.unknown
 
     assert look() == (cached(path), "")
@@ -351,7 +351,7 @@ PAGES = 64 << 10  # what may be read with the last one
 def test_a_process_of_somebody_else_is_looked_at_as_far_as_one_may(nobody, in_child):
     def look() -> tuple[str, int, tuple[str, ...]]:
         with Sampler([group.pids[0]]) as sampler:
-            snapshot = sampler.look()
+            snapshot = sampler.sample()
             return snapshot.processes[0].unknown, snapshot.processes[0].anonymous, snapshot.totals.notes
 
     with Watched("") as group:

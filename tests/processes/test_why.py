@@ -11,7 +11,7 @@ from tests.support.watched import Watched
 
 import onecopy as oc
 from onecopy.memory import Cause, Diagnosis
-from onecopy.memory.looking.processes import children_of
+from onecopy.memory.sampling.processes import children_of
 
 pytestmark = pytest.mark.processes
 

@@ -150,7 +150,7 @@ def monitor(w: World) -> None:
     path = w.out / "run.jsonl"
     with oc.memory.Sampler(ME) as sampler, oc.memory.Recorder(path, ["x"], force=True) as recorder:
         for _ in range(2):
-            recorder.look(oc.memory.look_of(sampler.look()))
+            recorder.add(oc.memory.sample_of(sampler.sample()))
     assert oc.memory.read_recording(path).series
     assert oc.memory.memory_of(os.getpid()).rss
     assert oc.memory.memory_table(ME)

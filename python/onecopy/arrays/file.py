@@ -149,7 +149,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Release the mappings; memory goes with the last array. Closeable twice is fine."""
+        """Release the mappings; memory goes with the last array. Closing twice is fine."""
 
     @property
     @abc.abstractmethod

@@ -180,7 +180,7 @@ class OneFile(OpenFile, ArrayFile):
         return self._core.kind
 
     def close(self) -> None:
-        """Return the mapping back; memory goes with the last array. Closeable twice is fine."""
+        """Release the mapping; memory goes with the last array. Closing twice is fine."""
         self._core.close()
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -142,7 +142,7 @@ class SeveralFiles(ArrayFile):
         return "foreign"
 
     def close(self) -> None:
-        """Return the mappings back; memory goes with the last array. Closeable twice is fine."""
+        """Release the mappings; memory goes with the last array. Closing twice is fine."""
         self._closed = True
         close(self._owner, *self._members)
 

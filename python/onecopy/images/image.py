@@ -138,7 +138,7 @@ class Image(Closeable):
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def close(self) -> None:
-        """Return the mapping back; memory goes with the last view. Closeable twice is fine."""
+        """Release the mapping; memory goes with the last view. Closing twice is fine."""
         self._array = None  # a view of it keeps the memory, ours would too
         self.file.close()
 

@@ -1,7 +1,7 @@
 """Whose memory is it: processes and the files that they map, everything counted once, at a bounded price.
 
     with Sampler([os.getpid()], children=True) as sampler:
-        snapshot = sampler.look()
+        snapshot = sampler.sample()
     print(snapshot.totals.real, "and not", snapshot.totals.sum_of_rss)
 
     with watch() as watched:                          # a thread looks ten times a second
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from onecopy.memory.containers import Container, container
     from onecopy.memory.diagnosis import Cause, Diagnosis, why
     from onecopy.memory.explaining import Explanation, Finding, explain
-    from onecopy.memory.looking.sampler import Sampler
-    from onecopy.memory.looks import COLUMNS, FileLook, Look, ProcessLook, look_of
-    from onecopy.memory.readings import Cost, FileReading, Key, ProcessReading, Snapshot, Totals, Walk, WatchCost
     from onecopy.memory.recording import End, Machine, Recorder, Recording, read_recording
+    from onecopy.memory.samples import COLUMNS, FileSample, ProcessSample, Sample, sample_of
+    from onecopy.memory.sampling.sampler import Sampler
     from onecopy.memory.series import Curve, FilePeak, Height, Holder, Peaks, ProcessSeries, Series
+    from onecopy.memory.snapshots import Cost, FileReading, Key, ProcessReading, Snapshot, Totals, Walk, WatchCost
     from onecopy.memory.table import ProcessMemory, memory_of, memory_table
     from onecopy.memory.watching import Watch, watch
 
@@ -47,17 +47,17 @@ _HOMES = {
     "Diagnosis": "diagnosis",
     "End": "recording",
     "Explanation": "explaining",
-    "FileLook": "looks",
+    "FileSample": "looks",
     "FilePeak": "series",
     "FileReading": "readings",
     "Finding": "explaining",
     "Height": "series",
     "Holder": "series",
     "Key": "readings",
-    "Look": "looks",
+    "Sample": "looks",
     "Machine": "recording",
     "Peaks": "series",
-    "ProcessLook": "looks",
+    "ProcessSample": "looks",
     "ProcessMemory": "table",
     "ProcessReading": "readings",
     "ProcessSeries": "series",
@@ -72,7 +72,7 @@ _HOMES = {
     "WatchCost": "readings",
     "container": "containers",
     "explain": "explaining",
-    "look_of": "looks",
+    "sample_of": "looks",
     "memory_of": "table",
     "memory_table": "table",
     "read_recording": "recording",
@@ -91,22 +91,22 @@ __all__ = [
     "Diagnosis",
     "End",
     "Explanation",
-    "FileLook",
     "FilePeak",
     "FileReading",
+    "FileSample",
     "Finding",
     "Height",
     "Holder",
     "Key",
-    "Look",
     "Machine",
     "Peaks",
-    "ProcessLook",
     "ProcessMemory",
     "ProcessReading",
+    "ProcessSample",
     "ProcessSeries",
     "Recorder",
     "Recording",
+    "Sample",
     "Sampler",
     "Series",
     "Snapshot",
@@ -116,10 +116,10 @@ __all__ = [
     "WatchCost",
     "container",
     "explain",
-    "look_of",
     "memory_of",
     "memory_table",
     "read_recording",
+    "sample_of",
     "watch",
     "why",
 ]

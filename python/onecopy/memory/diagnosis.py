@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from onecopy.memory import proc
 from onecopy.memory.containers import container
 from onecopy.memory.labels import label_of
-from onecopy.memory.looking.mapped import kind_of
-from onecopy.memory.looking.processes import children_of
+from onecopy.memory.sampling.mapped import kind_of
+from onecopy.memory.sampling.processes import children_of
 from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onecopy.memory.readings import Key
+    from onecopy.memory.snapshots import Key
 
 __all__ = ["Cause", "Code", "Diagnosis", "why"]
 
@@ -106,7 +106,7 @@ def why(pid: int | None = None, *, seconds: float = 0.0) -> Diagnosis:
     pid
         The process; None: this one, which knows more of itself: what its allocator keeps.
     seconds
-        Look a second time after so long, and tell what grew, and what was read again.
+        Sample a second time after so long, and tell what grew, and what was read again.
 
     Raises
     ------

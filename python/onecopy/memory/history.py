@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onecopy.memory.readings import ProcessReading, Snapshot
+    from onecopy.memory.snapshots import ProcessReading, Snapshot
 
 __all__ = ["History", "Rates", "trend"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy.memory.looks import COLUMNS
+from onecopy.memory.samples import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from onecopy.memory.looks import FileLook, Look, ProcessLook, Row
-    from onecopy.memory.readings import Key
+    from onecopy.memory.samples import FileSample, ProcessSample, Row, Sample
+    from onecopy.memory.snapshots import Key
 
 __all__ = ["Curve", "FilePeak", "Height", "Holder", "Peaks", "ProcessSeries", "Series"]
 
@@ -160,7 +160,7 @@ class ProcessSeries:
         Since the first look at the group, or since it began where that was later; as last told.
     """
 
-    def __init__(self, look: ProcessLook, at: float, *, was_there: bool) -> None:
+    def __init__(self, look: ProcessSample, at: float, *, was_there: bool) -> None:
         self.pid, self.started = look.pid, look.started
         self.curve = Curve()
         self.first = at
@@ -171,7 +171,7 @@ class ProcessSeries:
         self._before = (look.minor_faults, look.major_faults, look.cpu_s) if was_there else (0, 0, 0.0)
         self.add(look, at)
 
-    def add(self, look: ProcessLook, at: float) -> None:
+    def add(self, look: ProcessSample, at: float) -> None:
         """Add what a look saw of it."""
         self.parent, self.name, self.last = look.parent, look.name, at
         self.peak_rss = look.peak_rss or self.peak_rss
@@ -208,10 +208,10 @@ class Series:
     Examples
     --------
     >>> import os
-    >>> from onecopy.memory import Sampler, Series, look_of
+    >>> from onecopy.memory import Sampler, Series, sample_of
     >>> series = Series()
     >>> with Sampler([os.getpid()]) as sampler:
-    ...     series.add(look_of(sampler.look()))
+    ...     series.add(sample_of(sampler.sample()))
     >>> len(series.total), series.processes[0].pid == os.getpid()
     (1, True)
     """
@@ -227,7 +227,7 @@ class Series:
         self._files: dict[Key, FilePeak] = {}
         self._first: Row | None = None
         self._highest: list[_Highest] = []
-        self._last_files: tuple[FileLook, ...] | None = None
+        self._last_files: tuple[FileSample, ...] | None = None
         self._high_water = self._unseen = 0
 
     @property
@@ -256,7 +256,7 @@ class Series:
         heights = {name: self._highest[at].height(at) for at, name in enumerate(COLUMNS)}
         return Peaks(**heights, high_water=high, unseen=unseen)
 
-    def add(self, look: Look) -> None:
+    def add(self, look: Sample) -> None:
         """Add a look."""
         self.looks += 1
         self._first = self._first or look.total
@@ -272,7 +272,7 @@ class Series:
         self._raise(look, self._first)
         self._bound(look.at)
 
-    def _add_process(self, look: ProcessLook, at: float) -> None:
+    def _add_process(self, look: ProcessSample, at: float) -> None:
         key = look.pid, look.started
         known = self._processes.get(key)
         self._points += 1
@@ -285,7 +285,7 @@ class Series:
             known.curve.thin()
             self._points += len(known.curve)
 
-    def _add_file(self, look: FileLook) -> None:
+    def _add_file(self, look: FileSample) -> None:
         known = self._files.get(look.key)
         if known is None:
             if len(self._files) < MOST_FILES:
@@ -298,7 +298,7 @@ class Series:
         if look.dirty is not None:
             known.dirty = max(known.dirty or 0, look.dirty)
 
-    def _raise(self, look: Look, first: Row) -> None:
+    def _raise(self, look: Sample, first: Row) -> None:
         if not self._highest:
             self._highest = [_Highest(look, 0, look) for _ in COLUMNS]
         for at, number in enumerate(look.total):
@@ -328,9 +328,9 @@ class Series:
 class _Highest(NamedTuple):
     """When a column was highest; who held it is found when somebody asks: a look may have thousands of files."""
 
-    look: Look
+    look: Sample
     grown: int
-    holders: Look
+    holders: Sample
     """Files are known up to a second after they were mapped."""
 
     def height(self, at: int) -> Height:
@@ -338,10 +338,10 @@ class _Highest(NamedTuple):
         return replace(_height(self.look, at, self.grown), processes=now.processes, files=now.files)
 
 
-def _height(look: Look, at: int, grown: int) -> Height:
+def _height(look: Sample, at: int, grown: int) -> Height:
     name = COLUMNS[at]
     processes = [Holder(one.pid, one.name, one.row[at]) for one in look.processes]
-    of_file: dict[str, Callable[[FileLook], int]] = {
+    of_file: dict[str, Callable[[FileSample], int]] = {
         "file_clean": lambda one: max(one.once - (one.dirty or 0), 0) if one.kind == "file" else 0,
         "file_dirty": lambda one: min(one.dirty or 0, one.once) if one.kind == "file" else 0,
         "shmem": lambda one: one.once if one.kind == "shmem" else 0,

@@ -10,17 +10,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy.memory import proc
-from onecopy.memory.looking.mapped import kind_of
-from onecopy.memory.looking.sampler import Sampler
-from onecopy.memory.looking.selection import Selection
-from onecopy.memory.looks import COLUMNS
+from onecopy.memory.samples import COLUMNS
+from onecopy.memory.sampling.mapped import kind_of
+from onecopy.memory.sampling.sampler import Sampler
+from onecopy.memory.sampling.selection import Selection
 from onecopy.text import plain, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from onecopy.memory.readings import WatchCost
     from onecopy.memory.series import Series
+    from onecopy.memory.snapshots import WatchCost
 
 __all__ = ["ROWS", "ProcessMemory", "memory_of", "memory_table", "series_table", "watch_table"]
 
@@ -130,7 +130,7 @@ def memory_table(pids: Sequence[int], *, children: bool = False) -> str:
 
 def _real(pids: list[int]) -> int | None:
     with suppress(ProcessLookupError), Sampler(pids) as sampler:
-        return sampler.look().totals.real
+        return sampler.sample().totals.real
     return None
 
 
@@ -146,10 +146,10 @@ def series_table(series: Series) -> str:
     """Return the peaks of a group, of its processes, and of the files that they map.
 
     >>> import os
-    >>> from onecopy.memory import Sampler, Series, look_of
+    >>> from onecopy.memory import Sampler, Series, sample_of
     >>> series = Series()
     >>> with Sampler([os.getpid()]) as sampler:
-    ...     series.add(look_of(sampler.look()))
+    ...     series.add(sample_of(sampler.sample()))
     >>> series_table(series).splitlines()[0].split()
     ['peak', 'grown', 'at']
     """

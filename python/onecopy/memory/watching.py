@@ -8,18 +8,18 @@ import time
 from typing import TYPE_CHECKING
 
 from onecopy.files import Closeable
-from onecopy.memory.looking.sampler import Sampler
-from onecopy.memory.looks import look_of
-from onecopy.memory.readings import WatchCost
+from onecopy.memory.samples import sample_of
+from onecopy.memory.sampling.sampler import Sampler
 from onecopy.memory.series import Series
+from onecopy.memory.snapshots import WatchCost
 from onecopy.text import parse_size, plain, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from onecopy.memory.readings import Snapshot
     from onecopy.memory.series import Height, Holder, Peaks
+    from onecopy.memory.snapshots import Snapshot
 
 __all__ = ["Watch", "watch"]
 
@@ -78,7 +78,7 @@ class Watch(Closeable):
         return self
 
     def close(self) -> None:
-        """Look once more, and end."""
+        """Sample once more, and end."""
         if self._closed or os.getpid() != self._owner:
             return
         self._closed = True
@@ -182,8 +182,8 @@ class Watch(Closeable):
         start = time.thread_time()
         with self._lock:
             try:
-                self._last = self._sampler.look(anew=anew)
-                self._series.add(look_of(self._last))
+                self._last = self._sampler.sample(anew=anew)
+                self._series.add(sample_of(self._last))
             except Exception as error:  # what is watched goes on: the report says that a look failed
                 self._failed += 1
                 self._reason = self._reason or f"{type(error).__name__}: {error}"
@@ -212,7 +212,7 @@ def watch(
     children
         Their descendants too.
     files
-        Look at big mapped files; without, all that is of files counts by walks through page tables.
+        Sample at big mapped files; without, all that is of files counts by walks through page tables.
     hz
         Looks a second, at most 1000.
     exact

@@ -72,7 +72,7 @@ class ArrayProtocol(Closeable, abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the memory; it goes with the last array. Closeable twice is fine."""
+        """Let go of the memory; it goes with the last array. Closing twice is fine."""
 
     @property
     @abc.abstractmethod

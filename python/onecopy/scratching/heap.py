@@ -159,7 +159,7 @@ class HeapArray(ArrayProtocol):
         return self._home is not None
 
     def close(self) -> None:
-        """Let go of the memory; it goes with the last array. Closeable twice is fine."""
+        """Let go of the memory; it goes with the last array. Closing twice is fine."""
         self._array = None
         if self._home is not None:
             self._home.close()

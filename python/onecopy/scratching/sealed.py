@@ -64,7 +64,7 @@ class SealedArray(ArrayProtocol):
         return f"/proc/{os.getpid()}/fd/{self._core.fileno()}"
 
     def close(self) -> None:
-        """Let go of the memory; it goes with the last array. Closeable twice is fine."""
+        """Let go of the memory; it goes with the last array. Closing twice is fine."""
         self._array = None
         self._core.close()
 

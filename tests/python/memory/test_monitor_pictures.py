@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onecopy.memory import COLUMNS, End, FileLook, Look, ProcessLook, Recorder, Series, read_recording
+from onecopy.memory import COLUMNS, End, FileSample, ProcessSample, Recorder, Sample, Series, read_recording
 from onecopy.memory.pictures import draw, drawn
 from onecopy.memory.pictures.axes import of_bytes, of_seconds
 from onecopy.memory.pictures.panels import BANDS, picture_of
@@ -33,14 +33,14 @@ def row(anonymous: int, clean: int = 0, dirty: int = 0, shmem: int = 0) -> tuple
 
 def series_of(looks: int = 5, processes: int = 3, name: str = "worker") -> Series:
     series = Series()
-    file = FileLook((1, 2), name, "file", 90 * MB, 0, 80 * MB, 0, 1)
+    file = FileSample((1, 2), name, "file", 90 * MB, 0, 80 * MB, 0, 1)
     for at in range(looks):
         some = tuple(
-            ProcessLook(pid, 1.0, 0, name, row(MB * (at + pid), MB), 9 * MB, 1, 1, 0.5)
+            ProcessSample(pid, 1.0, 0, name, row(MB * (at + pid), MB), 9 * MB, 1, 1, 0.5)
             for pid in range(1, processes + 1)
         )
         total = row(MB * sum(at + pid for pid in range(1, processes + 1)), MB, 2 * MB, 3 * MB)
-        series.add(Look(float(at), total, some, (file,)))
+        series.add(Sample(float(at), total, some, (file,)))
     return series
 
 
@@ -114,7 +114,7 @@ def test_any_number_of_looks_is_drawn_in_a_bounded_size(looks):
 def test_thinned_points_keep_the_highest():
     series = Series()
     for at in range(5000):
-        series.add(Look(at / 10, row(999 * MB if at == 3333 else MB), (), ()))
+        series.add(Sample(at / 10, row(999 * MB if at == 3333 else MB), (), ()))
     panel = picture_of([("run", series)], "", 8).runs[0][0]
     assert len(panel.times) < 700
     assert max(panel.columns["anonymous"]) == 999 * MB
@@ -242,8 +242,8 @@ def test_whatever_a_recording_can_say_is_drawn(found, data):
     series = Series()
     for at in found:
         some = data.draw(st.lists(st.tuples(st.integers(1, 4), rows), max_size=3, unique_by=lambda one: one[0]))
-        processes = tuple(ProcessLook(pid, 1.0, 0, data.draw(names), it, 5, 1, 1, 0.5) for pid, it in some)
-        series.add(Look(at, data.draw(rows), processes, ()))
+        processes = tuple(ProcessSample(pid, 1.0, 0, data.draw(names), it, 5, 1, 1, 0.5) for pid, it in some)
+        series.add(Sample(at, data.draw(rows), processes, ()))
     ET.fromstring(drawn([("run", series), ("again", series)], ".svg"))
     assert b"nan" not in drawn([("run", series)], ".html").lower()
 
@@ -274,8 +274,8 @@ def recorded(tmp_path):
         with Recorder(path, command) as recorder:
             recorder.begin()
             for at, total in enumerate(series_rows):
-                process = ProcessLook(7, 1.0, 1, "python", total, total[0], 90 + 10 * at, 4 * at, 5 + at / 2)
-                recorder.look(Look(float(at), total, (process,), ()))
+                process = ProcessSample(7, 1.0, 1, "python", total, total[0], 90 + 10 * at, 4 * at, 5 + at / 2)
+                recorder.add(Sample(float(at), total, (process,), ()))
             if end:
                 recorder.end(End(float(len(series_rows)), **end))
         return str(path)

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onecopy as oc
-from onecopy.memory import COLUMNS, End, FileLook, Look, ProcessLook, Recorder, Series, read_recording
+from onecopy.memory import COLUMNS, End, FileSample, ProcessSample, Recorder, Sample, Series, read_recording
 
 numbers = st.integers(0, 2**50)
 texts = st.text(max_size=8)
 rows = st.tuples(*[numbers] * len(COLUMNS))
 processes = st.builds(
-    ProcessLook,
+    ProcessSample,
     pid=st.integers(1, 5),
     started=st.sampled_from([1.5, 2.5]),
     parent=st.integers(0, 3),
@@ -26,7 +26,7 @@ processes = st.builds(
     cpu_s=st.integers(0, 99).map(float),
 )
 files = st.builds(
-    FileLook,
+    FileSample,
     key=st.tuples(st.integers(0, 3), st.integers(1, 3)),
     path=texts,
     kind=st.sampled_from(["file", "shmem"]),
@@ -66,9 +66,9 @@ def test_a_recording_reads_back_as_what_was_seen(tmp_path, found, command):
     with Recorder(path, command, force=True) as recorder:
         for at, (total, some, mapped) in enumerate(found):
             same_kind = tuple(one._replace(kind=kinds.setdefault(one.key, one.kind)) for one in mapped)
-            look = Look(at / 8, total, tuple(some), same_kind)
+            look = Sample(at / 8, total, tuple(some), same_kind)
             seen.add(look)
-            recorder.look(look)
+            recorder.add(look)
         recorder.end(end)
     recording = read_recording(path)
     assert facts(recording.series) == facts(seen)
@@ -84,11 +84,11 @@ def written(tmp_path):
     """Give a recording of two looks."""
     path = tmp_path / "run.jsonl"
     row = tuple(range(10, 10 + len(COLUMNS)))
-    process = ProcessLook(7, 1.5, 1, "na\x1bme</script>", row, 99, 1, 2, 0.5)
-    file = FileLook((1, 2), "/big\udc80", "file", 50, 5, 40, 0, 1)
+    process = ProcessSample(7, 1.5, 1, "na\x1bme</script>", row, 99, 1, 2, 0.5)
+    file = FileSample((1, 2), "/big\udc80", "file", 50, 5, 40, 0, 1)
     with Recorder(path, ["python", "x.py"], options={"hz": 10}) as recorder:
-        recorder.look(Look(0.0, row, (process,), (file,)))
-        recorder.look(Look(1.0, row, (process,), (file,)))
+        recorder.add(Sample(0.0, row, (process,), (file,)))
+        recorder.add(Sample(1.0, row, (process,), (file,)))
         recorder.end(End(1.0, exit=0))
     return path
 
@@ -220,10 +220,10 @@ def test_a_killed_recorder_loses_no_look(python, tmp_path):
     python(
         """
         import os, sys
-        from onecopy.memory import Recorder, Sampler, look_of
+        from onecopy.memory import Recorder, Sampler, sample_of
         recorder, sampler = Recorder(sys.argv[1]), Sampler([os.getpid()])
         for _ in range(3):
-            recorder.look(look_of(sampler.look()))
+            recorder.add(sample_of(sampler.sample()))
         os._exit(0)
         """,
         path,

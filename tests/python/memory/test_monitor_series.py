@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onecopy.memory import COLUMNS, Curve, FileLook, Look, ProcessLook, Series
+from onecopy.memory import COLUMNS, Curve, FileSample, ProcessSample, Sample, Series
 from onecopy.memory import series as module
 from onecopy.memory.table import series_table
 
@@ -14,8 +14,8 @@ numbers = st.integers(0, 2**50)
 rows = st.tuples(*[numbers] * len(COLUMNS))
 
 
-def process(pid: int, row: tuple[int, ...], peak: int | None = None, name: str = "worker") -> ProcessLook:
-    return ProcessLook(pid, float(pid), 1, name, row, peak, 5, 0, 0.1)
+def process(pid: int, row: tuple[int, ...], peak: int | None = None, name: str = "worker") -> ProcessSample:
+    return ProcessSample(pid, float(pid), 1, name, row, peak, 5, 0, 0.1)
 
 
 def row(anonymous: int = 0, file: int = 0) -> tuple[int, ...]:
@@ -26,7 +26,7 @@ def row(anonymous: int = 0, file: int = 0) -> tuple[int, ...]:
 def test_peaks_are_those_of_all_looks_however_many_points_are_kept(found, most):
     series = Series(most_points=most)
     for at, one in enumerate(found):
-        series.add(Look(float(at), one, (process(7, one),), ()))
+        series.add(Sample(float(at), one, (process(7, one),), ()))
     for at, name in enumerate(COLUMNS):
         height = getattr(series.peak, name)
         assert height.bytes == max(one[at] for one in found)
@@ -67,7 +67,7 @@ def test_processes_that_come_and_go_do_not_fill_memory(monkeypatch):
     series = Series()
     for at in range(200):
         big = 500 if at == 20 else 5
-        series.add(Look(float(at), row(big), (process(1, row(1)), process(at + 2, row(big), big)), ()))
+        series.add(Sample(float(at), row(big), (process(1, row(1)), process(at + 2, row(big), big)), ()))
     pids = [one.pid for one in series.processes]
     assert len(pids) <= 11
     assert {1, 22, 201} <= set(pids)  # who lives, who held most, who came last
@@ -78,16 +78,16 @@ def test_processes_that_come_and_go_do_not_fill_memory(monkeypatch):
 def test_points_of_many_processes_are_bounded_together():
     series = Series(most_points=20)
     for at in range(100):
-        series.add(Look(float(at), row(at), tuple(process(pid, row(at)) for pid in range(1, 31)), ()))
+        series.add(Sample(float(at), row(at), tuple(process(pid, row(at)) for pid in range(1, 31)), ()))
     assert sum(len(one.curve) for one in series.processes) <= 10 * 20
 
 
 def test_a_peak_names_who_held_it():
     series = Series()
-    series.add(Look(0.0, row(10), (process(1, row(10), name="a"),), ()))
+    series.add(Sample(0.0, row(10), (process(1, row(10), name="a"),), ()))
     many = tuple(process(pid, row(pid), name=f"n{pid}") for pid in range(1, 7))
-    file = FileLook((1, 2), "/big", "file", 90, 30, 80, 80, 2)
-    series.add(Look(1.0, row(21, 80), many, (file,)))
+    file = FileSample((1, 2), "/big", "file", 90, 30, 80, 80, 2)
+    series.add(Sample(1.0, row(21, 80), many, (file,)))
     peak = series.peak
     assert [one.pid for one in peak.anonymous.processes] == [6, 5, 4]
     assert peak.anonymous.files == ()
@@ -97,9 +97,9 @@ def test_a_peak_names_who_held_it():
 
 def test_what_polling_missed_is_told_when_the_high_water_mark_grew():
     series = Series()
-    series.add(Look(0.0, row(10), (process(1, row(10), 90),), ()))
+    series.add(Sample(0.0, row(10), (process(1, row(10), 90),), ()))
     assert series.peak.unseen == 0  # it was before
-    series.add(Look(1.0, row(20), (process(1, row(20), 95 * MB),), ()))
+    series.add(Sample(1.0, row(20), (process(1, row(20), 95 * MB),), ()))
     assert series.peak.unseen == 95 * MB - 20
     assert series.peak.high_water == 95 * MB
     assert "than any look saw" in series_table(series)
@@ -108,9 +108,9 @@ def test_what_polling_missed_is_told_when_the_high_water_mark_grew():
 def test_faults_count_from_the_first_look_and_of_later_processes_from_their_beginning():
     series = Series()
     first = process(1, row())._replace(minor_faults=100, major_faults=10, cpu_s=50.0)
-    series.add(Look(0.0, row(), (first,), ()))
+    series.add(Sample(0.0, row(), (first,), ()))
     later = first._replace(minor_faults=107, major_faults=12, cpu_s=50.5)
-    series.add(Look(1.0, row(), (later, process(2, row())), ()))
+    series.add(Sample(1.0, row(), (later, process(2, row())), ()))
     old, new = series.processes
     assert (old.minor_faults, old.major_faults, old.cpu_s) == (7, 2, 0.5)
     assert (new.minor_faults, new.major_faults, new.cpu_s) == (5, 0, 0.1)
@@ -126,7 +126,9 @@ def test_names_cannot_break_a_table():
     series = Series()
     evil = "\x1b[2J\nname" + "x" * 100
     series.add(
-        Look(0.0, row(1), (process(1, row(1), name=evil),), (FileLook((1, 2), "/a\nb\x1b", "file", 1, None, 1, 0, 1),))
+        Sample(
+            0.0, row(1), (process(1, row(1), name=evil),), (FileSample((1, 2), "/a\nb\x1b", "file", 1, None, 1, 0, 1),)
+        )
     )
     text = series_table(series)
     assert "\x1b" not in text
@@ -138,10 +140,10 @@ def test_names_cannot_break_a_table():
 def test_many_looks_at_the_same_many_files_are_not_looked_through_again(monkeypatch):
     """A recording of 150 kB with thousands of files and of looks that see nothing new took 18 seconds to read."""
     looked = []
-    files = tuple(FileLook((1, number), f"/{number}", "file", 1, None, 1, 0, 1) for number in range(500))
+    files = tuple(FileSample((1, number), f"/{number}", "file", 1, None, 1, 0, 1) for number in range(500))
     monkeypatch.setattr(Series, "_add_file", lambda _, file: looked.append(file))
     monkeypatch.setattr("onecopy.memory.series._height", lambda *arguments: looked.append(arguments))
     series = Series()
     for at in range(1000):
-        series.add(Look(float(at), row(0), (), files))
+        series.add(Sample(float(at), row(0), (), files))
     assert len(looked) == len(files)

@@ -74,7 +74,7 @@ class Way:
 
 def _sampler(pids: Sequence[int], _: str) -> Looker:
     sampler = Sampler(pids)
-    return Looker(lambda: sampler.look().totals.real, lambda: sampler.pause)
+    return Looker(lambda: sampler.sample().totals.real, lambda: sampler.pause)
 
 
 def _drawn(pids: Sequence[int], screen: str) -> Looker:
@@ -83,7 +83,7 @@ def _drawn(pids: Sequence[int], screen: str) -> Looker:
     view = shown.View(limit=20)
 
     def look() -> int:
-        snapshot = sampler.look()
+        snapshot = sampler.sample()
         view.history.add(snapshot)
         shown.lines_of(snapshot, view, WIDTH, 1.0)
         return snapshot.totals.real

@@ -17,16 +17,16 @@ import click
 from onecopy.cli.command_line import describe
 from onecopy.cli.words import plain
 from onecopy.memory import proc
-from onecopy.memory.looking.sampler import Sampler
-from onecopy.memory.looks import look_of
 from onecopy.memory.recording import End, Recorder
+from onecopy.memory.samples import sample_of
+from onecopy.memory.sampling.sampler import Sampler
 from onecopy.memory.series import Series
 from onecopy.memory.table import series_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from onecopy.memory.readings import Snapshot
+    from onecopy.memory.snapshots import Snapshot
 
 HANDED_ON = {
     signal.SIGINT,
@@ -57,16 +57,16 @@ class Looks:
         self.series = Series()
         self.failed = False
 
-    def look(self) -> Snapshot:
-        """Look once."""
+    def sample(self) -> Snapshot:
+        """Sample once."""
         start = time.thread_time()
-        snapshot = self._sampler.look()
-        look = look_of(snapshot)
+        snapshot = self._sampler.sample()
+        look = sample_of(snapshot)
         self.series.add(look)
         self._put_off += snapshot.cost.put_off
         if not self.failed:
             try:
-                self._recorder.look(look)
+                self._recorder.add(look)
             except OSError as error:
                 self._fail(error)
         self._cpu_s += time.thread_time() - start
@@ -107,23 +107,23 @@ def start(command: Sequence[str], mask: set[int]) -> int:
 
 
 def follow(pid: int, looks: Looks) -> tuple[int, Sequence[float]]:
-    """Look until the command has ended; return its status, negative for a signal, and what it used."""
+    """Sample until the command has ended; return its status, negative for a signal, and what it used."""
     while True:
-        looks.look()
+        looks.sample()
         came = signal.sigtimedwait(HANDED_ON | {signal.SIGCHLD}, looks.pause)
         if came is not None and came.si_signo in HANDED_ON and came.si_code != OF_THE_KERNEL:
             with suppress(ProcessLookupError):
                 os.kill(pid, came.si_signo)  # not yet waited for, so the number is still its own
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
             break
-    looks.look()  # its children may be there still
+    looks.sample()  # its children may be there still
     _, status, used = os.wait4(pid, 0)
     return os.waitstatus_to_exitcode(status), used
 
 
 def attend(looks: Looks) -> None:
-    """Look until all processes have ended, or a signal comes."""
-    while any(one.state not in "ZX" for one in looks.look().processes):  # whoever should wait for it may not
+    """Sample until all processes have ended, or a signal comes."""
+    while any(one.state not in "ZX" for one in looks.sample().processes):  # whoever should wait for it may not
         if signal.sigtimedwait(ENDS, looks.pause) is not None:
             return
 

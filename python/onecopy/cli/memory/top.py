@@ -33,7 +33,7 @@ HELP = "q quit  t tree  sort by: s share  a anon  f file  r rss  w swap  m fault
 @groups.which
 @click.option("--sort", type=click.Choice(list(top_screen.ORDERS)), default="share", show_default=True, help="Order.")
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Processes and files at most; else what fits.")
-@click.option("--once", is_flag=True, help="Look once and print it.")
+@click.option("--once", is_flag=True, help="Sample once and print it.")
 @click.option("--json", "as_json", is_flag=True, help="One look as JSON on stdout; total.real is in bytes.")
 @click.option(
     "--csv",
@@ -69,7 +69,7 @@ def command(
         if not single:
             _live(sampler, top_screen.View(sort, tree, limit), every, budget / 100)
             return
-        snapshot = sampler.look()
+        snapshot = sampler.sample()
         if as_json:
             click.echo(json.dumps(as_dict(snapshot), indent=1))
         elif as_csv is not None:
@@ -115,7 +115,7 @@ def _cell(value: object) -> object:
 
 
 def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) -> None:
-    """Look and show, until q or Ctrl-C; so seldom that looking and showing cost no more than the budget."""
+    """Sample and show, until q or Ctrl-C; so seldom that looking and showing cost no more than the budget."""
     limit = view.limit
     console = screen.out()
     start, spent = time.monotonic(), time.process_time()
@@ -127,7 +127,7 @@ def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) 
     ):
         while True:
             before = time.process_time()
-            snapshot = sampler.look()
+            snapshot = sampler.sample()
             view.history.add(snapshot)
             view.cost = (before - spent) / max(time.monotonic() - start, 1.0)
             while True:

@@ -31,7 +31,7 @@ def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tup
     type=click.FloatRange(0, 3600),
     default=1.0,
     show_default=True,
-    help="Look twice, so long apart: what grows, what is read again.",
+    help="Sample twice, so long apart: what grows, what is read again.",
 )
 @click.option(
     "--fail-on", callback=codes, metavar="CODE,...", help="What makes the exit status 3; else what is marked !."

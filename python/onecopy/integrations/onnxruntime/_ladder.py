@@ -100,7 +100,7 @@ class Opening:
     latency: tuple[Latency, ...] = ()
 
     def close(self) -> None:
-        """Return the mappings back."""
+        """Release the mappings."""
         for _, view in self.buffers:
             with contextlib.suppress(BufferError):  # ONNX Runtime's options hold it a little longer
                 view.release()

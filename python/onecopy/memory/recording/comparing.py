@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onecopy.memory.looks import COLUMNS
+from onecopy.memory.samples import COLUMNS
 from onecopy.memory.table import ROWS
 from onecopy.text import plain, significant, size
 

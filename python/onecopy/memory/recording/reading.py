@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from onecopy.arguments import path_text
 from onecopy.errors import FormatError
 from onecopy.files import open_regular
-from onecopy.memory.looks import COLUMNS, FileLook, Look, ProcessLook
 from onecopy.memory.recording.writing import FORMAT, VERSION, End, Machine
+from onecopy.memory.samples import COLUMNS, FileSample, ProcessSample, Sample
 from onecopy.memory.series import Series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onecopy.memory.looks import Row
+    from onecopy.memory.samples import Row
 
 __all__ = ["Recording", "read_recording"]
 
@@ -64,10 +64,10 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
     Examples
     --------
     >>> import os, tempfile
-    >>> from onecopy.memory import Recorder, Sampler, look_of
+    >>> from onecopy.memory import Recorder, Sampler, sample_of
     >>> name = os.path.join(tempfile.mkdtemp(), "run.jsonl")
     >>> with Recorder(name, ["python"]) as recorder, Sampler([os.getpid()]) as sampler:
-    ...     recorder.look(look_of(sampler.look()))
+    ...     recorder.add(sample_of(sampler.sample()))
     >>> recording = read_recording(name)
     >>> recording.command, len(recording.series.total), recording.end
     (('python',), 1, None)
@@ -89,9 +89,9 @@ class _Reader:
         self.end: End | None = None
         self._line = 0
         self._at = 0.0
-        self._processes: dict[int, ProcessLook] = {}
-        self._files: dict[int, FileLook] = {}
-        self._mapped: tuple[FileLook, ...] = ()
+        self._processes: dict[int, ProcessSample] = {}
+        self._files: dict[int, FileSample] = {}
+        self._mapped: tuple[FileSample, ...] = ()
 
     def read(self) -> bool:
         """Read all lines; return whether the last one is cut."""
@@ -151,7 +151,7 @@ class _Reader:
         pid, parent = self._whole(told, "pid"), self._whole(told, "parent")
         row: Row = (0,) * len(COLUMNS)  # type: ignore[assignment]
         name = self._text(told, "name")
-        self._processes[number] = ProcessLook(pid, self._seconds(told, "started"), parent, name, row, None, 0, 0, 0.0)
+        self._processes[number] = ProcessSample(pid, self._seconds(told, "started"), parent, name, row, None, 0, 0, 0.0)
 
     def _file(self, told: dict[str, Any]) -> None:
         number = self._number(told, "file", self._files)
@@ -159,7 +159,7 @@ class _Reader:
         if kind not in ("file", "shmem"):
             self._refuse(f"'kind' is {_short(kind)}, neither 'file' nor 'shmem'")
         size = None if told.get("size") is None else self._whole(told, "size")
-        self._files[number] = FileLook((0, number), self._text(told, "path"), kind, size, None, 0, 0, 0)
+        self._files[number] = FileSample((0, number), self._text(told, "path"), kind, size, None, 0, 0, 0)
 
     def _look(self, told: dict[str, Any]) -> None:
         at = self._seconds(told, "at")
@@ -171,9 +171,9 @@ class _Reader:
             self._refuse("a process is there twice")
         if "files" in told:
             self._mapped = tuple(map(self._file_look, self._list(told, "files")))
-        self.series.add(Look(at, self._row(told.get("total")), processes, self._mapped))
+        self.series.add(Sample(at, self._row(told.get("total")), processes, self._mapped))
 
-    def _process_look(self, told: object) -> ProcessLook:
+    def _process_look(self, told: object) -> ProcessSample:
         if not isinstance(told, list) or len(told) != 6:
             self._refuse(f"a process in a look must be a list of 6, not {_short(told)}")
         number, row, peak, minor, major, cpu = told
@@ -188,7 +188,7 @@ class _Reader:
             cpu_s=self._real(cpu, "cpu_s"),
         )
 
-    def _file_look(self, told: object) -> FileLook:
+    def _file_look(self, told: object) -> FileSample:
         if not isinstance(told, list) or len(told) != 5:
             self._refuse(f"a file in a look must be a list of 5, not {_short(told)}")
         number, once, dirty, saves, sharers = told

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy.arguments import path_text, processors
 from onecopy.files import Closeable
-from onecopy.memory.looks import COLUMNS
+from onecopy.memory.samples import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from onecopy.memory.looks import FileLook, Look, ProcessLook
+    from onecopy.memory.samples import FileSample, ProcessSample, Sample
 
 __all__ = ["FORMAT", "VERSION", "End", "Machine", "Recorder"]
 
@@ -149,19 +149,19 @@ class Recorder(Closeable):
             os.unlink(self.path)  # noqa: PTH108 - text
 
     def close(self) -> None:
-        """Return the file back."""
+        """Release the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def look(self, look: Look) -> None:
-        """Write one look."""
+    def add(self, sample: Sample) -> None:
+        """Write one sample."""
         self.begin()
         lines: list[dict[str, object]] = []
-        processes = [self._process(one, lines) for one in look.processes]
-        files = [self._file(one, lines) for one in look.files]
-        line: dict[str, object] = {"at": round(look.at, 4), "total": look.total, "processes": processes}
-        if files != self._last:  # most looks see what the look before saw
+        processes = [self._process(one, lines) for one in sample.processes]
+        files = [self._file(one, lines) for one in sample.files]
+        line: dict[str, object] = {"at": round(sample.at, 4), "total": sample.total, "processes": processes}
+        if files != self._last:  # most samples find the files of the sample before
             line["files"] = self._last = files
         self._write(*lines, line)
 
@@ -171,14 +171,14 @@ class Recorder(Closeable):
         facts = _plain_dict(end)
         self._write({"end": round(facts.pop("seconds"), 4), **facts})
 
-    def _process(self, one: ProcessLook, lines: list[dict[str, object]]) -> list[object]:
+    def _process(self, one: ProcessSample, lines: list[dict[str, object]]) -> list[object]:
         number, new = self._processes.number((one.pid, one.started), (one.name, one.parent))
         if new:
             facts = {"pid": one.pid, "started": one.started, "parent": one.parent, "name": one.name}
             lines.append({"process": number, **facts})
         return [number, one.row, one.peak_rss, one.minor_faults, one.major_faults, round(one.cpu_s, 3)]
 
-    def _file(self, one: FileLook, lines: list[dict[str, object]]) -> list[int | None]:
+    def _file(self, one: FileSample, lines: list[dict[str, object]]) -> list[int | None]:
         number, new = self._files.number(one.key, (one.path, one.size))
         if new:
             lines.append({"file": number, "path": one.path, "kind": one.kind, "size": one.size})

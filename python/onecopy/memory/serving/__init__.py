@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from onecopy.memory.containers import Container
-    from onecopy.memory.looking.sampler import Sampler
-    from onecopy.memory.readings import Snapshot
+    from onecopy.memory.sampling.sampler import Sampler
+    from onecopy.memory.snapshots import Snapshot
 
 __all__ = ["Looks", "application"]
 
@@ -57,12 +57,12 @@ class Looks(Closeable):
         self._at = 0.0
         self._last: Snapshot | None = None
 
-    def look(self) -> Snapshot:
+    def sample(self) -> Snapshot:
         """Return a look that is recent enough."""
         with self._lock:
             now = time.monotonic()
             if self._last is None or now - self._at >= max(self._every, self._sampler.pause):
-                self._last, self._at = self._sampler.look(), now
+                self._last, self._at = self._sampler.sample(), now
             return self._last
 
     def container(self) -> Container | None:
@@ -75,7 +75,7 @@ class Looks(Closeable):
             return None
 
     def close(self) -> None:
-        """Return the sampler back."""
+        """Release the sampler."""
         with self._lock:
             self._sampler.close()
 
@@ -110,15 +110,15 @@ def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK, *, to
     from onecopy.memory.serving.metrics import Metrics
 
     registry = CollectorRegistry()
-    registry.register(Metrics(looks.look, looks.container, group))
+    registry.register(Metrics(looks.sample, looks.container, group))
 
     def metrics(_: Any) -> Response:
         return Response(
             exposition.generate_latest(registry), headers={**_HEADERS, "Content-Type": exposition.CONTENT_TYPE_LATEST}
         )
 
-    def look(_: Any) -> Response:
-        return JSONResponse(_facts(looks.look(), group), headers=_HEADERS)
+    def sample(_: Any) -> Response:
+        return JSONResponse(_facts(looks.sample(), group), headers=_HEADERS)
 
     def file(name: str) -> Any:
         text = _page(name)
@@ -128,7 +128,7 @@ def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK, *, to
         Route("/", file("page.html"), methods=["GET"]),
         Route("/page.css", file("page.css"), methods=["GET"]),
         Route("/page.js", file("page.js"), methods=["GET"]),
-        Route("/look", look, methods=["GET"]),
+        Route("/look", sample, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
     ]
     middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from onecopy.memory.containers import Container
-    from onecopy.memory.readings import Snapshot
+    from onecopy.memory.snapshots import Snapshot
 
 __all__ = ["FILES", "Metrics"]
 
@@ -72,7 +72,7 @@ class Metrics:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Look, and yield all metrics."""
+        """Sample, and yield all metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         snapshot = self._look()

@@ -20,7 +20,7 @@ from onecopy.page_cache import cachestat, residency
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from onecopy.memory.readings import Key
+    from onecopy.memory.snapshots import Key
 
 __all__ = ["BIG", "Cache", "CachedFile", "MappedFile", "files_of", "merged"]
 
@@ -126,7 +126,7 @@ class Cache:
         self._open: dict[Key, int | str] = {}
 
     def close(self) -> None:
-        """Return the files back."""
+        """Release the files."""
         for descriptor in self._open.values():
             if isinstance(descriptor, int):
                 os.close(descriptor)

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 from onecopy.arguments import path_text
 from onecopy.files import Closeable
 from onecopy.memory import proc
-from onecopy.memory.looking.cpu_budget import CpuBudget, price_of_walk
-from onecopy.memory.looking.mapped import Cache, MappedFile, files_of, kind_of, merged
-from onecopy.memory.looking.members import Member
-from onecopy.memory.looking.processes import Observed
-from onecopy.memory.looking.selection import Selection
-from onecopy.memory.looking.totals import Shares, file_readings, found_by, shares_of, totals_of
-from onecopy.memory.readings import Cost, Key, ProcessReading, Snapshot, Walk
+from onecopy.memory.sampling.cpu_budget import CpuBudget, price_of_walk
+from onecopy.memory.sampling.mapped import Cache, MappedFile, files_of, kind_of, merged
+from onecopy.memory.sampling.members import Member
+from onecopy.memory.sampling.processes import Observed
+from onecopy.memory.sampling.selection import Selection
+from onecopy.memory.sampling.totals import Shares, file_readings, found_by, shares_of, totals_of
+from onecopy.memory.snapshots import Cost, Key, ProcessReading, Snapshot, Walk
 from onecopy.page_cache import mapped_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from onecopy.memory.looking.mapped import CachedFile
-    from onecopy.memory.readings import FileReading
+    from onecopy.memory.sampling.mapped import CachedFile
+    from onecopy.memory.snapshots import FileReading
 
 __all__ = ["Sampler"]
 
@@ -63,7 +63,7 @@ class Sampler(Closeable):
     mapping
         A file: processes that map it.
     files
-        Look at mapped files; without, all that is of files counts by walks.
+        Sample at mapped files; without, all that is of files counts by walks.
     huge
         Tell what of mapped files is in huge pages: 0.6 ms per GiB, every few seconds, within the budget.
     exact
@@ -86,7 +86,7 @@ class Sampler(Closeable):
     --------
     >>> from onecopy.memory import Sampler
     >>> with Sampler([os.getpid()]) as sampler:
-    ...     totals = sampler.look().totals
+    ...     totals = sampler.sample().totals
     >>> 0 < totals.anonymous < totals.real <= totals.sum_of_rss
     True
     """
@@ -141,8 +141,8 @@ class Sampler(Closeable):
         """Seconds to wait at least before the next look, so that looks keep to the budget."""
         return self._cpu_budget.pause
 
-    def look(self, *, anew: bool = False) -> Snapshot:
-        """Look now.
+    def sample(self, *, anew: bool = False) -> Snapshot:
+        """Sample now.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class Sampler(Closeable):
     # --- who ----------------------------------------------------------------------------------------------------------
 
     def _find(self, clock: float) -> None:
-        """Look for processes that have come; who has gone is found when it is read."""
+        """Sample for processes that have come; who has gone is found when it is read."""
         if self._selection.grows and clock - self._found_at >= _EVERYONE_S:
             self._found_at = clock
             self._join(self._selection.find())
@@ -267,7 +267,7 @@ class Sampler(Closeable):
         return told
 
     def _huge_of(self, file: FileReading, clock: float) -> float | None:
-        """Look at the process that maps most of a file, if it is time and can be paid for."""
+        """Sample at the process that maps most of a file, if it is time and can be paid for."""
         at, share = self._huge_shares.get(file.key, (-1e9, None))
         if clock - at < _HUGE_S or not self._cpu_budget.may(file.mapped * _SCAN_S):
             return share

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from onecopy.memory.readings import FileReading, Key, ProcessReading, Snapshot
+    from onecopy.memory.snapshots import FileReading, Key, ProcessReading, Snapshot
 
-__all__ = ["COLUMNS", "FileLook", "Look", "ProcessLook", "Row", "look_of"]
+__all__ = ["COLUMNS", "FileSample", "ProcessSample", "Row", "Sample", "sample_of"]
 
 COLUMNS = ("anonymous", "file_clean", "file_dirty", "shmem", "page_tables", "swap", "real", "sum_of_rss")
 """Of a `Row`, all in bytes. Of one process, `real` is its share of the group's, `sum_of_rss` its RSS, and the files and
@@ -16,7 +16,7 @@ the shared memory are what it has mapped in, in full."""
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 
 
-class ProcessLook(NamedTuple):
+class ProcessSample(NamedTuple):
     """A process at one look."""
 
     pid: int
@@ -32,7 +32,7 @@ class ProcessLook(NamedTuple):
     cpu_s: float
 
 
-class FileLook(NamedTuple):
+class FileSample(NamedTuple):
     """A big file that processes of the group map, at one look."""
 
     key: Key
@@ -48,23 +48,23 @@ class FileLook(NamedTuple):
     sharers: int
 
 
-class Look(NamedTuple):
+class Sample(NamedTuple):
     """A group at one moment."""
 
     at: float
     """Seconds since the first look."""
     total: Row
-    processes: tuple[ProcessLook, ...]
-    files: tuple[FileLook, ...]
+    processes: tuple[ProcessSample, ...]
+    files: tuple[FileSample, ...]
 
 
-def look_of(snapshot: Snapshot) -> Look:
+def sample_of(snapshot: Snapshot) -> Sample:
     """Pick what is kept of a snapshot.
 
     >>> import os
     >>> from onecopy.memory import Sampler
     >>> with Sampler([os.getpid()]) as sampler:
-    ...     look = look_of(sampler.look())
+    ...     look = sample_of(sampler.sample())
     >>> look.processes[0].pid == os.getpid(), look.total[0] > 0
     (True, True)
     """
@@ -81,10 +81,10 @@ def look_of(snapshot: Snapshot) -> Look:
     )
     dirty = {one.key: min(one.dirty or 0, one.once) for one in snapshot.files if one.kind == "file"}
     processes = tuple(_process(one, dirty) for one in snapshot.processes)
-    return Look(snapshot.elapsed, total, processes, tuple(map(_file, snapshot.files)))
+    return Sample(snapshot.elapsed, total, processes, tuple(map(_file, snapshot.files)))
 
 
-def _process(one: ProcessReading, dirty_of: dict[Key, int]) -> ProcessLook:
+def _process(one: ProcessReading, dirty_of: dict[Key, int]) -> ProcessSample:
     dirty = min(one.file, sum(dirty_of.get(key, 0) for key in one.files))
     row = (
         one.anonymous,
@@ -97,8 +97,8 @@ def _process(one: ProcessReading, dirty_of: dict[Key, int]) -> ProcessLook:
         one.rss,
     )
     faults = one.minor_faults, one.major_faults
-    return ProcessLook(one.pid, one.started, one.parent, one.name, row, one.peak_rss, *faults, one.cpu_s)
+    return ProcessSample(one.pid, one.started, one.parent, one.name, row, one.peak_rss, *faults, one.cpu_s)
 
 
-def _file(one: FileReading) -> FileLook:
-    return FileLook(one.key, one.path, one.kind, one.size, one.dirty, one.once, one.saves, len(one.pids))
+def _file(one: FileReading) -> FileSample:
+    return FileSample(one.key, one.path, one.kind, one.size, one.dirty, one.once, one.saves, len(one.pids))

@@ -16,13 +16,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from onecopy.memory.readings import FileReading, Key, Totals, Walk, largest_first
+from onecopy.memory.snapshots import FileReading, Key, Totals, Walk, largest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from onecopy.memory.looking.mapped import CachedFile, MappedFile
-    from onecopy.memory.looking.processes import Counters
+    from onecopy.memory.sampling.mapped import CachedFile, MappedFile
+    from onecopy.memory.sampling.processes import Counters
 
 __all__ = ["Found", "Part", "Shares", "file_readings", "found_by", "shares_of", "totals_of"]
 

@@ -91,7 +91,7 @@ class Observed:
         return Times(stat.minflt, stat.majflt, stat.utime + stat.stime)
 
     def close(self) -> None:
-        """Return the file back."""
+        """Release the file."""
         if self._status >= 0:
             os.close(self._status)
             self._status = -1

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from onecopy.memory.looking.totals import Part
+from onecopy.memory.sampling.totals import Part
 
 if TYPE_CHECKING:
-    from onecopy.memory.looking.mapped import MappedFile
-    from onecopy.memory.looking.processes import Counters, Observed, Times
-    from onecopy.memory.looking.totals import Found
-    from onecopy.memory.readings import Key, Walk
+    from onecopy.memory.sampling.mapped import MappedFile
+    from onecopy.memory.sampling.processes import Counters, Observed, Times
+    from onecopy.memory.sampling.totals import Found
+    from onecopy.memory.snapshots import Key, Walk
 
 __all__ = ["Member"]
 

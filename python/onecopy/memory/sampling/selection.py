@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onecopy.memory import cgroup, proc
-from onecopy.memory.looking.mapped import files_of
-from onecopy.memory.looking.processes import children_of, everyone, kernel_lists_children
+from onecopy.memory.sampling.mapped import files_of
+from onecopy.memory.sampling.processes import children_of, everyone, kernel_lists_children
 
 if TYPE_CHECKING:
     import re
