@@ -110,7 +110,7 @@ class Closeable:
     __slots__ = ()
 
     def close(self) -> None:
-        """Give back what is held; more than once does no harm."""
+        """Release what is held; calling it again does nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

@@ -207,7 +207,7 @@ class Hold(Closeable):
         self._files = []
 
     def _plan(self) -> None:
-        """Give each file its part of the budget, and take locks back where it has become less."""
+        """Assign each file its part of the budget, and unlock pages where that part has shrunk."""
         left = self._budget
         for file in self._files:
             file.wanted = file.size if file.size <= left else left // mmap.PAGESIZE * mmap.PAGESIZE

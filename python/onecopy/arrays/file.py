@@ -359,7 +359,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         return page_cache.evict(self._selection(names))
 
     def residency(self, names: Iterable[Part] | None = None) -> Residency:
-        """Tell what is in memory; see `onecopy.residency`."""
+        """Report how much is in memory; see `onecopy.residency`."""
         from onecopy import page_cache
 
         return page_cache.residency(self._selection(names))

@@ -100,7 +100,7 @@ def confined(owner: str, locations: Iterable[str]) -> list[str]:
 
 @contextlib.contextmanager
 def named_by(owner: str) -> Iterator[None]:
-    """Say in an OSError which index or model names the file."""
+    """Add to an OSError which index or model names the file."""
     try:
         yield
     except OSError as error:

@@ -161,7 +161,7 @@ class OneFile(OpenFile, ArrayFile):
         return self._reason
 
     def add_reason(self, reason: str) -> None:
-        """Say more in `mode_reason`; for those who open files."""
+        """Append to `mode_reason`; for the code that opens files."""
         self._reason += f"; {reason}"
 
     @property

@@ -123,7 +123,7 @@ class SeveralFiles(ArrayFile):
         return self._how.reason
 
     def add_reason(self, reason: str) -> None:
-        """Say more in `mode_reason`; for those who open files."""
+        """Append to `mode_reason`; for the code that opens files."""
         self._how = self._how._replace(reason=f"{self._how.reason}; {reason}")
 
     @property

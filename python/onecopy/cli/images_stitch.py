@@ -260,7 +260,7 @@ def show(
 
 
 def times(done: Mosaic, registering: float | None) -> str:
-    """Say what took how long, and how fast pixels were pasted: bytes of all channels."""
+    """Return the times of the steps, and the rate of pasting in bytes of all channels, as a line."""
     nbytes = int(done.covered) * prod(done.shape[2:]) * done.dtype.itemsize
     rate = f"{size(round(nbytes / done.seconds))}/s" if done.seconds else "at once"
     pasted_in = f"{significant(done.seconds)} s ({rate})"

@@ -36,7 +36,7 @@ TAKES = {"path": "json", "container": "json", "types": "csv", "delimiter": "csv"
 
 
 def format_of(source: str) -> str:
-    """Tell the format by the end of the name; raises click.UsageError where it says nothing."""
+    """Return the format by the suffix of the name; raises click.UsageError for an unknown suffix."""
     suffix = Path(source).suffix.lower()
     if suffix not in SUFFIXES:
         raise click.UsageError(f"{suffix or source!r} says nothing about the format: use --format")

@@ -59,7 +59,7 @@ class RowEvictor:
             self._done = last
 
     def finished(self, row: int) -> None:
-        """Say that nothing more is written above a row: these rows leave memory, in their order."""
+        """Declare the rows above this one final: they are evicted, in order."""
         while self._told + self._step <= row:
             rows = slice(self._told, self._told + self._step)
             self._told += self._step

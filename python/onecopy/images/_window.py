@@ -75,7 +75,7 @@ class Window:
         self._put(place.top, place.left * self._samples, pixels.reshape(len(pixels), -1))
 
     def finished(self, row: int) -> None:
-        """Say that nothing more is put above a row: whole pieces of it begin their way to the disk."""
+        """Declare the rows above this one final: whole pieces of them are queued for writing."""
         row = min(row, self._last)
         while self._entered < row:  # rows of which nothing is put, and that may be more than there is room for
             self._tell(self._entered)

@@ -79,14 +79,14 @@ class Output(ABC):
         return True
 
     def expect(self, bottom: int) -> None:  # noqa: B027
-        """Say that rows up to this one are written next; waits for room."""
+        """Announce writes up to this row; waits until there is room."""
 
     def finished(self, row: int) -> None:  # noqa: B027
-        """Say that nothing more is written above this row."""
+        """Declare the rows above this one final."""
 
     @abstractmethod
     def finish(self) -> Made:
-        """Say that all is there."""
+        """Complete the output."""
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +97,7 @@ class Output(ABC):
         self.give_up()
 
     def give_up(self) -> None:  # noqa: B027 - there need not be anything
-        """Give back what `finish` has not handed on."""
+        """Release what `finish` has not taken over."""
 
 
 class Given(Output):
@@ -111,7 +111,7 @@ class Given(Output):
         self._array[place.top : place.bottom, place.left : place.right] = pixels
 
     def finish(self) -> Made:
-        """Say that all is there."""
+        """Complete the output."""
         return Made(self._array, None, None, lambda: None)
 
 
@@ -137,24 +137,24 @@ class Nameless(Output):
         return self._rows is None or self._rows.has_room(bottom)
 
     def expect(self, bottom: int) -> None:
-        """Say that rows up to this one are written next; waits for room."""
+        """Announce writes up to this row; waits until there is room."""
         if self._rows is not None:
             self._rows.expect(bottom)
 
     def finished(self, row: int) -> None:
-        """Say that nothing more is written above this row."""
+        """Declare the rows above this one final."""
         if self._rows is not None:
             self._rows.finished(row)
 
     def finish(self) -> Made:
-        """Say that all is there."""
+        """Complete the output."""
         if self._rows is not None:
             self._rows.finish()
         ours, self._ours = self._ours, False
         return Made(self._canvas.array, None, self._canvas, self._canvas.close if ours else lambda: None)
 
     def give_up(self) -> None:
-        """Give back what `finish` has not handed on."""
+        """Release what `finish` has not taken over."""
         if self._rows is not None:
             self._rows.close()
         if self._ours:
@@ -189,7 +189,7 @@ class File(Nameless):
         return Made(None, path, None, lambda: None)
 
     def give_up(self) -> None:
-        """Give back what `finish` has not handed on."""
+        """Release what `finish` has not taken over."""
         super().give_up()
         remove(self._beside)
 

@@ -65,7 +65,7 @@ class Mosaic:
     _close: Callable[[], None]
 
     def close(self) -> None:
-        """Give back what holds the pixels, if it is not yours: the scratch file, or the mapping."""
+        """Release the scratch file or the mapping that holds the pixels; an array of the caller's stays."""
         self._close()
 
     def __enter__(self) -> Self:

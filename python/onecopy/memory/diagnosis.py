@@ -99,7 +99,7 @@ class Diagnosis:
 
 
 def why(pid: int | None = None, *, seconds: float = 0.0) -> Diagnosis:
-    """Tell in sentences what the memory of a process is, and what is wrong with it.
+    """Explain the memory of a process in sentences, and what is wrong with it.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def _kept_by_malloc() -> int | None:
-    """Ask this process's malloc for bytes that are free, and not given back; None: it does not tell."""
+    """Return the bytes that malloc of this process holds free; None where it does not report them."""
     with suppress(AttributeError, OSError):
         ask = ctypes.CDLL(None).mallinfo2
         ask.restype = _Mallinfo

@@ -98,7 +98,7 @@ class Explanation:
 
 
 def explain(target: Any) -> Explanation:
-    """Tell which weights are private in a process, why, what to change, and what that would save.
+    """Report which weights are private in a process, why, what to change, and what that would save.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ _PACK = "oc.onnxruntime.session(path, 'packed', wait=True): packed once per host
 
 
 def _of_copied_weights(report: Any, grown: int | None) -> Finding:
-    """Tell what a session holds of its own that could be packed, when a process grew by `grown` bytes for it."""
+    """Return a session's private weights that could be prepacked, where the process grew by `grown` bytes."""
     why = f"{report.mode!r}: ONNX Runtime copies weights to its heap, and packs matrices into another copy"
     mapped = sum(file.bytes for file in report.mapped)
     if grown is None:
@@ -208,7 +208,7 @@ def _of_opened(opened: Any) -> Explanation:
 
 
 def _of_arrays(file: Any) -> Finding:
-    """Tell what of one file of arrays is where: its own copy, or pages of the file, some of them written to."""
+    """Return where the arrays of one file are: in a private copy, or in pages of the file, some written to."""
     told = file.residency()
     if file.mode == "copy":
         why = "read into memory of this process, which no other can share"

@@ -35,7 +35,7 @@ def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
 
 
 def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residency:
-    """Tell what of a file is in memory.
+    """Report how much of a file is in memory.
 
     Costs about 0.1 ms per GiB where the kernel has cachestat (Linux 6.5, own or writable files), else up to 4 ms.
 
@@ -51,7 +51,7 @@ def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residenc
 
 
 def cachestat(descriptor: int, offset: int = 0, length: int = 0) -> PageCache:
-    """Tell what the page cache holds of an open file, whoever maps it; 0.1 ms per GiB.
+    """Report what the page cache holds of an open file, for all processes; 0.1 ms per GiB.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def cachestat(descriptor: int, offset: int = 0, length: int = 0) -> PageCache:
 
 
 def mapped_in(pid: int, address: int, length: int) -> MappedPages:
-    """Tell what of a stretch of its addresses a process has in its page tables, and in huge pages; 0.5 ms per GiB.
+    """Report how much of an address range a process has in its page tables, and in huge pages; 0.5 ms per GiB.
 
     Raises
     ------

@@ -77,7 +77,7 @@ class WarmJob:
         return report
 
     def cancel(self) -> None:
-        """Ask it to stop at the end of the pieces in flight; `wait` then reports what was done."""
+        """Stop after the pieces in flight; `wait` then reports what was done."""
         self._core.cancel()
 
     @property

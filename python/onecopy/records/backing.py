@@ -90,7 +90,7 @@ class Backed(ReadOnly, Closeable):
         return self._origin.file.pin()
 
     def residency(self) -> Residency:
-        """Tell what of the file is in memory; see `onecopy.residency`."""
+        """Report how much of the file is in memory; see `onecopy.residency`."""
         return self._origin.file.residency()
 
     def verify(self, **options: Any) -> VerifyReport:

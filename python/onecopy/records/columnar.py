@@ -76,7 +76,7 @@ class Columnar(_core.Rows):
         return ""
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
-        """Give several rows at once, the memory of the next being fetched while one is decoded.
+        """Return several rows at once; the memory of the next row is prefetched while one is decoded.
 
         torch's fetcher calls this with the indices of a batch.
         """
@@ -106,7 +106,7 @@ def row_numbers(indices: Iterable[SupportsIndex]) -> NDArray[Any]:
 
 
 def wrapper_of(out: Out) -> Any:
-    """Say what is to be called with every array; None: nothing."""
+    """Return the function that every array is passed to; None for NumPy arrays."""
     if out == "numpy":
         return None
     if out == "torch":

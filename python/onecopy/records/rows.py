@@ -108,7 +108,7 @@ class List(Columnar, Backed, Joined[T]):
         return self._rows_iter(True)
 
     def _different(self) -> Self:
-        """Give one row where nothing in the file tells them apart, however many it says there are; else all."""
+        """Return one row where no bytes of the file could differ between rows; else all rows."""
         return self[:1] if self._rows_alike else self
 
     def __contains__(self, value: object) -> bool:
@@ -191,7 +191,7 @@ class Chain(Joined[T], Sequence[T]):
         return Chain(*self._parts, rows=array("q", (self._rows[operator.index(i)] for i in indices)))
 
     def __getitems__(self, indices: Sequence[int]) -> list[T]:
-        """Give several rows at once: what torch's fetcher calls."""
+        """Return several rows at once; torch's fetcher calls it."""
         return [self[i] for i in indices]
 
     def __repr__(self) -> str:

@@ -45,7 +45,7 @@ class Table(List[T]):
         return tuple(self._rows_fields)
 
     def column(self, name: str) -> List[Any]:
-        """Give one column as a list of its own: a view, no copy; a row without the key has None there.
+        """Return one column as a list: a view, no copy; rows without the key have None.
 
         A column of dicts is a Table again. KeyError when no row has that key.
 
@@ -114,7 +114,7 @@ class Table(List[T]):
         return self._rows_take_columns(row_numbers(indices), names, Ragged, wrapper_of(out))
 
     def rows(self, indices: Iterable[SupportsIndex]) -> list[T]:
-        """Give several rows as dicts, faster than one by one; the same as ``__getitems__``, which torch calls."""
+        """Return several rows as dicts, faster than one by one; the same as ``__getitems__``, which torch calls."""
         return self.__getitems__(indices)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

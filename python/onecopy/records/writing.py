@@ -130,7 +130,7 @@ def fill(
 
 
 def rows_of(data: Iterable[Any] | Mapping[Any, Any]) -> tuple[Container, Iterable[Any]]:
-    """Say how data is stored: the pairs of a dict, or the rows of anything else."""
+    """Return how data is stored: the pairs of a dict, or the rows of anything else."""
     if isinstance(data, (str, bytes)):
         raise TypeError(f"a list, a dict or an iterable of rows is shared, not one {type(data).__name__}")
     if isinstance(data, Mapping):

@@ -68,7 +68,7 @@ def give_back_memory() -> None:
 
 
 def trim_heap() -> None:
-    """Give what the C library holds free back to the machine, where it can."""
+    """Return the C library's free memory to the kernel, where it can (glibc)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
     if trim is not None:
         trim(ctypes.c_size_t(0))

@@ -285,5 +285,5 @@ def _at_most(name: str, seconds: float | None) -> float | None:
 
 
 def progress(done: int) -> None:
-    """Say, in a build function, how many bytes are there: those who wait see it. Nothing happens outside of one."""
+    """Report from a build function how many bytes are done: waiting processes show it. Does nothing elsewhere."""
     _core.report_progress(done)

@@ -67,7 +67,7 @@ def memory_budget() -> MemoryBudget:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell pytest of the marker."""
+    """Register the marker."""
     config.addinivalue_line("markers", _MARKER)
 
 

@@ -197,7 +197,7 @@ def _work(connection: Connection, modules: list[str], begun: float) -> None:
 
 
 def _about_threads(modules: tuple[str, ...], server: dict[str, Any]) -> str:
-    """Say that imports left threads in the server, and what keeps them away."""
+    """Warn that imports left threads in the server, and which variables prevent that."""
     found = [variable for part, variable in POOLS.items() if any(part in file.lower() for file in server["files"])]
     danger = (
         "forking a process with threads can hang the worker"

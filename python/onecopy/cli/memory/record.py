@@ -129,7 +129,7 @@ def attend(looks: Looks) -> None:
 
 
 def summary(looks: Looks, path: str) -> None:
-    """Say on stderr what was seen."""
+    """Print a summary on stderr."""
     click.echo(
         f"\n{series_table(looks.series)}\nin {plain(path)}: onecopy plot shows it, and onecopy diff compares", err=True
     )

@@ -38,7 +38,7 @@ def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tup
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout: a list with one diagnosis per process.")
 def command(*, pids: tuple[int, ...], seconds: float, fail_on: tuple[str, ...] | None, as_json: bool) -> int:
-    """Tell what the memory of each PID is, and what is wrong with it.
+    """Explain the memory of each PID in sentences, and what is wrong with it.
 
     Codes: cache, dirty, shmem, written, heap, kept, forked, peak, page-tables, swap, growing, refaults, container. Exit
     status 3 where something is wrong. Walks page tables: 6 to 22 ms per GiB, for which the process may have to wait.

@@ -101,7 +101,7 @@ class Report:
 
 
 def costs(latency: Iterable[Latency]) -> str:
-    """Say what not packing costs.
+    """Return what using weights that are not prepacked costs, as a sentence.
 
     >>> costs([Latency(1, 2.0, 1.8), Latency(64, 100.0, 131.0, 0.04)])
     'a run takes 10 % less (batch of 1), 31 % more, +- 4 (batch of 64), measured on this host'

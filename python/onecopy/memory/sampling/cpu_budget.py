@@ -41,7 +41,7 @@ class CpuBudget:
         self._began = 0.0
 
     def begin(self) -> None:
-        """Say that a look begins; what time has passed since the last one pays for it."""
+        """Begin a sample; the time since the last one adds to the budget."""
         now = monotonic()
         saved = self._allowed * _REMEMBERED_S
         if self._credit < saved:
@@ -49,7 +49,7 @@ class CpuBudget:
         self._last, self._began = now, thread_time()
 
     def end(self) -> float:
-        """Say that it ended; return its processor seconds."""
+        """End a sample; return its CPU seconds."""
         spent = thread_time() - self._began
         self._credit -= spent
         self._looks.append((self._last, spent))

@@ -133,7 +133,7 @@ class Cache:
         self._open.clear()
 
     def keep_only(self, keys: Iterable[Key]) -> None:
-        """Give back files that nobody maps any more, and forget why others could not be opened."""
+        """Close files that no process maps any more, and forget why others could not be opened."""
         wanted = set(keys)
         for key in [key for key, file in self._open.items() if key not in wanted or isinstance(file, str)]:
             descriptor = self._open.pop(key)
@@ -141,7 +141,7 @@ class Cache:
                 os.close(descriptor)
 
     def look(self, key: Key, file: MappedFile, pids: Iterable[int]) -> CachedFile:
-        """Ask about the ranges of a file that `pids` map."""
+        """Return what is cached of the ranges of a file that `pids` map."""
         descriptor = self._open.get(key)
         if descriptor is None:
             descriptor = self._open[key] = self._opened(key, file, pids)

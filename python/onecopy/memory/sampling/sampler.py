@@ -130,7 +130,7 @@ class Sampler(Closeable):
             raise ProcessLookupError(f"there is no process {', '.join(map(str, pids))}")
 
     def close(self) -> None:
-        """Give back what is open."""
+        """Close all open files."""
         for member in self._members.values():
             member.observed.close()
         self._members.clear()
@@ -257,7 +257,7 @@ class Sampler(Closeable):
         return tuple(replace(one, huge=self._huge_of(one, clock)) for one in found) if self._huge else found
 
     def _cached(self, key: Key, file: MappedFile, pids: list[int], clock: float) -> CachedFile:
-        """Ask what is cached of a file; not again so soon where those who map it have no more and no less of files."""
+        """Return what is cached of a file; the last answer while it is recent and its mappers are unchanged."""
         seen = [(self._members[pid].counters.file, self._members[pid].counters.shmem) for pid in pids]
         known = self._asked.get(key)
         if known is not None and known[0] == (file.ranges, seen) and clock - known[1] < _SAME_S:
