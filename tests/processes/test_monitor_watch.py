@@ -222,7 +222,7 @@ def test_forked_workers_share_what_was_there_before(holder):
 
 def test_looks_that_fail_are_told_and_end_nothing(monkeypatch):
     with oc.watch(hz=100) as watched:
-        monkeypatch.setattr(watched._sampler, "look", lambda **_: Path("/no/\x1bsuch").stat())
+        monkeypatch.setattr(watched._sampler, "sample", lambda **_: Path("/no/\x1bsuch").stat())
         until(lambda: watched.cost.failed > 1)
     assert "looks failed: FileNotFoundError" in watched.table()
     assert "\x1b" not in watched.table()
