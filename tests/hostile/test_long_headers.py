@@ -14,6 +14,7 @@ from tests.support.children import call_in_child
 
 import onecopy as oc
 import onecopy.records
+from onecopy.arrays import open_arrays
 
 # Memory and CPU time are bounded here, and a sanitizer takes several times as much of both.
 pytestmark = [pytest.mark.slow, pytest.mark.unsanitized, pytest.mark.timeout(300)]
@@ -113,8 +114,11 @@ def peak() -> int:
 
 
 def look_up(path: Path, name: str) -> Any:
-    with oc.open(path) as file:
-        return file[0][name] if isinstance(file, onecopy.records.List) else file.entry(name).nbytes
+    with open_arrays(path) as file:
+        if file.kind != "records":
+            return file.entry(name).nbytes
+    with oc.open_records(path, oc.List) as rows:
+        return rows[0][name]
 
 
 def cost(path: Path, name: str, small: Path) -> tuple[float, int]:
