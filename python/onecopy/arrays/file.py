@@ -222,9 +222,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
                [6, 7]])
         """
         array = self[name]
-        from onecopy.arrays import dtypes
-
-        if dtypes.is_raw(self.entry(name).dtype):
+        _, is_raw = dtype_of(self.entry(name).dtype)
+        if is_raw:
             raise ValueError(f"{name!r}: packed arrays are given as raw bytes and cannot be split along an axis")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to {world_size - 1}, not {rank}")
