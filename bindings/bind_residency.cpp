@@ -9,8 +9,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "onecopy/residency/choose_mode.hpp"
-#include "onecopy/residency/memory.hpp"
 #include "onecopy/residency/residency.hpp"
 #include "onecopy/residency/warm.hpp"
 #include "onecopy/structs/fields.hpp"
@@ -238,6 +238,8 @@ void bind_residency(nb::module_& module) {
         return std::pair(memory->bytes, text_of(memory->limited_by));
       },
       nb::sig("def available_memory() -> tuple[int, str] | None"), "(bytes, what limits them)");
+  module.def("held_by_group", &held_by_group, nb::arg("group"), nb::arg("version"),
+             "Bytes charged to a control group that the kernel cannot drop: usage minus page cache.");
   module.def("start_warm", &start_warm, nb::arg("parts"), nb::arg("threads"), nb::arg("huge").none(),
              nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
              nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]], Inspector | None]], "

@@ -7,6 +7,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import onecopy as oc
+from onecopy.shuffle import Shuffle
+from onecopy.workers import assert_shared, preload
 
 ROWS, WORKERS = 100_000, 2
 
@@ -33,7 +35,7 @@ class Annotations(Dataset):
 
 def run(dataset: Annotations, method: str) -> None:
     """Read everything in shuffled order, with workers of one start method, and prove that they share."""
-    order = oc.Shuffle(len(dataset), seed=7)
+    order = Shuffle(len(dataset), seed=7)
     loader = DataLoader(
         dataset,
         batch_sampler=order.batches(256),
@@ -43,9 +45,9 @@ def run(dataset: Annotations, method: str) -> None:
     )
     batches = iter(loader)
     ids = [next(batches)[0] for _ in range(WORKERS)]  # then all have started
-    started = oc.assert_shared(dataset, batches)
+    started = assert_shared(dataset, batches)
     ids += [batch[0] for batch in batches]
-    seen = oc.assert_shared(dataset, batches, since=started)
+    seen = assert_shared(dataset, batches, since=started)
     assert sorted(torch.cat(ids).tolist()) == list(range(ROWS))
     held = sum(part.bytes_after for part in dataset.onecopy_report.moved)
     grown = max(seen.growth(worker) for worker in seen.workers)
@@ -56,7 +58,7 @@ def run(dataset: Annotations, method: str) -> None:
 
 def main() -> None:
     """Share the dataset, and read it three times."""
-    oc.preload(["torch"])  # for forkserver: workers have torch at once
+    preload(["torch"])  # for forkserver: workers have torch at once
     dataset = oc.torch.share_dataset(Annotations())
     print(dataset.onecopy_report)
     for method in ("fork", "spawn", "forkserver"):

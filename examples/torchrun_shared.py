@@ -11,6 +11,8 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 import onecopy as oc
+from onecopy.shuffle import Shuffle
+from onecopy.workers import assert_shared
 
 ROWS, WORKERS = 100_000, 2
 
@@ -25,7 +27,7 @@ def main() -> None:
     """Share, read this rank's part with workers, and look at the processes of all ranks together."""
     samples = oc.share(load, key="torchrun example 1")
     dist.init_process_group("gloo")
-    order = oc.Shuffle.from_environment(len(samples), seed=7)
+    order = Shuffle.from_environment(len(samples), seed=7)
     loader = DataLoader(samples, batch_sampler=order.batches(256), num_workers=WORKERS)
     batches = iter(loader)
     count = sum(len(labels) for _, labels in batches)
@@ -38,7 +40,7 @@ def main() -> None:
     pids: list[list[int]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(pids, [os.getpid(), *(worker.pid for worker in multiprocessing.active_children())])
     if dist.get_rank() == 0:
-        oc.assert_shared(samples, [pid for rank in pids for pid in rank])
+        assert_shared(samples, [pid for rank in pids for pid in rank])
         workers = sum(len(rank) - 1 for rank in pids)
         print(f"{len(pids)} ranks and their {workers} workers hold one copy of {samples.nbytes / 1e6:.1f} MB")
     dist.barrier()

@@ -1,13 +1,14 @@
-"""Big read-only data opened in milliseconds, held once per machine, its memory shown honestly.
+"""Open big read-only data in milliseconds and hold it once per machine, however many processes use it.
 
     import onecopy as oc
 
-    model = oc.open("model.safetensors")     # maps; touches nothing
+    model = oc.open("model.safetensors")     # maps the file, reads nothing but its header
     weights = model["encoder.weight"]        # a read-only numpy view of the page cache
-    print(model.warm())                      # fills it at the device's speed and says how
+    print(model.warm())                      # reads the rest at the speed of the device, and reports how
 
-Importing this package loads nothing else: numpy comes with the first array, a framework never. Every name below is
-loaded when it is first used.
+Importing this package loads nothing else: each name below is loaded when it is first used, numpy with the first array,
+a framework only by its own subpackage. What is not on this page is imported from its module: `onecopy.holding.Hold`,
+`onecopy.shuffle.Shuffle`, `onecopy.workers.preload` and `assert_shared`, `onecopy.scratch_arrays.alloc`.
 """
 
 from importlib import import_module
@@ -15,30 +16,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onecopy import images, memory
-    from onecopy.arrays import ArrayFile, Entry, open, save  # noqa: A004
+    from onecopy.arrays import ArrayFile, open, save  # noqa: A004
     from onecopy.errors import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum, NotShareable
     from onecopy.files import Mapping, check, guard
-    from onecopy.holding import Hold
     from onecopy.integrations import onnxruntime as onnxruntime
     from onecopy.integrations import torch as torch
     from onecopy.integrations import transformers as transformers
-    from onecopy.memory import explain, watch, why
-    from onecopy.page_cache import WarmJob, evict, pin, residency, unpin, warm
+    from onecopy.memory import explain, watch
+    from onecopy.page_cache import evict, pin, residency, unpin, warm
     from onecopy.records import Dict, List, Table, open_records, share
-    from onecopy.scratching import Scratch, alloc, scratch
-    from onecopy.shuffle import Shuffle
+    from onecopy.scratch_arrays import Scratch, scratch
     from onecopy.store import Store, file_key
-    from onecopy.workers import assert_shared, preload
 
     __version__: str
 
 _SUBPACKAGES = ("images", "memory")
 _INTEGRATIONS = ("onnxruntime", "torch", "transformers")
-"""Loaded when they are used, `torch` without its framework. Not in `__all__`: a star would put them in the place of
-what they are named after."""
+"""Subpackages named after their frameworks. Not in `__all__`: ``from onecopy import *`` would hide the frameworks."""
 _HOMES = {
     "ArrayFile": "arrays",
-    "Entry": "arrays",
     "open": "arrays",
     "save": "arrays",
     "ChecksumError": "errors",
@@ -49,28 +45,21 @@ _HOMES = {
     "Mapping": "files",
     "check": "files",
     "guard": "files",
-    "Hold": "holding",
     "watch": "memory",
-    "why": "memory",
     "Dict": "records",
     "List": "records",
     "NotShareable": "errors",
     "Table": "records",
     "open_records": "records",
     "share": "records",
-    "WarmJob": "page_cache",
     "evict": "page_cache",
     "explain": "memory",
     "pin": "page_cache",
     "residency": "page_cache",
     "unpin": "page_cache",
     "warm": "page_cache",
-    "Shuffle": "shuffle",
-    "Scratch": "scratching",
-    "alloc": "scratching",
-    "scratch": "scratching",
-    "assert_shared": "workers",
-    "preload": "workers",
+    "Scratch": "scratch_arrays",
+    "scratch": "scratch_arrays",
     "Store": "store",
     "file_key": "store",
 }
@@ -80,22 +69,16 @@ __all__ = [
     "ChecksumError",
     "DataLost",
     "Dict",
-    "Entry",
     "FileChanged",
     "FormatError",
-    "Hold",
     "List",
     "Mapping",
     "NoChecksum",
     "NotShareable",
     "Scratch",
-    "Shuffle",
     "Store",
     "Table",
-    "WarmJob",
     "__version__",
-    "alloc",
-    "assert_shared",
     "check",
     "evict",
     "explain",
@@ -106,7 +89,6 @@ __all__ = [
     "open",
     "open_records",
     "pin",
-    "preload",
     "residency",
     "save",
     "scratch",
@@ -114,7 +96,6 @@ __all__ = [
     "unpin",
     "warm",
     "watch",
-    "why",
 ]
 
 

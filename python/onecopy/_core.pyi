@@ -329,6 +329,11 @@ class WarmJob:
 def available_memory() -> tuple[int, str] | None:
     """(bytes, what limits them)"""
 
+def held_by_group(group: str, version: int) -> int:
+    """
+    Bytes charged to a control group that the kernel cannot drop: usage minus page cache.
+    """
+
 def start_warm(
     parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]], Inspector | None]],
     threads: int,

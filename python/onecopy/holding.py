@@ -4,7 +4,7 @@ Page cache is lent: when memory is short, when a backup reads the disk once, or 
 the kernel takes pages back, and the next worker that starts waits for the disk again. A `Hold` looks at its files now
 and then, and warms what is missing, within a budget; `onecopy warm --hold` is this and a loop.
 
-    with oc.Hold(["encoder.safetensors", "decoder.safetensors"], max_bytes="12 GiB") as hold:
+    with Hold(["encoder.safetensors", "decoder.safetensors"], max_bytes="12 GiB") as hold:
         while not stop.wait(10):
             for change in hold.look():
                 log.info("%s: %s", change.path, change.reason)
@@ -126,9 +126,10 @@ class Hold(Closeable):
     Examples
     --------
     >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy.holding import Hold
     >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
     >>> _ = path.write_bytes(bytes(1 << 20))
-    >>> with oc.Hold([path], pin=0) as hold:
+    >>> with Hold([path], pin=0) as hold:
     ...     first = hold.look()
     ...     first[0].what, first[0].resident, hold.look()
     ('held', 1048576, [])

@@ -5,7 +5,7 @@ takes less than a kilobyte whatever n is, and its first index comes at once. It 
 ``index``) and a sampler of ``torch.utils.data.DataLoader``; its `batches` are a batch sampler. No framework is needed
 or loaded.
 
-    order = oc.Shuffle.from_environment(len(dataset), seed=7)      # this rank's part, under torchrun
+    order = Shuffle.from_environment(len(dataset), seed=7)      # this rank's part, under torchrun
     loader = DataLoader(dataset, batch_sampler=order.batches(64), num_workers=4)
     for epoch in range(epochs):
         order.set_epoch(epoch)
@@ -61,12 +61,13 @@ class Shuffle(Sequence[int]):
     Examples
     --------
     >>> import onecopy as oc
-    >>> order = oc.Shuffle(10, seed=1)
+    >>> from onecopy.shuffle import Shuffle
+    >>> order = Shuffle(10, seed=1)
     >>> list(order)
     [0, 9, 7, 3, 6, 2, 5, 8, 1, 4]
     >>> order[3], order.index(8), list(order[-2:])
     (3, 7, [1, 4])
-    >>> huge = oc.Shuffle(10**9)
+    >>> huge = Shuffle(10**9)
     >>> len(huge[5::2]), huge[-1] in huge[5::2]
     (499999998, True)
     """

@@ -205,13 +205,8 @@ std::uint64_t user_id() noexcept;  // the effective one
 Outcome end_with_parent() noexcept;
 // How debuggers, `top -H` and /proc call the thread that runs: at most 15 characters.
 Outcome name_thread(const char* name) noexcept;
-struct MemoryLeft {
-  std::uint64_t bytes = UINT64_MAX;
-  std::string group;  // which leaves no more; empty: the machine
-};
-// What may still be used: the machine's available memory, or less where a control group limits us.
-Result<MemoryLeft> memory_left();
-Result<std::uint64_t> available_memory();                // the same without the reason
+// The first 8 KiB of a small text file of the kernel; empty where it cannot be read.
+std::string read_text(const std::string& path);
 Result<std::uint64_t> read_ahead(std::uint64_t device);  // bytes the device reads ahead
 Result<std::string> boot_id();  // another one each time the kernel starts; ENOSYS: it does not say
 

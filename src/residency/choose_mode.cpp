@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
 #include "residency/plan.hpp"
 
@@ -45,7 +46,7 @@ ModeChoice choose_mode(const std::filesystem::path& path, std::uint64_t whole) {
     if (const auto ahead = os::read_ahead(facts.value.device)) conditions.read_ahead = ahead.value;
   }
   if (const auto storage = os::file_system_of(fd.value.get())) conditions.file_system = storage.value;
-  if (const auto memory = os::available_memory()) conditions.available = memory.value;
+  if (const auto memory = available_memory()) conditions.available = memory->bytes;
   return choose_mode(conditions);
 }
 

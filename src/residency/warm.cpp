@@ -9,6 +9,7 @@
 #include "files/read_error.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/pieces.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
 #include "residency/observe.hpp"
 #include "residency/plan.hpp"
@@ -55,7 +56,7 @@ Conditions observe(const Mapping& mapping, std::uint64_t whole, std::uint64_t mi
   conditions.missing = missing;
   conditions.private_copy = mapping.mode() == Mode::copy;
   if (missing == 0) return conditions;  // nothing to decide: leave the machine's files unread
-  if (const auto memory = os::available_memory()) conditions.available = memory.value;
+  if (const auto memory = available_memory()) conditions.available = memory->bytes;
   if (const auto ahead = os::read_ahead(mapping.identity().device)) conditions.read_ahead = ahead.value;
   return conditions;
 }

@@ -9,6 +9,7 @@
 #include "files/writing/nameless.hpp"
 #include "files/writing/reservation.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/available_memory.hpp"
 
 namespace onecopy {
 namespace {
@@ -32,10 +33,10 @@ std::string shortage(std::uint64_t size, const os::Result<std::uint64_t>& free) 
 void reserve_in(const PlacedFile& file, std::uint64_t size) {
   const auto& folder = file.place.folder;
   // What is taken from memory the kernel does not refuse, it ends processes: so it is asked before.
-  const auto available = file.in_memory ? os::available_memory() : os::Result<std::uint64_t>{0, ENOSYS};
-  if (available && available.value < size)
+  const auto available = file.in_memory ? available_memory() : std::nullopt;
+  if (available && available->bytes < size)
     throw OsError(making, folder, ENOMEM,
-                  "it needs " + std::to_string(size) + " bytes of memory, and " + std::to_string(available.value) +
+                  "it needs " + std::to_string(size) + " bytes of memory, and " + std::to_string(available->bytes) +
                       " may be used");
   const auto free = os::free_space(file.fd.get());
   const int error = reserve(file.fd.get(), size, file.in_memory ? reserved_at_once : size);

@@ -18,7 +18,11 @@ ROOMS = [
 ]
 SAVING = ["python/arrays/test_saving_files.py", "processes/test_save_streams.py"]
 STORE = ["python/store/test_store.py", "processes/test_store_races.py"]
-SCRATCH = ["python/scratch/test_scratching.py", "processes/test_scratch_disks.py", "processes/test_scratch_sharing.py"]
+SCRATCH = [
+    "python/scratch/test_scratch_arrays.py",
+    "processes/test_scratch_disks.py",
+    "processes/test_scratch_sharing.py",
+]
 IMAGES = ["python/images/test_image_opening.py", "processes/test_image_processes.py"]
 PROCESSES = [f"processes/test_{name}.py" for name in ("other_users", "sharing", "truncation", "writer_faults")]
 # Where each of them matters; what is left out is what could not notice.
@@ -27,13 +31,13 @@ MATTERS = {
     "cachestat forbidden": ["python/page_cache/test_residency.py"],
     "no MADV_POPULATE_READ": ["python/page_cache/test_residency.py", "processes/test_truncation.py"],
     "no O_TMPFILE": [*SAVING, *SCRATCH],
-    "no memfd_create": ["python/house/test_examples.py"],
+    "no memfd_create": ["python/project/test_examples.py"],
     "process_vm_readv forbidden": ["processes/test_truncation.py"],
     "no PAGEMAP_SCAN": ["processes/test_sharing.py", "processes/test_other_users.py"],
     "no MADV_HUGEPAGE": ["processes/test_sharing.py"],
     "no O_DIRECT": [
         "python/page_cache/test_files.py",
-        "python/scratch/test_scratching.py",
+        "python/scratch/test_scratch_arrays.py",
         "python/images/test_image_window.py",
     ],
     "no F_OFD_SETLK": STORE,

@@ -13,6 +13,8 @@ import pytest
 from tests.support.datasets import Bag, Pictures, moved, stays
 
 import onecopy as oc
+from onecopy.shuffle import Shuffle
+from onecopy.workers import assert_shared
 
 pytestmark = pytest.mark.processes
 
@@ -74,7 +76,7 @@ def test_a_data_loader_shares_and_gives_what_it_gave_before(torch, method):
     before = [both[i] for i in (0, 5, 29_999, 30_000, 79_999)]
     oc.torch.share_dataset(both)
     assert {"datasets[0].dataset.samples", "datasets[1].boxes"} <= set(moved(both))
-    order = oc.Shuffle(len(both), seed=3)
+    order = Shuffle(len(both), seed=3)
     loader = data.DataLoader(
         both, batch_sampler=order.batches(64), num_workers=2, multiprocessing_context=method, persistent_workers=True
     )
@@ -85,11 +87,11 @@ def test_a_data_loader_shares_and_gives_what_it_gave_before(torch, method):
         sample, target, box = both[order[i]]
         assert (names[i], int(numbers[i]), int(targets[i])) == (*sample, target)
         assert np.array_equal(boxes[i].numpy(), box)
-    first = oc.assert_shared(both, iterator)
+    first = assert_shared(both, iterator)
     assert len(first.workers) == 2
     for _ in iterator:
         pass
-    oc.assert_shared(both, iterator, since=first)
+    assert_shared(both, iterator, since=first)
     for i, (sample, target, box) in zip((0, 5, 29_999, 30_000, 79_999), before, strict=True):
         assert both[i][:2] == (sample, target)
         assert np.array_equal(both[i][2], box)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import onecopy as oc
+from onecopy.shuffle import Shuffle
+from onecopy.workers import assert_shared
 
 MIB = 1 << 20
 
@@ -61,18 +63,18 @@ def test_a_module_is_looked_at_weight_by_weight(torch, tmp_path):
     assert written.kind == "written"
     assert 4096 <= written.private <= 3 * 4096
     assert "written to in place" in str(oc.explain(module))
-    assert [str(path) for path in oc.assert_shared(module, [os.getpid()]).paths] == [str(tmp_path / "m.safetensors")]
+    assert [str(path) for path in assert_shared(module, [os.getpid()]).paths] == [str(tmp_path / "m.safetensors")]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_loader_takes_it_as_sampler_and_as_batch_sampler(torch, workers):
     data = torch.utils.data
-    rows, order = list(range(100, 200)), oc.Shuffle(100, seed=4)
+    rows, order = list(range(100, 200)), Shuffle(100, seed=4)
     one = data.DataLoader(rows, sampler=order, batch_size=7, num_workers=workers)
     other = data.DataLoader(rows, batch_sampler=order.batches(7), num_workers=workers)
     assert len(one) == len(other) == 15
     for epoch in range(2):
         order.set_epoch(epoch)
-        expected = [100 + number for number in oc.Shuffle(100, 4, epoch)]
+        expected = [100 + number for number in Shuffle(100, 4, epoch)]
         for loader in (one, other):
             assert [number for batch in loader for number in batch.tolist()] == expected

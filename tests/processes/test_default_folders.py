@@ -162,7 +162,7 @@ def with_old_access_times(*paths: Path) -> None:
 
 
 def get_or_build(place: Any) -> list[int]:
-    found = oc.Store(place=place).get_or_build(KEY, lambda path: onecopy.records.save(path, GOOD), on_wait=None)
+    found = oc.Store(place=place, on_wait=None).get_or_build(KEY, lambda path: onecopy.records.save(path, GOOD))
     with oc.open_records(found.path) as rows:
         return list(rows)
 
@@ -180,12 +180,12 @@ def prune(place: Any) -> object:
 
 
 def share(place: Any) -> list[int]:
-    with oc.share(GOOD, KEY, place=place) as rows:
+    with oc.share(GOOD, KEY, store=oc.Store(place=place) if place else None) as rows:
         return list(rows)
 
 
 def share_from_function(place: Any) -> list[int]:
-    with oc.share(lambda: GOOD, KEY, place=place, where="child") as rows:
+    with oc.share(lambda: GOOD, KEY, store=oc.Store(place=place, where="child")) as rows:
         return list(rows)
 
 
@@ -389,13 +389,13 @@ def test_the_command_line_uses_the_other_folder_too(folders, verb, kind) -> None
 @pytest.mark.parametrize("kind", SQUATS)
 def test_a_squatted_memory_folder_does_not_stand_in_the_way_of_the_one_on_disk(folders, kind) -> None:
     SQUATS[kind].make(folders["memory"])
-    assert in_victim(share, "auto") == GOOD
+    assert in_victim(share, None) == GOOD
     assert in_victim(share_from_function, "disk") == GOOD
 
 
 def nameless(place: Any) -> tuple[list[int], str]:
     """Share without a key; return the rows and the path of the file that they are in."""
-    with oc.share(GOOD, place=place) as rows:
+    with oc.share(GOOD, store=oc.Store(place=place)) as rows:
         return list(rows), str(Path(rows.path).readlink())
 
 

@@ -74,7 +74,7 @@ def test_whoever_is_killed_while_decoding_leaves_no_image_and_no_file(needs_unna
     rng, expected = random.Random(1), noise((3000, 2000))
     picture = save_compressed(tmp_path / "picture.tif", expected)
     start = time.perf_counter()
-    oc.images.open(picture, folder=tmp_path / "other").close()  # imports what is needed
+    oc.images.open(picture, store=tmp_path / "other").close()  # imports what is needed
     seconds = time.perf_counter() - start
     store = oc.Store(tmp_path / "store")
 
@@ -83,10 +83,10 @@ def test_whoever_is_killed_while_decoding_leaves_no_image_and_no_file(needs_unna
             if done >= share * total:
                 announce()
 
-        return oc.images.open(picture, folder=store.folder, progress=stop).array is not None
+        return oc.images.open(picture, store=store.folder, progress=stop).array is not None
 
     def decode_whole(announce: Callable[[], object]) -> bool:
-        image = oc.images.open(picture, folder=store.folder)
+        image = oc.images.open(picture, store=store.folder)
         announce()
         return image.array is not None
 
@@ -106,7 +106,9 @@ def test_whoever_is_killed_while_decoding_leaves_no_image_and_no_file(needs_unna
         names = suffixes(store)
         left[moment][tuple(names)] += 1
         assert set(names) <= {".oc", ".about", ".claim"}
-        image = oc.images.open(picture, folder=store.folder, timeout=0)  # the claim of a killed process is void
+        image = oc.images.open(
+            picture, store=oc.Store(store.folder, timeout=0)
+        )  # the claim of a killed process is void
         assert np.array_equal(image.array, expected)
         assert image.artefact.built or {".oc", ".about"} <= set(names)
         image.close()

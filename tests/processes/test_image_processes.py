@@ -40,7 +40,7 @@ def test_of_a_hundred_processes_that_ask_at_once_exactly_one_decodes(picture, tm
     def ask() -> bool:
         os.close(start)
         os.read(go, 1)  # until all are there
-        image = oc.images.open(picture, folder=tmp_path / "store", on_wait=None)
+        image = oc.images.open(picture, store=oc.Store(tmp_path / "store", on_wait=None))
         with log.open("a") as file:
             file.write("built\n" if image.artefact.built else "attached\n")
         return np.array_equal(image.array, expected)
@@ -79,7 +79,7 @@ def test_a_disk_without_room_for_an_image_is_told_before_it_is_decoded(reserving
         store, done = oc.Store(small_disk(kind) / "store"), []
         used = blocks_used(store.folder)
         try:
-            oc.images.open(picture, folder=store.folder, progress=lambda so_far, _: done.append(so_far))
+            oc.images.open(picture, store=store.folder, progress=lambda so_far, _: done.append(so_far))
         except OSError as error:
             return error, suffixes(store), blocks_used(store.folder) - used, done
         raise AssertionError("there was room")
@@ -207,7 +207,7 @@ HELD = """
     before, held = anonymous(), []
     for number in range(8):
         if sys.argv[3] == "open":
-            held.append(oc.images.open(sys.argv[1], folder=f"{sys.argv[2]}/{number}"))
+            held.append(oc.images.open(sys.argv[1], store=f"{sys.argv[2]}/{number}"))
         else:
             held.append(oc.images.decode(sys.argv[1], folder=sys.argv[2]))
     assert len({one.array.sum() for one in held}) == 1
@@ -287,7 +287,7 @@ def test_a_window_and_its_canvas_stay_within_the_cap(reserving, python, tmp_path
 def test_where_nothing_can_be_reserved_the_heap_or_calls_do_the_work(picture, tmp_path, in_child):
     def ask() -> tuple[bool, bool]:
         refuse("fallocate")
-        image = oc.images.open(picture, folder=tmp_path / "store")
+        image = oc.images.open(picture, store=tmp_path / "store")
         tiles, positions = [noise((300, 200)), noise((300, 200)) + 1], [(0, 0), (0, 150)]
         with oc.images.mosaic(tiles, positions, tmp_path / "out.oc", max_resident="1 MiB") as whole:
             right = np.array_equal(whole.array[:, 150:], tiles[1])

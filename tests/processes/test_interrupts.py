@@ -12,6 +12,7 @@ import time
 import pytest
 
 import onecopy as oc
+from onecopy.page_cache import WarmJob
 
 pytestmark = [
     pytest.mark.processes,
@@ -63,7 +64,7 @@ def test_ctrl_c_stops_a_warm(slow_file, cached, code):
     assert 0 < cached(slow_file) < slow_file.stat().st_size
 
 
-def begun_job(path, ranges=None) -> oc.WarmJob:
+def begun_job(path, ranges=None) -> WarmJob:
     with oc.Mapping(path) as mapping:
         job = oc.warm(mapping, ranges, wait=False, **SLOWLY)
     while job.progress[0] == 0:

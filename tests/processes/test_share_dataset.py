@@ -16,6 +16,7 @@ from tests.support.datasets import Bag, Part, Pictures, moved, stays
 
 import onecopy as oc
 from onecopy.integrations.torch._estimate import estimated_bytes
+from onecopy.workers import assert_shared
 
 pytestmark = pytest.mark.processes
 
@@ -282,7 +283,7 @@ def test_workers_of_every_start_method_hold_one_copy(method):
         told, kinds = end.recv()
         assert told == total
         assert kinds[:5] == ["str", "List", "List", "List", "MappedArray"]
-    seen = oc.assert_shared(dataset, workers)
+    seen = assert_shared(dataset, workers)
     assert len(seen.paths) >= 1
     assert seen.bytes > dataset.boxes.nbytes
     assert all(worker.mapped > 7 * MB for worker in seen.workers)

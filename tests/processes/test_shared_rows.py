@@ -51,7 +51,7 @@ def ranks(count: int, folder: Path, log: Path) -> list[subprocess.Popen[str]]:
 @pytest.mark.parametrize("key", [None, "rows"])
 @pytest.mark.slow
 def test_workers_read_the_same_rows_and_hold_no_copy(method, key, expected, tmp_path):
-    data = oc.share(shared_rows.rows, key, folder=tmp_path / "cache")
+    data = oc.share(shared_rows.rows, key, store=tmp_path / "cache")
     shared_rows.digest(data)  # what is mapped by one process alone counts as its own
     context: Any = multiprocessing.get_context(method)
     queue = context.Queue()
@@ -75,7 +75,7 @@ def test_threads_that_share_at_once_build_once(tmp_path):
     log = tmp_path / "log"
     with ThreadPoolExecutor(4) as pool:
         shared = list(
-            pool.map(lambda _: oc.share(lambda: shared_rows.slow_rows(log, 0.2), "k", folder=tmp_path / "c"), range(4))
+            pool.map(lambda _: oc.share(lambda: shared_rows.slow_rows(log, 0.2), "k", store=tmp_path / "c"), range(4))
         )
     assert len(log.read_text().split()) == 1
     assert len({data.path for data in shared}) == 1
@@ -110,7 +110,7 @@ def test_the_child_that_builds_ends_with_the_rank_it_builds_for(tmp_path):
     log = tmp_path / "log"
 
     def build() -> bool:
-        oc.share(lambda: shared_rows.slow_rows(log, 60), "k", folder=tmp_path / "cache", where="child")
+        oc.share(lambda: shared_rows.slow_rows(log, 60), "k", store=oc.Store(tmp_path / "cache", where="child"))
         return True
 
     leader = fork(build)
@@ -145,7 +145,7 @@ def test_a_nameless_share_needs_its_owner_only_until_it_is_attached(expected):
 
 
 def test_a_fork_during_a_warm_reads_on(expected, tmp_path):
-    data = oc.share(shared_rows.rows, "k", folder=tmp_path / "cache")
+    data = oc.share(shared_rows.rows, "k", store=tmp_path / "cache")
     data.evict()
     job = data.warm(wait=False)
     child = fork(lambda: shared_rows.digest(data) == expected)
@@ -167,7 +167,7 @@ def test_ctrl_c_ends_a_build_and_leaves_nothing(tmp_path):
 
     for key in (None, "k"):
         with pytest.raises(KeyboardInterrupt):
-            oc.share(endless, key, folder=tmp_path / "cache", where="here")
+            oc.share(endless, key, store=oc.Store(tmp_path / "cache", where="here"))
     assert descriptors() == before
     assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix != ".claim"]
 
@@ -177,14 +177,14 @@ def test_a_build_that_fails_in_a_child_says_so_here():
         raise LookupError("no such split")
 
     with pytest.raises(LookupError, match="no such split") as raised:
-        oc.share(load, where="child")
+        oc.share(load, store=oc.Store(where="child"))
     assert any("Raised in process" in note for note in raised.value.__notes__)
 
     def kill() -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(ChildProcessError, match="SIGKILL"):
-        oc.share(kill, where="child")
+        oc.share(kill, store=oc.Store(where="child"))
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
@@ -195,11 +195,11 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(kind, tmp_path):
         mount(kind, folder)
         before = descriptors()
         with pytest.raises(OSError, match=rf"\[Errno {errno.ENOSPC}\].*{folder}"):
-            oc.share(({"x": os.urandom(1000)} for _ in range(100_000)), "k", folder=folder / "cache")
+            oc.share(({"x": os.urandom(1000)} for _ in range(100_000)), "k", store=folder / "cache")
         gc.collect()  # the error's frames
         assert descriptors() == before
         assert [path for path in (folder / "cache").iterdir() if path.suffix not in (".claim",)] == []
-        small: Any = oc.share([1, 2], "small", folder=folder / "cache")
+        small: Any = oc.share([1, 2], "small", store=folder / "cache")
         return bool(small == [1, 2])
 
     assert status_of(fork(fill)) == 0
@@ -211,13 +211,15 @@ def test_what_does_not_fit_into_shared_memory_goes_to_the_disk(tmp_path, monkeyp
 
     def share() -> bool:
         mount("64 MiB", Path("/dev/shm"))
-        small = oc.share([b"x"] * 10, "small", place="memory")
-        large = oc.share((os.urandom(MIB) for _ in range(70)), "large", place="memory")
+        small = oc.share([b"x"] * 10, "small", store=oc.Store(place="memory"))
+        large = oc.share((os.urandom(MIB) for _ in range(70)), "large", store=oc.Store(place="memory"))
         assert small.path.startswith("/dev/shm/"), small.path
         assert large.path.startswith(str(tmp_path)), large.path
-        again = oc.share((os.urandom(MIB) for _ in range(70)), "large", place="memory")  # what is there
+        again = oc.share((os.urandom(MIB) for _ in range(70)), "large", store=oc.Store(place="memory"))  # what is there
         assert again[0] == large[0]
-        nameless = oc.share((os.urandom(MIB) for _ in range(70)), place="memory")  # a memfd is not in /dev/shm
+        nameless = oc.share(
+            (os.urandom(MIB) for _ in range(70)), store=oc.Store(place="memory")
+        )  # a memfd is not in /dev/shm
         return len(large) == len(again) == len(nameless) == 70
 
     assert status_of(fork(share)) == 0
@@ -227,9 +229,9 @@ def test_few_descriptors_are_enough_for_many_keys(tmp_path):
     def share() -> bool:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         for i in range(200):
-            with oc.share([i], f"key {i}", folder=tmp_path / "cache") as data:
+            with oc.share([i], f"key {i}", store=tmp_path / "cache") as data:
                 assert data[0] == i
-        held = [oc.share([i], f"key {i}", folder=tmp_path / "cache") for i in range(30)]
+        held = [oc.share([i], f"key {i}", store=tmp_path / "cache") for i in range(30)]
         with pytest.raises(OSError, match="Too many open files"):
             held += [oc.share([i]) for i in range(100)]
         return all(data[0] == i for i, data in enumerate(held))
@@ -239,20 +241,20 @@ def test_few_descriptors_are_enough_for_many_keys(tmp_path):
 
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_damaged_artefact_is_built_anew_or_named(noticed, tmp_path):
-    path = Path(oc.share(["a", "b"], "k", folder=tmp_path / "cache").path)
+    path = Path(oc.share(["a", "b"], "k", store=tmp_path / "cache").path)
     before = path.stat()
     with path.open("r+b") as file:
         file.seek(20)
         file.write(b"\0\0\0")
     if noticed:  # somebody wrote to it
-        again = oc.share(["a", "b"], "k", folder=tmp_path / "cache")
+        again = oc.share(["a", "b"], "k", store=tmp_path / "cache")
         assert again == ["a", "b"]
         assert again.report is not None
         assert again.report.built
         return
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # the disk did
     with pytest.raises(oc.FormatError, match=path.name):
-        oc.share(["a", "b"], "k", folder=tmp_path / "cache")
+        oc.share(["a", "b"], "k", store=tmp_path / "cache")
 
 
 def test_other_data_under_a_changed_source_is_built_anew(tmp_path):
@@ -260,19 +262,19 @@ def test_other_data_under_a_changed_source_is_built_anew(tmp_path):
     for content in ("[1, 2]", "[1, 2, 3]"):
         source.write_text(content)
         data = oc.share(
-            lambda: json.loads(source.read_text()), oc.file_key(source), source=source, folder=tmp_path / "c"
+            lambda: json.loads(source.read_text()), oc.file_key(source), source=source, store=tmp_path / "c"
         )
         assert list(data) == json.loads(content)
 
 
 def test_two_jobs_of_one_key_do_not_read_each_others_pickles(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    first = oc.share([threading.Lock], "k", codec="pickle", folder=tmp_path / "c")
-    same = oc.share([threading.Lock], "k", codec="pickle", folder=tmp_path / "c")
+    first = oc.share([threading.Lock], "k", codec="pickle", store=tmp_path / "c")
+    same = oc.share([threading.Lock], "k", codec="pickle", store=tmp_path / "c")
     assert same.report is not None
     assert not same.report.built
     monkeypatch.setenv("SLURM_JOB_ID", "8")
-    other = oc.share([threading.Event], "k", codec="pickle", folder=tmp_path / "c")
+    other = oc.share([threading.Event], "k", codec="pickle", store=tmp_path / "c")
     assert (first[0], same[0], other[0]) == (threading.Lock, threading.Lock, threading.Event)
 
 
@@ -286,28 +288,28 @@ def test_pickles_of_jobs_that_are_gone_go_when_the_next_ones_are_written(tmp_pat
         import os, sys, threading
         import onecopy as oc
         os.setsid()
-        oc.share([threading.Lock], "k", codec="pickle", folder=sys.argv[1])
+        oc.share([threading.Lock], "k", codec="pickle", store=sys.argv[1])
     """
     run_python(code, folder)
     (left,) = keys_in(folder)
     assert left.startswith("pickled by job session ")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    with oc.share([threading.Lock], "k", codec="pickle", folder=folder):
+    with oc.share([threading.Lock], "k", codec="pickle", store=folder):
         assert keys_in(folder) == ["pickled by job SLURM_JOB_ID 7"]
     week_ago = time.time() - 8 * 24 * 3600
     for about in folder.glob("*.about"):
         os.utime(about, (week_ago, week_ago))
     monkeypatch.setenv("SLURM_JOB_ID", "8")
-    with oc.share([threading.Lock], "k", codec="pickle", folder=folder):
+    with oc.share([threading.Lock], "k", codec="pickle", store=folder):
         assert keys_in(folder) == ["pickled by job SLURM_JOB_ID 8"]
-    with oc.share(["a"], "k", folder=folder):
+    with oc.share(["a"], "k", store=folder):
         assert len(keys_in(folder)) == 2
 
 
 @pytest.mark.parametrize("where", ["here", "child"])
 def test_what_has_no_room_in_memory_is_built_once_all_the_same(tmp_path, monkeypatch, where):
     calls = tmp_path / "calls"
-    monkeypatch.setattr("onecopy.store.choose_place", lambda *_: ("disk", "no room"))
+    monkeypatch.setattr("onecopy.records.sharing.choose_place", lambda *_: ("disk", "no room"))
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
 
     def build() -> list[str]:
@@ -315,7 +317,7 @@ def test_what_has_no_room_in_memory_is_built_once_all_the_same(tmp_path, monkeyp
             file.write("called ")
         return ["a"]
 
-    with oc.share(build, f"k {tmp_path}", place="memory", where=where) as rows:
+    with oc.share(build, f"k {tmp_path}", store=oc.Store(place="memory", where=where)) as rows:
         assert list(rows) == ["a"]
         assert rows.report.place == "disk"
     assert calls.read_text() == "called "
@@ -331,5 +333,5 @@ def test_what_is_pruned_before_it_is_opened_is_built_again(tmp_path, monkeypatch
         return found
 
     monkeypatch.setattr(oc.Store, "get_or_build", and_prune)
-    assert oc.share(lambda: ["a"], "k", folder=tmp_path / "cache") == ["a"]
+    assert oc.share(lambda: ["a"], "k", store=tmp_path / "cache") == ["a"]
     assert len(pruned) == 1

@@ -84,7 +84,7 @@ def share_again_and_again(folder: Path, codec: str, umask: int) -> tuple[int, in
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         try:
-            with oc.share(GOOD, KEY, codec=codec, folder=folder) as rows:  # type: ignore[call-overload]
+            with oc.share(GOOD, KEY, codec=codec, store=folder) as rows:  # type: ignore[call-overload]
                 found = list(rows)
         except (OSError, oc.FormatError):
             refused += 1
@@ -132,5 +132,5 @@ def key_of(key: str, codec: str) -> str:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        oc.share([1], key, codec=codec, folder=folder)  # type: ignore[call-overload]
+        oc.share([1], key, codec=codec, store=folder)  # type: ignore[call-overload]
         return oc.Store(folder).ls()[0].key

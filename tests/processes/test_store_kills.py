@@ -48,7 +48,7 @@ class Leader:
                 pass
 
         def build() -> bool:
-            return is_right(store.get_or_build(key, Recipe(key, log, before=live_on), where=where))
+            return is_right(store.with_options(where=where).get_or_build(key, Recipe(key, log, before=live_on)))
 
         self.pid = fork(build)
         os.close(say)
@@ -84,7 +84,9 @@ def one_round(store: oc.Store, key: str, log: Path, where: str, moment: Moment) 
     """Kill a builder at some moment; two that wait must get what is right. Tell how it went."""
     before = len(builds(log))
     leader = Leader(store, key, log, where)
-    waiters = [fork(lambda: is_right(store.get_or_build(key, Recipe(key, log), on_wait=None))) for _ in range(2)]
+    waiters = [
+        fork(lambda: is_right(store.with_options(on_wait=None).get_or_build(key, Recipe(key, log)))) for _ in range(2)
+    ]
     moment(leader, key)
     os.kill(leader.pid, signal.SIGKILL)
     killed = status_of(leader.pid) != 0
@@ -122,7 +124,7 @@ def test_a_builder_killed_at_any_moment_is_replaced(store, tmp_path, where, unna
             store.prune(everything=True)
             key = f"round-{number}"
             seen[one_round(store, key, log, where, moment)] += 1
-            assert is_right(store.get_or_build(key, Recipe(key, log), timeout=0))  # and sweeps
+            assert is_right(store.with_options(timeout=0).get_or_build(key, Recipe(key, log)))  # and sweeps
             if where == "child":
                 # A child that had linked its file when its parent was killed dies a moment later than the next sweeps.
                 until(lambda: store.prune() and suffixes(store) == [".about", ".oc"])
@@ -145,7 +147,7 @@ def test_a_claim_of_the_dead_is_no_hindrance(store, tmp_path):
     assert (stale.state, stale.key) == ("stale claim", "k")
     assert stale.reason == f"process {builder} ended without building it"
     assert store.prune(dry_run=True).removed[0].state == "stale claim"
-    artefact = store.get_or_build("k", Recipe("k", log), timeout=0)
+    artefact = store.with_options(timeout=0).get_or_build("k", Recipe("k", log))
     assert artefact.built
     assert suffixes(store) == [".about", ".oc"]
 
@@ -155,7 +157,7 @@ def test_a_claim_that_says_nonsense_is_no_hindrance(store, tmp_path, text):
     claim = store.path("k").with_suffix(".claim")
     claim.write_bytes(text)
     assert store.ls()[0].state == "stale claim"
-    assert store.get_or_build("k", Recipe("k", tmp_path / "log"), timeout=0).built
+    assert store.with_options(timeout=0).get_or_build("k", Recipe("k", tmp_path / "log")).built
     assert not claim.exists()
 
 
@@ -166,7 +168,9 @@ def test_the_child_that_builds_dies_with_its_parent(store, tmp_path):
         os.write(say, b"%d\n" % os.getpid())
         signal.pause()
 
-    leader = fork(lambda: store.get_or_build("k", Recipe("k", tmp_path / "log", before=endless), where="child"))
+    leader = fork(
+        lambda: store.with_options(where="child").get_or_build("k", Recipe("k", tmp_path / "log", before=endless))
+    )
     child = int(os.read(said, 20))
     assert child != leader
     os.kill(leader, signal.SIGKILL)
@@ -174,4 +178,4 @@ def test_the_child_that_builds_dies_with_its_parent(store, tmp_path):
     until(lambda: not is_alive(child))
     os.close(said)
     os.close(say)
-    assert store.get_or_build("k", Recipe("k", tmp_path / "log"), timeout=0).built
+    assert store.with_options(timeout=0).get_or_build("k", Recipe("k", tmp_path / "log")).built

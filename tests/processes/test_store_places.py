@@ -40,7 +40,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(small_disk, in_child, tmp_path,
         store = oc.Store(folder / "store")
         used = blocks_used(folder)
         try:
-            store.get_or_build("k", build, where=where)
+            store.with_options(where=where).get_or_build("k", build)
         except OSError as error:
             left, more = suffixes(store), blocks_used(folder) - used
             fits = kind == "few inodes" or is_right(store.get_or_build("k", Recipe("k", tmp_path / "log")))
@@ -75,7 +75,7 @@ def test_a_description_that_finds_no_room_takes_its_artefact_along(small_disk, i
     def fill() -> tuple[OSError, list[str]]:
         folder = small_disk("few inodes")  # itself, the claim, the artefact, and none for the description
         folder.chmod(0o700)
-        store = oc.Store(folder)
+        store = oc.Store(folder, where="here")
         made: list[bool] = []
         try:
             store.get_or_build("k", lambda path: made.append(path.write_bytes(b"x") == 1))

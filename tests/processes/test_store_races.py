@@ -39,7 +39,7 @@ def log(tmp_path: Path) -> Path:
 def ask(store: oc.Store, recipe: Recipe, **options) -> bool:
     """Get what belongs to a key; leave no descriptor."""
     before = descriptors()
-    right = is_right(store.get_or_build(recipe.key, recipe, on_wait=None, **options))
+    right = is_right(store.with_options(on_wait=None, **options).get_or_build(recipe.key, recipe))
     return right and descriptors() == before
 
 
@@ -75,7 +75,7 @@ JOB = """
     import onecopy as oc
 
     def ask(folder, log):
-        artefact = oc.Store(folder).get_or_build("k", Recipe("k", Path(log)), where="auto")
+        artefact = oc.Store(folder, where="auto").get_or_build("k", Recipe("k", Path(log)))
         assert is_right(artefact)
         return artefact.built
 
@@ -218,7 +218,7 @@ def test_ctrl_c_to_one_that_waits_ends_the_wait_and_nothing_else(store, log):
 
     def wait() -> bool:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        store.get_or_build("k", Recipe("k", log), on_wait=lambda _: os.write(say, b"x"))
+        store.with_options(on_wait=lambda _: os.write(say, b"x")).get_or_build("k", Recipe("k", log))
         return True
 
     waiter = fork(wait)

@@ -15,6 +15,7 @@ import pytest
 
 import onecopy as oc
 import onecopy.workers
+from onecopy.workers import assert_shared, preload
 
 pytestmark = pytest.mark.processes
 
@@ -51,13 +52,14 @@ def test_workers_have_from_the_start_what_is_preloaded(program):
     said = program("""
         import multiprocessing, sys
         import onecopy as oc
+        from onecopy.workers import preload
 
         def work():
             print("worker", "colorsys" in sys.modules)
 
         if __name__ == "__main__":
             context = multiprocessing.get_context("forkserver")
-            print(oc.preload(["colorsys"]))
+            print(preload(["colorsys"]))
             worker = context.Process(target=work)
             worker.start()
             worker.join()
@@ -74,9 +76,10 @@ def test_the_main_module_stays_preloaded_unless_it_is_not_wanted(python):
     told = python("""
         from multiprocessing import forkserver
         import onecopy as oc
-        oc.preload(["json", "xml.dom"])
+        from onecopy.workers import preload
+        preload(["json", "xml.dom"])
         print(forkserver._forkserver._preload_modules)
-        oc.preload(["json"], main=False)
+        preload(["json"], main=False)
         print(forkserver._forkserver._preload_modules)
     """)
     readers = list(onecopy.workers.READERS)
@@ -85,22 +88,23 @@ def test_the_main_module_stays_preloaded_unless_it_is_not_wanted(python):
 
 def test_a_module_that_is_not_there_is_an_error_and_not_ignored():
     with pytest.raises(ModuleNotFoundError, match=r"no module named 'torhc\.nn'"):
-        oc.preload(["torhc.nn"])
+        preload(["torhc.nn"])
 
 
 def test_a_server_that_runs_already_is_told(program):
     said = program("""
         import multiprocessing, warnings
         import onecopy as oc
+        from onecopy.workers import preload
 
         if __name__ == "__main__":
             context = multiprocessing.get_context("forkserver")
-            oc.preload(["json"])
+            preload(["json"])
             context.Process(target=print).start()
-            print(oc.preload(["json"]).effective)
+            print(preload(["json"]).effective)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                print(oc.preload(["colorsys"]).effective)
+                print(preload(["colorsys"]).effective)
             print(caught[0].category.__name__, caught[0].filename.endswith("program.py"), caught[0].message)
     """)
     assert said.split("\n", 1)[0] == "True"
@@ -112,8 +116,9 @@ def test_measuring_tells_what_a_worker_saves(program, tmp_path):
     (tmp_path / "modules/heavy.py").write_text("TABLE = bytearray(b'x' * 50_000_000)\n")
     said = program("""
         import onecopy as oc
+        from onecopy.workers import preload
 
-        report = oc.preload(["heavy"], measure=True)
+        report = preload(["heavy"], measure=True)
         print(report.without.uss - report.preloaded.uss, report.missing, report.server_threads, report.threads_at_fork)
         print(report)
     """)
@@ -129,7 +134,8 @@ def test_threads_that_an_import_starts_are_a_warning_that_names_the_variables(pr
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
     said = program(
-        "import onecopy as oc\nprint(oc.preload(['busy'], measure=True).threads_at_fork)\n", warnings="always"
+        "from onecopy.workers import preload\nprint(preload(['busy'], measure=True).threads_at_fork)\n",
+        warnings="always",
     )
     assert said.startswith("2\n")
     assert "program.py:2: RuntimeWarning: importing busy started 1 threads in the fork server; forking" in said
@@ -139,7 +145,7 @@ def test_threads_that_an_import_starts_are_a_warning_that_names_the_variables(pr
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a library starts no threads for one processor")
 @pytest.mark.slow
 def test_the_variable_that_is_named_keeps_the_threads_away(program):
-    code = "import onecopy as oc\nprint(oc.preload(['numpy'], measure=True).server_threads)\n"
+    code = "from onecopy.workers import preload\nprint(preload(['numpy'], measure=True).server_threads)\n"
     openblas = any("openblas" in region.path for region in oc.memory.proc.maps(os.getpid()))
     if not openblas:
         pytest.skip("this numpy has no OpenBLAS")
@@ -155,9 +161,10 @@ def test_a_module_that_the_server_cannot_see_is_told(program, tmp_path):
     said = program("""
         import sys
         import onecopy as oc
+        from onecopy.workers import assert_shared, preload
 
         sys.path.append("elsewhere")
-        report = oc.preload(["hidden"], measure=True)
+        report = preload(["hidden"], measure=True)
         print(report.missing, report)
     """)
     if sys.version_info >= (3, 14):
@@ -234,11 +241,11 @@ def model(tmp_path: Path) -> Iterator[oc.ArrayFile]:
 @pytest.mark.parametrize("method", START_METHODS)
 def test_workers_that_map_one_file_share_it(workers, model, method):
     pids, tell = workers(model, method)
-    before = oc.assert_shared(model, pids)
+    before = assert_shared(model, pids)
     assert [worker.mapped >= 40 * MB for worker in before.workers] == [True] * 3
     assert before.pss <= before.bytes
     tell(1, "read")
-    after = oc.assert_shared(model, pids, since=before)
+    after = assert_shared(model, pids, since=before)
     assert [worker.pid for worker in after.workers] == pids
     assert abs(after.growth(after.workers[1])) < 2 * MB
     assert "held by 3 processes" in str(after)
@@ -248,41 +255,41 @@ def test_workers_that_map_one_file_share_it(workers, model, method):
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_copy_that_a_worker_makes_is_seen(workers, model, method):
     pids, tell = workers(model, method)
-    before = oc.assert_shared(model, pids)
+    before = assert_shared(model, pids)
     tell(1, "copy")
-    oc.assert_shared(model, pids, since=before)  # little, and allowed
+    assert_shared(model, pids, since=before)  # little, and allowed
     message = rf"not one copy: process {pids[1]} has grown by 40\.\d MB elsewhere: it may hold a copy\n"
     with pytest.raises(AssertionError, match=message):
-        oc.assert_shared(model, pids, since=before, allowance="4MiB")
-    oc.assert_shared(model, pids, since=before, allowance="45MB")
-    oc.assert_shared(model, [pids[0], pids[2]], since=before, allowance="4MiB")
+        assert_shared(model, pids, since=before, allowance="4MiB")
+    assert_shared(model, pids, since=before, allowance="45MB")
+    assert_shared(model, [pids[0], pids[2]], since=before, allowance="4MiB")
 
 
 def test_pages_that_a_worker_writes_are_seen(workers, tmp_path, model):
     pids, tell = workers(oc.open(tmp_path / "model", private=True))
-    oc.assert_shared(model, pids)
+    assert_shared(model, pids)
     tell(2, "write")
     with pytest.raises(
         AssertionError, match=rf"process {pids[2]} has 40.0 MB of its own in the mapping: it wrote there"
     ):
-        oc.assert_shared(model, pids)
+        assert_shared(model, pids)
 
 
 def test_a_worker_that_does_not_map_the_data_is_seen(workers, tmp_path, model):
     pids, tell = workers(model)
     tell(0, "forget")
     with pytest.raises(AssertionError, match=rf"process {pids[0]} does not map it"):
-        oc.assert_shared(model, pids)
+        assert_shared(model, pids)
     model.close()
     copies = oc.open(tmp_path / "model", "copy")
     with pytest.raises(AssertionError, match="does not map it"):
-        oc.assert_shared(copies, os.getpid())
+        assert_shared(copies, os.getpid())
 
 
 def test_a_file_that_was_replaced_is_looked_for_as_it_was_opened(workers, model, tmp_path):
     pids, _ = workers(model)
     oc.save(tmp_path / "model", {"weights": np.ones(3)})
-    assert oc.assert_shared(model, pids).bytes > 40 * MB
+    assert assert_shared(model, pids).bytes > 40 * MB
 
 
 def touch(data: oc.ArrayFile) -> float:
@@ -294,10 +301,10 @@ def test_pools_are_asked_for_their_processes(model):
     with context.Pool(2) as pool:
         pool.map(touch, [model] * 8)
         # A pool's workers open the file again for each task and let it go; what they inherited is still there.
-        assert len(oc.assert_shared(model, pool).workers) == 2
+        assert len(assert_shared(model, pool).workers) == 2
     with concurrent.futures.ProcessPoolExecutor(1, context) as executor:
         executor.submit(touch, model).result()
-        assert len(oc.assert_shared(model, executor).workers) == 1
+        assert len(assert_shared(model, executor).workers) == 1
 
 
 @pytest.mark.parametrize(
@@ -310,17 +317,17 @@ def test_records_are_asked_for_their_file_also_where_it_has_no_name(rows):
     other = oc.share(["another"] * 10_000)
     with multiprocessing.get_context("fork").Pool(2) as pool:
         pool.map(len, [shared] * 4)
-        seen = oc.assert_shared(shared, pool)
-    assert seen.bytes != oc.assert_shared(other, os.getpid()).bytes
+        seen = assert_shared(shared, pool)
+    assert seen.bytes != assert_shared(other, os.getpid()).bytes
     assert seen.paths == (shared.path,)
 
 
 def test_what_is_no_file_and_what_is_no_process_are_errors(model):
     with pytest.raises(TypeError, match="nothing of this list is in a file"):
-        oc.assert_shared(["a"], os.getpid())
+        assert_shared(["a"], os.getpid())
     with pytest.raises(ValueError, match="no processes"):
-        oc.assert_shared(model, [])
+        assert_shared(model, [])
     with pytest.raises(ProcessLookupError):
-        oc.assert_shared(model, 2**22 + 1)
+        assert_shared(model, 2**22 + 1)
     with pytest.raises(ValueError, match="is not a size"):
-        oc.assert_shared(model, os.getpid(), allowance="much")
+        assert_shared(model, os.getpid(), allowance="much")

@@ -13,6 +13,8 @@ import onecopy.arrays
 import onecopy.files
 import onecopy.holding
 import onecopy.page_cache
+from onecopy.holding import Hold
+from onecopy.scratch_arrays import alloc
 
 
 class StopError(Exception):
@@ -27,7 +29,7 @@ def stop(*_: object) -> None:
 def open_map(w: World) -> None:
     with oc.open(w.model) as file:
         assert isinstance(file, oc.ArrayFile)
-        assert isinstance(file.entries[0], oc.Entry)
+        assert isinstance(file.entries[0], onecopy.arrays.Entry)
         assert file["a"][3, 4] == 94
         assert file.slice("a", slice(1, 3)).shape == (2, 30)
         assert file.shard("a", 1, 2).shape == (10, 30)
@@ -139,7 +141,7 @@ class _Tensor:
 @action(100)
 def save_dlpack(w: World) -> None:
     oc.save(w.out / "dlpack.safetensors", {"a": _Tensor(np.arange(20.0)), "b": _Tensor(np.arange(12).reshape(3, 4).T)})
-    with oc.alloc((3, 4), "f4") as canvas:
+    with alloc((3, 4), "f4") as canvas:
         assert np.from_dlpack(canvas).shape == (3, 4)
     refused(TypeError, oc.save, w.out / "dlpack.safetensors", {"a": _Tensor(np.array(["x"]))})
     refused(TypeError, oc.save, w.out / "dlpack.safetensors", {"a": _Tensor(object())})  # type: ignore[arg-type]
@@ -206,7 +208,7 @@ def warm(w: World) -> None:
         oc.warm(w.bytes, mechanism=mechanism)
     assert oc.warm(w.bytes, [(0, 5000), (9000, 1)], max_bytes=10**6, progress=lambda *_: None).bytes
     job = oc.warm(w.bytes, wait=False)
-    assert isinstance(job, oc.WarmJob)
+    assert isinstance(job, onecopy.page_cache.WarmJob)
     assert repr(job)
     assert job.wait(30).complete
     oc.warm(w.bytes, wait=False).cancel()
@@ -254,10 +256,10 @@ def pin_and_unpin(w: World) -> None:
 
 @action(100)
 def hold(w: World) -> None:
-    with oc.Hold([w.bytes, w.model], max_bytes=1 << 20, pin=4096) as held:
+    with Hold([w.bytes, w.model], max_bytes=1 << 20, pin=4096) as held:
         assert [change.what for change in held.look()] == ["held", "held"]
         assert held.look() == []
         assert repr(held)
-    refused(FileNotFoundError, oc.Hold, [w.bytes, w.missing])
-    refused(TypeError, oc.Hold, w.bytes)
+    refused(FileNotFoundError, Hold, [w.bytes, w.missing])
+    refused(TypeError, Hold, w.bytes)
     assert onecopy.holding.Change

@@ -10,10 +10,12 @@ from tests.support.api_table import World, action, refused
 import onecopy as oc
 import onecopy.errors
 import onecopy.page_cache
-import onecopy.scratching
 import onecopy.shuffle
 import onecopy.store
 import onecopy.workers
+from onecopy import scratch_arrays
+from onecopy.shuffle import Shuffle
+from onecopy.workers import assert_shared, preload
 
 ME = [os.getpid()]
 
@@ -38,7 +40,7 @@ def store(w: World) -> None:
 @action(60)
 def store_refused(w: World) -> None:
     def fails(_: object) -> None:
-        onecopy.store.progress(3)
+        onecopy.store.report_progress(3)
         raise StopError
 
     refused(StopError, w.store.get_or_build, "fails", fails)
@@ -52,9 +54,9 @@ def store_refused(w: World) -> None:
 
 @action(24)
 def store_in_a_child(w: World) -> None:
-    w.store.get_or_build("child", lambda path: path.write_bytes(b"x"), where="child")
+    w.store.with_options(where="child").get_or_build("child", lambda path: path.write_bytes(b"x"))
     w.store.prune(everything=True)
-    refused(StopError, w.store.get_or_build, "child", stop, where="child")
+    refused(StopError, w.store.with_options(where="child").get_or_build, "child", stop)
 
 
 @action(60)
@@ -65,19 +67,19 @@ def scratch(w: World) -> None:
         canvas.write_direct(4096, np.full(4096, 7, "u2"))
         canvas.array[0] = 1
         assert canvas.prefetch(slice(0, 2)).bytes
-        assert isinstance(canvas.release(), onecopy.scratching.ReleaseReport)
+        assert isinstance(canvas.release(), scratch_arrays.ReleaseReport)
         canvas.flush()
-        assert isinstance(canvas.memory(), onecopy.scratching.ScratchMemory)
+        assert isinstance(canvas.memory(), scratch_arrays.ScratchMemory)
         refused(IndexError, canvas.write, 99, 1)
         refused(ValueError, canvas.write, 0, [1, 2])
         refused(TypeError, pickle.dumps, canvas)
         with canvas.seal() as sealed:
-            assert isinstance(sealed, onecopy.scratching.SealedArray)
+            assert isinstance(sealed, scratch_arrays.SealedArray)
             with pickle.loads(pickle.dumps(sealed)) as again:
                 assert again.array[3, 0] == 7
             refused(PermissionError, canvas.write, 0, 1)
             text = pickle.dumps(sealed)
-        assert isinstance(canvas.save(w.out / "canvas.oc"), onecopy.scratching.Saved)
+        assert isinstance(canvas.save(w.out / "canvas.oc"), scratch_arrays.Saved)
     refused(ValueError, lambda: canvas.array)
     refused(FileNotFoundError, pickle.loads, text)
     refused(ValueError, oc.scratch, -1, "u1", w.out, anywhere=True)
@@ -87,8 +89,11 @@ def scratch(w: World) -> None:
 
 @action(60)
 def alloc(w: World) -> None:
-    with oc.alloc((3, 4), "f4") as heap, oc.alloc((3, 4), "f4", 0, dir=w.out) as file:
-        assert isinstance(heap, onecopy.scratching.HeapArray)
+    with (
+        scratch_arrays.alloc((3, 4), "f4") as heap,
+        scratch_arrays.alloc((3, 4), "f4", 0, dir=w.out) as file,
+    ):
+        assert isinstance(heap, scratch_arrays.HeapArray)
         assert isinstance(file, oc.Scratch)
         heap.write(0, 1)
         heap.write_direct(16, np.ones(4, "f4"))
@@ -99,12 +104,12 @@ def alloc(w: World) -> None:
         refused(OSError, heap.write_direct, 100, np.ones(4))
         heap.seal().close()
     refused(ValueError, lambda: heap.array)
-    refused(ValueError, oc.alloc, 3, "f4", "many")
+    refused(ValueError, alloc, 3, "f4", "many")
 
 
 @action()
 def shuffle(_: World) -> None:
-    order = oc.Shuffle(1000, 7)
+    order = Shuffle(1000, 7)
     assert sorted(order) == list(range(1000))
     assert order[5] in order[::2] or order[5] in order[1::2]
     assert order.index(order[5]) == 5
@@ -114,7 +119,7 @@ def shuffle(_: World) -> None:
     order.load_state_dict(order.state_dict(10))
     assert pickle.loads(pickle.dumps(order))[0] == order[0]
     assert len(onecopy.shuffle.Shuffle.from_environment(5)) == 5
-    refused(ValueError, oc.Shuffle, -1)
+    refused(ValueError, Shuffle, -1)
     refused(IndexError, order.__getitem__, 5000)
     refused(ValueError, order.index, 5000)
 
@@ -133,7 +138,7 @@ def watch(_: World) -> None:
 
 @action(24)
 def why_and_explain(w: World) -> None:
-    assert str(oc.why())
+    assert str(oc.explain())
     assert str(oc.explain(os.getpid()))
     with oc.open(w.model) as file, oc.open(w.model, "copy") as copied, oc.open(w.index) as model:
         for one in (file, copied, model):
@@ -141,7 +146,7 @@ def why_and_explain(w: World) -> None:
     refused(ValueError, oc.explain, file)
     refused(TypeError, oc.explain, "text")
     refused(ProcessLookupError, oc.explain, 2**22)
-    refused(ProcessLookupError, oc.why, 2**22)
+    refused(ProcessLookupError, oc.explain, 2**22)
     assert oc.memory.explaining.Explanation
 
 
@@ -189,16 +194,16 @@ def read_proc(w: World) -> None:
 def workers(w: World) -> None:
     with oc.open(w.model) as file:
         file.warm(mechanism="populate")
-        found = oc.assert_shared(file, ME)
+        found = assert_shared(file, ME)
         assert isinstance(found, onecopy.workers.Sharing)
-        oc.assert_shared(file, ME, since=found, allowance="100 MiB")
+        assert_shared(file, ME, since=found, allowance="100 MiB")
     with oc.Mapping(w.bytes) as one:
         other = one.view()
         assert other[0] == 0
-    refused(AssertionError, oc.assert_shared, oc.open_records(w.table), [os.getppid()])
-    refused(ValueError, oc.assert_shared, file, [])
-    assert oc.preload(["json"], main=False).effective
-    refused(ModuleNotFoundError, oc.preload, ["missing_module"])
+    refused(AssertionError, assert_shared, oc.open_records(w.table), [os.getppid()])
+    refused(ValueError, assert_shared, file, [])
+    assert preload(["json"], main=False).effective
+    refused(ModuleNotFoundError, preload, ["missing_module"])
 
 
 @action()
@@ -223,7 +228,7 @@ def _picture(w: World) -> str:
 @action(40, needs=("imagecodecs", "tifffile"))
 def images(w: World) -> None:
     path = _picture(w)
-    with oc.images.open(path, folder=w.folder / "store") as image, oc.images.open(w.folder / "raw.tif") as raw:
+    with oc.images.open(path, store=w.folder / "store") as image, oc.images.open(w.folder / "raw.tif") as raw:
         assert isinstance(image, oc.images.Image)
         assert np.array_equal(image.array, raw.array)
         with pickle.loads(pickle.dumps(image)) as again:

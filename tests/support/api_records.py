@@ -25,27 +25,29 @@ def share_nameless(w: World) -> None:
 
 @action(40)
 def share_on_disk(w: World) -> None:
-    with oc.share(w.rows, place="disk", warm=True, pin=True) as rows:
+    with oc.share(w.rows, store=w.store) as rows:
+        rows.warm()
+        rows.pin()
         assert rows[3]["id"] == 3
 
 
 @action(100)
 def share_with_key(w: World) -> None:
-    with oc.share(w.rows, "rows 1", folder=w.folder / "store", source=w.json) as rows:
+    with oc.share(w.rows, "rows 1", store=w.folder / "store", source=w.json) as rows:
         assert len(rows) == 50
         with pickle.loads(pickle.dumps(rows)) as again:
             assert again[7] == w.rows[7]
     key = f"onecopy-actions of process {os.getpid()}"  # the store in memory is the user's own
-    with oc.share(w.rows, key, place="memory") as rows:
+    with oc.share(w.rows, key, store=oc.Store(place="memory")) as rows:
         assert rows.report is not None
     oc.Store(place="memory").prune(keys=[key])
 
 
 @action(24)
 def share_in_a_child(w: World) -> None:
-    with oc.share(lambda: w.rows, where="child") as rows:
+    with oc.share(lambda: w.rows, store=oc.Store(where="child")) as rows:
         assert len(rows) == 50
-    refused(StopError, oc.share, stop, where="child")
+    refused(StopError, oc.share, stop, store=w.store.with_options(where="child"))
 
 
 @action(100)
@@ -55,9 +57,9 @@ def share_refused(w: World) -> None:
     refused(TypeError, oc.share, 7)
     refused(TypeError, oc.share, "text")
     refused(ValueError, oc.share, [], place="elsewhere")
-    refused(StopError, oc.share, stop, where="here")
+    refused(StopError, oc.share, stop, store=w.store.with_options(where="here"))
     refused(StopError, oc.share, range(20_000), progress=stop)
-    refused(StopError, oc.share, stop, "key of what fails", folder=w.folder / "store", where="here")
+    refused(StopError, oc.share, stop, "key of what fails", store=oc.Store(w.folder / "store", where="here"))
 
 
 @action()

@@ -54,6 +54,6 @@ def slow_rows(log: Path, seconds: float) -> list[dict[str, Any]]:
 
 def rank(folder: str, log: str) -> None:
     """Be a rank: share by key, without any word to the others."""
-    data = oc.share(lambda: slow_rows(Path(log), 0.3), "rows", folder=folder)
+    data = oc.share(lambda: slow_rows(Path(log), 0.3), "rows", store=folder)
     built = data.report is not None and data.report.built
     print(json.dumps({"digest": digest(data), "built": built, "path": data.path}))

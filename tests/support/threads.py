@@ -61,7 +61,7 @@ def share_rows(_folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
 def use_the_store(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
     """Ask for an artefact that one of the threads builds."""
     store = oc.Store(folder / "store")
-    artefact = store.get_or_build("key", lambda path: oc.save(path, ARRAYS), where="here")
+    artefact = store.with_options(where="here").get_or_build("key", lambda path: oc.save(path, ARRAYS))
     with oc.open(artefact.path) as file:
         assert file["b"].sum() == 10_000
 

@@ -8,6 +8,9 @@ import numpy as np
 
 import onecopy as oc
 import onecopy.arrays
+from onecopy.scratch_arrays import alloc
+from onecopy.shuffle import Shuffle
+from onecopy.workers import assert_shared, preload
 
 file = oc.open("model.safetensors")
 mapping = oc.Mapping(Path("data.bin"), 5, length=10, mode="copy")
@@ -64,20 +67,20 @@ reveal_type(oc.share(lambda: {"a": 1}, key="k")["a"])  # revealed: int
 # Images.
 reveal_type(oc.images.open("slide.ndpi", level=1).array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 reveal_type(oc.images.open("slide.ndpi").artefact)  # revealed: onecopy.store.artefact.Artefact | None
-reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.scratching.writable.Scratch
+reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.scratch_arrays.writable.Scratch
 reveal_type(oc.images.codecs.look("slide.ndpi").levels)  # revealed: tuple[tuple[int, ...], ...]
 reveal_type(oc.images.register(["a.tif", np.zeros((3, 3))], (1, 2)).guessed)  # revealed: tuple[int, ...]
 reveal_type(oc.images.mosaic([lambda: np.zeros((3, 3))], [(0, 0)], "a.oc"))  # revealed: onecopy.images.stitching.Mosaic
 
 # Sampling.
-reveal_type(oc.Shuffle(10)[3])  # revealed: int
-reveal_type(oc.Shuffle(10)[::2])  # revealed: onecopy.shuffle.Shuffle
-reveal_type(list(oc.Shuffle(10).shard(1, 2).batches(3)))  # revealed: list[list[int]]
+reveal_type(Shuffle(10)[3])  # revealed: int
+reveal_type(Shuffle(10)[::2])  # revealed: onecopy.shuffle.Shuffle
+reveal_type(list(Shuffle(10).shard(1, 2).batches(3)))  # revealed: list[list[int]]
 
 # Workers.
-reveal_type(oc.preload(["json"]).measure().server_threads)  # revealed: int | None
+reveal_type(preload(["json"]).measure().server_threads)  # revealed: int | None
 reveal_type(oc.torch.share_dataset([1], "1MB", key="k"))  # revealed: list[int]
-reveal_type(oc.assert_shared(file, [1, 2]).pss)  # revealed: int
+reveal_type(assert_shared(file, [1, 2]).pss)  # revealed: int
 
 # Saving takes any mapping to anything; None comes back.
 oc.save("x", {"a": np.zeros(3), "b": b"abc"}, {"step": "1"}, align=64, checksum=False)
@@ -98,7 +101,7 @@ oc.warm(mapping, wait=False, progress=print)  # refused: call-overload
 oc.pin("data.bin")  # refused: arg-type
 oc.save("x", {1: np.zeros(3)})  # refused: dict-item
 oc.save("x", {}, {"step": 1})  # refused: dict-item
-oc.Shuffle("10")  # refused: arg-type
+Shuffle("10")  # refused: arg-type
 file["w"] = np.zeros(3)  # refused: index
 mapping.nbytes = 5  # refused: misc
 oc.warm(mapping).bytes = 5  # refused: misc
@@ -106,19 +109,19 @@ os.fspath(file)  # refused: call-overload
 
 # Scratch arrays.
 canvas = oc.scratch((3, 4), "u2", Path("folder"), max_resident="64 MiB")
-reveal_type(canvas)  # revealed: onecopy.scratching.writable.Scratch
+reveal_type(canvas)  # revealed: onecopy.scratch_arrays.writable.Scratch
 reveal_type(canvas.array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 reveal_type(canvas.release((slice(0, 5), ..., 3)))  # revealed: onecopy._core.ReleaseReport
 reveal_type(canvas.prefetch(0))  # revealed: onecopy._core.WarmReport
 reveal_type(canvas.memory().over)  # revealed: int | None
-reveal_type(canvas.seal())  # revealed: onecopy.scratching.sealed.SealedArray
+reveal_type(canvas.seal())  # revealed: onecopy.scratch_arrays.sealed.SealedArray
 reveal_type(canvas.save("x").copied)  # revealed: bool
 reveal_type(np.asarray(canvas))  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
-small = oc.alloc(1000, np.float32, "1 MiB")
-reveal_type(small)  # revealed: onecopy.scratching.writable.Scratch | onecopy.scratching.heap.HeapArray
+small = alloc(1000, np.float32, "1 MiB")
+reveal_type(small)  # revealed: onecopy.scratch_arrays.writable.Scratch | onecopy.scratch_arrays.heap.HeapArray
 reveal_type(oc.warm(canvas.seal()))  # revealed: onecopy._core.WarmReport
 with canvas as entered_canvas:
-    reveal_type(entered_canvas)  # revealed: onecopy.scratching.writable.Scratch
+    reveal_type(entered_canvas)  # revealed: onecopy.scratch_arrays.writable.Scratch
 
 # Memory of a block.
 with oc.watch([1], children=False, hz=20) as watched:

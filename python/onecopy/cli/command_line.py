@@ -1,6 +1,6 @@
 """The group of verbs, and the one place where an error becomes a line and an exit status.
 
-Verbs are imported when they are asked for, so that `onecopy ls` does not pay for the benchmarks.
+A verb's module is imported when the verb runs, so that `onecopy ls` starts fast.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 VERBS = {
-    "ls": ("ls", "names, types, shapes, sizes of a file, and what of it is in memory"),
-    "convert": ("convert", "ONNX, GGUF, npz, torch, shards and others as one safetensors file laid out for mapping"),
-    "import": ("import_", "the rows of a JSON, CSV or Parquet file as records"),
-    "images": ("images", "decode images once for this machine; look at them, stitch them"),
-    "warm": ("warm", "into memory, with a progress bar and a report; --hold keeps it there"),
-    "evict": ("evict", "out of memory"),
-    "verify": ("verify", "every byte against the checksums stored with it"),
-    "store": ("store", "what was built once for this machine; prune removes it"),
-    "top": ("memory.top", "who holds memory, and which big files: everything counted once, live"),
-    "why": ("memory.why", "what the memory of a process is, in sentences, and what is wrong"),
-    "container": ("memory.container", "what is left before the OOM killer comes"),
-    "record": ("memory.record", "run a command, and record what memory it and its children need"),
-    "plot": ("memory.plot", "draw a recording: SVG, HTML, PNG"),
+    "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of it is in memory"),
+    "convert": ("convert", "write ONNX, GGUF, npz, torch, shards and others as one safetensors file"),
+    "import": ("import_", "write the rows of a JSON, CSV or Parquet file as a file of records"),
+    "images": ("images", "decode images once per machine; view and stitch them"),
+    "warm": ("warm", "read files into memory; --hold keeps them there"),
+    "evict": ("evict", "drop files from the page cache"),
+    "verify": ("verify", "compare every byte of a file with its stored checksums"),
+    "store": ("store", "list and prune what was built once for this machine"),
+    "top": ("memory.top", "show which processes and files hold memory, each counted once, live"),
+    "explain": ("memory.explain", "explain in sentences what the memory of a process consists of, and what is wrong"),
+    "container": ("memory.container", "show how much memory is left before the OOM killer acts"),
+    "record": ("memory.record", "run a command and record the memory that it and its children need"),
+    "plot": ("memory.plot", "draw a recording as SVG, HTML or PNG"),
     "diff": ("memory.diff", "compare two recordings"),
-    "serve": ("memory.serve", "memory for Prometheus, and as a live page"),
+    "serve": ("memory.serve", "serve memory metrics for Prometheus, and a live page"),
 }
-"""The module of each and what it is for, in the order in which they are explained."""
+"""Module and one-line description of each verb, in the order of the help."""
 
 BENCH = "bench"
-"""The verb of another package, onecopy-bench."""
+"""The verb that the distribution onecopy-bench adds."""
 NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""What click raises since 8.2; before, it shows the help and leaves."""
+"""click >= 8.2 raises this; older versions show the help and exit."""
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
 
 def plugins() -> EntryPoints:
-    """Return the verbs that other packages bring, by the entry points ``onecopy.commands``."""
+    """Return the verbs that other distributions add by the entry points ``onecopy.commands``."""
     from importlib.metadata import entry_points
 
     return entry_points(group="onecopy.commands")

@@ -49,7 +49,7 @@ def opened(path: str, level: int, **options: Any) -> Image:
 @command.command("open")
 @click.argument("path", metavar="IMAGE", type=click.Path())
 @click.option("--level", type=click.IntRange(min=0), default=0, help="Of a pyramid: 0, the largest, if not given.")
-@click.option("--folder", type=click.Path(), metavar="FOLDER", help="Of the store; the usual one if not given.")
+@click.option("--store", "folder", type=click.Path(), metavar="FOLDER", help="Folder of the store.")
 @click.option("--max-bytes", type=SIZE, help="Refuse what is larger when decoded.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, as_json: bool) -> None:
@@ -59,7 +59,7 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
     lists what was decoded, `onecopy store prune --max-age` removes what was not used for 60 days.
     """
     start = monotonic()
-    with opened(path, level, folder=folder, max_bytes=max_bytes) as image:
+    with opened(path, level, store=folder, max_bytes=max_bytes) as image:
         shape, nbytes = " x ".join(map(str, image.shape)), image.nbytes
         facts = {
             "source": path,

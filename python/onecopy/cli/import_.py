@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.progress import DownloadColumn, TextColumn
+from rich.progress import DownloadColumn
 
 from onecopy import records
 from onecopy.cli import screen
@@ -74,12 +74,11 @@ def command(*, source: str, target: str, form: str, **given: Any) -> None:
     """Write the rows of SOURCE to TARGET, a file of records that `onecopy.open` opens in place."""
     form = format_of(source) if form == "auto" else form
     options = options_for(form, source, **given)
-    rows_column = TextColumn("{task.fields[rows]:,} rows")
-    with screen.progress_bar(screen.err(), DownloadColumn(), rows_column) as bar:
-        task = bar.add_task("import", total=None, rows=0)
+    with screen.progress_bar(screen.err(), DownloadColumn()) as bar:
+        task = bar.add_task("import", total=None)
 
-        def watch(rows: int, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, rows=rows)
+        def watch(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
 
         try:
             imported = IMPORTS[form](source, target, progress=watch, **options)

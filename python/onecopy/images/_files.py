@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.scratching import Scratch
+    from onecopy.scratch_arrays import Scratch
 
 
 def write_tiff(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -> None:

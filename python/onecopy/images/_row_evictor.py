@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.images._regions import Rectangle
-    from onecopy.scratching import Scratch
+    from onecopy.scratch_arrays import Scratch
 
 _PIECE = 16 << 20
 """Bytes that are written out at once, at most: a sixteenth of the rows that may be in memory, where that is less."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.images._regions import Rectangle
-    from onecopy.scratching import Scratch
+    from onecopy.scratch_arrays import Scratch
 
 _PIECE = 8 << 20
 """Bytes that are written at once, at most; of a power of two, a sixteenth of the window at most."""

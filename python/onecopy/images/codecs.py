@@ -22,14 +22,14 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onecopy.arguments import few_processors, non_negative, path_text
+from onecopy.arguments import byte_count, few_processors, non_negative, path_text
 from onecopy.arrays.dtypes import of_numpy
 from onecopy.errors import FileChanged, FormatError
 from onecopy.files import open_regular
 from onecopy.images._libraries import LIBRARIES, TIFF, Codec, installed
 from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, NoLevelError
 from onecopy.store.fork import trim_heap
-from onecopy.text import parse_size, size
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -202,7 +202,7 @@ def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
         most, most_at_once = (max(limit, _RATIO * nbytes) for limit in (_PLAUSIBLE, _PLAUSIBLE_AT_ONCE))
         why = f"and a file of {size(nbytes)} is believed {size(most)} at most"
     else:
-        most = parse_size(max_bytes) if isinstance(max_bytes, str) else non_negative("max_bytes", max_bytes)
+        most = byte_count("max_bytes", max_bytes)
         most_at_once = most - facts.nbytes
         why = f"and {size(most)} are allowed"
     if facts.nbytes > most:

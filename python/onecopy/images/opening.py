@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from onecopy.arguments import non_negative, path_text
 from onecopy.arrays.one_file import OneFile
@@ -12,8 +12,7 @@ from onecopy.files import Mapping
 from onecopy.images import codecs
 from onecopy.images.facts import no_level
 from onecopy.images.image import NAME, About, Image
-from onecopy.store import Store, file_key
-from onecopy.store import progress as tell_who_waits
+from onecopy.store import Store, file_key, report_progress
 
 if TYPE_CHECKING:
     import os
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from onecopy.files import Identity
     from onecopy.images.codecs import Codec
     from onecopy.images.facts import Facts
-    from onecopy.scratching import HeapArray, Scratch
-    from onecopy.store import Artefact, Waiting
+    from onecopy.scratch_arrays import HeapArray, Scratch
+    from onecopy.store import Artefact
 
 __all__ = ["decode", "open"]
 
@@ -37,11 +36,9 @@ def open(
     path: str | os.PathLike[str],
     level: int = 0,
     *,
-    folder: str | os.PathLike[str] | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
     max_bytes: int | str | None = None,
     threads: int | None = None,
-    on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
-    timeout: float | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Image:
     """Open an image as an array that all processes share; the first that asks decodes it, into the store.
@@ -57,15 +54,13 @@ def open(
         An image file. An artefact of this function, or another file of onecopy with one array, will do as well.
     level
         Of a pyramid: 0 is the largest.
-    folder
-        Of the store; None: the usual one (see `onecopy.Store`).
+    store
+        Where decoded images are kept: a `onecopy.Store` or a folder; None: the default folder on disk.
     max_bytes
         Of the decoded level; more is an error, before anything is reserved. A size such as "20 GB", or a number. None:
         4 GiB, or a thousand times the file where that is more, which no honest file exceeds.
     threads
         Of the library that decodes; None: the processors of this process, 4 at most.
-    on_wait, timeout
-        As for `onecopy.Store.get_or_build`: who is told, and how long to wait, while another process decodes.
     progress
         Called with (bytes done, bytes in total) where this process decodes; raising in it stops the work.
 
@@ -87,18 +82,18 @@ def open(
     >>> import numpy as np, onecopy as oc, tempfile, pathlib, tifffile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> tifffile.imwrite(folder / "cells.tif", np.full((300, 200), 7, np.uint16), compression="zlib")
-    >>> image = oc.images.open(folder / "cells.tif", folder=folder / "store")
+    >>> image = oc.images.open(folder / "cells.tif", store=folder / "store")
     >>> image.array[0, :3], image.artefact.built
     (array([7, 7, 7], dtype=uint16), True)
-    >>> oc.images.open(folder / "cells.tif", folder=folder / "store").artefact.built
+    >>> oc.images.open(folder / "cells.tif", store=folder / "store").artefact.built
     False
     """
     text, level = path_text(path), non_negative("level", level)
     if text.endswith(_OURS):
         return _of_file(text, level)
-    store = Store(folder)
+    opened = Store.of(store).with_options(durable=False)
     for codec in codecs.each_for(text):
-        if (found := store.find(_key(text, level, codec))) is not None:
+        if (found := opened.find(_key(text, level, codec))) is not None:
             return _of_artefact(text, found)
 
     def one(codec: Codec) -> Image:
@@ -108,13 +103,12 @@ def open(
             return _in_place(text, facts, before)
         codecs.check_size(text, facts, max_bytes)
         key = _key(text, level, codec)
-        where: Literal["auto", "here"] = "auto" if codec.in_child and progress is None else "here"
+        builds_in = opened if codec.in_child and progress is None else opened.with_options(where="here")
 
         def build(target: Path) -> None:
             _build(target, text, codec, facts, key, threads, progress)
 
-        options: Any = {"source": text, "where": where, "on_wait": on_wait, "timeout": timeout, "durable": False}
-        return _of_artefact(text, store.get_or_build(key, build, **options))
+        return _of_artefact(text, builds_in.get_or_build(key, build, source=text))
 
     return codecs.first_that_can(text, one)
 
@@ -158,7 +152,7 @@ def decode(
     ...     int(pixels.array.sum())
     418800
     """
-    from onecopy.scratching import scratch
+    from onecopy.scratch_arrays import scratch
 
     text, level = path_text(path), non_negative("level", level)
 
@@ -192,7 +186,7 @@ def _build(
     """Decode into the file that the artefact becomes; nothing is copied, and nothing is left where it fails."""
 
     def say(done: int, total: int) -> None:
-        tell_who_waits(done)
+        report_progress(done)
         if progress is not None:
             progress(done, total)
 
@@ -206,7 +200,7 @@ def _build(
 
 def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:
     """Return memory to decode into: of the file to be, or of the heap where that cannot be reserved."""
-    from onecopy.scratching import alloc, scratch  # who attaches needs neither
+    from onecopy.scratch_arrays import alloc, scratch  # who attaches needs neither
 
     try:
         return scratch(facts.shape, facts.dtype, dir=target.parent, anywhere=True)

@@ -19,15 +19,15 @@ from weakref import WeakSet
 
 import numpy as np
 
-from onecopy._beside import path_beside, remove, replace
 from onecopy.arguments import path_text
+from onecopy.atomic_files import path_beside, remove, replace
 from onecopy.images._files import most_of_a_tiff, write_tiff, write_zarr
 from onecopy.images._regions import covered_rows, in_bands, span_of
 from onecopy.images._row_evictor import RowEvictor
 from onecopy.images._window import Window
 from onecopy.images.image import NAME, About
 from onecopy.page_cache import available_memory
-from onecopy.scratching import Scratch, scratch
+from onecopy.scratch_arrays import Scratch, scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.images.tiles import Tile
-    from onecopy.scratching import Scratch
+    from onecopy.scratch_arrays import Scratch
 
 __all__ = ["Mosaic", "Out", "mosaic"]
 

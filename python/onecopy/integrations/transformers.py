@@ -19,7 +19,7 @@ import os
 import threading
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from onecopy import arrays, page_cache
 from onecopy.arrays.shards import files_of_index
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from onecopy.page_cache import WarmJob
-    from onecopy.store import Waiting
+    from onecopy.store import Store
 
 __all__ = ["from_pretrained"]
 
@@ -43,8 +43,7 @@ def from_pretrained(
     folder: str | os.PathLike[str],
     *,
     dtype: Any = "auto",
-    store: str | os.PathLike[str] | None = None,
-    on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
+    store: Store | str | os.PathLike[str] | None = None,
     warming: Callable[[WarmJob], object] | None = None,
     max_bytes: int | str | None = None,
     **given: Any,
@@ -64,8 +63,9 @@ def from_pretrained(
     dtype
         Of floating-point weights, a ``torch.dtype`` or its name; "auto": what ``config.json`` says, else as they are in
         the file.
-    store, on_wait
-        Of the `Store` that keeps casts, one file for each file of weights; as of `Store.get_or_build`.
+    store
+        Where casts are kept, one file for each file of weights: a `onecopy.Store` or a folder; None: the default folder
+        on disk.
     warming, max_bytes
         Bring the files into memory, at most so many bytes, while transformers builds the model: called with the
         `WarmJob` before that begins.
@@ -109,11 +109,7 @@ def from_pretrained(
     wanted = _type_of(dtype, place)
     for file in files:
         arrays.open_arrays(file).close()  # what is damaged is an error of ours, not of another parser
-    casts = {
-        file: cast_once(file, wanted, store=store, on_wait=on_wait)
-        for file in files
-        if wanted is not None and needs_cast(file, wanted)
-    }
+    casts = {file: cast_once(file, wanted, store) for file in files if wanted is not None and needs_cast(file, wanted)}
     if warming is not None:
         warming(_warm([casts.get(file, file) for file in files], max_bytes))
     with _given_casts(casts, wanted):

@@ -1,22 +1,22 @@
-"""Whose memory is it: processes and the files that they map, everything counted once, at a bounded price.
+"""Whose memory it is: processes and the files that they map, each counted once, at a bounded cost.
 
     with Sampler([os.getpid()], children=True) as sampler:
         snapshot = sampler.sample()
     print(snapshot.totals.real, "and not", snapshot.totals.sum_of_rss)
 
-    with watch() as watched:                          # a thread looks ten times a second
+    with watch() as watched:                          # a thread samples ten times a second
         train()
     watched.assert_peak(anonymous="200 MiB")
     print(watched.table())
 
-Adding up RSS counts a file once per process that maps it. PSS divides each page by its mappers and adds up rightly, but
-walks through page tables under a lock of whoever is looked at: 6 ms per GiB of mapped files, 22 ms per GiB of anonymous
-memory, each time. Here counters are read (8 us a process) and each big file is asked for once, in the page cache; walks
-are made seldom, as far as a budget allows, and only for what nothing else can tell.
+The sum of RSS counts a file once for each process that maps it. The sum of PSS, which divides each page by the number
+of processes that map it, is right, but walks page tables under a lock of the sampled process: 6 ms per GiB of mapped
+files and 22 ms per GiB of anonymous memory, each time. `Sampler` reads counters (8 us a process), queries the page
+cache once per big file, and walks page tables seldom, within a budget, for what the counters cannot tell.
 
-**When not to use it.** To find out which line of a program allocates: that is a profiler's work (memray, heaptrack).
+**When not to use it.** To find the line of a program that allocates, use a profiler (memray, heaptrack).
 
-Importing this package loads nothing else: `proc`, `cgroup` and `pressure`, which read the kernel's text, are used all
+Importing this package loads nothing else: `proc`, `cgroup` and `pressure`, which parse the kernel's text, are used all
 over the library.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from onecopy.memory import cgroup as cgroup
     from onecopy.memory import pressure as pressure
     from onecopy.memory import proc as proc
+    from onecopy.memory.causes import Cause
     from onecopy.memory.containers import Container, container
-    from onecopy.memory.diagnosis import Cause, Diagnosis, why
     from onecopy.memory.explaining import Explanation, Finding, explain
     from onecopy.memory.recording import End, Machine, Recorder, Recording, read_recording
     from onecopy.memory.samples import COLUMNS, FileSample, ProcessSample, Sample, sample_of
@@ -40,11 +40,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "COLUMNS": "samples",
-    "Cause": "diagnosis",
+    "Cause": "causes",
     "Container": "containers",
     "Cost": "snapshots",
     "Curve": "series",
-    "Diagnosis": "diagnosis",
     "End": "recording",
     "Explanation": "explaining",
     "FileSample": "samples",
@@ -77,7 +76,6 @@ _HOMES = {
     "memory_table": "table",
     "read_recording": "recording",
     "watch": "watching",
-    "why": "diagnosis",
 }
 
 _READERS = ("cgroup", "pressure", "proc")
@@ -88,7 +86,6 @@ __all__ = [
     "Container",
     "Cost",
     "Curve",
-    "Diagnosis",
     "End",
     "Explanation",
     "FilePeak",
@@ -121,7 +118,6 @@ __all__ = [
     "read_recording",
     "sample_of",
     "watch",
-    "why",
 ]
 
 

@@ -7,11 +7,11 @@ the *working set*, usage less inactive file pages, and so count files that are r
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from onecopy._core import held_by_group
 from onecopy.memory import cgroup, pressure
 from onecopy.text import significant, size
 
@@ -37,9 +37,9 @@ class Container:
     limit: int | None
     """The tightest one, of the group or of one above it."""
     limited_by: str | None
-    """The group that has it."""
-    limited_holds: int
-    """What cannot be dropped of that group, others in it included: `unreclaimable` where it is this one."""
+    """The group that has this limit."""
+    held: int
+    """Bytes charged to that group, other groups in it included, that cannot be dropped: usage minus page cache."""
     usage: int | None
     peak: int | None
     anonymous: int
@@ -68,12 +68,12 @@ class Container:
     @property
     def unreclaimable(self) -> int:
         """What cannot be dropped: anonymous and shared memory (but by swapping), and the kernel's own."""
-        return _held(self.anonymous, self.shmem, self.kernel, self.kernel_reclaimable)
+        return self.anonymous + self.shmem + max((self.kernel or 0) - self.kernel_reclaimable, 0)
 
     @property
     def left(self) -> int | None:
-        """Bytes that may still be taken before nothing is left to drop, and somebody is killed; None: no limit."""
-        return None if self.limit is None else max(self.limit - self.limited_holds, 0)
+        """Bytes that can still be allocated before the OOM killer acts: `limit` minus `held`; None without a limit."""
+        return None if self.limit is None else max(self.limit - self.held, 0)
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
@@ -86,9 +86,7 @@ class Container:
         yield f"{cannot}; there is no limit" if self.limit is None else cannot
         if self.limit is not None and self.left is not None:
             where = "" if self.limited_by in (None, self.directory) else f" of {self.limited_by}"
-            share = (
-                f"{100 * self.limited_holds / self.limit:.0f} % of it is taken" if self.limit else "all of it is taken"
-            )
+            share = f"{100 * self.held / self.limit:.0f} % of it is taken" if self.limit else "all of it is taken"
             yield f"limit{where}: {size(self.limit)}, {share}: {size(self.left)} are left before the OOM killer comes"
         if self.kills:
             yield f"it has come before: {self.kills} processes of this group were killed"
@@ -147,16 +145,12 @@ def container(pid: int | None = None, *, root: Path = cgroup.ROOT) -> Container 
     shmem = stat.shmem or 0
     told = pressure.pressure(directory, root=root) if group.version == 2 else None
     usage, inactive = group.usage, stat.inactive_file
-    limiting = stat
-    if group.limited_by not in (None, directory):
-        with contextlib.suppress(OSError):  # it has just gone, or may not be read
-            limiting = cgroup.parse_memory_stat((group.limited_by / "memory.stat").read_text())
     return Container(
         version=group.version,
         directory=str(directory),
         limit=group.limit,
         limited_by=None if group.limited_by is None else str(group.limited_by),
-        limited_holds=max(_unreclaimable(stat), _unreclaimable(limiting)),
+        held=held_by_group(str(group.limited_by or directory), group.version),
         usage=usage,
         peak=group.peak,
         anonymous=stat.anon,
@@ -172,14 +166,6 @@ def container(pid: int | None = None, *, root: Path = cgroup.ROOT) -> Container 
         pressure=told or pressure.pressure(root=root),
         pressure_of="group" if told else "machine",
     )
-
-
-def _unreclaimable(stat: MemoryStat) -> int:
-    return _held(stat.anon, stat.shmem or 0, _kernel(stat), stat.slab_reclaimable or 0)
-
-
-def _held(anonymous: int, shmem: int, kernel: int | None, reclaimable: int) -> int:
-    return anonymous + shmem + max((kernel or 0) - reclaimable, 0)
 
 
 def _kernel(stat: MemoryStat) -> int | None:

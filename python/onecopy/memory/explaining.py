@@ -1,16 +1,16 @@
-"""Which weights are private to a process, why, and what to do: `explain`.
+"""What memory a process or an object holds, how much of it is private, and why: `explain`.
 
+    print(oc.explain())             # this process, in sentences
+    print(oc.explain(4711))         # any process of this user
     print(oc.explain(session))      # an onnxruntime session made by `oc.onnxruntime.session`
     print(oc.explain(model))        # a torch module
-    print(oc.explain(file))         # what `oc.open` returned
-    print(oc.explain(4711))         # any process, by what the kernel says of it
+    print(oc.explain(file))         # what `oc.open` or `oc.open_records` returned, or a numpy array
 
-Nothing is guessed: addresses of weights are looked up in ``/proc/self/maps``, and pages that were copied on being
-written to are counted in ``/proc/self/pagemap`` (of another process: in its smaps).
+Nothing is estimated: addresses are looked up in ``/proc/self/maps``, pages that were copied because they were written
+to are counted in ``/proc/self/pagemap`` (of another process: in its smaps).
 
-What the rest of a process's memory is, in sentences, tells `onecopy.why`.
-
-**When not to use it.** In loops: `explain` of a process walks its page tables under a lock (see `onecopy.memory.proc`).
+**When not to use it.** In loops: `explain` of a process walks its page tables under a lock, 6 to 22 ms per GiB;
+`onecopy.memory.Sampler` is made for loops.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from mmap import PAGESIZE
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from onecopy.memory import proc
+from onecopy.memory.causes import Cause, causes_of
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -32,32 +33,32 @@ __all__ = ["Explanation", "Finding", "explain"]
 
 Kind: TypeAlias = Literal["shared", "written", "private", "heap", "device"]
 
-_WORTH_IT = 1 << 20  # bytes of what is worth a line, or advice
-_SHOWN = 12
-_PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61  # bits of pagemap; the last one: of a file, or shared memory
+_WORTH_IT = 1 << 20  # bytes below which a finding gets neither a line nor advice
+_SHOWN = 12  # lines of findings that are printed
+_PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61  # bits of pagemap; the last one: of a file or shared memory
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One weight, or one mapped file, or what is no file's."""
+    """One weight, one mapped file, or one kind of anonymous memory."""
 
     name: str
     bytes: int
-    """Of addresses."""
+    """Size of its address range."""
     private: int
-    """Bytes that only this process has, and that no other can have."""
+    """Bytes that this process alone holds and that no other process can share."""
     kind: Kind
     """"shared": on pages of a file. "written": some of them were copied on being written to. "private": a copy that an
-    engine made. "heap": memory of no file. "device": not in this machine's memory."""
+    engine made. "heap": anonymous memory. "device": memory of a device."""
     path: str = ""
-    """The file, where there is one."""
+    """The file it lies in; empty for anonymous memory."""
     reason: str = ""
     advice: str = ""
-    """What to change; empty: nothing."""
+    """What to change; empty where there is nothing to change."""
 
     @property
     def amount(self) -> str:
-        """What is private, and of how much where that is more; of what is shared all of it."""
+        """The private part, as text: "1 MB", or "1 MB of 8 MB" where the rest is shared."""
         part = self.private or self.bytes
         return f"{size(part)} of {size(self.bytes)}" if part < self.bytes else size(part)
 
@@ -67,75 +68,106 @@ class Explanation:
     """What `explain` found, the largest private part first. Printed, it is a table."""
 
     target: str
+    """What was explained, as text."""
     findings: tuple[Finding, ...]
+    causes: tuple[Cause, ...] = ()
+    """Of a process: what its memory consists of, one sentence each; what is wrong comes first."""
+    pid: int | None = None
+    rss: int | None = None
+    """Of a process: its resident set size in bytes, as other tools show it."""
+    own: int | None = None
+    """Of a process: bytes of anonymous memory that no other process shares, which are freed when it ends."""
+
+    @property
+    def bad(self) -> tuple[Cause, ...]:
+        """The causes that should be acted on; empty where nothing is wrong."""
+        return tuple(one for one in self.causes if one.bad)
 
     @property
     def private(self) -> int:
-        """Bytes that each process like this one holds again."""
+        """Private bytes in total: what each further process of this kind holds again."""
         return sum(one.private for one in self.findings)
 
     @property
     def shared(self) -> int:
-        """Bytes of addresses on files."""
+        """Bytes of address ranges that lie on pages of files, in total."""
         return sum(one.bytes - one.private for one in self.findings if one.kind in ("shared", "written"))
 
     @property
     def saves(self) -> int:
-        """Bytes per process that following the advice would save."""
+        """Bytes that following the advice would save in each process."""
         return sum(one.private for one in self.findings if one.advice)
 
     def __str__(self) -> str:
+        if self.rss is not None and self.own is not None:
+            heading = f"{self.target}: RSS is {size(self.rss)}, {size(self.own)} of it is its own"
+            return "\n".join([heading, *(f"{'!' if one.bad else '-'} {one.text}" for one in self.causes)])
         lines = [f"{self.target}: {size(self.shared)} on pages of files, {size(self.private)} private to the process"]
-        told = [one for one in self.findings if one.private or (one.kind == "shared" and one.reason)]
-        lines += [f"  {one.name}: {one.amount} {one.kind}: {one.reason}" for one in told[:_SHOWN]]
-        if len(told) > _SHOWN:
-            lines.append(f"  and {len(told) - _SHOWN} more")
-        advice = dict.fromkeys(one.advice for one in told if one.private and one.advice)
+        shown = [one for one in self.findings if one.private or (one.kind == "shared" and one.reason)]
+        lines += [f"  {one.name}: {one.amount} {one.kind}: {one.reason}" for one in shown[:_SHOWN]]
+        if len(shown) > _SHOWN:
+            lines.append(f"  and {len(shown) - _SHOWN} more")
+        advice = dict.fromkeys(one.advice for one in shown if one.private and one.advice)
         lines += [f"  -> {each}" for each in advice]
         if self.saves:
             lines.append(f"  that would save {size(self.saves)} in each process")
         return "\n".join(lines)
 
 
-def explain(target: Any) -> Explanation:
-    """Report which weights are private in a process, why, what to change, and what that would save.
+def explain(target: Any = None, *, seconds: float = 0.0) -> Explanation:
+    """Report what memory a process or an object holds, what of it is private, why, and what would save it.
 
     Parameters
     ----------
     target
-        A session of `onecopy.onnxruntime`; a ``torch.nn.Module``; what `onecopy.open` returned for a file of arrays, or
-        several; a process id (the rights of its owner are needed).
+        None: this process. A process id: that process, which must belong to this user. Else an object of this process:
+        a session of `onecopy.onnxruntime`, a ``torch.nn.Module``, what `onecopy.open` or `onecopy.open_records`
+        returned, or a numpy array.
+    seconds
+        Of a process: sample a second time after so many seconds, and report what grew and what was read again.
+
+    Returns
+    -------
+    Explanation
+        Printed, it is a list of sentences (a process) or a table (an object).
 
     Raises
     ------
     TypeError
-        For anything else.
+        For any other object.
     ValueError
-        The file was closed.
+        The file was closed, or `seconds` is given for an object.
     ProcessLookupError, PermissionError
-        There is no such process, or it is somebody else's.
+        There is no such process, or it belongs to another user.
 
     Examples
     --------
-    >>> import onecopy as oc, os
-    >>> oc.explain(os.getpid()).private > 0
+    >>> import onecopy as oc
+    >>> oc.explain().rss > oc.explain().own > 0
     True
     """
-    if isinstance(target, int) and not isinstance(target, bool):
-        return _of_process(target)
+    if target is None or (isinstance(target, int) and not isinstance(target, bool)):
+        return _of_process(os.getpid() if target is None else target, seconds)
+    if seconds:
+        raise ValueError(f"seconds={seconds} is for processes, not for a {type(target).__name__}")
     if hasattr(getattr(target, "onecopy", None), "copied"):
         return _of_session(target)
     if hasattr(target, "named_parameters"):
         return _of_module(target)
     if hasattr(target, "mode_reason") and hasattr(target, "residency"):
         return _of_opened(target)
+    if hasattr(target, "residency") and hasattr(target, "path"):
+        return _of_records(target)
+    if hasattr(target, "__array_interface__"):
+        return _of_array(target)
     raise TypeError(
-        f"a session, a module, an opened file of arrays or a process id can be explained, not {type(target).__name__}"
+        "expected a process id, a session, a module, an opened file or an array to explain, not a "
+        f"{type(target).__name__}"
     )
 
 
 def files_under(tensors: Iterable[Any]) -> list[str]:
-    """Return the files in which tensors of this process lie."""
+    """Return the paths of the files that tensors of this process lie in."""
     regions = _Regions()
     places = [regions.at(tensor.data_ptr()) for tensor in tensors if tensor.device.type == "cpu" and tensor.numel()]
     return list(dict.fromkeys(region.path for region in places if region is not None and region.inode))
@@ -164,8 +196,8 @@ def _of_session(session: Any) -> Explanation:
     return Explanation(f"session {report.path} ({report.mode})", _sorted(findings))
 
 
-_PACK = "oc.onnxruntime.session(path, 'packed', wait=True): packed once per host, one copy for all processes"
-"""And not 'auto', which packs no small model."""
+_PACK = "oc.onnxruntime.session(path, 'packed', wait=True): prepacked once per machine, one copy for all processes"
+"""Not 'auto', which does not prepack small models."""
 
 
 def _of_copied_weights(report: Any, grown: int | None) -> Finding:
@@ -207,19 +239,36 @@ def _of_opened(opened: Any) -> Explanation:
     return Explanation(f"{opened.path} ({opened.mode}: {opened.mode_reason})", _sorted(findings))
 
 
+def _of_records(rows: Any) -> Explanation:
+    return Explanation(f"{type(rows).__name__} of {len(rows)} rows in {rows.path}", (_of_mapped(rows),))
+
+
 def _of_arrays(file: Any) -> Finding:
     """Return where the arrays of one file are: in a private copy, or in pages of the file, some written to."""
-    told = file.residency()
+    report = file.residency()
     if file.mode == "copy":
         why = "read into memory of this process, which no other can share"
-        return Finding(file.path, told.bytes, told.bytes, "heap", file.path, why, "oc.open(path): mode='map'")
+        return Finding(file.path, report.bytes, report.bytes, "heap", file.path, why, "oc.open(path, mode='map')")
     regions = proc.of_file(proc.smaps(os.getpid()), file.identity[:2], os.path.realpath(file.path))
     if written := sum(region.memory.anonymous for region in regions):
         why = "pages that were written to in place, and so copied"
-        return Finding(file.path, max(told.bytes, written), written, "written", file.path, why)
-    cached, mapped = ("?" if nbytes is None else size(nbytes) for nbytes in (told.cached, told.mapped))
-    why = f"{cached} of it are in memory, once for all processes; {mapped} in the page tables of this one"
-    return Finding(file.path, told.bytes, 0, "shared", file.path, why)
+        return Finding(file.path, max(report.bytes, written), written, "written", file.path, why)
+    return _of_mapped(file)
+
+
+def _of_mapped(file: Any) -> Finding:
+    report = file.residency()
+    cached, mapped = ("?" if nbytes is None else size(nbytes) for nbytes in (report.cached, report.mapped))
+    why = f"{cached} of it are in memory, once for all processes; {mapped} in the page tables of this process"
+    return Finding(file.path, report.bytes, 0, "shared", file.path, why)
+
+
+def _of_array(values: Any) -> Explanation:
+    address, nbytes = values.__array_interface__["data"][0], values.nbytes
+    with _Pages() as pages:
+        finding = _of_memory("data", address, nbytes, _Regions().at(address), pages)
+    finding = replace(finding, advice="" if finding.kind == "heap" else finding.advice)
+    return Explanation(f"{type(values).__name__} {values.dtype}{list(values.shape)}", (finding,))
 
 
 # --- a module ---------------------------------------------------------------------------------------------------------
@@ -243,7 +292,7 @@ def _of_module(module: Any) -> Explanation:
 
 def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None, pages: _Pages) -> Finding:
     if region is None or not region.inode:
-        why = "memory of no file: it was made here, cast to another dtype, or read instead of mapped"
+        why = "anonymous memory: computed here, cast to another dtype, or read instead of mapped"
         advice = "oc.torch.load_into(module, path) maps it; with dtype= and cast='store' also in another dtype"
         if nbytes < _WORTH_IT:
             advice = ""
@@ -257,20 +306,20 @@ def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None,
 
 
 class _Regions:
-    """What is mapped where in this process, at one moment."""
+    """The mapped regions of this process at one moment."""
 
     def __init__(self) -> None:
         self._all = proc.maps(os.getpid())
         self._starts = [region.start for region in self._all]
 
     def at(self, address: int) -> proc.Region | None:
-        """Return the region that an address is in."""
+        """Return the region that contains an address, if any."""
         place = bisect_right(self._starts, address) - 1
         return self._all[place] if place >= 0 and address < self._all[place].end else None
 
 
 class _Pages:
-    """The pagemap of this process, which it may always read; page numbers in it are hidden, flags are not."""
+    """The pagemap of this process, which it may always read: page numbers are hidden, flags are not."""
 
     def __enter__(self) -> _Pages:
         self._fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
@@ -280,7 +329,7 @@ class _Pages:
         os.close(self._fd)
 
     def private_bytes(self, address: int, nbytes: int) -> int:
-        """Return the bytes of some addresses that are on pages of no file: whole pages that begin or lie in them."""
+        """Return how many bytes of an address range lie on anonymous pages, counting whole pages."""
         first, last = address // PAGESIZE, (address + nbytes - 1) // PAGESIZE
         entries = array("Q")
         entries.frombytes(os.pread(self._fd, (last - first + 1) * 8, first * 8))
@@ -291,7 +340,8 @@ class _Pages:
 # --- a process --------------------------------------------------------------------------------------------------------
 
 
-def _of_process(pid: int) -> Explanation:
+def _of_process(pid: int, seconds: float) -> Explanation:
+    found = causes_of(pid, seconds)
     files: dict[str, list[proc.MappedRegion]] = {}
     others: dict[str, int] = {}
     for region in proc.smaps(pid):
@@ -303,8 +353,9 @@ def _of_process(pid: int) -> Explanation:
     findings = [_of_file(path, regions) for path, regions in files.items()]
     for name, nbytes in others.items():
         if nbytes >= _WORTH_IT or name == "[heap]":
-            findings.append(Finding(name, nbytes, nbytes, "heap", "", "memory of no file: objects, buffers, arenas"))
-    return Explanation(f"process {pid}", _sorted(findings))
+            findings.append(Finding(name, nbytes, nbytes, "heap", "", "anonymous memory: objects, buffers, arenas"))
+    target = f"process {pid} ({found.name})"
+    return Explanation(target, _sorted(findings), found.causes, pid, found.rss, found.own)
 
 
 def _of_file(path: str, regions: list[proc.MappedRegion]) -> Finding:
@@ -314,9 +365,9 @@ def _of_file(path: str, regions: list[proc.MappedRegion]) -> Finding:
     if not written:
         return Finding(path, nbytes, 0, "shared", path)
     if code:
-        return Finding(path, nbytes, written, "written", path, "variables of a library, and addresses it was given")
-    why = "copy-on-write pages that were written to"
-    return Finding(path, nbytes, written, "written", path, why, "look for writes in place to what is mapped")
+        return Finding(path, nbytes, written, "written", path, "variables of a library and its relocated addresses")
+    why = "pages of a private mapping that were written to, and so copied"
+    return Finding(path, nbytes, written, "written", path, why, "find the code that writes in place to mapped data")
 
 
 def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:

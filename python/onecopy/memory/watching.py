@@ -7,12 +7,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from onecopy.arguments import byte_count
 from onecopy.files import Closeable
 from onecopy.memory.samples import sample_of
 from onecopy.memory.sampling.sampler import Sampler
 from onecopy.memory.series import Series
 from onecopy.memory.snapshots import WatchCost
-from onecopy.text import parse_size, plain, size
+from onecopy.text import plain, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -241,12 +242,9 @@ def watch(
 
 def _bytes_of(name: str, limit: str | int) -> int:
     try:
-        found = parse_size(limit) if isinstance(limit, str) else int(limit)
+        return byte_count(name, limit)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    if found < 0:
-        raise ValueError(f"{name} must not be negative, but is {limit}")
-    return found
 
 
 def _complaint(name: str, height: Height, limit: int, *, grown: bool) -> str:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Container", "OnProgress", "RowSource", "json_rows", "jsonl_rows"]
 
 Container = Literal["list", "dict"]
-OnProgress = Callable[[int, int, int], object]
-"""Called about 20 times a second with what is done: rows, bytes of the source, and all of its bytes. May raise."""
+OnProgress = Callable[[int, int], object]
+"""Called about 20 times a second with the bytes of the source that are done, and all of them; it may raise."""
 Tell = Callable[[int], object]
 """Called with the number of rows so far."""
 
@@ -56,17 +56,18 @@ class RowSource(abc.ABC):
         """Append all rows and return how many there were."""
 
     def __iter__(self) -> Iterator[Any]:
-        from onecopy.records.sharing import share  # which knows sources
+        from onecopy.records.sharing import share  # which imports this module
+        from onecopy.store import Store
 
-        rows: Any = share(self, where="here")
+        rows: Any = share(self, store=Store(where="here"))
         return iter(rows.items() if self.container == "dict" else rows)
 
     def __repr__(self) -> str:
         return f"<onecopy.{type(self).__name__} of {self._path}>"
 
-    def _told(self, rows: int, done: int, size: int) -> None:
+    def _report(self, done: int, total: int) -> None:
         if self._on_progress is not None:
-            self._on_progress(rows, done, size)
+            self._on_progress(done, total)
 
 
 class JsonRows(RowSource):
@@ -92,7 +93,7 @@ class JsonRows(RowSource):
         about, before = Path(self._path).stat(), builder.length
 
         def told(rows: int, done: int) -> None:
-            self._told(rows, done, about.st_size)
+            self._report(done, about.st_size)
             if tell is not None:
                 tell(before + rows)
 

@@ -124,7 +124,7 @@ class CsvRows(RowSource):
         before, size = builder.length, Path(self._path).stat().st_size
 
         def told(rows: int) -> None:
-            self._told(rows - before, lines.done, size)
+            self._report(lines.done, size)
             if tell is not None:
                 tell(rows)
 
@@ -236,7 +236,7 @@ class ParquetRows(RowSource):
             for batch in file.iter_batches(columns=self._columns):
                 plain = all(_is_plain(column.type) for column in batch.columns)
                 count += builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry, None)
-                self._told(count, size * count // file.metadata.num_rows, size)
+                self._report(size * count // file.metadata.num_rows, size)
                 if tell is not None:
                     tell(before + count)
         return count

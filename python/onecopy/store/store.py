@@ -1,13 +1,14 @@
-"""`Store`: build once per host, map everywhere."""
+"""`Store`: build once per machine, map everywhere."""
 
 from __future__ import annotations
 
 import os
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from onecopy import _core
-from onecopy.arguments import non_negative, path_text
+from onecopy.arguments import byte_count, path_text
 from onecopy.store.artefact import Artefact, PruneReport, Waiting
 from onecopy.store.fork import builder
 
@@ -17,18 +18,19 @@ if TYPE_CHECKING:
     from onecopy.store.place import Place
 
 
-__all__ = ["Store", "Where", "announce", "default_folder", "file_key", "progress"]
+__all__ = ["OnWait", "Store", "Where", "announce", "default_folder", "file_key", "report_progress"]
 
 Where: TypeAlias = Literal["auto", "child", "here"]
+OnWait: TypeAlias = Union["Callable[[Waiting], None]", Literal["announce"], None]
 
 _logged: set[str] = set()
-_FIRST_WORD, _NEXT_WORD = 2.0, 5.0  # seconds of waiting until `announce` says so, and says so again
+_FIRST_WORD, _NEXT_WORD = 2.0, 5.0  # seconds of waiting until the first warning of `announce`, and between two
 
 
 def announce() -> Callable[[Waiting], None]:
-    """Return the usual `on_wait`: a warning of the logger "onecopy" after 2 seconds, and then every 5.
+    """Return the `on_wait` named "announce": it warns through the logger "onecopy" after 2 seconds, then every 5.
 
-    Where nobody has configured logging, Python writes it to stderr.
+    Without logging configured, Python writes such a warning to stderr.
     """
     due = _FIRST_WORD
 
@@ -51,23 +53,41 @@ def _warn(text: str, *arguments: object) -> None:
 
 
 class Store:
-    """A folder of files that are built once per host.
+    """A folder of files that are built once per machine and mapped by all its processes.
 
     Parameters
     ----------
     folder
-        Of this user alone: it is made with mode 0700, and refused if it is a symbolic link, belongs to somebody else or
-        can be entered by others. None: for "disk" ``$ONECOPY_CACHE``, else ``$XDG_CACHE_HOME/onecopy``, else
-        ``~/.cache/onecopy``, and ``/var/tmp/onecopy-<uid>`` where that is on a network file system; for "memory"
-        ``/dev/shm/onecopy-<uid>``. Where another user has taken one of the last two names, it is ``onecopy-<uid>-1``,
-        or the next one that is free; `reason` and a warning of the logger "onecopy" say so.
+        A folder that belongs to this user alone: it is made with mode 0700, and refused if it is a symbolic link,
+        belongs to another user or can be entered by others. None: for "disk" ``$ONECOPY_CACHE``, else
+        ``$XDG_CACHE_HOME/onecopy``, else ``~/.cache/onecopy``, and ``/var/tmp/onecopy-<uid>`` where that is on a
+        network file system; for "memory" ``/dev/shm/onecopy-<uid>``. Where another user has taken one of the last two
+        names, it is ``onecopy-<uid>-1``, or the next free one; `reason` and a warning of the logger "onecopy" report
+        that.
     place
-        Which of the two, where no folder is given.
+        Which of the two default folders is used where `folder` is None.
+    where
+        Which process calls a build function. "here": this one. "child": a forked child, so that all memory of the build
+        is freed with it. "auto": a child when this process has one thread, those of libraries included, and has
+        imported no framework with devices (torch, tensorflow, jax); else this process, followed by a garbage collection
+        and ``malloc_trim``.
+    durable
+        False: builds do not wait for the disk; for what can be built again. A build function may leave its file
+        unflushed (``onecopy.save(durable=False)``, ``Scratch.save(durable=False)``). The artefact is valid until the
+        machine restarts, and permanently once a process uses it half a minute later, when flushing is free. On network
+        file systems, and where the kernel has no boot identity, artefacts are always flushed.
+    timeout
+        Seconds to wait while another process builds; None: ``$ONECOPY_TIMEOUT``, else as long as the builder lives.
+    on_wait
+        Called with a `Waiting` every few to 100 ms while another process builds; it may raise, which ends the wait.
+        "announce": a warning of the logger "onecopy" after 2 seconds, then every 5. None: nothing.
 
     Raises
     ------
     OSError
-        The folder will not do; ``strerror`` says why.
+        The folder cannot be used; ``strerror`` has the reason.
+    ValueError
+        An option has no such value.
 
     Examples
     --------
@@ -80,127 +100,142 @@ class Store:
     False
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None, *, place: Place = "disk") -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        place: Place = "disk",
+        where: Where = "auto",
+        durable: bool = True,
+        timeout: float | None = None,
+        on_wait: OnWait = "announce",
+    ) -> None:
+        self._set(where, timeout, durable=durable, on_wait=on_wait)
         chosen, reason = default_folder(place)
         path = os.fspath(chosen)
         if folder is not None:
             path, reason = path_text(folder), "it was asked for"
         self._core = _core.open_store(path)
         self.folder = Path(self._core.folder)
-        """Where it is."""
+        """The folder, with an absolute path."""
         self.reason = reason
-        """Why there: a sentence."""
+        """Why this folder was chosen: a sentence."""
         self.place: Place = "memory" if _core.is_in_memory(path) else "disk"
-        """What the folder is on."""
+        """What kind of file system the folder is on."""
+        self.is_default = folder is None
+        """Whether it is one of the two default folders."""
+
+    def _set(self, where: Where, timeout: float | None, *, durable: bool, on_wait: OnWait) -> None:
+        if where not in ("auto", "child", "here"):
+            raise ValueError(f"where must be 'auto', 'child' or 'here', not {where!r}")
+        self.where: Where = where
+        self.timeout = _at_most("timeout", timeout)
+        self.durable = durable
+        self.on_wait: OnWait = on_wait
+
+    @classmethod
+    def of(cls, store: Store | str | os.PathLike[str] | None, **options: Any) -> Store:
+        """Return a store: itself, or the one in a folder, made with `options`; None: the default folder on disk."""
+        return store if isinstance(store, Store) else cls(store, **options)
+
+    def with_options(self, **options: Any) -> Store:
+        """Return a store of the very same folder with other options: where, timeout, durable, on_wait."""
+        other = copy(self)
+        other._set(**(self.options() | options))
+        return other
+
+    def options(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of `Store`: where, timeout, durable, on_wait."""
+        return {"where": self.where, "durable": self.durable, "timeout": self.timeout, "on_wait": self.on_wait}
 
     def get_or_build(
-        self,
-        key: str,
-        build: Callable[[Path], object],
-        *,
-        source: str | os.PathLike[str] | None = None,
-        where: Where = "here",
-        on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
-        timeout: float | None = None,
-        durable: bool = True,
+        self, key: str, build: Callable[[Path], object], *, source: str | os.PathLike[str] | None = None
     ) -> Artefact:
-        """Return the artefact of a key; build it where no process of the machine has, and none is about to.
+        """Return the artefact of a key; build it unless a process of this machine has built it or is building it.
 
         Parameters
         ----------
         key
-            Any text. What makes the content must be in it: `file_key` of the source, and a version of your code.
+            Any text. It must name everything that determines the content: `file_key` of the source, and a version of
+            the code that builds.
         build
-            Called with the path where the file is to appear, whole or not at all.
+            Called with the path where the file is to appear, complete or not at all. It may run in a child process
+            (`Store.where`), so that only the file may come of it.
         source
-            What it is built from, a file or folder: recorded for `ls` and `prune`, and held against itself after the
-            build.
-        where
-            "here"; "child": in a forked child, so that what the build allocates is given back whole; "auto": in a child
-            when this process has one thread, those of libraries included, and has imported no framework with devices
-            (torch, tensorflow, jax); else here, with a garbage collection and ``malloc_trim`` after it.
-        on_wait
-            Called at each look, a few to 100 ms apart, while another process builds; None: nothing is said.
-        timeout
-            Seconds to wait for others; None: ``$ONECOPY_TIMEOUT``, else as long as one of them lives.
-        durable
-            False: nobody waits for the disk; for what can be made again. `build` may leave its file unflushed
-            (``Scratch.save(durable=False)``). The artefact counts until the machine starts again, and for good once
-            somebody asks for it half a minute later, when flushing costs nothing any more. On a server, and where the
-            kernel does not tell its starts apart, it is flushed as ever.
+            The file or folder it is built from: recorded for `ls` and `prune`, and checked for changes after the build.
 
         Raises
         ------
         TimeoutError
-            Others build still; the message names the process.
+            Another process still builds; the message names the process.
         FileChanged
-            The source was changed while it was being read.
+            The source was changed during the build.
         OSError
-            The folder or what stands in the file's place will not do; EDEADLK where a build asks for what it builds.
+            The folder, or what is in the file's place, cannot be used; EDEADLK for a build that needs its own key.
         FormatError
-            The description beside the file is damaged, or is of another key with the same digest.
+            The description beside the file is damaged, or belongs to another key with the same digest.
         ChildProcessError
             The child that built was killed.
 
-        What `build` raises is passed on, and nothing is left of it; it is not remembered either.
+        Exceptions of `build` are passed on; nothing is left of that build, and the next call tries again.
         """
-        if where not in ("auto", "child", "here"):
-            raise ValueError(f"where must be 'auto', 'child' or 'here', not {where!r}")
-        timeout = _at_most("timeout", _usual_timeout() if timeout is None else timeout)
-        call = announce() if on_wait == "announce" else on_wait
-        told = (
+        call = announce() if self.on_wait == "announce" else self.on_wait
+        report = (
             None
             if call is None
             else lambda pid, since, size, waited: call(Waiting(key, pid, since / 1e9, size, waited))
         )
-        found = self._core.get_or_build(key, builder(build, where), path_text(source or ""), told, timeout, durable)
+        timeout = _usual_timeout() if self.timeout is None else self.timeout
+        built_by = builder(build, self.where)
+        found = self._core.get_or_build(key, built_by, path_text(source or ""), report, timeout, self.durable)
         return self._artefact(found)
 
     def find(self, key: str) -> Artefact | None:
-        """Return the artefact of a key, and mark its use; None where there is none that is as it was built."""
+        """Return the artefact of a key and record its use; None where there is none, or it was modified."""
         found = self._core.find(key)
         return None if found is None else self._artefact(found)
 
     def path(self, key: str) -> Path:
-        """Return where the artefact of a key is, or would be."""
+        """Return the path of a key's artefact, which need not exist."""
         return Path(self._core.path(key))
 
     def ls(self) -> list[Artefact]:
-        """List what is in the folder, the last used first; what is being built and what dead builders left included."""
+        """List the folder, most recently used first, with unfinished builds and what killed builders left."""
         return sorted(map(self._artefact, self._core.list()), key=lambda artefact: -artefact.last_used)
 
     def prune(
         self,
         *,
         max_age: float | None = None,
-        max_bytes: int | None = None,
+        max_bytes: int | str | None = None,
         missing_source: bool = False,
         keys: Iterable[str] | None = None,
         everything: bool = False,
         dry_run: bool = False,
     ) -> PruneReport:
-        """Remove what is asked for, and what dead builders left; never what is being built.
+        """Remove artefacts, and what killed builders left; never what is being built.
+
+        Processes that have a removed file mapped keep it.
 
         Parameters
         ----------
         max_age
-            Seconds since the last use.
+            Remove what was not used for so many seconds.
         max_bytes
-            Of all together: those used longest ago go first.
+            Remove the least recently used until the rest takes at most so many bytes: a number, or text such as
+            "20 GiB".
         missing_source
-            Those whose source is gone, or has changed.
+            Remove what was built from a file that is gone or has changed.
         keys
-            These.
+            Remove the artefacts of these keys.
         everything
-            All.
+            Remove all.
         dry_run
-            Tell, and remove nothing.
+            Report what would be removed, and remove nothing.
         """
-        max_age, max_bytes = (
-            _at_most("max_age", max_age),
-            None if max_bytes is None else non_negative("max_bytes", max_bytes),
-        )
-        report = self._core.prune(max_age, max_bytes, missing_source, list(keys or ()), everything, dry_run)
+        limit = None if max_bytes is None else byte_count("max_bytes", max_bytes)
+        age = _at_most("max_age", max_age)
+        report = self._core.prune(age, limit, missing_source, list(keys or ()), everything, dry_run)
         return PruneReport(
             [self._artefact(artefact) for artefact in report.removed],
             [self._artefact(artefact) for artefact in report.kept],
@@ -225,15 +260,19 @@ class Store:
             handle=found.handle,
         )
 
-    def __reduce__(self) -> tuple[type[Store], tuple[str]]:
-        return type(self), (os.fspath(self.folder),)
+    def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, dict[str, Any]]]:
+        return _of_pickle, (os.fspath(self.folder), self.options())
 
     def __repr__(self) -> str:
         return f"<onecopy.Store {os.fspath(self.folder)!r}, {self.place}>"
 
 
+def _of_pickle(folder: str, options: dict[str, Any]) -> Store:
+    return Store(folder, **options)
+
+
 def default_folder(place: Place = "disk") -> tuple[Path, str]:
-    """Return the folder of a `Store` for which none is given, and why it is that one; it may not be there yet."""
+    """Return the default folder of a `Store`, which need not exist yet, and why it is this one."""
     if place not in ("disk", "memory"):
         raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
     path, reason, obstacle = _core.default_folder(place == "memory")
@@ -244,12 +283,11 @@ def default_folder(place: Place = "disk") -> tuple[Path, str]:
 
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
-    """Return a key that is another one as soon as a file is written or replaced.
+    """Return a key of a file's identity, which changes when the file is written or replaced.
 
-    It is text: the real path, the size, the time of the last write, the inode, and `version`, which is yours to raise
-    when what is built from the file changes: it knows nothing of the code that reads the file. (`onecopy.share` adds
-    the function that it is given.) OSError where there is no such file. A write that keeps the size within one clock
-    tick of the file system is not seen.
+    The key is text: real path, size, time of the last write, inode, and `version`. Change `version` when the code that
+    reads the file changes; `onecopy.share` adds the function that it is given by itself. A write that keeps the size,
+    within one clock tick of the file system, is not detected. OSError where there is no such file.
 
     Examples
     --------
@@ -272,18 +310,19 @@ def _usual_timeout() -> float | None:
     if not text:
         return None
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
         raise ValueError(f"ONECOPY_TIMEOUT is a number of seconds, not {text!r}") from None
+    return _at_most("ONECOPY_TIMEOUT", seconds)
 
 
 def _at_most(name: str, seconds: float | None) -> float | None:
-    """Return a number of seconds that fits 64 bits of nanoseconds; ValueError when it is none."""
+    """Limit a number of seconds to what 64 bits of nanoseconds hold; ValueError for NaN and negative numbers."""
     if seconds is not None and not seconds >= 0:
         raise ValueError(f"{name} must not be negative, but is {seconds}")
     return None if seconds is None else min(seconds, 9e9)  # 285 years
 
 
-def progress(done: int) -> None:
-    """Report from a build function how many bytes are done: waiting processes show it. Does nothing elsewhere."""
+def report_progress(done: int) -> None:
+    """Report the bytes done so far, from a build function, to the processes that wait for it; else do nothing."""
     _core.report_progress(done)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onecopy.arguments import byte_count
 from onecopy.memory import proc
 from onecopy.memory.explaining import files_under
-from onecopy.text import parse_size, size
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from onecopy.files import Identity
@@ -116,13 +117,14 @@ def assert_shared(
     Examples
     --------
     >>> import numpy as np, onecopy as oc, tempfile, pathlib, os
+    >>> from onecopy.workers import assert_shared
     >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
     >>> oc.save(path, {"weight": np.ones(1_000_000)})
     >>> model = oc.open(path)
-    >>> before = oc.assert_shared(model, [os.getpid()])  # in life the pids of workers
+    >>> before = assert_shared(model, [os.getpid()])  # in life the pids of workers
     >>> float(model["weight"].sum())
     1000000.0
-    >>> oc.assert_shared(model, [os.getpid()], since=before).pss <= 9_000_000
+    >>> assert_shared(model, [os.getpid()], since=before).pss <= 9_000_000
     True
     """
     files = _files_of(data)
@@ -133,7 +135,7 @@ def assert_shared(
         since,
     )
     tenth = seen.bytes // 10
-    allowed = (tenth, max(tenth, GROWTH)) if allowance is None else (parse_size(str(allowance)),) * 2
+    allowed = (tenth, max(tenth, GROWTH)) if allowance is None else (byte_count("allowance", allowance),) * 2
     if faults := seen.faults(*allowed):
         raise AssertionError("\n".join(["not one copy: " + "; ".join(faults), str(seen)]))
     return seen

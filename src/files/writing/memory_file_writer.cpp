@@ -7,6 +7,7 @@
 #include "files/writing/reservation.hpp"
 #include "files/writing/stage.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
@@ -60,16 +61,16 @@ struct MemoryFileWriter::State {
   int take(os::Fd file) {
     fd = std::move(file);
     if (!is_in_memory(fd.get())) return reserve_if_possible(fd.get(), size, size);
-    available = os::available_memory();
+    available = available_memory();
     const std::uint64_t staged = std::min<std::uint64_t>(size, Stage::page_size);
-    if (available && !in_bounds(available.value, size, staged)) return ENOMEM;
+    if (available && !in_bounds(available->bytes, size, staged)) return ENOMEM;
     return reserve_if_possible(fd.get(), size, reserved_at_once);
   }
 
   std::string shortage(int error) const {
     if (error != ENOMEM || !available) return {};
     return "it needs " + std::to_string(size) + " bytes of memory, and up to 2 MiB to write them, but " +
-           std::to_string(available.value) + " may be used";
+           std::to_string(available->bytes) + " may be used";
   }
 
   void put(Bytes piece, std::uint64_t offset) const {
@@ -99,7 +100,7 @@ struct MemoryFileWriter::State {
   bool sealable = false;
   bool committed = false;
   os::Fd fd;
-  os::Result<std::uint64_t> available{0, ENOSYS};
+  std::optional<AvailableMemory> available;
 };
 
 MemoryFileWriter::MemoryFileWriter(std::string name, std::uint64_t size, const std::filesystem::path& folder)

@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/sysmacros.h>
@@ -18,19 +17,6 @@
 namespace onecopy::os {
 namespace {
 
-// Small kernel files only: what does not fit one page is cut.
-std::string read_text(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::array<char, 8192> text{};
-  std::size_t size = 0;
-  while (fd && size < text.size()) {
-    const ssize_t got = ::read(fd.get(), text.data() + size, text.size() - size);
-    if (got <= 0) break;
-    size += static_cast<std::size_t>(got);
-  }
-  return {text.data(), size};
-}
-
 std::optional<std::uint64_t> number_after(std::string_view text, std::string_view label) {
   const auto found = text.find(label);
   if (found == std::string_view::npos) return std::nullopt;
@@ -40,58 +26,6 @@ std::optional<std::uint64_t> number_after(std::string_view text, std::string_vie
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || end == text.data()) return std::nullopt;
   return number;
-}
-
-// The path of our group in /proc/self/cgroup: after "0::" (version 2) or ":memory:" (version 1).
-std::optional<std::string> group_path(std::string_view groups, std::string_view label) {
-  const auto found = groups.find(label);
-  if (found == std::string_view::npos) return std::nullopt;
-  groups.remove_prefix(found + label.size());
-  return std::string(groups.substr(0, groups.find('\n')));
-}
-
-// The files of one version of control groups, and what `memory.stat` calls the pages of files.
-struct Groups {
-  std::string mount;
-  const char* limit;
-  const char* usage;
-  std::array<const char*, 2> file_pages;
-};
-
-// What one group leaves: its limit less what is used and cannot be given back, which pages of files can.
-std::uint64_t left_in(const std::string& group, const Groups& names) {
-  const auto limit = number_after(read_text(group + "/" + names.limit), "");  // "max" is no number
-  if (!limit) return UINT64_MAX;
-  const auto used = number_after(read_text(group + "/" + names.usage), "").value_or(0);
-  const auto stat = read_text(group + "/memory.stat");
-  std::uint64_t file = 0;
-  for (const char* label : names.file_pages) file += number_after(stat, label).value_or(0);
-  const std::uint64_t kept = used - std::min(used, file);
-  return *limit - std::min(*limit, kept);
-}
-
-// The least on the way from our group to the root. Inside a container the path may name a group that is not visible
-// here; the root of the mount is then the container's own group.
-void take_least(MemoryLeft& left, const Groups& names, std::string group) {
-  for (;;) {
-    const auto path = names.mount + group;
-    if (const auto here = left_in(path, names); here < left.bytes) left = {here, path};
-    if (group.empty() || group == "/") return;
-    group.resize(group.find_last_of('/'));
-  }
-}
-
-void take_least_of_groups(MemoryLeft& left) {
-  const auto groups = read_text("/proc/self/cgroup");
-  if (const auto group = group_path(groups, ":memory:"))
-    take_least(left,
-               {"/sys/fs/cgroup/memory",
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-                {"\ntotal_inactive_file", "\ntotal_active_file"}},
-               *group);
-  if (const auto group = group_path(groups, "0::"))
-    take_least(left, {"/sys/fs/cgroup", "memory.max", "memory.current", {"\ninactive_file", "\nactive_file"}}, *group);
 }
 
 struct NamedFileSystem {
@@ -141,19 +75,6 @@ Outcome end_with_parent() noexcept {
 
 Outcome name_thread(const char* name) noexcept {
   return ::prctl(PR_SET_NAME, name) == 0 ? Outcome::applied : Outcome::refused;
-}
-
-Result<MemoryLeft> memory_left() {
-  const auto kib = number_after(read_text("/proc/meminfo"), "MemAvailable:");
-  if (!kib) return {{}, ENOSYS};
-  MemoryLeft left{*kib * 1024, {}};
-  take_least_of_groups(left);
-  return {std::move(left), 0};
-}
-
-Result<std::uint64_t> available_memory() {
-  const auto left = memory_left();
-  return {left.value.bytes, left.error};
 }
 
 Result<std::string> boot_id() {

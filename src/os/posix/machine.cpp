@@ -20,10 +20,6 @@ std::uint64_t user_id() noexcept { return static_cast<std::uint64_t>(::geteuid()
 Outcome end_with_parent() noexcept { return Outcome::unsupported; }
 Outcome name_thread(const char* /*name*/) noexcept { return Outcome::unsupported; }
 
-Result<MemoryLeft> memory_left() { return {{}, ENOSYS}; }
-
-Result<std::uint64_t> available_memory() { return {0, ENOSYS}; }
-
 Result<std::string> boot_id() { return {{}, ENOSYS}; }
 
 Result<std::uint64_t> read_ahead(std::uint64_t /*device*/) { return {0, ENOSYS}; }

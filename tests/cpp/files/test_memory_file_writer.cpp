@@ -10,6 +10,7 @@
 
 #include "memory_files.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "onecopy/files/mapping.hpp"
 #include "onecopy/files/memory_file_writer.hpp"
 #include "os/os.hpp"
@@ -149,9 +150,9 @@ TEST_CASE("a size that no machine has is refused before anything is written") {
 }
 
 TEST_CASE("more memory than may be used is an error, and not the end of the process") {
-  const auto available = os::available_memory();
+  const auto available = available_memory();
   if (!available || !testing::has_memory_files()) SKIP_CASE("no memory files, or available memory is not known");
-  CHECK(error_of_size(available.value + (std::uint64_t{1} << 30U)) == ENOMEM);
+  CHECK(error_of_size(available->bytes + (std::uint64_t{1} << 30U)) == ENOMEM);
 }
 
 TEST_CASE("a reservation that fails is an error with the name") {

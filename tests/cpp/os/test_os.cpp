@@ -103,10 +103,19 @@ TEST_CASE("moving a descriptor leaves one owner") {
   CHECK(::fcntl(number, F_GETFD) == -1);  // closed by the assignment
 }
 
-TEST_CASE("the machine answers with sense, or says that it does not know") {
-  if (const auto memory = available_memory()) CHECK(memory.value > (std::uint64_t{1} << 20U));
+TEST_CASE("facts of the machine have plausible values") {
   CHECK(page_size() >= 4096);
   CHECK(process_id() == static_cast<std::uint64_t>(::getpid()));
+}
+
+TEST_CASE("a small text file is read whole, a large one up to 8 KiB, and a missing one is empty") {
+  const testing::ScratchFolder folder;
+  const auto path = folder.write("data", testing::random_bytes(9000)).string();
+  CHECK(read_text(path).size() == 8192);
+  std::filesystem::resize_file(path, 5);
+  CHECK(read_text(path).size() == 5);
+  CHECK(read_text(path + "none").empty());
+  CHECK(read_text(folder.path().string()).empty());
 }
 
 TEST_CASE("reserved addresses read as zeros and can be given back in parts") {

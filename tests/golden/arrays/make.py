@@ -139,7 +139,7 @@ def save_image(path: Path, pixels: np.ndarray) -> None:
             options: dict[str, Any] = {"photometric": "rgb", "compression": "zlib", "metadata": None}
             writer.write(np.repeat(np.repeat(pixels, 2, 0), 2, 1), subifds=1, **options)
             writer.write(pixels, subfiletype=1, **options)
-        with oc.images.open(source, 1, folder="store") as image:
+        with oc.images.open(source, 1, store="store") as image:
             assert image.artefact is not None
             path.write_bytes(image.artefact.path.read_bytes())
 

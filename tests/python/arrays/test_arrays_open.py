@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import onecopy as oc
+from onecopy.arrays import Entry
 from onecopy.memory import proc
 
 DTYPES = {
@@ -144,7 +145,7 @@ def test_a_name_is_found_and_another_is_not(write_tensors, name, other):
     file = oc.open(write_tensors({name: ("U8", [1], b"x")}))
     assert list(file) == [name]
     assert (name in file, other in file) == (True, name == other)
-    assert file.entry(name) == oc.Entry(name, "U8", (1,), 4096, 1)
+    assert file.entry(name) == Entry(name, "U8", (1,), 4096, 1)
     if name != other:
         assert file.get(other) is None
         with pytest.raises(KeyError):
@@ -176,7 +177,7 @@ def test_a_file_is_a_mapping_but_equal_only_to_itself(write_tensors):
     assert file != oc.open(path)
     assert file == file  # noqa: PLR0124
     assert len({file, oc.open(path)}) == 2
-    assert file.entries == (oc.Entry("b", "U8", (2,), 4096, 2), oc.Entry("a", "I16", (2,), 4098, 4))
+    assert file.entries == (Entry("b", "U8", (2,), 4096, 2), Entry("a", "I16", (2,), 4098, 4))
     assert (file.path, file.mode) == (str(path), "map")
 
 

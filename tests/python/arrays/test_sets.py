@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.shards import ARRAYS, INDEX, shard_of, write_set
 
 import onecopy as oc
+from onecopy.workers import assert_shared
 
 
 @pytest.fixture
@@ -176,7 +177,7 @@ def test_a_file_that_was_replaced_is_told_when_the_handle_is_opened(index, which
 
 def test_one_copy_is_proven_over_all_shards(index):
     model = oc.open(index)
-    sharing = oc.assert_shared(model, [os.getpid()])
+    sharing = assert_shared(model, [os.getpid()])
     assert sharing.paths == tuple(file.path for file in model.files)
 
 

@@ -62,7 +62,7 @@ def test_tiles_are_put_together(onecopy_process, folder, tmp_path, how, name):
     assert ("7 of 7 seams verified" in done.stderr) == (how == "grid")
     assert ("registering 6 tiles, 2 rows x 3 columns" in done.stderr) == (how == "grid")
     assert ("registered in " in said) == (how == "grid")
-    with oc.images.open(tmp_path / name, folder=tmp_path / "store") as image:
+    with oc.images.open(tmp_path / name, store=tmp_path / "store") as image:
         assert np.array_equal(image.array, scene())
 
 

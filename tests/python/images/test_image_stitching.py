@@ -152,7 +152,7 @@ def test_a_tiff_file_is_what_tifffile_reads_again(tmp_path, name, samples, tile)
     with tifffile.TiffFile(tmp_path / name) as file:
         assert file.is_ome == name.endswith(".ome.tif")
         assert (file.pages[0].tilelength, file.pages[0].tilewidth) == (tile or (512, 512))
-    assert np.array_equal(oc.images.open(tmp_path / name, folder=tmp_path / "store").array, pasted(tiles, positions))
+    assert np.array_equal(oc.images.open(tmp_path / name, store=tmp_path / "store").array, pasted(tiles, positions))
 
 
 @pytest.mark.parametrize("samples", [0, 3])
@@ -185,7 +185,7 @@ def test_what_is_there_is_replaced_only_when_asked(tmp_path, name):
 
         assert (zarr.open_array(tmp_path / name, mode="r")[:] == 2).all()
     else:
-        assert (oc.images.open(tmp_path / name, folder=tmp_path / "store").array == 2).all()
+        assert (oc.images.open(tmp_path / name, store=tmp_path / "store").array == 2).all()
 
 
 @pytest.mark.parametrize("name", [None, "a.oc", "a.ome.tif", "a.zarr"])

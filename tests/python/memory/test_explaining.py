@@ -14,6 +14,7 @@ import onecopy as oc
 from onecopy import arrays
 from onecopy.store.fork import trim_heap
 from onecopy.text import size
+from onecopy.workers import assert_shared
 
 MIB = 1 << 20
 
@@ -23,7 +24,7 @@ def test_a_session_that_reads_is_told_what_packing_would_save(tmp_path, save_inl
     trim_heap()  # else the session takes what former tests have freed, and the process does not grow
     told = oc.explain(oc.onnxruntime.session(model))
     assert told.private > model.stat().st_size
-    assert "session(path, 'packed', wait=True): packed once per host" in str(told)
+    assert "session(path, 'packed', wait=True): prepacked once per machine" in str(told)
     assert told.saves == told.private
 
 
@@ -70,7 +71,7 @@ def test_an_opened_file_is_explained(tmp_path):
     assert "once for all processes" in str(told)
     with oc.open(path, mode="copy") as copied:
         told = oc.explain(copied)
-    assert (told.findings[0].kind, told.findings[0].advice) == ("heap", "oc.open(path): mode='map'")
+    assert (told.findings[0].kind, told.findings[0].advice) == ("heap", "oc.open(path, mode='map')")
     assert told.private >= 2 * MIB
     assert told.saves == told.private
     with pytest.raises(ValueError, match="closed"):
@@ -107,14 +108,14 @@ def test_a_direct_session_is_shared_but_for_what_is_copied(tmp_path, save_inline
     assert {one.name: one.reason for one in told.findings}["bias"] == "smaller than 1024 bytes"
     assert told.shared > model.stat().st_size - MIB
     assert told.saves == 0
-    sharing = oc.assert_shared(session, [os.getpid()])
+    sharing = assert_shared(session, [os.getpid()])
     assert [str(path) for path in sharing.paths] == [str(model)]
 
 
 def test_a_session_of_its_own_copies_has_nothing_to_share(tmp_path, save_inline):
     session = oc.onnxruntime.session(save_inline(tmp_path / "model.onnx", aligned=True))
     with pytest.raises(TypeError, match="nothing of this Session is in a file"):
-        oc.assert_shared(session, [os.getpid()])
+        assert_shared(session, [os.getpid()])
 
 
 def test_another_process_is_explained_by_its_maps(tmp_path):
@@ -138,7 +139,38 @@ def test_another_process_is_explained_by_its_maps(tmp_path):
         oc.explain(child.pid)
 
 
-@pytest.mark.parametrize("target", ["text", None, True, 1.5])
+@pytest.mark.parametrize("target", ["text", True, 1.5])
 def test_what_cannot_be_explained_is_refused(target):
-    with pytest.raises(TypeError, match="a session, a module, an opened file of arrays or a process id"):
+    with pytest.raises(TypeError, match="expected a process id, a session, a module, an opened file or an array"):
         oc.explain(target)
+
+
+def test_a_second_sample_is_for_processes_only():
+    with pytest.raises(ValueError, match=r"seconds=1 is for processes, not for a list"):
+        oc.explain([], seconds=1)
+
+
+def test_an_array_is_explained_by_its_address(tmp_path):
+    oc.save(tmp_path / "a.safetensors", {"x": np.ones(MIB, np.uint8)})
+    with oc.open(tmp_path / "a.safetensors") as file:
+        mapped = oc.explain(file["x"][4096:])
+        assert (mapped.findings[0].kind, mapped.private) == ("shared", 0)
+        assert mapped.findings[0].path == str(tmp_path / "a.safetensors")
+        copied = oc.explain(file["x"].copy())
+    assert (copied.findings[0].kind, copied.private) == ("heap", MIB)
+    assert str(copied).startswith("ndarray uint8[1048576]: 0 B on pages of files")
+
+
+def test_records_are_explained(tmp_path):
+    with oc.share([{"id": number} for number in range(1000)], "rows", store=tmp_path / "store") as rows:
+        explained = oc.explain(rows)
+        assert explained.target == f"Table of 1000 rows in {rows.path}"
+        assert (explained.findings[0].kind, explained.private) == ("shared", 0)
+
+
+def test_this_process_is_explained_without_an_argument():
+    explained = oc.explain()
+    assert explained.pid == os.getpid()
+    assert explained.rss > explained.own > 0
+    assert {cause.code for cause in explained.causes} & {"heap", "cache"}
+    assert explained.findings

@@ -12,7 +12,7 @@ import pytest
 def project(tmp_path):
     """Run pytest, with no plugin but ours, on a file of tests in an empty folder; return what it printed."""
 
-    def run(tests: str, *options: str, plugins: tuple[str, ...] = ("-p", "onecopy.testing.plugin")) -> str:
+    def run(tests: str, *options: str, plugins: tuple[str, ...] = ("-p", "onecopy.testing")) -> str:
         (tmp_path / "pytest.ini").write_text("[pytest]\n")  # else one that lies further up is found
         (tmp_path / "test_it.py").write_text(textwrap.dedent(tests))
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugins, *options, "test_it.py"]
@@ -111,7 +111,7 @@ def test_who_does_not_use_it_does_not_load_it(project):
 
         def test_it():
             ours = {name for name in sys.modules if name.split(".")[0] == "onecopy"}
-            assert ours == {"onecopy", "onecopy.testing", "onecopy.testing.plugin"}
+            assert ours == {"onecopy", "onecopy.testing"}
             assert "numpy" not in sys.modules
         """
     )
@@ -123,10 +123,9 @@ def test_the_marker_is_explained(project):
 
 
 @pytest.mark.slow
-def test_pytest_finds_the_plugin_by_itself_and_it_can_be_left_out(project):
-    assert "1 passed" in project("def test_it(memory_budget): pass", plugins=())
-    told = project("def test_it(memory_budget): pass", "-p", "no:onecopy", plugins=())
-    assert "fixture 'memory_budget' not found" in told
+def test_the_plugin_is_loaded_only_where_it_is_requested(project):
+    report = project("def test_it(memory_budget): pass", plugins=())
+    assert "fixture 'memory_budget' not found" in report
 
 
 def test_children_count(project):

@@ -9,6 +9,7 @@ import pytest
 
 import onecopy as oc
 from onecopy import holding
+from onecopy.holding import Hold
 from onecopy.memory import proc
 
 MIB = 1 << 20
@@ -19,7 +20,7 @@ def whats(changes) -> list[str]:
     return [change.what for change in changes]
 
 
-def drop(hold: oc.Hold, number: int = 0) -> None:
+def drop(hold: Hold, number: int = 0) -> None:
     """Take a file out of memory as the kernel does when memory is short: out of the mapping that holds it, too."""
     mapping = hold._files[number].mapping
     assert mapping is not None
@@ -32,7 +33,7 @@ def two_files(cold_file):
 
 
 def test_the_first_look_brings_everything_in_and_the_second_finds_nothing_to_do(two_files, cached):
-    with oc.Hold(two_files, pin=0) as hold:
+    with Hold(two_files, pin=0) as hold:
         changes = hold.look()
         assert [(c.path, c.what, c.filled, c.resident) for c in changes] == [
             (str(path), "held", path.stat().st_size, path.stat().st_size) for path in two_files
@@ -43,7 +44,7 @@ def test_the_first_look_brings_everything_in_and_the_second_finds_nothing_to_do(
 
 
 def test_what_was_dropped_comes_back_with_the_next_look(two_files, cached):
-    with oc.Hold(two_files, pin=0) as hold:
+    with Hold(two_files, pin=0) as hold:
         hold.look()
         drop(hold, 1)
         assert cached(two_files[1]) == 0
@@ -53,7 +54,7 @@ def test_what_was_dropped_comes_back_with_the_next_look(two_files, cached):
 
 
 def test_the_budget_is_for_all_files_in_their_order(two_files, cached):
-    with oc.Hold(two_files, max_bytes=5 * MIB + 1, pin=0) as hold:
+    with Hold(two_files, max_bytes=5 * MIB + 1, pin=0) as hold:
         first, second = hold.look()
         assert (first.what, second.what, second.wanted) == ("held", "short", MIB)
         assert second.reason == "the budget of 5.24 MB ends here"
@@ -65,7 +66,7 @@ def test_the_budget_is_for_all_files_in_their_order(two_files, cached):
 
 @pytest.mark.parametrize("budget", [0, PAGE - 1])
 def test_a_budget_of_less_than_a_page_holds_nothing(two_files, cached, budget):
-    with oc.Hold(two_files, max_bytes=budget) as hold:
+    with Hold(two_files, max_bytes=budget) as hold:
         assert whats(hold.look()) == ["short", "short"]
         assert (hold.wanted, hold.locked) == (0, 0)
         assert cached(two_files[0]) == 0
@@ -73,7 +74,7 @@ def test_a_budget_of_less_than_a_page_holds_nothing(two_files, cached, budget):
 
 def test_a_replaced_file_is_held_and_the_old_one_let_go(two_files, cold_file, cached):
     new = cold_file(3 * MIB, "new.bin")
-    with oc.Hold(two_files, pin=0) as hold:
+    with Hold(two_files, pin=0) as hold:
         hold.look()
         new.replace(two_files[0])
         assert whats(hold.look()) == ["replaced", "held"]
@@ -83,7 +84,7 @@ def test_a_replaced_file_is_held_and_the_old_one_let_go(two_files, cold_file, ca
 
 def test_a_file_that_shrinks_leaves_its_part_of_the_budget_to_the_next(two_files, cold_file):
     new = cold_file(MIB, "new.bin")
-    with oc.Hold(two_files, max_bytes=5 * MIB, pin=0) as hold:
+    with Hold(two_files, max_bytes=5 * MIB, pin=0) as hold:
         assert whats(hold.look()) == ["held", "short"]
         new.replace(two_files[0])
         assert whats(hold.look()) == ["replaced", "held", "warmed"]
@@ -92,7 +93,7 @@ def test_a_file_that_shrinks_leaves_its_part_of_the_budget_to_the_next(two_files
 
 def test_a_truncated_file_is_told_once_and_the_others_stay(two_files):
     path, other = two_files
-    with oc.Hold(two_files, pin=0) as hold:
+    with Hold(two_files, pin=0) as hold:
         hold.look()
         os.truncate(path, MIB)
         (change,) = hold.look()
@@ -108,7 +109,7 @@ def test_a_truncated_file_is_told_once_and_the_others_stay(two_files):
 
 def test_a_file_that_was_written_in_place_is_held_when_it_is_at_rest(two_files):
     path = two_files[0]
-    with oc.Hold(two_files, pin=0) as hold:
+    with Hold(two_files, pin=0) as hold:
         hold.look()
         with path.open("ab") as file:
             file.write(bytes(MIB))
@@ -122,7 +123,7 @@ def test_a_file_that_was_written_in_place_is_held_when_it_is_at_rest(two_files):
 
 def test_a_removed_file_is_told_once_and_held_when_it_is_back(two_files, tmp_path):
     path = two_files[0]
-    with oc.Hold(two_files, pin=0) as hold:
+    with Hold(two_files, pin=0) as hold:
         hold.look()
         path.rename(tmp_path / "away")
         (change,) = hold.look()
@@ -134,7 +135,7 @@ def test_a_removed_file_is_told_once_and_held_when_it_is_back(two_files, tmp_pat
 
 def test_a_folder_or_fifo_in_the_place_of_a_file_is_told(two_files):
     path = two_files[0]
-    with oc.Hold(two_files, pin=0) as hold:
+    with Hold(two_files, pin=0) as hold:
         hold.look()
         path.unlink()
         path.mkdir()
@@ -147,7 +148,7 @@ def test_a_folder_or_fifo_in_the_place_of_a_file_is_told(two_files):
 def test_a_file_that_is_missing_at_the_start_is_an_error_and_nothing_stays_open(two_files, tmp_path):
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(FileNotFoundError) as raised:
-        oc.Hold([*two_files, tmp_path / "missing"])
+        Hold([*two_files, tmp_path / "missing"])
     assert raised.value.filename == str(tmp_path / "missing")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
@@ -159,7 +160,7 @@ def test_pages_are_locked_until_the_end(two_files):
     before = locked()
     if before is None:
         pytest.skip("the kernel does not tell what is locked")
-    with oc.Hold(two_files, pin=4 * MIB + 3 * PAGE) as hold:
+    with Hold(two_files, pin=4 * MIB + 3 * PAGE) as hold:
         changes = hold.look()
         if not hold.locked:
             pytest.skip("this process may lock nothing")
@@ -173,7 +174,7 @@ def test_as_much_is_locked_as_the_limit_allows(two_files, in_child, monkeypatch)
 
     def look() -> list[int]:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (MIB, MIB))
-        with oc.Hold(path.name for path in two_files) as hold:
+        with Hold(path.name for path in two_files) as hold:
             return [change.locked for change in hold.look()]
 
     if os.geteuid() == 0:  # root may lock everything, whatever the limit
@@ -186,28 +187,28 @@ def test_as_much_is_locked_as_the_limit_allows(two_files, in_child, monkeypatch)
 
 
 def test_a_path_that_is_given_twice_counts_once(two_files):
-    with oc.Hold([two_files[0], str(two_files[0])], pin=0) as hold:
+    with Hold([two_files[0], str(two_files[0])], pin=0) as hold:
         assert (hold.files, whats(hold.look())) == (1, ["held"])
 
 
 def test_one_path_instead_of_several_is_a_type_error(two_files):
     with pytest.raises(TypeError, match="several paths"):
-        oc.Hold(two_files[0])
+        Hold(two_files[0])
 
 
 def test_half_of_the_memory_is_the_budget_where_none_is_given(two_files, monkeypatch):
     monkeypatch.setattr(holding, "available_memory", lambda: 10 * MIB)
-    with oc.Hold(two_files, pin=0) as hold:
+    with Hold(two_files, pin=0) as hold:
         assert hold.max_bytes == 5 * MIB
         assert whats(hold.look()) == ["held", "short"]
         assert repr(hold) == "<onecopy.Hold 2 files, 5.24 MB of 5.24 MB in memory>"
     monkeypatch.setattr(holding, "available_memory", lambda: None)
-    with oc.Hold(two_files, pin=0) as hold:
+    with Hold(two_files, pin=0) as hold:
         assert whats(hold.look()) == ["held", "held"]
 
 
 def test_a_truncation_that_no_look_saw_coming_is_a_change_and_no_signal(two_files, monkeypatch):
-    with oc.Hold(two_files, pin=0) as hold:
+    with Hold(two_files, pin=0) as hold:
         monkeypatch.setattr(holding, "_compared", lambda _: None)  # it comes right after the comparison
         os.truncate(two_files[0], 0)
         assert whats(hold.look()) == ["lost", "held"]

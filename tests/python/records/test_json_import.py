@@ -229,13 +229,13 @@ def test_real_annotations(tmp_path, name, member):
 def test_a_source_is_shared_by_key_and_not_opened_again(tmp_path):
     source = tmp_path / "rows.json"
     source.write_text('[{"id": 1}, {"id": 2}]')
-    told: list[tuple[int, int, int]] = []
+    told: list[tuple[int, int]] = []
     rows = records.json_rows(source, progress=lambda *done: told.append(done))
     key = oc.file_key(source)
-    assert list(oc.share(rows, key, folder=tmp_path / "store")) == [{"id": 1}, {"id": 2}]
-    assert told[-1] == (2, 22, 22)
+    assert list(oc.share(rows, key, store=tmp_path / "store")) == [{"id": 1}, {"id": 2}]
+    assert told[-1] == (22, 22)
     source.unlink()
-    again = oc.share(records.json_rows(source), key, folder=tmp_path / "store")
+    again = oc.share(records.json_rows(source), key, store=tmp_path / "store")
     assert again == [{"id": 1}, {"id": 2}]
     with pytest.raises(FileNotFoundError):
         oc.share(records.json_rows(source))
@@ -325,16 +325,16 @@ def test_an_import_stops_at_a_signal_and_at_an_exception_of_progress(large, tmp_
     class EnoughError(Exception):
         pass
 
-    seen: list[tuple[int, int, int]] = []
+    seen: list[tuple[int, int]] = []
 
-    def stop(rows: int, done: int, size: int) -> None:
-        seen.append((rows, done, size))
+    def stop(done: int, total: int) -> None:
+        seen.append((done, total))
         raise EnoughError
 
     with pytest.raises(EnoughError):
         records.import_json(large, tmp_path / "no.oc", path="annotations", progress=stop)
     assert len(seen) == 1
-    assert 0 < seen[0][1] <= seen[0][2] == large.stat().st_size
+    assert 0 < seen[0][0] <= seen[0][1] == large.stat().st_size
     assert not (tmp_path / "no.oc").exists()
 
 

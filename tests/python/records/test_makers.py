@@ -74,8 +74,8 @@ PAIRS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 def test_two_functions_under_one_key_are_two_artefacts(tmp_path: Path, pair: str) -> None:
     first, second = PAIRS[pair]
     for _ in range(2):
-        assert list(oc.share(first, "labels.json", folder=tmp_path / "store")) == ["annotation"]
-        assert list(oc.share(second, "labels.json", folder=tmp_path / "store")) == ["category"]
+        assert list(oc.share(first, "labels.json", store=tmp_path / "store")) == ["annotation"]
+        assert list(oc.share(second, "labels.json", store=tmp_path / "store")) == ["category"]
     assert len(oc.Store(tmp_path / "store").ls()) == 2
 
 
@@ -84,13 +84,13 @@ def test_tables_of_one_file_under_the_key_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "instances.json"
     path.write_text(json.dumps({"images": [{"id": 1}], "annotations": [{"id": 7}, {"id": 8}]}))
     key, folder = oc.file_key(path), tmp_path / "store"
-    images = oc.share(lambda: onecopy.records.json_rows(path, "images"), key, folder=folder)
-    boxes = oc.share(lambda: onecopy.records.json_rows(path, "annotations"), key, folder=folder)
+    images = oc.share(lambda: onecopy.records.json_rows(path, "images"), key, store=folder)
+    boxes = oc.share(lambda: onecopy.records.json_rows(path, "annotations"), key, store=folder)
     assert ([row["id"] for row in images], [row["id"] for row in boxes]) == ([1], [7, 8])
-    images = oc.share(onecopy.records.json_rows(path, "images"), key, folder=folder)
-    boxes = oc.share(onecopy.records.json_rows(path, "annotations"), key, folder=folder)
+    images = oc.share(onecopy.records.json_rows(path, "images"), key, store=folder)
+    boxes = oc.share(onecopy.records.json_rows(path, "annotations"), key, store=folder)
     assert ([row["id"] for row in images], [row["id"] for row in boxes]) == ([1], [7, 8])
-    again = oc.share(onecopy.records.json_rows(path, "annotations"), key, folder=folder)
+    again = oc.share(onecopy.records.json_rows(path, "annotations"), key, store=folder)
     assert again.report is not None
     assert not again.report.built
 
@@ -115,7 +115,7 @@ def test_values_of_the_module_count(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_told_apart_is_refused(tmp_path: Path) -> None:
     lock = threading.Lock()
     with pytest.raises(TypeError, match=r"'lock' of the function, a lock, cannot be told from another one"):
-        oc.share(lambda: [lock.locked()], "k", folder=tmp_path / "store")
+        oc.share(lambda: [lock.locked()], "k", store=tmp_path / "store")
     assert oc.share(lambda: [lock.locked()])[0] is False  # without a key nothing is told apart
 
 
@@ -150,7 +150,7 @@ def test_a_name_is_the_same_in_every_process() -> None:
 
 
 def test_a_list_of_another_length_under_a_key_is_refused(tmp_path: Path) -> None:
-    oc.share([1, 2, 3], "k", folder=tmp_path / "store")
-    assert oc.share([1, 2, 3], "k", folder=tmp_path / "store")[2] == 3
-    with pytest.raises(ValueError, match="the key 'k' names 3 rows, and 2 were given"):
-        oc.share([1, 2], "k", folder=tmp_path / "store")
+    oc.share([1, 2, 3], "k", store=tmp_path / "store")
+    assert oc.share([1, 2, 3], "k", store=tmp_path / "store")[2] == 3
+    with pytest.raises(ValueError, match="key 'k' names data with 3 rows, but 2 were given"):
+        oc.share([1, 2], "k", store=tmp_path / "store")

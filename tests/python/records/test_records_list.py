@@ -197,14 +197,15 @@ def test_a_builder_is_called_once_and_its_error_comes_through():
         raise LookupError("no such split")
 
     with pytest.raises(LookupError, match="no such split"):
-        oc.share(load, where="here")
+        oc.share(load, store=oc.Store(where="here"))
     assert calls == [1]
 
 
 @pytest.mark.parametrize("where", ["child", "here"])
-@pytest.mark.parametrize("place", ["auto", "memory", "disk"])
-def test_nameless_data_is_where_it_was_asked_for(where, place):
-    rows = oc.share(lambda: ([i, str(i)] for i in range(1000)), where=where, place=place)
+@pytest.mark.parametrize("place", [None, "memory", "disk"])
+def test_nameless_data_is_in_the_place_of_the_store(where, place):
+    store = oc.Store(place=place, where=where) if place else None  # without a store, and little data: memory
+    rows = oc.share(lambda: ([i, str(i)] for i in range(1000)), store=store)
     assert rows[999] == [999, "999"]
     behind = str(Path(rows.path).readlink())
     assert behind.startswith("/memfd:") == (place != "disk")
@@ -219,8 +220,8 @@ def test_keyed_data_is_built_once(tmp_path):
             file.write("called ")
         return ["a"]
 
-    first = oc.share(build, "k", folder=tmp_path / "c", where="here")
-    again = oc.share(build, "k", folder=tmp_path / "c", where="here")
+    first = oc.share(build, "k", store=oc.Store(tmp_path / "c", where="here"))
+    again = oc.share(build, "k", store=oc.Store(tmp_path / "c", where="here"))
     assert (calls.read_text(), first == again) == ("called ", True)
     assert first.report is not None
     assert (first.report.built, again.report.built) == (True, False)

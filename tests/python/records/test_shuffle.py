@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import onecopy as oc
+from onecopy.shuffle import Shuffle
 
 MASK = 2**64 - 1
 
@@ -49,7 +49,7 @@ def uniform(counts: np.ndarray, cells: int) -> bool:
 
 
 def tables(n: int, rounds: int) -> np.ndarray:
-    return np.array([np.asarray(oc.Shuffle(n, seed, seed % 3)) for seed in range(rounds)])
+    return np.array([np.asarray(Shuffle(n, seed, seed % 3)) for seed in range(rounds)])
 
 
 # --- the order ------------------------------------------------------------------------------------------------------
@@ -57,12 +57,12 @@ def tables(n: int, rounds: int) -> np.ndarray:
 
 def test_every_n_up_to_300_gives_every_number_once():
     for n in range(301):
-        assert sorted(oc.Shuffle(n, seed=n)) == list(range(n))
+        assert sorted(Shuffle(n, seed=n)) == list(range(n))
 
 
 @pytest.mark.parametrize("n", [10**6, 2**24 + 1, 10**9, 2**40 - 1, 2**63 - 1])
 def test_large_orders_are_inverted_by_index(n):
-    order = oc.Shuffle(n, seed=3)
+    order = Shuffle(n, seed=3)
     for position in [0, 1, n // 3, n // 2, n - 1]:
         assert 0 <= order[position] < n
         assert order.index(order[position]) == position
@@ -81,13 +81,13 @@ def test_large_orders_are_inverted_by_index(n):
     ],
 )
 def test_the_order_is_the_same_on_every_machine(arguments, first):
-    assert list(itertools.islice(oc.Shuffle(*arguments), len(first))) == first
+    assert list(itertools.islice(Shuffle(*arguments), len(first))) == first
 
 
 @given(st.integers(1, 2**63 - 1), st.integers(0, MASK), st.integers(0, MASK), st.data())
 def test_the_order_is_as_documented(n, seed, epoch, data):
     position = data.draw(st.integers(0, n - 1))
-    assert oc.Shuffle(n, seed, epoch)[position] == documented(n, seed, epoch, position)
+    assert Shuffle(n, seed, epoch)[position] == documented(n, seed, epoch, position)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
@@ -112,16 +112,16 @@ def test_every_pair_of_numbers_is_equally_likely_at_every_pair_of_positions(n):
 
 def test_neighbours_in_a_large_order_are_unrelated():
     n = 10**9
-    numbers = np.asarray(oc.Shuffle(n)[:200_001])
+    numbers = np.asarray(Shuffle(n)[:200_001])
     assert uniform(np.unique(numbers[:-1] * 20 // n * 20 + numbers[1:] * 20 // n, return_counts=True)[1], 400)
     assert uniform(np.bincount(numbers % 64), 64)
     assert uniform(np.bincount((numbers[1:] - numbers[:-1]) % 64), 64)
 
 
 def test_successive_seeds_and_epochs_are_unrelated():
-    base = np.asarray(oc.Shuffle(10_000, seed=5, epoch=5))
+    base = np.asarray(Shuffle(10_000, seed=5, epoch=5))
     for seed, epoch in [(5, 6), (6, 5), (5, 4), (4, 6)]:
-        assert np.count_nonzero(base == np.asarray(oc.Shuffle(10_000, seed, epoch))) < 12  # 1 is expected
+        assert np.count_nonzero(base == np.asarray(Shuffle(10_000, seed, epoch))) < 12  # 1 is expected
 
 
 # --- a sequence -----------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ slices = st.builds(slice, *[st.none() | st.integers(-30, 30)] * 2, st.none() | s
 
 @given(st.integers(0, 25), st.integers(0, 9), st.lists(slices, max_size=3))
 def test_slices_are_those_of_a_list(n, seed, cuts):
-    ours: oc.Shuffle = oc.Shuffle(n, seed)
+    ours: Shuffle = Shuffle(n, seed)
     theirs = list(ours)
     for cut in cuts:
         ours, theirs = ours[cut], theirs[cut]
@@ -145,7 +145,7 @@ def test_slices_are_those_of_a_list(n, seed, cuts):
 
 
 def test_what_is_not_in_it_is_an_error_that_says_so():
-    order = oc.Shuffle(10)[2:5]
+    order = Shuffle(10)[2:5]
     with pytest.raises(IndexError, match=r"index 3 is out of range for <onecopy.Shuffle 3 of 10 seed=0 epoch=0>"):
         order[3]
     with pytest.raises(ValueError, match=r"10 is not in <onecopy\.Shuffle"):
@@ -165,13 +165,13 @@ def test_what_is_not_in_it_is_an_error_that_says_so():
 )  # fmt: skip
 def test_arguments_out_of_range_are_errors(arguments, error):
     with pytest.raises(error):
-        oc.Shuffle(*arguments)
+        Shuffle(*arguments)
 
 
 def test_a_billion_indices_take_no_memory():
-    oc.Shuffle(5)[0]
+    Shuffle(5)[0]
     tracemalloc.start()
-    order = oc.Shuffle(10**9)
+    order = Shuffle(10**9)
     assert order[0] != order[1]
     list(itertools.islice(order, 10_000))
     peak = tracemalloc.get_traced_memory()[1]
@@ -181,7 +181,7 @@ def test_a_billion_indices_take_no_memory():
 
 
 def test_it_travels_by_pickle():
-    part = oc.Shuffle(1000, 3, 4).shard(1, 7)[10:50:3]
+    part = Shuffle(1000, 3, 4).shard(1, 7)[10:50:3]
     assert list(pickle.loads(pickle.dumps(part))) == list(part)
 
 
@@ -197,7 +197,7 @@ def distributed(order: list[int], rank: int, world: int, drop_last: bool) -> lis
 
 @given(st.integers(1, 60), st.integers(1, 70), st.booleans(), slices)
 def test_shards_are_those_of_distributed_sampler(n, world, drop_last, cut):
-    order = oc.Shuffle(n, seed=n)
+    order = Shuffle(n, seed=n)
     for rank in range(world):
         expected = distributed(list(order), rank, world, drop_last and n >= world)
         shard = order.shard(rank, world, drop_last=drop_last and n >= world)
@@ -208,7 +208,7 @@ def test_shards_are_those_of_distributed_sampler(n, world, drop_last, cut):
 
 @given(st.integers(0, 200), st.integers(1, 9))
 def test_shards_partition_the_order(n, world):
-    order = oc.Shuffle(n)
+    order = Shuffle(n)
     dropped = [order.shard(rank, world, drop_last=True) for rank in range(world)]
     assert sorted(itertools.chain(*dropped)) == sorted(order[: n // world * world])
     padded = list(itertools.chain(*(order.shard(rank, world) for rank in range(world))))
@@ -217,44 +217,44 @@ def test_shards_partition_the_order(n, world):
 
 
 def test_a_shard_of_a_slice_has_only_what_the_slice_has():
-    part = oc.Shuffle(100)[::-1][:10]
+    part = Shuffle(100)[::-1][:10]
     assert sorted(itertools.chain(*(part.shard(rank, 5) for rank in range(5)))) == sorted(part)
-    again = oc.Shuffle(100).shard(1, 2).shard(2, 5)
-    assert list(again) == list(oc.Shuffle(100))[1::2][2::5]
+    again = Shuffle(100).shard(1, 2).shard(2, 5)
+    assert list(again) == list(Shuffle(100))[1::2][2::5]
     with pytest.raises(ValueError, match="is padded"):
-        oc.Shuffle(10).shard(2, 3).shard(0, 2)
+        Shuffle(10).shard(2, 3).shard(0, 2)
     with pytest.raises(ValueError, match="rank 3 of 3"):
-        oc.Shuffle(10).shard(3, 3)
+        Shuffle(10).shard(3, 3)
 
 
 def test_the_environment_of_torchrun_says_which_shard(monkeypatch):
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    assert list(oc.Shuffle.from_environment(10, 3, 1)) == list(oc.Shuffle(10, 3, 1))
+    assert list(Shuffle.from_environment(10, 3, 1)) == list(Shuffle(10, 3, 1))
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert list(oc.Shuffle.from_environment(10, 3, 1)) == list(oc.Shuffle(10, 3, 1).shard(2, 4))
-    assert len(oc.Shuffle.from_environment(10, drop_last=True)) == 2
+    assert list(Shuffle.from_environment(10, 3, 1)) == list(Shuffle(10, 3, 1).shard(2, 4))
+    assert len(Shuffle.from_environment(10, drop_last=True)) == 2
 
 
 # --- a sampler ------------------------------------------------------------------------------------------------------
 
 
 def test_an_epoch_is_an_order_and_an_iteration_keeps_its_own():
-    order = oc.Shuffle(10_000, seed=3)
+    order = Shuffle(10_000, seed=3)
     first = list(order)
     running = iter(order)
     begun = [next(running)]
     order.set_epoch(1)
     assert order.epoch == 1
-    assert list(order) == list(oc.Shuffle(10_000, 3, 1))
+    assert list(order) == list(Shuffle(10_000, 3, 1))
     assert begun + list(running) == first
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 5000, 20_000])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_batches_are_cuts_of_the_order(size, drop_last):
-    order = oc.Shuffle(10_000, seed=1)
+    order = Shuffle(10_000, seed=1)
     batches = order.batches(size, drop_last=drop_last)
     whole = list(order)
     cuts = [whole[at : at + size] for at in range(0, 10_000, size)]
@@ -266,12 +266,12 @@ def test_batches_are_cuts_of_the_order(size, drop_last):
 
 @given(st.integers(0, 9000), st.integers(1, 3), st.sampled_from([None, 1, 50, 5000]))
 def test_resuming_gives_what_was_not_taken(taken, world, batch_size):
-    whole = oc.Shuffle(9000, 5, 2).shard(world - 1, world)
+    whole = Shuffle(9000, 5, 2).shard(world - 1, world)
     taken = min(taken, len(whole))
     steps = taken if batch_size is None else taken // batch_size
     running = iter(whole) if batch_size is None else iter(whole.batches(batch_size))
     done = list(itertools.islice(running, steps))
-    again = oc.Shuffle(9000).shard(world - 1, world)
+    again = Shuffle(9000).shard(world - 1, world)
     again.load_state_dict(whole.state_dict())
     again.set_epoch(2)  # as the loop over epochs does; it is this one, so the place stays
     rest = list(again) if batch_size is None else list(again.batches(batch_size))
@@ -280,26 +280,26 @@ def test_resuming_gives_what_was_not_taken(taken, world, batch_size):
 
 
 def test_a_state_can_be_told_how_much_a_loader_has_really_done():
-    order = oc.Shuffle(1000)
+    order = Shuffle(1000)
     running = iter(order)
     for _ in range(300):  # asked for ahead
         next(running)
     assert order.state_dict()["taken"] == 300
-    again = oc.Shuffle(1000)
+    again = Shuffle(1000)
     again.load_state_dict(order.state_dict(taken=128))
     assert list(again) == list(order)[128:]
     again.load_state_dict(order.state_dict(taken=128))
     again.set_epoch(1)
-    assert list(again) == list(oc.Shuffle(1000, 0, 1))
+    assert list(again) == list(Shuffle(1000, 0, 1))
 
 
 def test_a_state_that_does_not_fit_is_refused():
-    state = oc.Shuffle(100).shard(0, 4).state_dict()
+    state = Shuffle(100).shard(0, 4).state_dict()
     with pytest.raises(ValueError, match=r"the state is of 25 of 100 indices, and this is <onecopy.Shuffle 50 of 100"):
-        oc.Shuffle(100).shard(0, 2).load_state_dict(state)
+        Shuffle(100).shard(0, 2).load_state_dict(state)
     with pytest.raises(ValueError, match="of 25 of 100"):
-        oc.Shuffle(101).load_state_dict(state)
+        Shuffle(101).load_state_dict(state)
     with pytest.raises(ValueError, match="26 taken"):
-        oc.Shuffle(100).shard(0, 4).load_state_dict({**state, "taken": 26})
+        Shuffle(100).shard(0, 4).load_state_dict({**state, "taken": 26})
     with pytest.raises(ValueError, match="101 taken"):
-        oc.Shuffle(100).state_dict(taken=101)
+        Shuffle(100).state_dict(taken=101)

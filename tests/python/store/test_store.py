@@ -34,8 +34,8 @@ def names(store: oc.Store) -> list[str]:
 
 @pytest.mark.parametrize("where", ["here", "child", "auto"])
 def test_the_first_call_builds_and_the_second_attaches(store, where):
-    first = store.get_or_build("k", lambda path: oc.save(path, {"a": np.arange(1000)}), where=where)
-    second = store.get_or_build("k", never, where=where)
+    first = store.with_options(where=where).get_or_build("k", lambda path: oc.save(path, {"a": np.arange(1000)}))
+    second = store.with_options(where=where).get_or_build("k", never)
     assert (first.built, second.built) == (True, False)
     assert (first.path, first.bytes, first.key) == (second.path, second.bytes, "k")
     assert first.reason.startswith("built here in ")
@@ -65,10 +65,10 @@ def test_what_a_build_raises_is_passed_on_and_not_remembered(store, where):
 
     for _ in range(2):
         with pytest.raises(KeyError) as raised:
-            store.get_or_build("k", fail, where=where)
+            store.with_options(where=where).get_or_build("k", fail)
         assert raised.value.args == ("no such record", 17)
         assert list(store.folder.iterdir()) == []
-    assert store.get_or_build("k", text("x"), where=where).built
+    assert store.with_options(where=where).get_or_build("k", text("x")).built
 
 
 def test_what_is_raised_in_a_child_has_its_traceback(store):
@@ -76,7 +76,7 @@ def test_what_is_raised_in_a_child_has_its_traceback(store):
         raise ValueError("wrong")
 
     with pytest.raises(ValueError, match="wrong") as raised:
-        store.get_or_build("k", deep_inside, where="child")
+        store.with_options(where="child").get_or_build("k", deep_inside)
     assert "in deep_inside" in raised.value.__notes__[0]
 
 
@@ -92,14 +92,14 @@ def test_an_exception_that_cannot_travel_is_named(store):
         raise StrangeError(1, 2)
 
     with pytest.raises(RuntimeError, match=r"test_store\.StrangeError: 1, not 2"):
-        store.get_or_build("k", fail, where="child")
+        store.with_options(where="child").get_or_build("k", fail)
 
 
 def test_a_child_that_is_killed_or_leaves_is_told(store):
     with pytest.raises(ChildProcessError, match="was ended by SIGKILL"):
-        store.get_or_build("k", lambda _: os.kill(os.getpid(), 9), where="child")
+        store.with_options(where="child").get_or_build("k", lambda _: os.kill(os.getpid(), 9))
     with pytest.raises(ChildProcessError, match="left with status 3"):
-        store.get_or_build("k", lambda _: os._exit(3), where="child")
+        store.with_options(where="child").get_or_build("k", lambda _: os._exit(3))
     assert list(store.folder.iterdir()) == []
 
 
@@ -112,16 +112,16 @@ def test_a_build_that_makes_no_file_is_told(store):
 @pytest.mark.parametrize("where", ["here", "child"])
 def test_a_build_that_asks_for_itself_is_an_error(store, where):
     with pytest.raises(OSError, match="which is itself") as raised:
-        store.get_or_build("k", lambda _: store.get_or_build("k", text("x")), where=where)
+        store.with_options(where=where).get_or_build("k", lambda _: store.get_or_build("k", text("x")))
     assert raised.value.errno == errno.EDEADLK
     assert list(store.folder.iterdir()) == []
 
 
 def test_a_build_may_ask_for_others(store):
     def outer(path: Path) -> None:
-        path.write_text(store.get_or_build("inner", text("x"), where="child").path.read_text() * 2)
+        path.write_text(store.with_options(where="child").get_or_build("inner", text("x")).path.read_text() * 2)
 
-    assert store.get_or_build("outer", outer, where="child").path.read_text() == "xx"
+    assert store.with_options(where="child").get_or_build("outer", outer).path.read_text() == "xx"
 
 
 @pytest.mark.parametrize("text", ["0.2", "nonsense"])
@@ -134,13 +134,13 @@ def test_the_usual_timeout_is_in_the_environment(store, monkeypatch, text):
         end.wait()
         path.touch()
 
-    thread = threading.Thread(target=lambda: store.get_or_build("k", slow, timeout=60))
+    thread = threading.Thread(target=lambda: store.with_options(timeout=60).get_or_build("k", slow))
     thread.start()
     begun.wait()
     try:
         kind, match = (TimeoutError, str(os.getpid())) if text == "0.2" else (ValueError, "ONECOPY_TIMEOUT")
         with pytest.raises(kind, match=match):
-            store.get_or_build("k", slow, on_wait=None)
+            store.with_options(on_wait=None).get_or_build("k", slow)
     finally:
         end.set()
         thread.join()
@@ -151,7 +151,7 @@ def test_auto_builds_here_where_a_library_has_threads(store, in_child):
 
     def builder() -> tuple[int, int]:
         warming = oc.warm(store.get_or_build("big", lambda path: path.write_bytes(bytes(1 << 28))).path, wait=False)
-        one = store.get_or_build("k", lambda path: path.write_text(str(os.getpid())), where="auto")
+        one = store.with_options(where="auto").get_or_build("k", lambda path: path.write_text(str(os.getpid())))
         warming.wait()
         return os.getpid(), int(one.path.read_text())
 
@@ -166,11 +166,11 @@ def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
         release = threading.Event()
         thread = threading.Thread(target=release.wait)
         thread.start()
-        one = store.get_or_build("k", lambda path: path.write_text(str(os.getpid())), where="auto")
+        one = store.with_options(where="auto").get_or_build("k", lambda path: path.write_text(str(os.getpid())))
         release.set()
         thread.join()
         until(lambda: len(list(Path("/proc/self/task").iterdir())) == 1)  # the kernel's side of it ends a little later
-        other = store.get_or_build("l", lambda path: path.write_text(str(os.getpid())), where="auto")
+        other = store.with_options(where="auto").get_or_build("l", lambda path: path.write_text(str(os.getpid())))
         return os.getpid(), int(one.path.read_text()), int(other.path.read_text())
 
     own, with_thread, without = in_child(builders)  # a process whose threads are its own: others leave some behind
@@ -180,7 +180,7 @@ def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
 @pytest.mark.parametrize("wrong", [{"where": "there"}, {"timeout": -1}, {"timeout": float("nan")}])
 def test_wrong_options_are_told(store, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        store.get_or_build("k", text("x"), **wrong)
+        store.with_options(**wrong).get_or_build("k", text("x"))
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def builder(store: oc.Store, key: str = "k"):
     begun, release = threading.Event(), threading.Event()
 
     def build(path: Path) -> None:
-        onecopy.store.progress(12_345_678)
+        onecopy.store.report_progress(12_345_678)
         begun.set()
         release.wait()
         path.write_text("x")
@@ -213,7 +213,7 @@ def test_who_waits_sees_who_builds_and_how_far_it_is(store):
             seen.append(waiting)
             release.set()
 
-        artefact = store.get_or_build("k", never, on_wait=look)
+        artefact = store.with_options(on_wait=look).get_or_build("k", never)
     assert not artefact.built
     assert artefact.waited > 0
     assert artefact.reason.endswith(f"for process {os.getpid()}, which built it")
@@ -224,10 +224,10 @@ def test_who_waits_sees_who_builds_and_how_far_it_is(store):
 def test_patience_ends_with_the_number_of_the_builder(store):
     for timeout in (0, 0.01):
         with builder(store), pytest.raises(TimeoutError, match=f"process {os.getpid()} is still building it"):
-            store.get_or_build("k", never, timeout=timeout)
+            store.with_options(timeout=timeout).get_or_build("k", never)
         store.prune(everything=True)
     with pytest.raises(ValueError, match="timeout must not be negative"):
-        store.get_or_build("k", never, timeout=-0.1)
+        store.with_options(timeout=-0.1).get_or_build("k", never)
 
 
 def test_what_on_wait_raises_ends_the_wait(store):
@@ -235,7 +235,7 @@ def test_what_on_wait_raises_ends_the_wait(store):
         raise LookupError("enough")
 
     with builder(store), pytest.raises(LookupError, match="enough"):
-        store.get_or_build("k", never, on_wait=give_up)
+        store.with_options(on_wait=give_up).get_or_build("k", never)
     assert store.find("k")
 
 
@@ -259,7 +259,7 @@ def test_a_builder_that_raises_is_followed_by_one_that_waited(store):
     thread = threading.Thread(target=first)
     thread.start()
     begun.wait()
-    artefact = store.get_or_build("k", text("x"), on_wait=waiting.append)
+    artefact = store.with_options(on_wait=waiting.append).get_or_build("k", text("x"))
     thread.join()
     assert artefact.built
     assert "which ended without it" in artefact.reason

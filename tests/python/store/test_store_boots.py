@@ -10,6 +10,7 @@ import pytest
 from tests.support.seccomp import refuse
 
 import onecopy as oc
+from onecopy.scratch_arrays import alloc
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -49,9 +50,9 @@ def made_long_ago(store: oc.Store, key: str) -> Path:
 def test_only_what_was_asked_not_to_be_flushed_has_a_boot(store):
     boot = BOOT.read_text().strip()
     for key, durable in (("a", True), ("b", False)):
-        about = store.get_or_build(key, build, durable=durable).path.with_suffix(".about")
+        about = store.with_options(durable=durable).get_or_build(key, build).path.with_suffix(".about")
         assert about.read_text().startswith(f"onecopy artefact 2\nboot {len(boot)} {boot}\n") is not durable
-        assert not store.get_or_build(key, never, durable=durable).built
+        assert not store.with_options(durable=durable).get_or_build(key, never).built
     assert sorted(one.reason for one in store.ls()) == [
         "ready",
         "ready, and not flushed: it counts until the machine starts again",
@@ -59,16 +60,16 @@ def test_only_what_was_asked_not_to_be_flushed_has_a_boot(store):
 
 
 def test_after_another_start_it_is_built_again(store):
-    about = store.get_or_build("a", build, durable=False).path.with_suffix(".about")
+    about = store.with_options(durable=False).get_or_build("a", build).path.with_suffix(".about")
     change(about, r"\nboot \d+ .*\n", "\nboot 5 other\n")
     assert store.find("a") is None
     assert [one.state for one in store.ls()] == ["leftover"]
-    assert store.get_or_build("a", build, durable=False).built
+    assert store.with_options(durable=False).get_or_build("a", build).built
     assert store.find("a") is not None
 
 
 def test_bytes_that_are_lost_when_it_is_flushed_are_not_handed_on(store, in_child):
-    store.get_or_build("a", build, durable=False)
+    store.with_options(durable=False).get_or_build("a", build)
     made_long_ago(store, "a")
 
     def ask() -> tuple[bool, list[str]]:
@@ -80,7 +81,7 @@ def test_bytes_that_are_lost_when_it_is_flushed_are_not_handed_on(store, in_chil
 
 
 def test_what_cannot_be_flushed_stays_as_it_is(store, in_child):
-    store.get_or_build("a", build, durable=False)
+    store.with_options(durable=False).get_or_build("a", build)
     about = made_long_ago(store, "a")
     before = about.read_bytes()
 
@@ -101,13 +102,13 @@ def test_images_do_not_wait_for_the_disk(store, tmp_path, in_child, reserving):
 
     def ask() -> bool:
         refuse("fsync", error=errno.EIO)
-        return np.array_equal(oc.images.open(tmp_path / "a.tif", folder=store.folder).array, pixels)
+        return np.array_equal(oc.images.open(tmp_path / "a.tif", store=store.folder).array, pixels)
 
     assert in_child(ask)
-    image = oc.images.open(tmp_path / "a.tif", folder=store.folder)
+    image = oc.images.open(tmp_path / "a.tif", store=store.folder)
     assert not image.artefact.built
     made_long_ago(store, image.artefact.key)
-    with oc.images.open(tmp_path / "a.tif", folder=store.folder) as again:
+    with oc.images.open(tmp_path / "a.tif", store=store.folder) as again:
         assert not again.artefact.built
     assert [one.reason for one in store.ls()] == ["ready"]
 
@@ -115,7 +116,7 @@ def test_images_do_not_wait_for_the_disk(store, tmp_path, in_child, reserving):
 @pytest.mark.parametrize("heap", [True, False])
 def test_a_scratch_is_saved_without_waiting(reserving, tmp_path, in_child, heap):
     def ask() -> bool:
-        with oc.alloc((300, 200), "u2", heap_below="1 MiB" if heap else 0, dir=tmp_path) as pixels:
+        with alloc((300, 200), "u2", heap_below="1 MiB" if heap else 0, dir=tmp_path) as pixels:
             pixels.array[:] = 7
             if not heap:
                 refuse("fsync", error=errno.EIO)

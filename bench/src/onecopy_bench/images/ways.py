@@ -187,7 +187,7 @@ def _vips_rows(work: Work, _: Any) -> Any:
 def _open(work: Work, number: int) -> Any:
     import onecopy as oc
 
-    return oc.images.open(work.paths[number], folder=work.place("store"))
+    return oc.images.open(work.paths[number], store=work.place("store"))
 
 
 def _canvas(work: Work, images: list[Any]) -> Any:
@@ -217,7 +217,7 @@ def _sync_ours(work: Work, _: list[Any], canvas: Any) -> None:
 
 
 _DECODERS = ("numpy", "tifffile", "imagecodecs")
-_OURS = (*_DECODERS, "onecopy.images", "onecopy.scratching")
+_OURS = (*_DECODERS, "onecopy.images", "onecopy.scratch_arrays")
 
 WAYS: tuple[Way, ...] = (
     Way(

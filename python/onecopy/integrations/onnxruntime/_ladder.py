@@ -20,10 +20,9 @@ from onecopy.text import size
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from onecopy.integrations.onnxruntime._report import Copied, Latency
-    from onecopy.store import Waiting
 
 WORTH_IT = 16 << 20  # bytes of weights below which `auto` uses what was packed, and has nothing packed
 WORTH_ALIGNING = 1 << 18  # bytes that are not aligned, below which `direct` lets them be copied
@@ -52,8 +51,7 @@ class Request:
     providers: Sequence[Any] | None
     disabled_optimizers: tuple[str, ...]
     wait: bool
-    store: str | os.PathLike[str] | None
-    on_wait: Callable[[Waiting], None] | None
+    store: Store | str | os.PathLike[str] | None
     looked_at: Model | None = None
     """Set once the file was looked into."""
 
@@ -72,8 +70,8 @@ class Request:
     def recipe(self, model: Model) -> _packing.Recipe:
         """Return what there is to pack, and how."""
         options = _options.deciding(self.sess_options)
-        folder = str(Store(self.store).folder)
-        return _packing.Recipe(self.path, model.files, options, self.disabled_optimizers, folder)
+        store = Store.of(self.store).with_options(where="here")
+        return _packing.Recipe(self.path, model.files, options, self.disabled_optimizers, store)
 
 
 @dataclass
@@ -188,8 +186,8 @@ def auto(request: Request) -> Opening:
 def is_packed(request: Request, model: Model) -> bool:
     """Return whether weights were packed on this host, by whichever session asked for it."""
     try:
-        if not Path(request.store or default_folder()[0]).is_dir():  # a store would make it
-            return False
+        if not isinstance(request.store, Store) and not Path(request.store or default_folder()[0]).is_dir():
+            return False  # `Store` would make the folder
         found = request.recipe(model).find()
     except OSError:  # the store cannot be read: nothing is in it
         return False
@@ -215,7 +213,7 @@ def prepared(request: Request, model: Model) -> _packing.Packed | str:
             if recipe.is_being_built():
                 return "another process is packing the weights"
             return f"process {_packing.start_in_background(recipe)} packs the weights in the background"
-        found = _packing.pack(recipe, request.on_wait)
+        found = _packing.pack(recipe)
     if found.failed:
         raise Unfit(f"ONNX Runtime cannot save packed weights of this model: {found.failed}")
     return found
@@ -223,9 +221,9 @@ def prepared(request: Request, model: Model) -> _packing.Packed | str:
 
 def no_room(model: Model, recipe: _packing.Recipe) -> str:
     """Return why weights cannot be packed here; empty if they can."""
-    needed, free = int(model.weights * _ON_DISK), free_on(Path(recipe.folder))
+    needed, free = int(model.weights * _ON_DISK), free_on(recipe.store.folder)
     if free is not None and free < needed:
-        return f"packing needs {size(needed)} of disk, and the file system of {recipe.folder} has {size(free)} left"
+        return f"packing needs {size(needed)} of disk, but {recipe.store.folder} has {size(free)} left"
     left = _core.available_memory()
     if left is not None and left[0] < model.weights * _HEAPS:
         return f"packing needs about {size(model.weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"

@@ -22,10 +22,9 @@ def main(caller: str, text: str, *path: str) -> None:
         return
     os.nice(_NICENESS)
     with contextlib.suppress(TimeoutError):  # another builds it
-        digest = recipe.digest_now(None)
-        recipe.store.get_or_build(
-            recipe.key(digest), lambda target: write(recipe, target), source=recipe.path, on_wait=None, timeout=0
-        )
+        key = recipe.key(recipe.digest_now())
+        at_once = recipe.store.with_options(timeout=0)
+        at_once.get_or_build(key, lambda target: write(recipe, target), source=recipe.path)
 
 
 if __name__ == "__main__":

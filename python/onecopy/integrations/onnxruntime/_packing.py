@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,12 +37,11 @@ import onnxruntime
 from onecopy.errors import FormatError
 from onecopy.integrations.onnxruntime import _options
 from onecopy.integrations.onnxruntime._report import Latency
-from onecopy.store import Store, file_key, progress
+from onecopy.store import Store, file_key, report_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from onecopy.store import Waiting
 
 __all__ = ["Packed", "PackingFailed", "Recipe", "pack", "start_in_background"]
 
@@ -109,13 +108,8 @@ class Recipe:
     options: Mapping[str, str]
     """Of `_options.deciding`."""
     disabled_optimizers: tuple[str, ...]
-    folder: str
-    """Of the store."""
-
-    @cached_property
-    def store(self) -> Store:
-        """Where the artefact is."""
-        return Store(self.folder)
+    store: Store
+    """Where the artefact is kept."""
 
     def key(self, digest: str) -> str:
         """Return the key of what this becomes, of files of that digest."""
@@ -128,11 +122,9 @@ class Recipe:
         found = self.store.find(self._digest_key())
         return None if found is None else found.read_bytes().decode()
 
-    def digest_now(self, on_wait: Callable[[Waiting], None] | None) -> str:
-        """Return the digest of the files; read them for it if need be."""
-        store = self.store
-        made = store.get_or_build(self._digest_key(), self._write_digest, source=self.path, on_wait=on_wait)
-        return made.read_bytes().decode()
+    def digest_now(self) -> str:
+        """Return the digest of the files; compute it unless the store has it."""
+        return self.store.get_or_build(self._digest_key(), self._write_digest, source=self.path).read_bytes().decode()
 
     def find(self) -> Packed | None:
         """Return what has been packed; None: nothing yet, or not in a state to be read."""
@@ -152,15 +144,14 @@ class Recipe:
 
     def json(self) -> str:
         """Return this as text."""
-        return json.dumps(
-            [self.path, self.files, dict(self.options), self.disabled_optimizers, self.folder], ensure_ascii=True
-        )
+        folder = str(self.store.folder)
+        return json.dumps([self.path, self.files, dict(self.options), self.disabled_optimizers, folder])
 
     @classmethod
     def of_json(cls, text: str) -> Recipe:
         """Return what `json` made text of."""
         path, files, options, optimizers, folder = json.loads(text)
-        return cls(path, tuple(files), options, tuple(optimizers), folder)
+        return cls(path, tuple(files), options, tuple(optimizers), Store(folder, where="here", on_wait=None))
 
     def _digest_key(self) -> str:
         return "sha256 of " + "; ".join(file_key(file) for file in self.files)
@@ -178,7 +169,7 @@ class Recipe:
             hidden.replace(path)
 
 
-def pack(recipe: Recipe, on_wait: Callable[[Waiting], None] | None) -> Packed:
+def pack(recipe: Recipe) -> Packed:
     """Return the packed weights of a recipe; pack them in a child, or wait for another process that does.
 
     Raises
@@ -188,8 +179,8 @@ def pack(recipe: Recipe, on_wait: Callable[[Waiting], None] | None) -> Packed:
     ChildProcessError
         The child was killed.
     """
-    key = recipe.key(recipe.digest_now(on_wait))
-    made = recipe.store.get_or_build(key, lambda path: _in_child(recipe, path), source=recipe.path, on_wait=on_wait)
+    key = recipe.key(recipe.digest_now())
+    made = recipe.store.get_or_build(key, lambda path: _in_child(recipe, path), source=recipe.path)
     return Packed.read(made.path)
 
 
@@ -334,7 +325,7 @@ def _in_child(recipe: Recipe, path: Path) -> None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     _, text = child.communicate(timeout=0.1)
                     break
-                progress(_written(path.parent, before))
+                report_progress(_written(path.parent, before))
         except BaseException:
             child.kill()
             raise

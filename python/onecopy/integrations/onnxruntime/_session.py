@@ -14,17 +14,16 @@ from onecopy.arguments import path_text
 from onecopy.errors import FormatError
 from onecopy.integrations.onnxruntime import _ladder, _options
 from onecopy.integrations.onnxruntime._report import Report, anonymous_memory, mapped_files, private_of
-from onecopy.store import announce
 from onecopy.store.fork import trim_heap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
 
     from onecopy.files import Mapping as FileMapping
     from onecopy.page_cache import WarmJob
-    from onecopy.store import Waiting
+    from onecopy.store import Store
 
 Mode: TypeAlias = Literal["read", "map", "direct", "packed", "auto"]
 
@@ -101,8 +100,7 @@ def session(
     wait: bool = False,
     warm: bool = False,
     max_bytes: int | str | None = None,
-    store: str | os.PathLike[str] | None = None,
-    on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
+    store: Store | str | os.PathLike[str] | None = None,
     **given: Any,
 ) -> Session:
     """Make an ONNX Runtime session whose weights are one copy for all processes of the machine.
@@ -128,9 +126,7 @@ def session(
     max_bytes
         Bytes to bring in at most; None: what memory is available.
     store
-        The folder of the `Store` for packed weights; None: the usual one.
-    on_wait
-        As of `Store.get_or_build`.
+        Where prepacked weights are kept: a `onecopy.Store` or a folder; None: the default folder on disk.
     **given
         What else `onnxruntime.InferenceSession` takes.
 
@@ -169,7 +165,6 @@ def session(
         tuple(sorted(given.get("disabled_optimizers") or ())),
         wait,
         store,
-        announce() if on_wait == "announce" else on_wait,
     )
     given = given | {"providers": providers, "provider_options": provider_options}
     if warm and mode in (None, "read"):

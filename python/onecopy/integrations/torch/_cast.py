@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from onecopy import arrays
 from onecopy.arrays.saving import save
@@ -11,10 +11,7 @@ from onecopy.store import Store
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
     from pathlib import Path
-
-    from onecopy.store import Waiting
 
 
 def expect_torch() -> None:
@@ -82,14 +79,8 @@ def needs_cast(path: str | os.PathLike[str], dtype: Any) -> bool:
     return any(is_cast(tensor, dtype) for tensor in load(path, unsafe_shared=True).values())
 
 
-def cast_once(
-    path: str | os.PathLike[str],
-    dtype: Any,
-    *,
-    store: str | os.PathLike[str] | None = None,
-    on_wait: Callable[[Waiting], None] | Literal["announce"] | None = "announce",
-) -> Path:
-    """Return a file with the weights of another one in another type; cast them if no process of the host has.
+def cast_once(path: str | os.PathLike[str], dtype: Any, store: Store | str | os.PathLike[str] | None = None) -> Path:
+    """Return a file with the weights of `path` cast to another dtype; cast them unless the store has that file.
 
     Raises
     ------
@@ -102,7 +93,5 @@ def cast_once(
         metadata = file.metadata if file.container == "safetensors" else {}
         real = file.path
         key = arrays.key_of(file, f"cast to {str(dtype).removeprefix('torch.')}, layout 1")
-    made = Store(store).get_or_build(
-        key, lambda target: save(target, _Cast(real, dtype), metadata), source=path, on_wait=on_wait
-    )
-    return made.path
+    here = Store.of(store).with_options(where="here")
+    return here.get_or_build(key, lambda target: save(target, _Cast(real, dtype), metadata), source=path).path

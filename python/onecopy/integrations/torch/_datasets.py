@@ -7,7 +7,7 @@
 What is large (lists, tuples, dicts, numpy arrays, CPU tensors) is moved into mapped files and replaced by what looks
 the same: a read-only `List` or `Dict`; an array or tensor on copy-on-write pages. The dataset comes back itself, so
 that the call fits around the constructor. What was done to it stands in its attribute ``onecopy_report``, which travels
-to the workers with it, and is what `onecopy.assert_shared` looks at.
+to the workers with it, and is what `onecopy.workers.assert_shared` looks at.
 
 **When not to use it.** Where you write the dataset yourself: `onecopy.share` with a function and a key builds once for
 the machine, and not once in each rank to throw it away.
@@ -26,11 +26,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onecopy import records
+from onecopy.arguments import byte_count
 from onecopy.errors import NotShareable
 from onecopy.integrations.torch._estimate import estimated_bytes
 from onecopy.integrations.torch._mapped import array_in, bytes_of, is_mapped, tensor_in
 from onecopy.store.fork import give_back_memory
-from onecopy.text import parse_size, size
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +78,7 @@ class ShareReport:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """What is mapped: for `onecopy.assert_shared`."""
+        """What is mapped: for `onecopy.workers.assert_shared`."""
         return tuple(attribute.shared for attribute in self.moved)
 
     def __str__(self) -> str:
@@ -107,7 +108,7 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
     min_bytes
         What is estimated to be smaller stays as it is; "10MB" also.
     **share_options
-        As for `onecopy.share`: `place`, `codec`, `warm`, ... A `key` must say everything the dataset is made from; the
+        As for `onecopy.share`: `codec`, `store`, ... A `key` must say everything the dataset is made from; the
         attribute's name is added to it.
 
     Returns
@@ -139,7 +140,7 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
     """
     if not hasattr(dataset, "__dict__"):
         raise TypeError(f"a {type(dataset).__name__} has no __dict__, in which its attributes could be replaced")
-    mover = _Mover(parse_size(str(min_bytes)), share_options)
+    mover = _Mover(byte_count("min_bytes", min_bytes), share_options)
     mover.walk(dataset, "")
     vars(dataset)["onecopy_report"] = ShareReport(tuple(mover.attributes))
     del mover  # and with it the last that holds what was replaced

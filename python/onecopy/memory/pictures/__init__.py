@@ -16,8 +16,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy._beside import path_beside, remove, replace
 from onecopy.arguments import path_text
+from onecopy.atomic_files import path_beside, remove, replace
 from onecopy.memory.pictures.page import page_of
 from onecopy.memory.pictures.panels import picture_of
 from onecopy.memory.pictures.svg import THEMES, svg_of

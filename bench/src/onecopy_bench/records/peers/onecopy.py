@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from onecopy_bench.records.data import Source
 
 MODULES = ("onecopy", "onecopy.store", *READERS)
-"""With a preloading fork server: what `onecopy.preload` adds to it, and the store."""
+"""With a preloading fork server: what `onecopy.workers.preload` adds to it, and the store."""
 KEY = "the rows"
 
 
 def by_key(source: Source, folder: Path) -> Any:
     """Build the rows once in the folder, or attach to those that are there."""
-    return module("onecopy").share(source.rows, key=KEY, folder=folder / "store")
+    return module("onecopy").share(source.rows, key=KEY, store=folder / "store")
 
 
 def nameless(source: Source, _: Path) -> Any:
@@ -39,7 +39,7 @@ NAMELESS = Peer("onecopy, no key", "share(...)", nameless, MODULES, builds=2.0, 
 
 def dict_by_key(source: Source, folder: Path) -> Any:
     """Build a dict of the rows once in the folder, or attach to it."""
-    return module("onecopy").share(lambda: dict(source.rows()), key=KEY, folder=folder / "store")
+    return module("onecopy").share(lambda: dict(source.rows()), key=KEY, store=folder / "store")
 
 
 KEYED = Peer("onecopy dict", "share(dict, key)", dict_by_key, (*MODULES, "onecopy.records:Dict"), keeps=True)

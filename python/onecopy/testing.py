@@ -1,4 +1,16 @@
-"""The pytest plugin: the fixture and the marker ``memory_budget``."""
+"""The pytest plugin: memory budgets for tests of other projects, as a fixture and as a marker.
+
+    pytest_plugins = ["onecopy.testing"]                # in conftest.py; or pytest -p onecopy.testing
+
+    def test_a_batch_fits(memory_budget):
+        with memory_budget(anonymous="200 MiB"):
+            make_batch()
+
+    @pytest.mark.memory_budget(anonymous="200 MiB")
+    def test_an_epoch_fits(): ...
+
+Until a test uses a budget, nothing of onecopy is loaded but this module and `onecopy` itself.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +42,7 @@ class MemoryBudget(Protocol):
 
 @contextmanager
 def _budget(**limits: Any) -> Iterator[Watch]:
-    """Watch a block, and fail where it passed a limit; what the block raises itself is not hidden."""
+    """Watch a block and fail the test where it exceeds a limit; exceptions of the block come first."""
     __tracebackhide__ = True
     from onecopy.memory import watch
 
@@ -57,11 +69,11 @@ def _budget(**limits: Any) -> Iterator[Watch]:
 
 @pytest.fixture
 def memory_budget() -> MemoryBudget:
-    """Return a context whose block must keep within limits: ``with memory_budget(anonymous="200 MiB"): ...``.
+    """Return a context manager that limits the memory of its block: ``with memory_budget(anonymous="200 MiB"): ...``.
 
-    The limits are those of `onecopy.memory.Watch.assert_peak`: on what comes while the block runs, children included;
-    of anonymous memory best, as that of files is shared, and goes when somebody else needs it. Options are those of
-    `onecopy.memory.watch`; looks are made fifty times a second, and peaks shorter than that may pass.
+    The limits are those of `onecopy.memory.Watch.assert_peak`, on what is added while the block runs, by children too.
+    A limit on anonymous memory is the most useful: memory of files is shared, and the kernel drops it when needed.
+    Options are those of `onecopy.memory.watch`. Memory is sampled fifty times a second; shorter peaks can be missed.
     """
     return _budget
 

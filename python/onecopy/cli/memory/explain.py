@@ -1,4 +1,4 @@
-"""`onecopy why PID...`: what the memory of a process is, in sentences, with an exit status for scripts."""
+"""`onecopy explain PID...`: what the memory of a process consists of, in sentences, with an exit status for scripts."""
 
 from __future__ import annotations
 
@@ -9,41 +9,42 @@ from typing import get_args
 import click
 
 from onecopy.cli import screen
-from onecopy.memory.diagnosis import Code, Diagnosis, why
+from onecopy.memory.causes import Code
+from onecopy.memory.explaining import Explanation, explain
 
 WRONG = 3
 
 
 def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    """Return the codes of a list with commas."""
+    """Parse a comma-separated list of codes."""
     if text is None:
         return None
     found = tuple(text.split(","))
     if unknown := [code for code in found if code not in get_args(Code)]:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(get_args(Code))}", param=parameter)
+        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(get_args(Code))}", param=parameter)
     return found
 
 
-@click.command("why")
+@click.command("explain")
 @click.argument("pids", nargs=-1, required=True, type=click.IntRange(min=1), metavar="PID...")
 @click.option(
     "--seconds",
     type=click.FloatRange(0, 3600),
     default=1.0,
     show_default=True,
-    help="Sample twice, so long apart: what grows, what is read again.",
+    help="Sample twice, so many seconds apart, and report what grows and what is read again.",
 )
 @click.option(
-    "--fail-on", callback=codes, metavar="CODE,...", help="What makes the exit status 3; else what is marked !."
+    "--fail-on", callback=codes, metavar="CODE,...", help="Codes that make the exit status 3; default: lines marked !."
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout: a list with one diagnosis per process.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout: a list with one object per process.")
 def command(*, pids: tuple[int, ...], seconds: float, fail_on: tuple[str, ...] | None, as_json: bool) -> int:
-    """Explain the memory of each PID in sentences, and what is wrong with it.
+    """Explain in sentences what the memory of each PID consists of, and what is wrong.
 
     Codes: cache, dirty, shmem, written, heap, kept, forked, peak, page-tables, swap, growing, refaults, container. Exit
-    status 3 where something is wrong. Walks page tables: 6 to 22 ms per GiB, for which the process may have to wait.
+    status 3 where something is wrong. Walks page tables, which may delay the process: 6 to 22 ms per GiB.
     """
-    found = [why(pid, seconds=seconds) for pid in pids]
+    found = [explain(pid, seconds=seconds) for pid in pids]
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found], indent=1))
     else:
@@ -54,7 +55,7 @@ def command(*, pids: tuple[int, ...], seconds: float, fail_on: tuple[str, ...] |
     return WRONG if any(_wrong(one, fail_on) for one in found) else 0
 
 
-def _wrong(diagnosis: Diagnosis, fail_on: tuple[str, ...] | None) -> bool:
+def _wrong(found: Explanation, fail_on: tuple[str, ...] | None) -> bool:
     if fail_on is None:
-        return bool(diagnosis.bad)
-    return any(one.code in fail_on for one in diagnosis.causes)
+        return bool(found.bad)
+    return any(one.code in fail_on for one in found.causes)

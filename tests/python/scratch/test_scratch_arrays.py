@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onecopy as oc
-from onecopy.scratching import HeapArray, regions
+from onecopy.scratch_arrays import HeapArray, alloc, regions
 
 pytestmark = pytest.mark.usefixtures("reserving")
 
@@ -66,7 +66,7 @@ def test_write_is_what_numpy_would_have_done(drawn, chunk, broadcast):
     values = -np.arange(1, naive[region].size + 1.0).reshape(naive[region].shape)
     if broadcast and values.ndim:
         values = values[..., -1:]
-    from onecopy.scratching import writable
+    from onecopy.scratch_arrays import writable
 
     before = writable.CHUNK
     writable.CHUNK = chunk
@@ -334,7 +334,7 @@ def test_what_is_written_directly_is_there_wherever_it_begins(heap, offset, size
     count = 400_000 // np.dtype(kind).itemsize
     values = np.random.default_rng(size).integers(0, 2, (skip + size) // np.dtype(kind).itemsize + 1).astype(kind)
     values = values[skip // np.dtype(kind).itemsize :]
-    with oc.alloc(count, kind, heap_below="1 MiB" if heap else 0, max_resident=MIB) as ours:
+    with alloc(count, kind, heap_below="1 MiB" if heap else 0, max_resident=MIB) as ours:
         ours.array[:] = 1
         expected = ours.array.copy().view(np.uint8)
         at = min(offset, len(expected) - values.nbytes)
@@ -347,7 +347,7 @@ def test_what_is_written_directly_is_there_wherever_it_begins(heap, offset, size
 
 @pytest.mark.parametrize("heap", [True, False])
 def test_writing_directly_outside_or_when_sealed_is_told(heap):
-    with oc.alloc(10_000, "u2", heap_below="1 MiB" if heap else 0) as ours:
+    with alloc(10_000, "u2", heap_below="1 MiB" if heap else 0) as ours:
         ours.write_direct(19_996, np.ones((1, 2), "u2")[:, ::1])
         assert ours.array[-3:].tolist() == [0, 1, 1]
         with pytest.raises(OSError, match=r"bytes \[19997, \+4\) of 20000"):
@@ -362,9 +362,9 @@ def test_writing_directly_outside_or_when_sealed_is_told(heap):
 def test_alloc_has_one_face(tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_SCRATCH", str(tmp_path))
     monkeypatch.setenv("ONECOPY_HEAP_BELOW", "1 KiB")
-    small, large = oc.alloc(1023, "u1"), oc.alloc(1024, "u1")
+    small, large = alloc(1023, "u1"), alloc(1024, "u1")
     assert (type(small), type(large)) == (HeapArray, oc.Scratch)
-    assert isinstance(oc.alloc(1, "u1", heap_below=0), oc.Scratch)
+    assert isinstance(alloc(1, "u1", heap_below=0), oc.Scratch)
     assert {name for name in dir(large) if not name.startswith("_")} - set(dir(small)) == {"memory_cap"}
     for number, ours in enumerate([small, large]):
         ours.write(slice(0, 2), [1, 2])
@@ -389,4 +389,4 @@ def test_alloc_has_one_face(tmp_path, monkeypatch):
             _ = ours.array
     monkeypatch.setenv("ONECOPY_HEAP_BELOW", "much")
     with pytest.raises(ValueError, match="not a size"):
-        oc.alloc(3, "u1")
+        alloc(3, "u1")

@@ -32,7 +32,7 @@ ROOMS = sorted(
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch, request):
-    if room.startswith(("scratching", "images")):
+    if room.startswith(("scratch_arrays", "images")):
         request.getfixturevalue("reserving")
     if room.startswith("integrations.onnxruntime"):
         pytest.importorskip("onnxruntime")

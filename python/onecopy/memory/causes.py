@@ -1,16 +1,7 @@
-"""Why a process holds what it holds, in sentences: `why`.
+"""What the memory of a process consists of, in sentences: the part of `onecopy.explain` that needs only /proc.
 
-    print(oc.why(4711))
-
-    process 4711 (python train.py): RSS says 1.09 GB, 67.5 MB of it are its own
-    - 1.00 GB of this is clean cache of big.bin; the kernel can drop it without writing anything
-    ...
-
-Where `onecopy.explain` tells which weights are private, this tells what the numbers of other tools mean here, and what
-is wrong, if anything is: `Diagnosis.bad` is for scripts.
-
-**When not to use it.** In loops: it walks the page tables of the process (see `onecopy.memory.proc`); `Sampler` is
-for that.
+`causes_of` reads the counters, the mapped regions and the control group of one process, and returns one `Cause` per
+fact worth a sentence. It walks the page tables of the process (see `onecopy.memory.proc`).
 """
 
 from __future__ import annotations
@@ -21,7 +12,7 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy.memory import proc
 from onecopy.memory.containers import container
@@ -35,7 +26,7 @@ if TYPE_CHECKING:
 
     from onecopy.memory.snapshots import Key
 
-__all__ = ["Cause", "Code", "Diagnosis", "why"]
+__all__ = ["Cause", "Causes", "Code", "causes_of"]
 
 Code: TypeAlias = Literal[
     "cache",
@@ -54,13 +45,13 @@ Code: TypeAlias = Literal[
 ]
 
 _WORTH_IT = 1 << 20
-"""Bytes that are worth a sentence, and a hundredth of what the process has."""
+"""Smallest amount that gets a sentence; a hundredth of the RSS is the other limit."""
 _COPIED = 16 << 20
-"""Bytes of an inheritance that were copied, before that is called wrong."""
+"""Inherited memory copied since the fork beyond which that is reported as wrong."""
 _GROWS = 1 << 20
-"""Bytes a second of growth that are called wrong, and of pages that are read again."""
+"""Bytes per second of growth, or of pages read again, beyond which that is reported as wrong."""
 _MOST = 6
-"""Files that get a sentence."""
+"""How many files get a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,78 +59,51 @@ class Cause:
     """One sentence about the memory of a process."""
 
     code: Code
-    """What it is about: for scripts."""
+    """The kind of cause, for scripts."""
     text: str
     bytes: int
-    """It is about so many; a second, where it is about growth."""
+    """The amount it is about; bytes per second for "growing" and "refaults"."""
     bad: bool = False
     """Whether something should be done."""
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """What `why` found. Printed, it is a list of sentences."""
+class Causes(NamedTuple):
+    """What `causes_of` found, and the two numbers that stand above it."""
 
-    pid: int
     name: str
+    """The command line of the process, shortened."""
     rss: int
+    """Resident set size, in bytes, as other tools show it."""
     own: int
-    """Bytes that this process alone holds, and that go when it ends: anonymous memory that it shares with nobody."""
+    """Bytes of anonymous memory that no other process shares: freed when the process ends."""
     causes: tuple[Cause, ...]
-    """What is wrong first, then the largest."""
-
-    @property
-    def bad(self) -> tuple[Cause, ...]:
-        """What is wrong: empty, and all is well."""
-        return tuple(one for one in self.causes if one.bad)
-
-    def __str__(self) -> str:
-        lines = [f"process {self.pid} ({self.name}): RSS says {size(self.rss)}, {size(self.own)} of it are its own"]
-        return "\n".join(lines + [f"{'!' if one.bad else '-'} {one.text}" for one in self.causes])
+    """What is wrong first, then by size."""
 
 
-def why(pid: int | None = None, *, seconds: float = 0.0) -> Diagnosis:
-    """Explain the memory of a process in sentences, and what is wrong with it.
+def causes_of(pid: int, seconds: float = 0.0) -> Causes:
+    """Return what the memory of a process consists of; with `seconds`, sample twice and report what changed.
 
-    Parameters
-    ----------
-    pid
-        The process; None: this one, which knows more of itself: what its allocator keeps.
-    seconds
-        Sample a second time after so long, and tell what grew, and what was read again.
-
-    Raises
-    ------
-    ProcessLookupError, PermissionError
-        There is no such process, or it is somebody else's.
-
-    Examples
-    --------
-    >>> import onecopy as oc
-    >>> oc.why().rss > oc.why().own > 0
-    True
+    ProcessLookupError where there is no such process, PermissionError where it belongs to another user.
     """
-    number = os.getpid() if pid is None else pid
-    before = _Moment(number)
+    before = _Moment(pid)
     time.sleep(seconds)
-    after = _Moment(number) if seconds else before
-    regions, memory = proc.smaps(number), proc.rollup(number)  # of one moment: one is taken off the other
+    after = _Moment(pid) if seconds else before
+    regions, memory = proc.smaps(pid), proc.rollup(pid)  # of one moment: one is subtracted from the other
     shared = _shared(regions)
     causes = [
         *_of_files(regions, memory),
-        *_of_heap(memory, shared, own=number == os.getpid()),
-        *_of_fork(number, after.status.ppid, regions, memory),
-        *_beside(after.status, memory),
+        *_of_heap(memory, shared, own=pid == os.getpid()),
+        *_of_fork(pid, after.status.ppid, regions, memory),
+        *_of_status(after.status, memory),
         *_over_time(before, after),
-        *_of_container(number),
+        *_of_container(pid),
     ]
     causes.sort(key=lambda one: (not one.bad, -one.bytes))
-    stat = proc.stat(number)
-    return Diagnosis(number, label_of(number, stat.comm), memory.rss, memory.anonymous - shared, tuple(causes))
+    return Causes(label_of(pid, proc.stat(pid).comm), memory.rss, memory.anonymous - shared, tuple(causes))
 
 
 class _Moment:
-    """What changes."""
+    """The counters of a process that change over time, at one moment."""
 
     def __init__(self, pid: int) -> None:
         self.at = time.monotonic()
@@ -149,7 +113,7 @@ class _Moment:
 
 
 def _shared(regions: list[proc.MappedRegion]) -> int:
-    """Add up anonymous memory that others have mapped as well."""
+    """Add up the anonymous memory that other processes map as well."""
     return sum(_shared_of(one.memory) for one in regions if one.memory.anonymous)
 
 
@@ -174,8 +138,8 @@ def _of_files(regions: list[proc.MappedRegion], memory: proc.Rollup) -> Iterator
         if copied >= worth and not any("x" in one.perms for one in parts):
             yield Cause(
                 "written",
-                f"{size(copied)} of {parts[0].path} were written to in a private mapping, and are copies of this "
-                "process's own: look for writes in place to what is mapped",
+                f"{size(copied)} of {parts[0].path} were written to through a private mapping and are now this "
+                "process's own copies: find the code that writes in place to mapped data",
                 copied,
                 bad=True,
             )
@@ -189,50 +153,49 @@ def _of_file(key: Key, parts: list[proc.MappedRegion]) -> Iterator[Cause]:
         if inside >= _WORTH_IT:
             yield Cause(
                 "shmem",
-                f"{size(inside)} of this is {path}: memory, not a disk, and it stays until that is gone",
+                f"{size(inside)} is {path}: memory, not a disk; it stays until the file is deleted and unmapped",
                 inside,
             )
         return
     alone = sum(one.private_clean for one in memories) >= inside // 2
     mappers = max(round(inside / max(sum(one.pss - (one.pss_anon or 0) for one in memories), 1)), 1)
     who = (
-        "Only this process maps it now, so USS calls it private; a second one would share it"
+        "Only this process maps it now, so USS counts it as private; a second process would share it"
         if alone
-        else f"It is there once for about {mappers} processes, and RSS adds it up for each"
+        else f"About {mappers} processes share it, and RSS counts it once for each"
     )
     clean = inside - max(dirty, 0)
     if clean >= _WORTH_IT:
-        text = f"{size(clean)} of this is clean cache of {path}; the kernel can drop it without writing anything. {who}"
+        text = f"{size(clean)} is clean page cache of {path}; the kernel can drop it without writing anything. {who}"
         yield Cause("cache", text, clean)
     if dirty >= _WORTH_IT:
-        yield Cause(
-            "dirty", f"{size(dirty)} of {path} are changed, and must be written before they can be dropped", dirty
-        )
+        text = f"{size(dirty)} of {path} are modified and must be written to disk before they can be dropped"
+        yield Cause("dirty", text, dirty)
 
 
-# --- memory of no file ------------------------------------------------------------------------------------------------
+# --- anonymous memory -------------------------------------------------------------------------------------------------
 
 
 def _of_heap(memory: proc.Rollup, shared: int, *, own: bool) -> Iterator[Cause]:
     held = memory.anonymous - shared
     if held >= _WORTH_IT:
-        text = f"{size(held)} are memory of no file that is this process's own: objects, buffers, stacks, arenas"
+        text = f"{size(held)} are anonymous memory of this process alone: objects, buffers, stacks, arenas"
         huge = min(memory.anon_huge_pages, held)
         yield Cause("heap", text + (f", {size(huge)} of them in huge pages" if huge >= _WORTH_IT else ""), held)
     lazy = memory.lazy_free or 0
     if lazy >= _WORTH_IT:
-        text = f"{size(lazy)} are freed, but kept until the kernel needs them (MADV_FREE): RSS counts them still"
+        text = f"{size(lazy)} are freed but stay until the kernel needs them (MADV_FREE); RSS still counts them"
         yield Cause("kept", text, lazy)
     kept = _kept_by_malloc() if own else None
     if kept is not None and kept >= _WORTH_IT:
         yield Cause(
             "kept",
-            f"{size(kept)} are freed, but kept by the allocator (glibc's malloc_trim(0) gives back what it can)",
+            f"{size(kept)} are freed but kept by the allocator (malloc_trim(0) of glibc returns what it can)",
             kept,
         )
     if kept is None and held >= 64 * _WORTH_IT:
-        where = "this C library does not tell" if own else "only the process can tell: oc.why() in it"
-        yield Cause("kept", f"how much of that is freed, but kept by the allocator, {where}", 0)
+        where = "this C library does not report" if own else "only the process itself can report: oc.explain() in it"
+        yield Cause("kept", f"how much of that is freed but kept by the allocator, {where}", 0)
 
 
 class _Mallinfo(ctypes.Structure):
@@ -273,20 +236,22 @@ def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: pr
         theirs = {one.start: one for one in proc.smaps(parent) if one.memory.anonymous}
     alike = [(one, theirs[one.start]) for one in regions if one.start in theirs and _shared_of(one.memory)]
     inherited = sum(_shared_of(one.memory) for one, _ in alike)
-    if inherited < shared // 2:  # it began anew since its parent forked it
+    if inherited < shared // 2:  # it called exec since its parent forked it
         children = len(children_of(pid))
-        with_whom = f"its children ({children})" if children else "others of its tree"
+        with_whom = (
+            f"its {children} child{'' if children == 1 else 'ren'}" if children else "other processes of its tree"
+        )
         yield Cause(
-            "forked", f"{size(shared)} are shared with {with_whom} since a fork; who writes to a page copies it", shared
+            "forked", f"{size(shared)} are shared with {with_whom} since a fork; writing to a page copies it", shared
         )
         return
     copied = sum(max(min(one.memory.anonymous, its.memory.anonymous) - _shared_of(one.memory), 0) for one, its in alike)
     inherited += copied
     yield Cause(
         "forked",
-        f"copy-on-read: it has privatised {size(copied)} of {size(inherited)} that it inherited from process {parent}; "
-        f"reading Python objects writes their counters, so it will stop near {size(memory.anonymous)} of its own. "
-        "oc.share() keeps such data in one copy",
+        f"it has copied {size(copied)} of the {size(inherited)} that it inherited from process {parent}: reading "
+        f"Python objects writes their reference counts, up to about {size(memory.anonymous)}. oc.share() keeps one "
+        "copy of such data",
         copied,
         bad=copied >= max(_COPIED, inherited // 20),
     )
@@ -295,23 +260,21 @@ def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: pr
 # --- the rest ---------------------------------------------------------------------------------------------------------
 
 
-def _beside(status: proc.Status, memory: proc.Rollup) -> Iterator[Cause]:
+def _of_status(status: proc.Status, memory: proc.Rollup) -> Iterator[Cause]:
     if memory.swap >= _WORTH_IT:
         yield Cause(
-            "swap", f"{size(memory.swap)} are swapped out: touching them waits for a disk", memory.swap, bad=True
+            "swap", f"{size(memory.swap)} are swapped out: using them again waits for the disk", memory.swap, bad=True
         )
     tables = status.vm_pte or 0
     if tables >= max(_WORTH_IT, memory.rss // 200):
         yield Cause(
             "page-tables",
-            f"{size(tables)} of page tables besides: 8 bytes for each page of 4 KiB that is mapped in",
+            f"{size(tables)} of page tables in addition: 8 bytes for each mapped page of 4 KiB",
             tables,
         )
     above = (status.vm_hwm or 0) - memory.rss
     if above >= max(_WORTH_IT, memory.rss // 10):
-        yield Cause(
-            "peak", f"at its peak RSS was {size(status.vm_hwm or 0)} (VmHWM): {size(above)} more than now", above
-        )
+        yield Cause("peak", f"its peak RSS was {size(status.vm_hwm or 0)} (VmHWM), {size(above)} more than now", above)
 
 
 def _over_time(before: _Moment, after: _Moment) -> Iterator[Cause]:
@@ -320,11 +283,12 @@ def _over_time(before: _Moment, after: _Moment) -> Iterator[Cause]:
         return
     grown = int(((after.status.rss_anon or 0) - (before.status.rss_anon or 0)) / passed)
     if grown >= _GROWS // 10:
-        yield Cause("growing", f"memory of no file grew by {size(grown)}/s while I looked", grown, bad=grown >= _GROWS)
+        text = f"anonymous memory grew by {size(grown)}/s during the sample"
+        yield Cause("growing", text, grown, bad=grown >= _GROWS)
     if before.refaults is not None and after.refaults is not None:
         again = int((after.refaults - before.refaults) / passed)
         if again >= _GROWS // 10:
-            text = f"{size(again)}/s are read again that had been dropped, in its control group: memory is short"
+            text = f"its control group is short of memory: {size(again)}/s of dropped pages are read again"
             yield Cause("refaults", text, again, bad=again >= _GROWS)
 
 
@@ -333,7 +297,7 @@ def _of_container(pid: int) -> Iterator[Cause]:
     if found is None or found.limit is None or found.left is None:
         return
     text = (
-        f"its control group has {size(found.left)} left of {size(found.limit)} before the OOM killer comes; "
-        f"{size(found.file_clean)} of clean cache in it are no reason to worry"
+        f"its control group has {size(found.left)} of {size(found.limit)} left before the OOM killer acts; the "
+        f"{size(found.file_clean)} of clean page cache in it can be dropped at any time"
     )
     yield Cause("container", text, found.left, bad=found.left < found.limit // 10)

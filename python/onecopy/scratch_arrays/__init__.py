@@ -24,9 +24,9 @@ Threads: any number may write to different places.
 
 from __future__ import annotations
 
-from onecopy.scratching.heap import HeapArray, alloc
-from onecopy.scratching.reports import ReleaseReport, Saved, ScratchMemory
-from onecopy.scratching.sealed import SealedArray
-from onecopy.scratching.writable import Scratch, scratch
+from onecopy.scratch_arrays.heap import HeapArray, alloc
+from onecopy.scratch_arrays.reports import ReleaseReport, Saved, ScratchMemory
+from onecopy.scratch_arrays.sealed import SealedArray
+from onecopy.scratch_arrays.writable import Scratch, scratch
 
 __all__ = ["HeapArray", "ReleaseReport", "Saved", "Scratch", "ScratchMemory", "SealedArray", "alloc", "scratch"]

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.arguments import byte_count, non_negative
-from onecopy.scratching.array_protocol import ArrayProtocol, Kind, kind_of
-from onecopy.scratching.regions import Region, box_of
-from onecopy.scratching.reports import Saved, ScratchMemory
-from onecopy.scratching.writable import Scratch, plain_bytes, scratch
+from onecopy.scratch_arrays.array_protocol import ArrayProtocol, Kind, kind_of
+from onecopy.scratch_arrays.regions import Region, box_of
+from onecopy.scratch_arrays.reports import Saved, ScratchMemory
+from onecopy.scratch_arrays.writable import Scratch, plain_bytes, scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-    from onecopy.scratching.sealed import SealedArray
+    from onecopy.scratch_arrays.sealed import SealedArray
 
 __all__ = ["HeapArray", "alloc"]
 
@@ -59,7 +59,8 @@ def alloc(
     Examples
     --------
     >>> import onecopy as oc
-    >>> type(oc.alloc(1000, "f4")).__name__, type(oc.alloc(1000, "f4", heap_below="1 kB")).__name__
+    >>> from onecopy.scratch_arrays import alloc
+    >>> type(alloc(1000, "f4")).__name__, type(alloc(1000, "f4", heap_below="1 kB")).__name__
     ('HeapArray', 'Scratch')
     """
     below = os.environ.get("ONECOPY_HEAP_BELOW", HEAP_BELOW) if heap_below is None else heap_below

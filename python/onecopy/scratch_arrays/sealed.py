@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
-from onecopy.scratching.array_protocol import ArrayProtocol, Kind
+from onecopy.scratch_arrays.array_protocol import ArrayProtocol, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

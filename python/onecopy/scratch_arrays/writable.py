@@ -9,10 +9,10 @@ from onecopy import _core
 from onecopy.arguments import byte_count, non_negative, path_text
 from onecopy.arrays.saving import CHUNK
 from onecopy.errors import FormatError
-from onecopy.scratching.array_protocol import ArrayProtocol, Kind, kind_of
-from onecopy.scratching.regions import Region, box_of, ranges_of, run_axis, strides_of
-from onecopy.scratching.reports import ReleaseReport, Saved, ScratchMemory
-from onecopy.scratching.sealed import SealedArray
+from onecopy.scratch_arrays.array_protocol import ArrayProtocol, Kind, kind_of
+from onecopy.scratch_arrays.regions import Region, box_of, ranges_of, run_axis, strides_of
+from onecopy.scratch_arrays.reports import ReleaseReport, Saved, ScratchMemory
+from onecopy.scratch_arrays.sealed import SealedArray
 
 if TYPE_CHECKING:
     import os

@@ -1,0 +1,24 @@
+// How much memory this process may still use: one answer for everything that plans with memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace onecopy {
+
+struct AvailableMemory {
+  std::uint64_t bytes = 0;
+  std::string limited_by;  // "the machine", or "the control group /sys/fs/cgroup/jobs/7"
+};
+
+// The minimum of the machine's available memory and of what each control group from this process's own up to the root
+// leaves: its limit minus all memory charged to it, siblings included, except page cache that the kernel can drop.
+// tmpfs files, memfds and shared memory cannot be dropped. nullopt where the system does not report it (not Linux).
+std::optional<AvailableMemory> available_memory();
+
+// The memory charged to a control group that the kernel cannot drop: its usage minus its page cache, in bytes. `group`
+// is its directory, `version` that of control groups, 1 or 2. 0 where the directory is not one.
+std::uint64_t held_by_group(const std::string& group, int version);
+
+}  // namespace onecopy

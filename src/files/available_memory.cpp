@@ -1,0 +1,101 @@
+#include "files/available_memory.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "os/os.hpp"
+
+namespace onecopy {
+namespace {
+
+std::optional<std::uint64_t> number_after(std::string_view text, std::string_view label) {
+  const auto found = text.find(label);
+  if (found == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(found + label.size());
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end == text.data()) return std::nullopt;
+  return number;
+}
+
+bool has_memory(std::string_view controllers) {
+  for (;;) {
+    const auto comma = controllers.find(',');
+    if (controllers.substr(0, comma) == "memory") return true;
+    if (comma == std::string_view::npos) return false;
+    controllers.remove_prefix(comma + 1);
+  }
+}
+
+// Where a version of control groups is mounted, and the names of its files and of page cache in `memory.stat`.
+struct Version {
+  const char* mount;
+  const char* limit;
+  const char* usage;
+  std::array<const char*, 2> page_cache;
+};
+
+constexpr Version version_1{"/sys/fs/cgroup/memory",
+                            "memory.limit_in_bytes",
+                            "memory.usage_in_bytes",
+                            {"\ntotal_inactive_file", "\ntotal_active_file"}};
+constexpr Version version_2{"/sys/fs/cgroup", "memory.max", "memory.current", {"\ninactive_file", "\nactive_file"}};
+
+std::uint64_t held_by(const std::string& group, const Version& version) {
+  const auto used = number_after(os::read_text(group + "/" + version.usage), "").value_or(0);
+  const auto stat = "\n" + os::read_text(group + "/memory.stat");
+  std::uint64_t droppable = 0;
+  for (const char* label : version.page_cache) droppable += number_after(stat, label).value_or(0);
+  return used - std::min(used, droppable);
+}
+
+// What one group leaves; nullopt where it has no limit ("max" is not a number).
+std::optional<std::uint64_t> left_in(const std::string& group, const Version& version) {
+  const auto limit = number_after(os::read_text(group + "/" + version.limit), "");
+  if (!limit) return std::nullopt;
+  return *limit - std::min(*limit, held_by(group, version));
+}
+
+// The minimum over a group and all groups above it. Inside a container the path may name a group that is not visible;
+// the root of the mount is then the container's own group.
+void limit_by_groups(AvailableMemory& memory, const std::string& root, const Version& version, std::string group) {
+  for (;;) {
+    const auto path = version.mount + group;
+    const auto left = left_in(root + path, version);
+    if (left && *left < memory.bytes) memory = {*left, "the control group " + path};
+    if (group.empty() || group == "/") return;
+    group.resize(group.find_last_of('/'));
+  }
+}
+
+}  // namespace
+
+std::optional<AvailableMemory> available_memory_below(const std::string& root) {
+  const auto kib = number_after(os::read_text(root + "/proc/meminfo"), "MemAvailable:");
+  if (!kib) return std::nullopt;
+  AvailableMemory memory{*kib * 1024, "the machine"};
+  const std::string text = os::read_text(root + "/proc/self/cgroup");
+  for (std::string_view rest = text; !rest.empty();) {  // lines such as "4:cpu,memory:/jobs/7" and "0::/jobs/7"
+    const auto line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const auto first = line.find(':');
+    const auto second = first == std::string_view::npos ? first : line.find(':', first + 1);
+    if (second == std::string_view::npos) continue;
+    const auto controllers = line.substr(first + 1, second - first - 1);
+    const std::string group(line.substr(second + 1));
+    if (controllers.empty()) limit_by_groups(memory, root, version_2, group);
+    if (has_memory(controllers)) limit_by_groups(memory, root, version_1, group);
+  }
+  return memory;
+}
+
+std::uint64_t held_by_group(const std::string& group, int version) {
+  return held_by(group, version == 1 ? version_1 : version_2);
+}
+
+std::optional<AvailableMemory> available_memory() { return available_memory_below({}); }
+
+}  // namespace onecopy
