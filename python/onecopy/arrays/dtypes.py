@@ -61,9 +61,9 @@ def is_raw(name: str) -> bool:
 def to_numpy(name: str) -> np.dtype[Any]:
     """Return the dtype for a type of the file.
 
-    Without ml_dtypes, types that numpy lacks are raw items of their size; packed types are bytes. Both carry the name
-    in ``dtype.metadata["onecopy"]``. A type that only the file's own format knows is bytes, too, unless numpy wrote the
-    file and spells it ("<U5").
+    Types that numpy lacks (BF16, F8) come from ml_dtypes. Elements smaller than a byte, and types that only one format
+    has, are bytes with the type's name in ``dtype.metadata["onecopy"]``. A type in numpy's own spelling ("<U5"), of a
+    file that numpy wrote, is that dtype.
     """
     import numpy as np
 
@@ -74,12 +74,10 @@ def to_numpy(name: str) -> np.dtype[Any]:
     one = _BY_NAME[name]
     if one.numpy is not None:
         return np.dtype(one.numpy)
-    try:
-        import ml_dtypes
-    except ImportError:
-        ml_dtypes = None
-    kind = getattr(ml_dtypes, str(one.ml_dtypes), None)  # not all that are in use have all: F8_E8M0 came with 0.5
-    return np.dtype(f"V{one.dlpack[1] // 8}", metadata={"onecopy": name}) if kind is None else np.dtype(kind)
+    import ml_dtypes
+
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, str(one.ml_dtypes)))
+    return found
 
 
 def of_numpy(dtype: np.dtype[Any]) -> str | None:

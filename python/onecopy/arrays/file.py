@@ -83,8 +83,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     `FileChanged` is raised there.
 
     Arrays are read-only views that keep the memory alive, also after `close`. Element types that numpy does not have
-    (BF16, F8) come through `ml_dtypes` when it is installed, else as raw bytes (void items of that size, whose
-    ``dtype.metadata["onecopy"]`` is the type's name); packed types (F4, F6) always as uint8 bytes, likewise marked.
+    (BF16, F8) are dtypes of `ml_dtypes`; elements smaller than a byte (F4, F6) are uint8 bytes whose
+    ``dtype.metadata["onecopy"]`` is the type's name.
     """
 
     # --- arrays ---------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def options_for(form: str, source: str, **given: Any) -> dict[str, Any]:
 )
 @click.option("--path", metavar="a.b", help="JSON: the member whose items are the rows.")
 @click.option("--dict", "container", flag_value="dict", help="JSON: the members of the object are the rows.")
-@click.option("--types", type=click.Choice(["infer"]), help="CSV: find numbers, and true and false; else all is text.")
+@click.option("--types", type=click.Choice(["infer"]), help="CSV: infer column types (needs pyarrow); default: text.")
 @click.option("--delimiter", metavar="CHARACTER", help="CSV: between fields.")
 def command(*, source: str, target: str, form: str, **given: Any) -> None:
     """Write the rows of SOURCE to TARGET, a file of records that `onecopy.open` opens in place."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy.errors import FormatError
 from onecopy.files import open_regular
@@ -42,9 +41,9 @@ def csv_rows(
         A file whose first line names the columns, unless `columns` does.
     types
         None: all is text, as it stands. A mapping from column to a function of the text: `int`, `float`, any other;
-        columns that are not in it stay text. "infer": the file is read once before, and a column whose fields are all
-        integers, numbers or true and false becomes `int`, `float` or `bool`, with None for empty fields. Only what
-        loses nothing counts as an integer: ``007`` and ``+1`` are text, and so is their column.
+        columns that are not in it stay text. "infer": pyarrow reads the file, the whole table in memory, and infers
+        booleans, integers, floats, dates and times, with None for empty fields; ``007`` becomes 7, and integers beyond
+        64 bits become floats, so name the type of columns with such identifiers instead.
     columns
         Names, where the file has none.
     encoding
@@ -52,7 +51,8 @@ def csv_rows(
     progress
         See `json_rows`.
     **dialect
-        What `csv.reader` takes: ``delimiter="\t"``, ``quotechar="'"``, ...
+        Options of `csv.reader`: ``delimiter="\t"``, ``quotechar="'"``, ...; with "infer", delimiter, quotechar,
+        escapechar and doublequote.
 
     Raises
     ------
@@ -71,7 +71,9 @@ def csv_rows(
     """
     if not (types is None or types == "infer" or isinstance(types, Mapping)):
         raise ValueError(f"types must be None, 'infer' or a mapping from column to function, not {types!r}")
-    return CsvRows(source, types, columns, encoding, {"strict": True, **dialect}, progress)
+    if types == "infer":
+        return InferredCsvRows(source, columns, encoding, dialect, progress)
+    return CsvRows(source, types or {}, columns, encoding, {"strict": True, **dialect}, progress)
 
 
 def parquet_rows(
@@ -100,12 +102,12 @@ def parquet_rows(
 
 
 class CsvRows(RowSource):
-    """Rows of a CSV file."""
+    """Rows of a CSV file, read by Python's `csv`."""
 
     def __init__(
         self,
         source: str | os.PathLike[str],
-        types: Types,
+        types: Mapping[str, Converter],
         columns: Sequence[str] | None,
         encoding: str,
         dialect: dict[str, Any],
@@ -120,16 +122,15 @@ class CsvRows(RowSource):
     def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:
         """Append all rows and return how many there were."""
         lines = _Lines(self._path, self._encoding, self._dialect, self._columns)
-        types = lines.infer() if self._types == "infer" else self._types
         before, size = builder.length, Path(self._path).stat().st_size
 
-        def told(rows: int) -> None:
+        def report(rows: int) -> None:
             self._report(lines.done, size)
             if tell is not None:
                 tell(rows)
 
-        count = builder.extend(lines.rows(types or {}), registry, told)
-        told(before + count)
+        count = builder.extend(lines.rows(self._types), registry, report)
+        report(before + count)
         return count
 
 
@@ -160,17 +161,6 @@ class _Lines:
                     raise self._error(f"column {name!r}: {error}") from error
             yield row
 
-    def infer(self) -> dict[str, Converter]:
-        """Find for each column what all of its fields are."""
-        forms: dict[str, _Form] = {}
-        for header, fields in self._fields():
-            for name, field in zip(header, fields, strict=True):
-                form = forms.get(name, _EMPTY)
-                if field and form.pattern.fullmatch(field) is None:
-                    form = next(wider for wider in form.wider if wider.pattern.fullmatch(field))
-                forms[name] = form
-        return {name: form.convert for name, form in forms.items() if form is not _TEXT}
-
     def _fields(self) -> Iterator[tuple[Sequence[str], list[str]]]:
         """Return the fields of each row, with the names of the columns."""
         header = self._columns
@@ -194,25 +184,67 @@ class _Lines:
         return FormatError(f"{self._path}: line {self._line}: {what}")
 
 
-class _Form(NamedTuple):
-    """What the text of a field can be, what makes a value of it, and what it is among other fields."""
+class InferredCsvRows(RowSource):
+    """Rows of a CSV file whose column types pyarrow infers."""
 
-    pattern: re.Pattern[str]
-    convert: Converter
-    wider: tuple[_Form, ...]
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        columns: Sequence[str] | None,
+        encoding: str,
+        dialect: dict[str, Any],
+        progress: OnProgress | None,
+    ) -> None:
+        super().__init__(source, progress)
+        if unknown := dialect.keys() - _ARROW_DIALECT.keys():
+            known = ", ".join(_ARROW_DIALECT)
+            raise TypeError(f"types='infer' has no option {min(unknown)!r}: pyarrow.csv has {known}")
+        self._columns = columns
+        self._encoding = encoding
+        self._dialect = dialect
+
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:
+        """Append all rows and return how many there were."""
+        size = Path(self._path).stat().st_size
+        if size == 0:
+            return 0
+        table = self._read()
+        names = table.column_names
+        if len(set(names)) < len(names):
+            raise FormatError(f"{self._path}: duplicate column names: {', '.join(names)}")
+        before, count = builder.length, 0
+        for batch in table.to_batches(max_chunksize=_BATCH):
+            count += _extend(builder, batch, registry)
+            self._report(size * count // len(table), size)
+            if tell is not None:
+                tell(before + count)
+        return count
+
+    def _read(self) -> Any:
+        try:
+            from pyarrow import csv as arrow_csv
+        except ImportError as error:
+            raise ImportError("types='infer' needs pyarrow: pip install pyarrow") from error
+        given = {_ARROW_DIALECT[name]: value for name, value in self._dialect.items()}
+        try:
+            with open_regular(self._path) as file:
+                return arrow_csv.read_csv(
+                    file,
+                    arrow_csv.ReadOptions(column_names=self._columns, encoding=self._encoding),
+                    arrow_csv.ParseOptions(newlines_in_values=True, **given),
+                )
+        except (UnicodeDecodeError, ValueError) as error:  # ArrowInvalid is a ValueError
+            raise FormatError(f"{self._path}: {error}") from error
 
 
-_TEXT = _Form(re.compile(r".*", re.DOTALL), str, ())
-_FLOAT = _Form(
-    re.compile(
-        r"-?(0|[1-9]\d{0,300})(\.\d*)?([eE][+-]?\d+)?|-?\.\d+([eE][+-]?\d+)?|[+-]?(?i:nan|inf|infinity)", re.ASCII
-    ),
-    lambda text: float(text) if text else None,
-    (_TEXT,),
-)
-_INT = _Form(re.compile(r"0|-?[1-9]\d{0,4000}", re.ASCII), lambda text: int(text) if text else None, (_FLOAT, _TEXT))
-_BOOL = _Form(re.compile(r"(?i:true|false)", re.ASCII), lambda text: text.lower() == "true" if text else None, (_TEXT,))
-_EMPTY = _Form(re.compile(r"(?!)"), lambda _: None, (_BOOL, _INT, _FLOAT, _TEXT))
+_ARROW_DIALECT = {
+    "delimiter": "delimiter",
+    "quotechar": "quote_char",
+    "escapechar": "escape_char",
+    "doublequote": "double_quote",
+}
+"""Options of `csv.reader`, and their names in ``pyarrow.csv.ParseOptions``."""
+_BATCH = 1 << 16  # rows between two reports of progress
 
 
 class ParquetRows(RowSource):
@@ -234,12 +266,17 @@ class ParquetRows(RowSource):
         before, count = builder.length, 0
         with parquet.ParquetFile(self._path) as file:
             for batch in file.iter_batches(columns=self._columns):
-                plain = all(_is_plain(column.type) for column in batch.columns)
-                count += builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry, None)
+                count += _extend(builder, batch, registry)
                 self._report(size * count // file.metadata.num_rows, size)
                 if tell is not None:
                     tell(before + count)
         return count
+
+
+def _extend(builder: _core.RecordBuilder, batch: Any, registry: Any) -> int:
+    """Append the rows of a record batch: from Arrow's memory where all types allow it, else as Python objects."""
+    plain = all(_is_plain(column.type) for column in batch.columns)
+    return builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry, None)
 
 
 def _is_plain(kind: Any) -> bool:

@@ -88,29 +88,6 @@ def test_packed_elements_come_as_bytes_and_say_what_they_are(write_tensors, name
     assert (file.entry("x").dtype, file.entry("x").shape) == (name, shape)
 
 
-def test_without_ml_dtypes_elements_are_raw_items_of_the_right_size(write_tensors, python):
-    tensors = {name: (name, [6], random_bytes(6 * np.dtype(DTYPES[name]).itemsize)) for name in NOT_NUMPYS}
-    path = write_tensors(tensors)
-    told = python(
-        """
-        import sys
-        sys.modules["ml_dtypes"] = None  # as if it were not installed
-        import onecopy as oc
-        file = oc.open(sys.argv[1])
-        for name, array in file.items():
-            print(name, array.dtype.kind, array.dtype.itemsize, array.dtype.metadata["onecopy"], array.tobytes().hex())
-        oc.save(sys.argv[2], file)  # and they can be saved again
-        """,
-        path,
-        path.with_suffix(".again"),
-    )
-    expected = [f"{name} V {len(data) // 6} {name} {data.hex()}" for name, (_, _, data) in tensors.items()]
-    assert told.splitlines() == expected
-    again = oc.open(path.with_suffix(".again"))
-    assert {entry.name: entry.dtype for entry in again.entries} == {name: name for name in NOT_NUMPYS}
-    assert all(again[name].tobytes() == data for name, (_, _, data) in tensors.items())
-
-
 # --- files of the safetensors package ---------------------------------------------------------------------------------
 
 arrays = npst.arrays(
