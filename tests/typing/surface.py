@@ -53,6 +53,23 @@ reveal_type(oc.residency(mapping).share)  # revealed: float | None
 reveal_type(file.residency(["w"]))  # revealed: onecopy._core.Residency
 reveal_type(oc.pin(mapping).pinned)  # revealed: int
 
+reveal_type(oc.explain())  # revealed: onecopy.memory.explaining.Explanation
+reveal_type(oc.explain(file).private)  # revealed: int
+reveal_type(oc.explain(4711, seconds=0.5).bad)  # revealed: tuple[onecopy.memory.causes.Cause, ...]
+reveal_type(oc.file_key("x", version="2"))  # revealed: str
+oc.explain(file, 5)  # refused: call-arg
+
+# The store.
+store = oc.Store("folder", where="here", durable=False, timeout=5, on_wait=None)
+reveal_type(store.get_or_build("key", print, source="x").path)  # revealed: pathlib.Path
+reveal_type(store.find("key"))  # revealed: onecopy.store.artefact.Artefact | None
+reveal_type(store.with_options(timeout=1))  # revealed: onecopy.store.store.Store
+reveal_type(store.prune(max_bytes="20 GiB").removed)  # revealed: list[onecopy.store.artefact.Artefact]
+oc.Store(where="there")  # refused: arg-type
+oc.share([1], store=5)  # refused: call-overload
+oc.share([1], "key", store=store, progress=lambda done, total: print(done / total))
+oc.images.open("slide.ndpi", store=store)
+
 # Records.
 reveal_type(oc.open_records("x"))  # revealed: onecopy.records.rows.List[Any] | onecopy.records.dicts.Dict[Any, Any]
 reveal_type(oc.open_records("x", oc.Table))  # revealed: onecopy.records.table.Table[Any]
