@@ -7,8 +7,8 @@
     python examples/serve_model.py model.onnx request.json   # both ways, one after the other, and what they cost
 
 Inputs come as JSON, by name; outputs go out the same way. `GET /` tells which worker answers, and how its session was
-made. The comparison serves the model as ONNX Runtime does alone (``read``) and as onecopy does (``packed``), and prints
-the time until all workers answer, the memory of all processes, and the median time of a request.
+made. The comparison serves the model as ONNX Runtime does alone (``read``) and as onecopy does (``prepacked``), and
+prints the time until all workers answer, the memory of all processes, and the median time of a request.
 """
 
 import asyncio
@@ -125,10 +125,10 @@ def served(model: str, mode: str, request: str, workers: int) -> tuple[float, in
 
 def main(model: str, request: str, workers: int = WORKERS) -> None:
     """Serve the model both ways and print what they cost."""
-    with oc.onnxruntime.session(model, "packed", wait=True) as packed:  # as when an image is built
-        print(packed.onecopy)
+    with oc.onnxruntime.session(model, "prepacked", wait=True) as prepacked:  # as when an image is built
+        print(prepacked.onecopy)
     print(f"\n{workers} workers      ready   memory  of it private   a request")
-    for mode in ("read", "packed"):
+    for mode in ("read", "prepacked"):
         seconds, pss, private, latency = served(model, mode, request, workers)
         print(f"{mode:10} {seconds:7.2f} s {pss / 1e6:5.0f} MB {private / 1e6:11.0f} MB {latency:8.1f} ms")
 

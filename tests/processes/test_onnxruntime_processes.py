@@ -16,7 +16,7 @@ from tests.support.store_processes import suffixes
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.integrations.onnxruntime import _packing
+from onecopy.integrations.onnxruntime import _prepacking
 
 pytestmark = pytest.mark.processes
 
@@ -48,59 +48,59 @@ def served(model: Path, mode: str, store: Path, count: int = 3) -> list[tuple[st
 
 
 @pytest.mark.slow
-def test_workers_share_what_one_has_packed(tmp_path):
+def test_workers_share_what_one_has_prepacked(tmp_path):
     model = save_inline(tmp_path / "model.onnx", aligned=True, **LARGE)
     store = tmp_path / "store"
     alone = served(model, "read", store)
-    first = served(model, "packed", store)
-    assert {mode for mode, _, _ in first} <= {"read", "packed"}
+    first = served(model, "prepacked", store)
+    assert {mode for mode, _, _ in first} <= {"read", "prepacked"}
     until(lambda: not any(a.state == "building" for a in oc.Store(store).ls()) and len(oc.Store(store).ls()) == 2)
-    packed = served(model, "packed", store)
-    assert {mode for mode, _, _ in packed} == {"packed"}
-    assert len({answer for _, _, answer in (*alone, *first, *packed)}) == 1
+    prepacked = served(model, "prepacked", store)
+    assert {mode for mode, _, _ in prepacked} == {"prepacked"}
+    assert len({answer for _, _, answer in (*alone, *first, *prepacked)}) == 1
     size = model.stat().st_size
     assert min(private for _, private, _ in alone) > size
-    assert max(private for _, private, _ in packed) < size / 2
+    assert max(private for _, private, _ in prepacked) < size / 2
     direct = served(model, "direct", store)
     assert max(private for _, private, _ in direct) < size / 2
 
 
-PACK = """
+PREPACK = """
     import sys
     import onecopy as oc
-    from onecopy.integrations.onnxruntime import _packing
-    pack = _packing._in_child
+    from onecopy.integrations.onnxruntime import _prepacking
+    prepack = _prepacking._in_child
     def logged(recipe, path):
         with open(sys.argv[3], "a") as log:
-            log.write("packs\\n")
-        pack(recipe, path)
-    _packing._in_child = logged
+            log.write("prepacks\\n")
+        prepack(recipe, path)
+    _prepacking._in_child = logged
     print("ready", flush=True)
     sys.stdin.readline()  # until all are there
-    print(oc.onnxruntime.session(sys.argv[1], "packed", wait=True, store=sys.argv[2]).onecopy.mode)
+    print(oc.onnxruntime.session(sys.argv[1], "prepacked", wait=True, store=sys.argv[2]).onecopy.mode)
 """
 
 
-def test_of_several_that_wait_one_packs(tmp_path):
+def test_of_several_that_wait_one_prepacks(tmp_path):
     model = save_inline(tmp_path / "model.onnx", aligned=True, **LARGE)
     store, log = tmp_path / "store", tmp_path / "log"
-    command = [sys.executable, "-c", textwrap.dedent(PACK), str(model), str(store), str(log)]
+    command = [sys.executable, "-c", textwrap.dedent(PREPACK), str(model), str(store), str(log)]
     workers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert [worker.stdout.readline() for worker in workers] == ["ready\n"] * 4
     for worker in workers:
         worker.stdin.write("\n")
         worker.stdin.flush()
-    assert [worker.communicate(timeout=100)[0].strip() for worker in workers] == ["packed"] * 4
+    assert [worker.communicate(timeout=100)[0].strip() for worker in workers] == ["prepacked"] * 4
     assert [worker.returncode for worker in workers] == [0] * 4
-    assert log.read_text().split() == ["packs"]
+    assert log.read_text().split() == ["prepacks"]
     assert sorted(artefact.state for artefact in oc.Store(store).ls()) == ["ready", "ready"]
     assert suffixes(oc.Store(store)) == [".about", ".about", ".oc", ".oc"]
 
 
-# The child that packs in the background, with a stop before or after one of its functions: it makes a file and waits.
+# The child that prepacks in the background, stopped before or after one of its functions: it makes a file and waits.
 CHILD = """
     import pathlib, signal, sys
-    from onecopy.integrations.onnxruntime import _pack, _packing
+    from onecopy.integrations.onnxruntime import _prepack, _prepacking
     moment, reached, *arguments = sys.argv[1:]
     def stop():
         pathlib.Path(reached).touch()
@@ -110,17 +110,17 @@ CHILD = """
     def stopping_after(function):
         return lambda *given: (function(*given), stop())
     if moment == "before the digest":
-        _packing.Recipe._write_digest = stopping_before(_packing.Recipe._write_digest)
+        _prepacking.Recipe._write_digest = stopping_before(_prepacking.Recipe._write_digest)
     elif moment == "before ONNX Runtime writes":
-        _packing._save = stopping_before(_packing._save)
+        _prepacking._save = stopping_before(_prepacking._save)
     elif moment == "after ONNX Runtime wrote":
-        _packing._latency_of = stopping_before(_packing._latency_of)
+        _prepacking._latency_of = stopping_before(_prepacking._latency_of)
     elif moment == "before the claim is released":
-        _pack.write = stopping_after(_pack.write)
+        _prepack.write = stopping_after(_prepack.write)
     else:
         assert moment == "after everything"
-        _pack.main = stopping_after(_pack.main)
-    _pack.main(*arguments)
+        _prepack.main = stopping_after(_prepack.main)
+    _prepack.main(*arguments)
 """
 # What the store has at each moment: files, by what they are; bytes in the largest that has a hidden name, at least.
 MOMENTS = {
@@ -133,15 +133,15 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_child_that_is_killed_while_it_packs_is_in_nobodys_way(tmp_path, monkeypatch, moment):
+def test_a_child_that_is_killed_while_it_prepacks_is_in_nobodys_way(tmp_path, monkeypatch, moment):
     files, least = MOMENTS[moment]
     model = save_inline(tmp_path / "model.onnx", aligned=True, **LARGE)
     store, reached = oc.Store(tmp_path / "store"), tmp_path / "reached"
     with monkeypatch.context() as patched:
         command = [sys.executable, "-c", textwrap.dedent(CHILD), moment, str(reached)]
-        patched.setattr(_packing, "_command", lambda: command)
-        assert oc.onnxruntime.session(model, "packed", store=store.folder).onecopy.mode == "read"
-    (child,) = _packing._background
+        patched.setattr(_prepacking, "_command", lambda: command)
+        assert oc.onnxruntime.session(model, "prepacked", store=store.folder).onecopy.mode == "read"
+    (child,) = _prepacking._background
     try:
         until(lambda: reached.exists() or child.poll() is not None, moment)
         assert child.poll() is None
@@ -153,8 +153,8 @@ def test_a_child_that_is_killed_while_it_packs_is_in_nobodys_way(tmp_path, monke
         status = child.wait()
     assert status == -signal.SIGKILL
 
-    session = oc.onnxruntime.session(model, "packed", wait=True, store=store.folder)
-    assert session.onecopy.mode == "packed"
+    session = oc.onnxruntime.session(model, "prepacked", wait=True, store=store.folder)
+    assert session.onecopy.mode == "prepacked"
     assert np.array_equal(session.run(None, {"ids": IDS})[0], oc.onnxruntime.session(model).run(None, {"ids": IDS})[0])
     store.prune()
     assert sorted(artefact.state for artefact in store.ls()) == ["ready", "ready"]
@@ -162,8 +162,8 @@ def test_a_child_that_is_killed_while_it_packs_is_in_nobodys_way(tmp_path, monke
 
 
 def packers_of(pid: int) -> list[int]:
-    """List the children of a process that pack weights."""
-    return [child for child in children_of(pid) if "onnxruntime._pack" in command_of(child)]
+    """List the children of a process that prepack weights."""
+    return [child for child in children_of(pid) if "onnxruntime._prepack" in command_of(child)]
 
 
 def command_of(pid: int) -> str:
@@ -173,11 +173,13 @@ def command_of(pid: int) -> str:
         return ""
 
 
-def test_the_child_that_packs_for_one_who_waits_ends_with_it(tmp_path):
+def test_the_child_that_prepacks_for_one_who_waits_ends_with_it(tmp_path):
     model = save_inline(tmp_path / "model.onnx", aligned=True, **LARGE)
-    program = "import sys, onecopy as oc; oc.onnxruntime.session(sys.argv[1], 'packed', wait=True, store=sys.argv[2])"
+    program = (
+        "import sys, onecopy as oc; oc.onnxruntime.session(sys.argv[1], 'prepacked', wait=True, store=sys.argv[2])"
+    )
     waiting = subprocess.Popen([sys.executable, "-c", program, str(model), str(tmp_path / "store")])
-    until(lambda: packers_of(waiting.pid) or waiting.poll() is not None, "a child that packs")
+    until(lambda: packers_of(waiting.pid) or waiting.poll() is not None, "a child that prepacks")
     (child,) = packers_of(waiting.pid)
     os.kill(waiting.pid, signal.SIGKILL)
     assert waiting.wait() == -signal.SIGKILL

@@ -196,13 +196,15 @@ def _of_session(session: Any) -> Explanation:
     return Explanation(f"session {report.path} ({report.mode})", _sorted(findings))
 
 
-_PACK = "oc.onnxruntime.session(path, 'packed', wait=True): prepacked once per machine, one copy for all processes"
+_PREPACK = (
+    "oc.onnxruntime.session(path, 'prepacked', wait=True): prepacked once per machine, one copy for all processes"
+)
 """Not 'auto', which does not prepack small models."""
 
 
 def _of_copied_weights(report: Any, grown: int | None) -> Finding:
     """Return a session's private weights that could be prepacked, where the process grew by `grown` bytes."""
-    why = f"{report.mode!r}: ONNX Runtime copies weights to its heap, and packs matrices into another copy"
+    why = f"{report.mode!r}: ONNX Runtime copies weights to its heap, and prepacks matrices into another copy"
     mapped = sum(file.bytes for file in report.mapped)
     if grown is None:
         in_file = _size_of(report.path) if report.weights is None else report.weights
@@ -215,8 +217,8 @@ def _of_copied_weights(report: Any, grown: int | None) -> Finding:
         private = min(grown, 2 * report.weights)
         why += f"; the process grew by {size(grown)} when the session was made, and the file has {size(report.weights)}"
     if private < _WORTH_IT:
-        return Finding("weights", private, private, "private", "", f"{why}; too little to be worth packing")
-    return Finding("weights", private, private, "private", "", why, _PACK)
+        return Finding("weights", private, private, "private", "", f"{why}; too little to be worth prepacking")
+    return Finding("weights", private, private, "private", "", why, _PREPACK)
 
 
 def _size_of(path: str) -> int:
@@ -228,7 +230,7 @@ def _size_of(path: str) -> int:
 
 def _advice_on(reason: str) -> str:
     """Return what helps against a copy."""
-    return _PACK if reason.startswith(("begins", "stored")) else ""
+    return _PREPACK if reason.startswith(("begins", "stored")) else ""
 
 
 # --- an opened file ---------------------------------------------------------------------------------------------------

@@ -19,12 +19,12 @@ from onecopy.workers import assert_shared
 MIB = 1 << 20
 
 
-def test_a_session_that_reads_is_told_what_packing_would_save(tmp_path, save_inline):
+def test_a_session_that_reads_is_told_what_prepacking_would_save(tmp_path, save_inline):
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=20_000, width=256)
     trim_heap()  # else the session takes what former tests have freed, and the process does not grow
     told = oc.explain(oc.onnxruntime.session(model))
     assert told.private > model.stat().st_size
-    assert "session(path, 'packed', wait=True): prepacked once per machine" in str(told)
+    assert "session(path, 'prepacked', wait=True): prepacked once per machine" in str(told)
     assert told.saves == told.private
 
 
@@ -50,12 +50,12 @@ def test_growth_that_is_not_known_is_not_zero(tmp_path, save_inline):
     assert "by how much the process grew is not known" in str(told)
 
 
-def test_packing_is_not_advised_for_next_to_nothing(tmp_path, save_inline):
+def test_prepacking_is_not_advised_for_next_to_nothing(tmp_path, save_inline):
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=50, width=64)
     session = oc.onnxruntime.session(model)
     session.onecopy = dataclasses.replace(session.onecopy, private=200_000)
     told = oc.explain(session)
-    assert "too little to be worth packing" in str(told)
+    assert "too little to be worth prepacking" in str(told)
     assert told.saves == 0
 
 

@@ -82,6 +82,7 @@ def test_an_inference_server_holds_one_copy(tmp_path, save_inline):
         env={**os.environ, "ONECOPY_CACHE": str(tmp_path / "cache")},
     )
     private = {
-        mode: int(re.search(rf"^{mode} .* (\d+) MB .*ms$", done.stdout, re.MULTILINE)[1]) for mode in ("read", "packed")
+        mode: int(re.search(rf"^{mode} .* (\d+) MB .*ms$", done.stdout, re.MULTILINE)[1])
+        for mode in ("read", "prepacked")
     }
-    assert private["packed"] < private["read"] - 30  # of twice 20
+    assert private["prepacked"] < private["read"] - 30  # of twice 20

@@ -1,4 +1,4 @@
-"""A model of each kind, a place for what is packed, and models that seem worth it."""
+"""A model of each kind, a place for what is prepacked, and models that seem worth it."""
 
 from pathlib import Path
 

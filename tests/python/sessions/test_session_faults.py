@@ -1,4 +1,4 @@
-"""What goes wrong with models and with what was packed of them: an error, or a reason, and nothing stays mapped."""
+"""What goes wrong with models and with what was prepacked of them: an error, or a reason, and nothing stays mapped."""
 
 import errno
 import os
@@ -14,8 +14,8 @@ from tests.support.sessions import MODES, answer, from_store, is_mapped, make
 
 import onecopy as oc
 from onecopy.errors import FormatError
-from onecopy.integrations.onnxruntime import _ladder, _packing
-from onecopy.integrations.onnxruntime._packing import Packed
+from onecopy.integrations.onnxruntime import _ladder, _prepacking
+from onecopy.integrations.onnxruntime._prepacking import Prepacked
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -35,7 +35,7 @@ def test_what_onnx_runtime_refuses_it_refuses_itself_and_nothing_stays_mapped(mo
     assert not is_mapped(path)
 
 
-@pytest.mark.parametrize("mode", ["map", "direct", "packed"])
+@pytest.mark.parametrize("mode", ["map", "direct", "prepacked"])
 def test_external_data_that_is_cut_is_refused(mode, tmp_path, store):
     model = make("external", tmp_path)
     os.truncate(tmp_path / "weights.bin", 1000)
@@ -46,21 +46,21 @@ def test_external_data_that_is_cut_is_refused(mode, tmp_path, store):
     assert not is_mapped(tmp_path / "weights.bin")
 
 
-def test_a_model_that_cannot_be_packed_is_not_tried_again(tmp_path, store, monkeypatch):
+def test_a_model_that_cannot_be_prepacked_is_not_tried_again(tmp_path, store, monkeypatch):
     model = make("aligned", tmp_path)
 
     def refuse(recipe, data, saved):
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr(_packing, "_save", refuse)
-    monkeypatch.setattr(_packing, "_in_child", _packing.write)
+    monkeypatch.setattr(_prepacking, "_save", refuse)
+    monkeypatch.setattr(_prepacking, "_in_child", _prepacking.write)
     for _ in range(2):
-        session = oc.onnxruntime.session(model, "packed", wait=True, store=store)
+        session = oc.onnxruntime.session(model, "prepacked", wait=True, store=store)
         assert session.onecopy.mode == "read"
         assert session.onecopy.reason == (
-            "'packed' cannot be had: ONNX Runtime cannot save packed weights of this model: no such kernel"
+            "'prepacked' cannot be had: ONNX Runtime cannot save prepacked weights of this model: no such kernel"
         )
-        monkeypatch.setattr(_packing, "_in_child", None)
+        monkeypatch.setattr(_prepacking, "_in_child", None)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_short_memory_and_errors_that_change_are_not_remembered_as_the_models(er
         raise next(left)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_packing, "_save", fail)
-        patched.setattr(_packing, "_in_child", _packing.write)
-        session = oc.onnxruntime.session(model, "packed", wait=True, store=store)
+        patched.setattr(_prepacking, "_save", fail)
+        patched.setattr(_prepacking, "_in_child", _prepacking.write)
+        session = oc.onnxruntime.session(model, "prepacked", wait=True, store=store)
     assert session.onecopy.mode == "read"
     assert "of this model" not in session.onecopy.reason
     assert list(Path(store).glob(".onecopy-*")) == []
-    assert oc.onnxruntime.session(model, "packed", wait=True, store=store).onecopy.mode == "packed"
+    assert oc.onnxruntime.session(model, "prepacked", wait=True, store=store).onecopy.mode == "prepacked"
 
 
 def test_a_limit_is_not_remembered_as_the_models(tmp_path, store, python):
@@ -93,7 +93,7 @@ def test_a_limit_is_not_remembered_as_the_models(tmp_path, store, python):
         import resource, sys
         import onecopy as oc
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-        session = oc.onnxruntime.session(sys.argv[1], "packed", wait=True, store=sys.argv[2])
+        session = oc.onnxruntime.session(sys.argv[1], "prepacked", wait=True, store=sys.argv[2])
         print(session.onecopy.mode, session.onecopy.reason)
         """,
         model,
@@ -102,12 +102,12 @@ def test_a_limit_is_not_remembered_as_the_models(tmp_path, store, python):
     assert told.startswith("read ")
     assert "of this model" not in told
     assert list(Path(store).glob(".onecopy-*")) == []
-    assert oc.onnxruntime.session(model, "packed", wait=True, store=store).onecopy.mode == "packed"
+    assert oc.onnxruntime.session(model, "prepacked", wait=True, store=store).onecopy.mode == "prepacked"
 
 
 def test_a_digest_that_cannot_be_written_leaves_nothing_and_names_the_file(tmp_path, in_child):
     model = make("aligned", tmp_path)
-    recipe = _packing.Recipe(str(model), (str(model),), {}, (), str(tmp_path))
+    recipe = _prepacking.Recipe(str(model), (str(model),), {}, (), str(tmp_path))
 
     def write() -> tuple[str, int]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
@@ -122,7 +122,7 @@ def test_a_digest_that_cannot_be_written_leaves_nothing_and_names_the_file(tmp_p
 def test_what_a_rung_cannot_do_is_read_and_told(tmp_path, store):
     """Of an artefact whose model is not one: the session is ONNX Runtime's own."""
     model = make("aligned", tmp_path)
-    oc.onnxruntime.session(model, "packed", wait=True, store=store).close()
+    oc.onnxruntime.session(model, "prepacked", wait=True, store=store).close()
     (artefact,) = from_store(store)
     facts = artefact.stat()
     content = artefact.read_bytes()
@@ -132,32 +132,32 @@ def test_what_a_rung_cannot_do_is_read_and_told(tmp_path, store):
     ends = content[-32:-16] + crc32(odd).to_bytes(8, "little") + content[-8:]
     artefact.write_bytes(content[: -32 - facts_size - model_size] + odd + ends)
     os.utime(artefact, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    session = oc.onnxruntime.session(model, "packed", wait=True, store=store)
+    session = oc.onnxruntime.session(model, "prepacked", wait=True, store=store)
     assert session.onecopy.mode == "read"
-    assert "'packed' failed: " in session.onecopy.reason
+    assert "'prepacked' failed: " in session.onecopy.reason
     assert np.array_equal(session.run(None, {"ids": IDS})[0], answer(model))
 
 
-def test_an_artefact_that_was_changed_is_packed_again(tmp_path, store):
+def test_an_artefact_that_was_changed_is_prepacked_again(tmp_path, store):
     model = make("aligned", tmp_path)
-    oc.onnxruntime.session(model, "packed", wait=True, store=store).close()
+    oc.onnxruntime.session(model, "prepacked", wait=True, store=store).close()
     (artefact,) = from_store(store)
     os.truncate(artefact, artefact.stat().st_size - 10)
-    assert oc.onnxruntime.session(model, "packed", wait=True, store=store).onecopy.mode == "packed"
+    assert oc.onnxruntime.session(model, "prepacked", wait=True, store=store).onecopy.mode == "prepacked"
 
 
 def test_no_cut_and_no_flip_of_an_artefacts_end_does_harm(tmp_path, store):
-    oc.onnxruntime.session(make("aligned", tmp_path), "packed", wait=True, store=store).close()
+    oc.onnxruntime.session(make("aligned", tmp_path), "prepacked", wait=True, store=store).close()
     whole = from_store(store)[0].read_bytes()
     path = tmp_path / "artefact"
     for cut in [*range(1, 200), *range(200, len(whole), 50_000), len(whole)]:
         path.write_bytes(whole[:-cut])
         with pytest.raises(FormatError, match="artefact"):
-            Packed.read(path)
+            Prepacked.read(path)
     for at in range(1, 600):
         path.write_bytes(whole[:-at] + bytes([whole[-at] ^ 0x41]) + whole[len(whole) - at + 1 :])
         with pytest.raises(FormatError, match="artefact"):
-            Packed.read(path)
+            Prepacked.read(path)
 
 
 def test_no_room_on_the_disk_is_a_reason(tmp_path, monkeypatch, worth_it):

@@ -14,7 +14,7 @@ from tests.support.places import DATA, needs
 from tests.support.sessions import MODES, PREPACKING_OFF, answer, from_store, is_mapped, make
 
 import onecopy as oc
-from onecopy.integrations.onnxruntime import _ladder, _latency, _packing, _session
+from onecopy.integrations.onnxruntime import _ladder, _latency, _prepacking, _session
 from onecopy.integrations.onnxruntime._report import costs
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -26,10 +26,10 @@ REAL = DATA / "onnx"
 def test_every_rung_gives_the_numbers_of_onnx_runtime(model, mode, store, worth_it):
     with oc.onnxruntime.session(model, mode, wait=True, store=store) as session:
         assert session.onecopy.asked == mode
-        assert session.onecopy.mode == {"auto": "packed"}.get(mode, mode)
-        packed = session.onecopy.mode != "direct"
+        assert session.onecopy.mode == {"auto": "prepacked"}.get(mode, mode)
+        prepacked = session.onecopy.mode != "direct"
         assert np.array_equal(
-            session.run(None, {"ids": IDS})[0], answer(model, **({} if packed else {PREPACKING_OFF: "1"}))
+            session.run(None, {"ids": IDS})[0], answer(model, **({} if prepacked else {PREPACKING_OFF: "1"}))
         )
 
 
@@ -38,7 +38,7 @@ def test_the_usual_mode_is_onnx_runtime_untouched(model):
     assert isinstance(session, onnxruntime.InferenceSession)
     assert session.onecopy.mode == "read"
     assert session.onecopy.reason.startswith("the default: ONNX Runtime untouched")
-    assert "mode='auto' takes those that were packed once per host" in str(session.onecopy)
+    assert "mode='auto' takes those that were prepacked once per host" in str(session.onecopy)
     assert oc.onnxruntime.session(model, "read").onecopy.reason == "as asked"
     with pytest.raises(RuntimeError, match="does not have"):
         session.get_session_options().get_session_config_entry(PREPACKING_OFF)
@@ -113,7 +113,7 @@ def test_direct_copies_what_is_not_aligned_where_nothing_can_be_kept(tmp_path, s
     monkeypatch.setattr(_ladder, "free_on", lambda _: 1000)
     session = oc.onnxruntime.session(make("not aligned", tmp_path), "direct", store=store)
     assert session.onecopy.mode == "direct"
-    assert "are not aligned in the file, packing needs" in session.onecopy.reason
+    assert "are not aligned in the file, prepacking needs" in session.onecopy.reason
 
 
 def test_direct_of_weights_that_are_not_aligned_takes_an_aligned_copy(tmp_path, store, worth_it):
@@ -123,52 +123,52 @@ def test_direct_of_weights_that_are_not_aligned_takes_an_aligned_copy(tmp_path, 
     assert "not aligned in the file, process" in first.onecopy.reason
     assert "begins at byte" in first.onecopy.copied[0].reason
     first.close()
-    assert _packing.wait_for_background(60)
+    assert _prepacking.wait_for_background(60)
     second = oc.onnxruntime.session(model, "direct", store=store)
     assert "aligned copy" in second.onecopy.reason
     assert [file.path for file in second.onecopy.mapped] == [str(path) for path in from_store(store)]
     assert second.onecopy.copied == ()
 
 
-def test_the_first_session_reads_while_a_child_packs_for_the_next(model, store):
-    first = oc.onnxruntime.session(model, "packed", store=store)
+def test_the_first_session_reads_while_a_child_prepacks_for_the_next(model, store):
+    first = oc.onnxruntime.session(model, "prepacked", store=store)
     assert first.onecopy.mode == "read"
-    assert "packs the weights in the background" in first.onecopy.reason
-    second = oc.onnxruntime.session(model, "packed", store=store)
-    assert second.onecopy.mode in ("read", "packed")
-    assert _packing.wait_for_background(60)
-    third = oc.onnxruntime.session(model, "packed", store=store)
-    assert third.onecopy.mode == "packed"
+    assert "prepacks the weights in the background" in first.onecopy.reason
+    second = oc.onnxruntime.session(model, "prepacked", store=store)
+    assert second.onecopy.mode in ("read", "prepacked")
+    assert _prepacking.wait_for_background(60)
+    third = oc.onnxruntime.session(model, "prepacked", store=store)
+    assert third.onecopy.mode == "prepacked"
     assert third.onecopy.reason == "as asked"
     assert [latency.batch for latency in third.onecopy.latency] == [1, 8, 64]
     (artefact,) = from_store(store)
     numbers = first.run(None, {"ids": IDS})[0]
     first.close()
     second.close()
-    third = oc.onnxruntime.session(model, "packed", store=store)
+    third = oc.onnxruntime.session(model, "prepacked", store=store)
     assert [file.path for file in third.onecopy.mapped] == [str(artefact)]
     assert np.array_equal(numbers, third.run(None, {"ids": IDS})[0])
 
 
-def test_another_path_with_the_same_content_is_packed_already(tmp_path, store):
+def test_another_path_with_the_same_content_is_prepacked_already(tmp_path, store):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    oc.onnxruntime.session(save_inline(tmp_path / "one/model.onnx", aligned=True), "packed", wait=True, store=store)
+    oc.onnxruntime.session(save_inline(tmp_path / "one/model.onnx", aligned=True), "prepacked", wait=True, store=store)
     built = from_store(store)
     second = save_inline(tmp_path / "two/model.onnx", aligned=True)
-    assert oc.onnxruntime.session(second, "packed", wait=True, store=store).onecopy.mode == "packed"
+    assert oc.onnxruntime.session(second, "prepacked", wait=True, store=store).onecopy.mode == "prepacked"
     assert from_store(store) == built
 
 
-def test_a_model_that_changed_and_other_options_are_packed_anew(tmp_path, store):
+def test_a_model_that_changed_and_other_options_are_prepacked_anew(tmp_path, store):
     model = make("aligned", tmp_path)
-    oc.onnxruntime.session(model, "packed", wait=True, store=store)
+    oc.onnxruntime.session(model, "prepacked", wait=True, store=store)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    oc.onnxruntime.session(model, "packed", wait=True, store=store, sess_options=options)
+    oc.onnxruntime.session(model, "prepacked", wait=True, store=store, sess_options=options)
     assert len(from_store(store)) == 2
     save_inline(model, aligned=True, rows=400)
-    assert oc.onnxruntime.session(model, "packed", wait=True, store=store).onecopy.mode == "packed"
+    assert oc.onnxruntime.session(model, "prepacked", wait=True, store=store).onecopy.mode == "prepacked"
     assert len(from_store(store)) == 3
 
 
@@ -176,14 +176,14 @@ def test_auto_leaves_small_models_alone(tmp_path, store):
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
     assert session.onecopy.mode == "read"
     assert "453 kB of weights are not worth more: below 16.8 MB" in session.onecopy.reason
-    assert "packs nothing; 'packed' does" in session.onecopy.reason
+    assert "prepacks nothing; 'prepacked' does" in session.onecopy.reason
     assert not store.exists()
 
 
-def test_auto_takes_what_was_packed_however_small(model, store):
-    oc.onnxruntime.session(model, "packed", wait=True, store=store).close()
+def test_auto_takes_what_was_prepacked_however_small(model, store):
+    oc.onnxruntime.session(model, "prepacked", wait=True, store=store).close()
     session = oc.onnxruntime.session(model, "auto", store=store)
-    assert session.onecopy.mode == "packed"
+    assert session.onecopy.mode == "prepacked"
     assert np.array_equal(session.run(None, {"ids": IDS})[0], answer(model))
 
 
@@ -196,7 +196,7 @@ def test_auto_leaves_small_models_alone_where_the_store_cannot_be_read(tmp_path)
 
 def test_auto_says_what_direct_would_cost(tmp_path, store, worth_it):
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
-    assert f"'direct' would save the packed weights too: {costs(session.onecopy.latency)}" in session.onecopy.reason
+    assert f"'direct' would save the prepacked weights too: {costs(session.onecopy.latency)}" in session.onecopy.reason
     assert "+-" in session.onecopy.reason or "not measured: the machine was busy" in session.onecopy.reason
 
 
@@ -204,10 +204,10 @@ def test_rounds_that_contradict_each_other_are_not_kept(tmp_path, store, monkeyp
     """As on a busy machine: one way is 2989 % slower in one round, and ten times faster in the next."""
     ticks = itertools.cycle([0.0, 1.0, 1.0, 30.0, 30.0, 60.0, 60.0, 61.0])
     monkeypatch.setattr(_latency, "perf_counter", lambda: next(ticks))
-    monkeypatch.setattr(_packing, "_in_child", _packing.write)
-    session = oc.onnxruntime.session(make("aligned", tmp_path), "packed", wait=True, store=store)
-    assert session.onecopy.mode == "packed"
-    assert [(one.batch, one.packed, one.cost) for one in session.onecopy.latency] == [
+    monkeypatch.setattr(_prepacking, "_in_child", _prepacking.write)
+    session = oc.onnxruntime.session(make("aligned", tmp_path), "prepacked", wait=True, store=store)
+    assert session.onecopy.mode == "prepacked"
+    assert [(one.batch, one.prepacked, one.cost) for one in session.onecopy.latency] == [
         (1, None, None),
         (8, None, None),
         (64, None, None),
@@ -287,16 +287,16 @@ def test_options_are_used_and_not_changed(model, mode, store, tmp_path):
     if mode == "direct":
         same.add_session_config_entry(PREPACKING_OFF, "1")
     alone = onnxruntime.InferenceSession(model, same)
-    # ONNX Runtime overrides no dimension of an .ort file; packed weights come with an ONNX model again.
+    # ONNX Runtime overrides no dimension of an .ort file; prepacked weights come with an ONNX model again.
     assert alone.get_inputs()[0].shape == (["batch"] if model.suffix == ".ort" else [7])
-    assert session.get_inputs()[0].shape == ([7] if mode == "packed" else alone.get_inputs()[0].shape)
+    assert session.get_inputs()[0].shape == ([7] if mode == "prepacked" else alone.get_inputs()[0].shape)
     assert np.array_equal(alone.run(None, {"ids": IDS})[0], session.run(None, {"ids": IDS})[0])
     profiles = [session.end_profiling(), alone.end_profiling()]
     assert sorted(profiles) == sorted(map(str, tmp_path.glob("profile*")))
     assert len(set(profiles)) == 2
 
 
-@pytest.mark.parametrize("mode", ["direct", "packed"])
+@pytest.mark.parametrize("mode", ["direct", "prepacked"])
 def test_io_binding_works(model, mode, store):
     session = oc.onnxruntime.session(model, mode, wait=True, store=store)
     binding = session.io_binding()
@@ -315,20 +315,22 @@ def test_its_file_is_brought_in_meanwhile(model, mode, store, worth_it):
     assert oc.onnxruntime.session(model, mode, store=store).warming is None
 
 
-def test_a_user_who_switched_packing_off_gets_no_packed_weights(tmp_path, store):
+def test_a_user_who_switched_prepacking_off_gets_no_prepacked_weights(tmp_path, store):
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry(PREPACKING_OFF, "1")
-    session = oc.onnxruntime.session(make("aligned", tmp_path), "packed", sess_options=options, wait=True, store=store)
+    session = oc.onnxruntime.session(
+        make("aligned", tmp_path), "prepacked", sess_options=options, wait=True, store=store
+    )
     assert session.onecopy.mode == "read"
-    assert "switch packing off" in session.onecopy.reason
+    assert "switch prepacking off" in session.onecopy.reason
 
 
-def test_weights_of_other_providers_are_not_packed(tmp_path, store):
+def test_weights_of_other_providers_are_not_prepacked(tmp_path, store):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that this machine has none
         session = oc.onnxruntime.session(
             make("aligned", tmp_path),
-            "packed",
+            "prepacked",
             providers=["CUDAExecutionProvider", "CPUExecutionProvider"],
             store=store,
         )

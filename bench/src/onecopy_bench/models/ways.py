@@ -103,7 +103,7 @@ def _ours(mode: str) -> Callable[[Path, Any], Any]:
 
         session = oc.onnxruntime.session(path, mode, sess_options=options, store=path.parent / "store")  # type: ignore[arg-type]
         # Where no kernel packs anything, what was saved once per host is opened as "direct".
-        wanted = {"auto": ("packed", "read", "direct"), "packed": ("packed", "direct")}.get(mode, (mode,))
+        wanted = {"auto": ("prepacked", "read", "direct"), "prepacked": ("prepacked", "direct")}.get(mode, (mode,))
         if session.onecopy.mode not in wanted:
             raise RuntimeError(f"it is {session.onecopy.mode}: {session.onecopy.reason}")
         return session
@@ -111,10 +111,10 @@ def _ours(mode: str) -> Callable[[Path, Any], Any]:
     return open_it
 
 
-def _packed_by_us(path: Path) -> object:
+def _prepacked_by_us(path: Path) -> object:
     import onecopy as oc
 
-    return oc.onnxruntime.session(path, "packed", wait=True, store=path.parent / "store")
+    return oc.onnxruntime.session(path, "prepacked", wait=True, store=path.parent / "store")
 
 
 WAYS: tuple[Way, ...] = (
@@ -161,11 +161,18 @@ WAYS: tuple[Way, ...] = (
         _ours("direct"),
         ours=True,
         packs=False,
-        prepare=_packed_by_us,
+        prepare=_prepacked_by_us,
     ),
     Way("onecopy direct, ort", "session(ort, 'direct')", ORT, _ours("direct"), ours=True, packs=False),
-    Way("onecopy packed", "session(inline, 'packed')", INLINE, _ours("packed"), ours=True, prepare=_packed_by_us),
-    Way("onecopy auto", "session(inline, 'auto')", INLINE, _ours("auto"), ours=True, prepare=_packed_by_us),
+    Way(
+        "onecopy packed",
+        "session(inline, 'prepacked')",
+        INLINE,
+        _ours("prepacked"),
+        ours=True,
+        prepare=_prepacked_by_us,
+    ),
+    Way("onecopy auto", "session(inline, 'auto')", INLINE, _ours("auto"), ours=True, prepare=_prepacked_by_us),
 )
 """In the order of the tables."""
 

@@ -77,7 +77,7 @@ STORY = Story(
         ),
         Line("saved packed", "optimised and packed, saved and opened by hand"),
         Line(ORT, "oc.onnxruntime.session(ort, 'direct')", ours=True),
-        Line(PACKED, "oc.onnxruntime.session(onnx, 'packed')", ours=True),
+        Line(PACKED, "oc.onnxruntime.session(onnx, 'prepacked')", ours=True),
     ),
     telling=(
         Telling(

@@ -11,7 +11,7 @@ import onnxruntime
 
 from onecopy import _core
 from onecopy.files import Mapping as FileMapping
-from onecopy.integrations.onnxruntime import _options, _packing
+from onecopy.integrations.onnxruntime import _options, _prepacking
 from onecopy.integrations.onnxruntime._model import SMALLEST, Kind, Model, look_at
 from onecopy.integrations.onnxruntime._report import costs
 from onecopy.store import Store, default_folder
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     from onecopy.integrations.onnxruntime._report import Copied, Latency
 
-WORTH_IT = 16 << 20  # bytes of weights below which `auto` uses what was packed, and has nothing packed
+WORTH_IT = 16 << 20  # bytes of weights below which `auto` uses what was prepacked, and has nothing prepacked
 WORTH_ALIGNING = 1 << 18  # bytes that are not aligned, below which `direct` lets them be copied
 AS_ASKED = "as asked"
 BY_DEFAULT = (
     "the default: ONNX Runtime untouched, with weights of its own in each process; mode='auto' takes those that were "
-    "packed once per host, and packs from 16 MiB on"
+    "prepacked once per host, and prepacks from 16 MiB on"
 )
-_HEAPS = 4  # of the weights: what the child that packs needs at its peak, about
-_ON_DISK = 2.5  # of the weights: what they take with their packed forms, at most
+_HEAPS = 4  # of the weights: what the child that prepacks needs at its peak, about
+_ON_DISK = 2.5  # of the weights: what they take with their prepacked forms, at most
 
 _HOST = {"CPUExecutionProvider", "AzureExecutionProvider"}
 _INSIDE = "model"  # what the file is called in a message that speaks of itself
@@ -67,11 +67,11 @@ class Request:
         given = self.providers or onnxruntime.get_available_providers()
         return {one if isinstance(one, str) else one[0] for one in given} <= _HOST
 
-    def recipe(self, model: Model) -> _packing.Recipe:
-        """Return what there is to pack, and how."""
+    def recipe(self, model: Model) -> _prepacking.Recipe:
+        """Return what there is to prepack, and how."""
         options = _options.deciding(self.sess_options)
         store = Store.of(self.store).with_options(where="here")
-        return _packing.Recipe(self.path, model.files, options, self.disabled_optimizers, store)
+        return _prepacking.Recipe(self.path, model.files, options, self.disabled_optimizers, store)
 
 
 @dataclass
@@ -115,7 +115,7 @@ def read(request: Request, reason: str) -> Opening:
 
 def mapped(request: Request) -> Opening:
     """Read through a mapping, that is gone afterwards."""
-    reason = "as asked; when the session is there, this has saved nothing: see 'direct' and 'packed'"
+    reason = "as asked; when the session is there, this has saved nothing: see 'direct' and 'prepacked'"
     with looked_at(request) as (model, mapping):
         if request.kind == "ort":
             return Opening("map", reason, request.path, _options.ORT_MAPPED, files=model.files)
@@ -136,7 +136,7 @@ def direct(request: Request, reason: str = AS_ASKED) -> Opening:
                 found = prepared(request, model)
             except Unfit as unfit:
                 found = str(unfit)
-            if isinstance(found, _packing.Packed):
+            if isinstance(found, _prepacking.Prepacked):
                 return of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
             reason = f"{reason}; {size(misplaced)} are not aligned in the file, {found}"
         message, buffers, owned = in_memory(model, mapping)
@@ -154,37 +154,37 @@ def direct(request: Request, reason: str = AS_ASKED) -> Opening:
         )
 
 
-def packed(request: Request, reason: str = AS_ASKED) -> Opening:
-    """Use weights as they were packed on this host."""
+def prepacked(request: Request, reason: str = AS_ASKED) -> Opening:
+    """Use weights as they were prepacked on this host."""
     with looked_at(request) as (model, _):
-        expect_packable(request)
+        expect_prepackable(request)
         found = prepared(request, model)
     if isinstance(found, str):
-        return read(request, f"'packed' was asked for; {found}" if reason == AS_ASKED else found)
+        return read(request, f"'prepacked' was asked for; {found}" if reason == AS_ASKED else found)
     if found.prepacked == 0:
-        return of_artefact(found, request, "direct", f"{reason}; no kernel of this model packs its weights")
-    return of_artefact(found, request, "packed", reason)
+        return of_artefact(found, request, "direct", f"{reason}; no kernel of this model prepacks its weights")
+    return of_artefact(found, request, "prepacked", reason)
 
 
 def auto(request: Request) -> Opening:
     """Take the best rung that is not slower than ONNX Runtime's own."""
     with looked_at(request) as (model, _):
-        if model.weights < WORTH_IT and not is_packed(request, model):
+        if model.weights < WORTH_IT and not is_prepacked(request, model):
             few = f"{size(model.weights)} of weights are not worth more: below {size(WORTH_IT)}"
-            return read(request, f"auto: {few} it takes what was packed, and packs nothing; 'packed' does")
+            return read(request, f"auto: {few} it takes what was prepacked, and prepacks nothing; 'prepacked' does")
     try:
-        opening = packed(request, "auto: one copy for all processes, at full speed")
+        opening = prepacked(request, "auto: one copy for all processes, at full speed")
     except Unfit as unfit:
         return read(request, f"auto: {unfit}")
     if opening.mode == "read":
         opening.reason = f"auto: {opening.reason}"
-    elif opening.mode == "packed" and opening.latency:
-        opening.reason += f"; 'direct' would save the packed weights too: {costs(opening.latency)}"
+    elif opening.mode == "prepacked" and opening.latency:
+        opening.reason += f"; 'direct' would save the prepacked weights too: {costs(opening.latency)}"
     return opening
 
 
-def is_packed(request: Request, model: Model) -> bool:
-    """Return whether weights were packed on this host, by whichever session asked for it."""
+def is_prepacked(request: Request, model: Model) -> bool:
+    """Return whether weights were prepacked on this host, by whichever session asked for it."""
     try:
         if not isinstance(request.store, Store) and not Path(request.store or default_folder()[0]).is_dir():
             return False  # `Store` would make the folder
@@ -194,16 +194,16 @@ def is_packed(request: Request, model: Model) -> bool:
     return found is not None and not found.failed
 
 
-def expect_packable(request: Request) -> None:
-    """Refuse what cannot gain from packed weights; raises Unfit."""
+def expect_prepackable(request: Request) -> None:
+    """Refuse what cannot gain from prepacked weights; raises Unfit."""
     if not request.is_on_host:
-        raise Unfit("packed weights are those of the CPU provider, and others were asked for")
+        raise Unfit("prepacked weights are those of the CPU provider, and others were asked for")
     if _options.prepacking_is_off(request.sess_options):
-        raise Unfit("the options switch packing off")
+        raise Unfit("the options switch prepacking off")
 
 
-def prepared(request: Request, model: Model) -> _packing.Packed | str:
-    """Return what was packed on this host; else have it packed, and say what is being done."""
+def prepared(request: Request, model: Model) -> _prepacking.Prepacked | str:
+    """Return what was prepacked on this host; else have it prepacked, and say what is being done."""
     recipe = request.recipe(model)
     found = recipe.find()
     if found is None:
@@ -211,30 +211,30 @@ def prepared(request: Request, model: Model) -> _packing.Packed | str:
             raise Unfit(obstacle)
         if not request.wait:
             if recipe.is_being_built():
-                return "another process is packing the weights"
-            return f"process {_packing.start_in_background(recipe)} packs the weights in the background"
-        found = _packing.pack(recipe)
+                return "another process is prepacking the weights"
+            return f"process {_prepacking.start_in_background(recipe)} prepacks the weights in the background"
+        found = _prepacking.prepack(recipe)
     if found.failed:
-        raise Unfit(f"ONNX Runtime cannot save packed weights of this model: {found.failed}")
+        raise Unfit(f"ONNX Runtime cannot save prepacked weights of this model: {found.failed}")
     return found
 
 
-def no_room(model: Model, recipe: _packing.Recipe) -> str:
-    """Return why weights cannot be packed here; empty if they can."""
+def no_room(model: Model, recipe: _prepacking.Recipe) -> str:
+    """Return why weights cannot be prepacked here; empty if they can."""
     needed, free = int(model.weights * _ON_DISK), free_on(recipe.store.folder)
     if free is not None and free < needed:
-        return f"packing needs {size(needed)} of disk, but {recipe.store.folder} has {size(free)} left"
+        return f"prepacking needs {size(needed)} of disk, but {recipe.store.folder} has {size(free)} left"
     left = _core.available_memory()
     if left is not None and left[0] < model.weights * _HEAPS:
-        return f"packing needs about {size(model.weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"
+        return f"prepacking needs about {size(model.weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"
     return ""
 
 
-def of_artefact(found: _packing.Packed, request: Request, mode: str, reason: str) -> Opening:
-    """Make a session of what is in the store, packed or not."""
+def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
+    """Make a session of what is in the store, prepacked or not."""
     entries = _options.in_folder(str(found.path.parent))
     if mode == "direct":
-        entries |= _options.not_packed()
+        entries |= _options.not_prepacked()
     return Opening(
         mode,
         reason,

@@ -1,4 +1,4 @@
-"""What a run takes with packed weights and without, on inputs that are made up from what the model says of them.
+"""What a run takes with prepacked weights and without, on inputs that are made up from what the model says of them.
 
 Both take turns, so that each round compares two runs of one moment. Rounds that contradict each other say that the
 machine was busy with something else, and nothing of the model: their numbers are not kept.
@@ -42,7 +42,7 @@ _TYPES = {
 }
 
 
-def measured(packed: onnxruntime.InferenceSession, direct: onnxruntime.InferenceSession) -> list[Latency]:
+def measured(prepacked: onnxruntime.InferenceSession, direct: onnxruntime.InferenceSession) -> list[Latency]:
     """Return what runs took, by turns; fewer batches where they take too long.
 
     A model whose inputs have no axis without a number has one batch size, 1. Raises what a kernel raises.
@@ -50,14 +50,14 @@ def measured(packed: onnxruntime.InferenceSession, direct: onnxruntime.Inference
     found: list[Latency] = []
     end = monotonic() + _AT_MOST
     for batch in BATCHES:
-        inputs = made_up(packed, batch)
-        if inputs is None or (found and batch > 1 and not has_batch(packed)):
+        inputs = made_up(prepacked, batch)
+        if inputs is None or (found and batch > 1 and not has_batch(prepacked)):
             break
-        for session in (packed, direct):
+        for session in (prepacked, direct):
             session.run(None, inputs)
         times: tuple[list[float], list[float]] = ([], [])
         for _ in range(_RUNS):
-            for session, into in zip((packed, direct), times, strict=True):
+            for session, into in zip((prepacked, direct), times, strict=True):
                 start = perf_counter()
                 session.run(None, inputs)
                 into.append((perf_counter() - start) * 1e3)
@@ -70,22 +70,22 @@ def measured(packed: onnxruntime.InferenceSession, direct: onnxruntime.Inference
     return found
 
 
-def judged(batch: int, packed: Sequence[float], direct: Sequence[float]) -> Latency:
+def judged(batch: int, prepacked: Sequence[float], direct: Sequence[float]) -> Latency:
     """Return the medians of rounds, and how far these are apart; None where they contradict each other.
 
     Of four rounds and more the two outermost do not count: one interruption is no contradiction.
 
     >>> judged(8, [2.0, 2.0, 2.0, 2.0, 90.0], [2.5, 2.75, 3.0, 2.5, 2.5])
-    Latency(batch=8, packed=2.0, direct=2.5, spread=0.0625)
+    Latency(batch=8, prepacked=2.0, direct=2.5, spread=0.0625)
     >>> judged(8, [2.0, 9.0, 2.1, 7.0, 2.0], [2.4, 2.5, 9.6, 2.4, 8.4])
-    Latency(batch=8, packed=None, direct=None, spread=None)
+    Latency(batch=8, prepacked=None, direct=None, spread=None)
     """
-    costs = sorted(after / before - 1 for before, after in zip(packed, direct, strict=True))
+    costs = sorted(after / before - 1 for before, after in zip(prepacked, direct, strict=True))
     most = costs[1:-1] if len(costs) > 3 else costs
     spread = (most[-1] - most[0]) / 2
     if spread > _AGREES * max(1.0, 1 + median(costs)):
         return Latency(batch, None, None)
-    return Latency(batch, median(packed), median(direct), spread)
+    return Latency(batch, median(prepacked), median(direct), spread)
 
 
 def has_batch(session: onnxruntime.InferenceSession) -> bool:

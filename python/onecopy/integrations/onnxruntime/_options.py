@@ -1,4 +1,4 @@
-"""Options of a session: a copy of the user's, with those of a rung set in it, and what of them decides how to pack."""
+"""Session options: copies with the entries of a mode, and the part of them that decides the prepacked form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORT_MAPPED = {"session.use_memory_mapped_ort_model": "1"}
 ORT_IN_PLACE = ORT_MAPPED | {"session.use_ort_model_bytes_for_initializers": "1", _PREPACKING_OFF: "1"}
 
 _DECIDING = (
-    # What changes the optimised graph or the packed form; others of a user's entries apply when it is opened.
+    # What changes the optimised graph or the prepacked form; others of a user's entries apply when it is opened.
     "mlas.disable_kleidiai",
     "mlas.enable_gemm_fastmath_arm64_bfloat16",
     "mlas.qnbit.force_fp32",
@@ -76,7 +76,7 @@ def in_folder(folder: str) -> dict[str, str]:
     return {_FOLDER: folder}
 
 
-def not_packed() -> dict[str, str]:
+def not_prepacked() -> dict[str, str]:
     """Entries that leave weights as they are."""
     return {_PREPACKING_OFF: "1"}
 
@@ -93,12 +93,12 @@ def entry(options: onnxruntime.SessionOptions | None, name: str) -> str | None:
 
 
 def prepacking_is_off(options: onnxruntime.SessionOptions | None) -> bool:
-    """Return whether the user has switched packing off."""
+    """Return whether the user has switched prepacking off."""
     return entry(options, _PREPACKING_OFF) == "1"
 
 
 def deciding(options: onnxruntime.SessionOptions | None) -> dict[str, str]:
-    """Return what of the options decides what an optimised model with packed weights looks like."""
+    """Return what of the options decides what an optimised model with prepacked weights looks like."""
     level = onnxruntime.SessionOptions().graph_optimization_level if options is None else _level(options)
     found = {"graph_optimization_level": level.name}
     found.update({name: value for name in _DECIDING if (value := entry(options, name)) is not None})

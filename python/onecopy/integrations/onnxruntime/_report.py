@@ -36,21 +36,21 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What `run` took when the weights were packed on this host, one thread, in ms: medians of rounds.
+    """What `run` took when the weights were prepacked on this host, one thread, in ms: medians of rounds.
 
     None where rounds contradicted each other: the machine was busy, and nothing was learnt.
     """
 
     batch: int
-    packed: float | None
+    prepacked: float | None
     direct: float | None
     spread: float | None = None
     """Half of the range of `cost` in most of the rounds: 0.02 is 2 % up or down."""
 
     @property
     def cost(self) -> float | None:
-        """How much longer weights take that are not packed: 0.3 is 30 %; less than 0: shorter."""
-        return None if self.direct is None or self.packed is None else self.direct / self.packed - 1
+        """How much longer weights take that are not prepacked: 0.3 is 30 %; less than 0: shorter."""
+        return None if self.direct is None or self.prepacked is None else self.direct / self.prepacked - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Report:
     asked: str
     """The mode that was asked for."""
     mode: str
-    """The rung that was taken: "read", "map", "direct" or "packed"."""
+    """The rung that was taken: "read", "map", "direct" or "prepacked"."""
     reason: str
     """Why that one: a sentence."""
     seconds: float
@@ -76,7 +76,7 @@ class Report:
     copied: tuple[Copied, ...] = ()
     """Of "direct": what is not used in place, and why."""
     latency: tuple[Latency, ...] = ()
-    """By batch size, where weights have been packed on this host."""
+    """By batch size, where weights have been prepacked on this host."""
 
     def __str__(self) -> str:
         lines = [f"{self.path}: {self.mode} ({self.reason})"]
@@ -90,7 +90,7 @@ class Report:
             if len(self.copied) > _SHOWN:
                 lines.append(f"    and {len(self.copied) - _SHOWN} more")
         if self.latency and costs(self.latency) not in self.reason:
-            lines.append(f"  with weights that are not packed, {costs(self.latency)}")
+            lines.append(f"  with weights that are not prepacked, {costs(self.latency)}")
         return "\n".join(lines)
 
     @property

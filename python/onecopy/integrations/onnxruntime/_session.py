@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from onecopy.page_cache import WarmJob
     from onecopy.store import Store
 
-Mode: TypeAlias = Literal["read", "map", "direct", "packed", "auto"]
+Mode: TypeAlias = Literal["read", "map", "direct", "prepacked", "auto"]
 
-_MODES = ("read", "map", "direct", "packed", "auto")
+_MODES = ("read", "map", "direct", "prepacked", "auto")
 
 
 class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no types
@@ -111,16 +111,17 @@ def session(
         A model: ``.onnx``, with its weights inside or in files of external data, or ``.ort``.
     mode
         "read", and so None: ONNX Runtime, untouched; of None the report says what "auto" would do. "map": read through
-        a mapping that is gone afterwards. "direct": weights are used where they lie, not packed. "packed": with weights
-        that were packed once on this host. "auto": "packed" if they have been; else "read", and a child packs them,
-        unless they are less than 16 MiB. What cannot be had becomes "read", and the report says why.
+        a mapping that is gone afterwards. "direct": weights are used where they lie, not prepacked. "prepacked": with
+        weights that were prepacked once on this host. "auto": "prepacked" if they have been; else "read", and a child
+        prepacks them, unless they are less than 16 MiB. What cannot be had becomes "read", and the report says why.
     sess_options
         Yours, and used as they are; they are not changed. Custom operators in them cannot be copied: then it is "read".
     providers, provider_options
-        As of `onnxruntime.InferenceSession`. Packed weights are those of the CPU provider.
+        As of `onnxruntime.InferenceSession`. Prepacked weights are those of the CPU provider.
     wait
-        For "packed" and "auto", and for "direct" of files whose weights are not aligned: pack now, in a child, or wait
-        for the process that does. False: this session begins on a lower rung, while a child packs in the background.
+        For "prepacked" and "auto", and for "direct" of files whose weights are not aligned: prepack now, in a child, or
+        wait for the process that does. False: this session begins on a lower rung, while a child prepacks in the
+        background.
     warm
         Bring the file into memory meanwhile: `Session.warming` is the `WarmJob`.
     max_bytes
@@ -134,7 +135,7 @@ def session(
     -------
     Session
         Its attribute ``onecopy`` is a `Report`: the rung and the reason, bytes mapped (of ``/proc/self/maps``), bytes
-        of private memory (None where that is not known), what was copied and why, what not packing costs on this
+        of private memory (None where that is not known), what was copied and why, what not prepacking costs on this
         host.
 
     Raises
@@ -151,7 +152,7 @@ def session(
     >>> import onecopy as oc
     >>> with oc.onnxruntime.session("model.onnx", "auto") as session:  # doctest: +SKIP
     ...     print(session.onecopy)
-    model.onnx: read (auto: 2.33 MB of weights are not worth more: below 16.8 MB it takes what was packed, ...)
+    model.onnx: read (auto: 2.33 MB of weights are not worth more: below 16.8 MB it takes what was prepacked, ...)
       made in 38 ms; the process grew by 9.1 MB of private memory
       nothing of it is mapped
     """
@@ -182,7 +183,7 @@ def session(
 
 def _planned(request: _ladder.Request, mode: Mode | None) -> _ladder.Opening:
     """Return how the session is to be made: on the rung that was asked for, or, with the reason, as "read"."""
-    rungs = {"map": _ladder.mapped, "direct": _ladder.direct, "packed": _ladder.packed, "auto": _ladder.auto}
+    rungs = {"map": _ladder.mapped, "direct": _ladder.direct, "prepacked": _ladder.prepacked, "auto": _ladder.auto}
     if mode is None or mode == "read":
         return _ladder.read(request, _ladder.AS_ASKED if mode else _ladder.BY_DEFAULT)
     try:
@@ -208,7 +209,7 @@ def _made(request: _ladder.Request, opening: _ladder.Opening, given: dict[str, A
 def _warming(opening: _ladder.Opening, max_bytes: int | str | None) -> WarmJob | None:
     """Begin to bring in the file that most of the session is made from."""
     try:
-        if opening.mode == "packed":
+        if opening.mode == "prepacked":
             return page_cache.warm(opening.files[0], max_bytes=max_bytes, wait=False)
         largest = max(opening.owned or opening.files, key=_size_of)
         return page_cache.warm(largest, max_bytes=max_bytes, wait=False)

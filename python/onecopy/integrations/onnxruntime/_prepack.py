@@ -1,4 +1,4 @@
-"""The child that packs: `python -m onecopy.integrations.onnxruntime._pack background|PARENT RECIPE [PATH]`."""
+"""The child that prepacks: `python -m onecopy.integrations.onnxruntime._prepack background|PARENT RECIPE [PATH]`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 from onecopy import _core
-from onecopy.integrations.onnxruntime._packing import Recipe, write
+from onecopy.integrations.onnxruntime._prepacking import Recipe, write
 
 _NICENESS = 10  # in the background: others serve meanwhile
 
 
 def main(caller: str, text: str, *path: str) -> None:
-    """Pack for a parent that waits, or for whoever comes next."""
+    """Prepack for a parent that waits, or for whoever comes next."""
     recipe = Recipe.of_json(text)
     if caller != "background":
         if _core.end_with_parent(int(caller)):

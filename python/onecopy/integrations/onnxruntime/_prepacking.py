@@ -1,4 +1,4 @@
-"""Weights that are packed once per host: a file in the store with everything that a session is made from.
+"""Weights that are prepacked once per host: a file in the store with everything that a session is made from.
 
 ONNX Runtime can save an optimised model with the weights as its kernels want them, and map them when it opens it again.
 A child process does that, so that the heap it takes goes back whole. What it leaves is one file: the data as ONNX
@@ -8,7 +8,7 @@ Runtime wrote it, behind it the model that speaks of that data, and facts about 
 
 The key says everything the content depends on: the digest of model and external data, the version of ONNX Runtime, the
 processor, the options. The digest is itself kept in the store, by `onecopy.file_key`, so that a file is read for it
-once. A model that cannot be packed leaves a file that says why, and is not tried again until that is pruned; a limit
+once. A model that cannot be prepacked leaves a file that says why, and is not tried again until that is pruned; a limit
 or a full disk leaves nothing.
 """
 
@@ -43,35 +43,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-__all__ = ["Packed", "PackingFailed", "Recipe", "pack", "start_in_background"]
+__all__ = ["Prepacked", "Recipe", "prepack", "start_in_background"]
 
 MAGIC = b"oc-ort-1"
 _TRAILER = 24 + len(MAGIC)
 _LEAST = "1024"  # bytes of a weight that goes into the data
 
 _background: list[subprocess.Popen[bytes]] = []
-"""Children that pack: kept until they have ended, so that none becomes a zombie."""
-
-
-class PackingFailed(RuntimeError):
-    """ONNX Runtime cannot save this model with packed weights; the message is its own."""
+"""Children that prepack: kept until they have ended, so that none becomes a zombie."""
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class Prepacked:
     """What is in an artefact."""
 
     path: Path
     model: bytes
-    """Empty where packing failed."""
+    """Empty where prepacking failed."""
     prepacked: int
-    """Weights that kernels have packed."""
+    """Weights that kernels have prepacked."""
     latency: tuple[Latency, ...]
     failed: str
     """Why there is nothing else; empty: there is."""
 
     @classmethod
-    def read(cls, path: Path) -> Packed:
+    def read(cls, path: Path) -> Prepacked:
         """Read the end of an artefact.
 
         Raises
@@ -85,7 +81,7 @@ class Packed:
             trailer = file.read()
             *lengths, checksum = (int.from_bytes(trailer[at : at + 8], "little") for at in (0, 8, 16))
             if trailer[24:] != MAGIC or sum(lengths) + _TRAILER > size:
-                raise FormatError(f"{path}: does not end as a file of packed weights")
+                raise FormatError(f"{path}: does not end as a file of prepacked weights")
             file.seek(size - _TRAILER - sum(lengths))
             model, facts = file.read(lengths[0]), file.read(lengths[1])
         if crc32(facts, crc32(model)) != checksum:
@@ -100,7 +96,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to pack, and how; it travels to a child as JSON."""
+    """What to prepack, and how; it travels to a child as JSON."""
 
     path: str
     files: tuple[str, ...]
@@ -126,18 +122,18 @@ class Recipe:
         """Return the digest of the files; compute it unless the store has it."""
         return self.store.get_or_build(self._digest_key(), self._write_digest, source=self.path).read_bytes().decode()
 
-    def find(self) -> Packed | None:
-        """Return what has been packed; None: nothing yet, or not in a state to be read."""
+    def find(self) -> Prepacked | None:
+        """Return what has been prepacked; None: nothing yet, or not in a state to be read."""
         digest = self.digest()
         found = None if digest is None else self.store.find(self.key(digest))
         if found is None:
             return None
         with contextlib.suppress(FormatError, OSError):  # damaged by somebody, or pruned since
-            return Packed.read(found.path)
+            return Prepacked.read(found.path)
         return None
 
     def is_being_built(self) -> bool:
-        """Return whether some process is packing this, or reading it for its digest."""
+        """Return whether some process is prepacking this, or reading it for its digest."""
         digest = self.digest()
         key = self._digest_key() if digest is None else self.key(digest)
         return any(artefact.state == "building" and artefact.key == key for artefact in self.store.ls())
@@ -169,8 +165,8 @@ class Recipe:
             hidden.replace(path)
 
 
-def pack(recipe: Recipe) -> Packed:
-    """Return the packed weights of a recipe; pack them in a child, or wait for another process that does.
+def prepack(recipe: Recipe) -> Prepacked:
+    """Return the prepacked weights of a recipe; prepack them in a child, or wait for another process that does.
 
     Raises
     ------
@@ -181,11 +177,11 @@ def pack(recipe: Recipe) -> Packed:
     """
     key = recipe.key(recipe.digest_now())
     made = recipe.store.get_or_build(key, lambda path: _in_child(recipe, path), source=recipe.path)
-    return Packed.read(made.path)
+    return Prepacked.read(made.path)
 
 
 def start_in_background(recipe: Recipe) -> int:
-    """Let a child pack, and return its process; it lives on when this one ends. OSError: it cannot be started."""
+    """Let a child prepack, and return its process; it lives on when this one ends. OSError: it cannot be started."""
     _background[:] = [child for child in _background if child.poll() is None]
     child = subprocess.Popen(
         [*_command(), "background", recipe.json()],
@@ -199,7 +195,7 @@ def start_in_background(recipe: Recipe) -> int:
 
 
 def write(recipe: Recipe, path: Path) -> None:
-    """Pack, in this process; put the artefact at `path`, whole or not at all."""
+    """Prepack, in this process; put the artefact at `path`, whole or not at all."""
     hidden = path.with_name(_hidden_name(path))
     saved = path.with_name(_hidden_name(path))
     with _removed_at_the_end(path, hidden, saved), hidden.open("wb") as data, saved.open("wb") as message:
@@ -285,7 +281,7 @@ def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
 
 
 def _latency_of(recipe: Recipe, model: bytes, data: Path) -> list[tuple[int, float | None, float | None, float | None]]:
-    """Measure what it costs that weights are not packed; empty where the model's inputs cannot be guessed."""
+    """Measure what it costs that weights are not prepacked; empty where the model's inputs cannot be guessed."""
     from onecopy.integrations.onnxruntime import _latency
 
     def opened(**entries: str) -> onnxruntime.InferenceSession:
@@ -296,8 +292,8 @@ def _latency_of(recipe: Recipe, model: bytes, data: Path) -> list[tuple[int, flo
         return _session(recipe, model, options)
 
     try:
-        found = _latency.measured(opened(), opened(**_options.not_packed()))
-        return [(one.batch, one.packed, one.direct, one.spread) for one in found]
+        found = _latency.measured(opened(), opened(**_options.not_prepacked()))
+        return [(one.batch, one.prepacked, one.direct, one.spread) for one in found]
     except Exception:
         return []
 
@@ -312,7 +308,7 @@ def _session(recipe: Recipe, model: str | bytes, options: onnxruntime.SessionOpt
 
 
 def _in_child(recipe: Recipe, path: Path) -> None:
-    """Pack in a child that ends with this process; tell those who wait how far it is."""
+    """Prepack in a child that ends with this process; tell those who wait how far it is."""
     before = {file.name for file in path.parent.glob(".onecopy-*")}
     with subprocess.Popen(
         [*_command(), str(os.getpid()), recipe.json(), str(path)],
@@ -331,7 +327,7 @@ def _in_child(recipe: Recipe, path: Path) -> None:
             raise
     if child.returncode:
         told = text.decode(errors="replace").strip().splitlines()
-        raise ChildProcessError(f"process {child.pid}, which packed {recipe.path}: {told[-1] if told else 'killed'}")
+        raise ChildProcessError(f"process {child.pid}, which prepacked {recipe.path}: {told[-1] if told else 'killed'}")
 
 
 def _written(folder: Path, before: set[str]) -> int:
@@ -346,7 +342,7 @@ def _written(folder: Path, before: set[str]) -> int:
 def _command() -> list[str]:
     if not sys.executable:
         raise OSError("there is no Python interpreter to start: sys.executable is empty")
-    return [sys.executable, "-m", "onecopy.integrations.onnxruntime._pack"]
+    return [sys.executable, "-m", "onecopy.integrations.onnxruntime._prepack"]
 
 
 def _hidden_name(path: Path) -> str:
@@ -357,7 +353,7 @@ def _hidden_name(path: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _processor() -> str:
-    """Return a short name for what the processor can do: its kernels pack for that."""
+    """Return a short name for what the processor can do: its kernels prepack for that."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -369,7 +365,7 @@ def _processor() -> str:
 
 
 def wait_for_background(timeout: float) -> bool:
-    """Wait until no child of this process packs any more; False: one still does."""
+    """Wait until no child of this process prepacks any more; False: one still does."""
     end = time.monotonic() + timeout
     while any(child.poll() is None for child in _background):
         if time.monotonic() > end:
