@@ -242,7 +242,7 @@ def images(w: World) -> None:
     refused(FileNotFoundError, oc.images.open, w.folder / "missing.tif", folder=w.folder / "store")
     refused(oc.images.CodecError, oc.images.open, w.bytes, folder=w.folder / "store")
     refused(ValueError, oc.images.open, path, 9, folder=w.folder / "store")
-    assert oc.images.codecs.look(path).shape == (120, 90)
+    assert oc.images.codecs.read_facts(path).shape == (120, 90)
 
 
 @action(40)

@@ -85,7 +85,7 @@ reveal_type(oc.share(lambda: {"a": 1}, key="k")["a"])  # revealed: int
 reveal_type(oc.images.open("slide.ndpi", level=1).array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 reveal_type(oc.images.open("slide.ndpi").artefact)  # revealed: onecopy.store.artefact.Artefact | None
 reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.scratch_arrays.writable.Scratch
-reveal_type(oc.images.codecs.look("slide.ndpi").levels)  # revealed: tuple[tuple[int, ...], ...]
+reveal_type(oc.images.codecs.read_facts("slide.ndpi").levels)  # revealed: tuple[tuple[int, ...], ...]
 reveal_type(oc.images.register(["a.tif", np.zeros((3, 3))], (1, 2)).guessed)  # revealed: tuple[int, ...]
 reveal_type(oc.images.mosaic([lambda: np.zeros((3, 3))], [(0, 0)], "a.oc"))  # revealed: onecopy.images.stitching.Mosaic
 

@@ -149,5 +149,5 @@ def mosaic(folder: Path) -> bytes:
     run(folder, "python", "make.py")
     stitch = ["images", "stitch", ".", "-o", "whole.oc", "--glob", "tile*.tif", "--grid", "4x3", "--overlap", "18%"]
     run(folder, "onecopy", *stitch)
-    run(folder, "onecopy", "images", "view", "whole.oc", "--longest", "400", "-o", "whole.png")
+    run(folder, "onecopy", "images", "view", "whole.oc", "--max-side", "400", "-o", "whole.png")
     return (folder / "whole.png").read_bytes()

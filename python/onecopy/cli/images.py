@@ -1,4 +1,4 @@
-"""`onecopy images open|view|stitch`: decode once for this machine, look at a small picture, put tiles together."""
+"""`onecopy images open|view|stitch`: decode images once per machine, write small pictures, stitch tiles."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @click.group("images", cls=screen.Group)
 def command() -> None:
-    """Decode images once for this machine, look at small pictures of them, and put tiles together."""
-    for library in ("tifffile", "pyvips"):  # what they log is in the error too, if it is one
+    """Decode images once per machine, write small pictures of them, and stitch tiles."""
+    for library in ("tifffile", "pyvips"):  # errors have the messages that they log
         logging.getLogger(library).addHandler(logging.NullHandler())
 
 
@@ -48,12 +48,12 @@ def opened(path: str, level: int, **options: Any) -> Image:
 
 @command.command("open")
 @click.argument("path", metavar="IMAGE", type=click.Path())
-@click.option("--level", type=click.IntRange(min=0), default=0, help="Of a pyramid: 0, the largest, if not given.")
+@click.option("--level", type=click.IntRange(min=0), default=0, help="Level of a pyramid; default: 0, the largest.")
 @click.option("--store", "folder", type=click.Path(), metavar="FOLDER", help="Folder of the store.")
-@click.option("--max-bytes", type=SIZE, help="Refuse what is larger when decoded.")
+@click.option("--max-bytes", type=SIZE, help="Maximum size of the decoded image.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, as_json: bool) -> None:
-    """Decode IMAGE into the store of this machine, if no process has yet, and say where it is.
+    """Decode IMAGE into the store of this machine unless it is there already, and print its path.
 
     What is there already is not decoded again; an uncompressed TIFF is looked at where it lies. `onecopy store ls`
     lists what was decoded, `onecopy store prune --max-age` removes what was not used for 60 days.
@@ -88,27 +88,27 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
 
 @command.command("view")
 @click.argument("path", metavar="IMAGE", type=click.Path())
-@click.option("-o", "--output", "target", type=click.Path(), metavar="PNG", help="IMAGE.view.png if not given.")
+@click.option("-o", "--output", "target", type=click.Path(), metavar="PNG", help="Default: IMAGE.view.png.")
 @click.option(
-    "--longest", type=click.IntRange(min=1), default=1024, show_default=True, help="Pixels of the longer side."
+    "--max-side", type=click.IntRange(min=1), default=1024, show_default=True, help="Maximum pixels of the longer side."
 )
-@click.option("--level", type=click.IntRange(min=0), help="Of a pyramid; the smallest that will do if not given.")
-@click.option("--no-stretch", is_flag=True, help="Keep the brightness: do not spread it over what a picture can show.")
-@click.option("--force", is_flag=True, help="Replace PNG if it is there.")
-def view(*, path: str, target: str | None, longest: int, level: int | None, no_stretch: bool, force: bool) -> None:
-    """Write a small picture of IMAGE, a PNG file: of what `images stitch` made, or of any image.
+@click.option("--level", type=click.IntRange(min=0), help="Level of a pyramid; default: the smallest sufficient.")
+@click.option("--no-stretch", is_flag=True, help="Keep the brightness: do not map the range of the pixels to 0 to 255.")
+@click.option("--force", is_flag=True, help="Replace PNG if it exists.")
+def view(*, path: str, target: str | None, max_side: int, level: int | None, no_stretch: bool, force: bool) -> None:
+    """Write a small picture of IMAGE, or of an output of `images stitch`, as a PNG file.
 
     Each of its pixels is the mean of a block. `images stitch` takes no file *.view.png for a tile.
     """
     target = target or str(Path(path).with_suffix(VIEW))
     if not force and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "there is a file already: --force replaces it", target)
+        raise FileExistsError(errno.EEXIST, "the file exists: --force replaces it", target)
     try:
         from PIL import Image as Pictures
     except ImportError:
         raise click.ClickException("a PNG file is written by Pillow: pip install 'onecopy[images]'") from None
-    array = pixels_of(path, longest, level)
-    small = images.thumbnail(array, longest, stretch=not no_stretch)
+    array = pixels_of(path, max_side, level)
+    small = images.thumbnail(array, max_side, stretch=not no_stretch)
     beside = Path(f"{target}.{os.getpid()}.part")
     try:
         Pictures.fromarray(small).save(beside, "PNG")
@@ -120,8 +120,8 @@ def view(*, path: str, target: str | None, longest: int, level: int | None, no_s
     )
 
 
-def pixels_of(path: str, longest: int, level: int | None) -> NDArray[Any]:
-    """Return what a small picture can be made of: an image, or a Zarr array, of which only parts are read."""
+def pixels_of(path: str, max_side: int, level: int | None) -> NDArray[Any]:
+    """Return the pixels of an image or a Zarr array; only the parts that are indexed are read."""
     if Path(path, "zarr.json").exists() or Path(path, ".zarray").exists():
         import zarr
 
@@ -129,7 +129,7 @@ def pixels_of(path: str, longest: int, level: int | None) -> NDArray[Any]:
         return found
     if level is None:
         ours = path.endswith((".oc", ".safetensors"))
-        levels = ((),) if ours else images.codecs.look(path).levels
-        good = [number for number, shape in enumerate(levels) if shape and max(shape[:2]) >= longest]
+        levels = ((),) if ours else images.codecs.read_facts(path).levels
+        good = [number for number, shape in enumerate(levels) if shape and max(shape[:2]) >= max_side]
         level = max(good, default=0)
     return opened(path, level).array

@@ -1,4 +1,4 @@
-"""`onecopy images stitch FOLDER -o OUT`: the tiles of a folder as one image, at listed positions or at found ones."""
+"""`onecopy images stitch FOLDER -o OUT`: stitch the tiles of a folder at listed or registered positions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 SUFFIXES = {".bmp", ".jp2", ".jpeg", ".jpg", ".jxl", ".ndpi", ".png", ".svs", ".tif", ".tiff", ".webp"}
 VIEW = ".view.png"
-"""How the names of pictures end that `images view` writes beside their image: no tiles."""
+"""Suffix of the pictures that `images view` writes; they are not tiles."""
 LINE = re.compile(r"^file:\s*(?P<name>[^;]+?)\s*;.*?\bposition:\s*\(\s*(?P<x>-?\d+)\s*,\s*(?P<y>-?\d+)\s*\)")
 
 
 class Listed(NamedTuple):
-    """A tile, and where it lies."""
+    """Name and position of a tile."""
 
     name: str
     row: int
@@ -37,7 +37,7 @@ class Listed(NamedTuple):
 
 
 def parse_positions(text: str, path: str) -> list[Listed]:
-    """Read the lines ``file: NAME; ...; position: (X, Y); ...`` that MIST writes; others are passed over.
+    """Read the lines ``file: NAME; ...; position: (X, Y); ...`` that MIST writes; other lines are ignored.
 
     Raises
     ------
@@ -56,14 +56,14 @@ def parse_positions(text: str, path: str) -> list[Listed]:
             continue
         one = Listed(match["name"], int(match["y"]), int(match["x"]))
         if one.name in found or Path(one.name).name != one.name:
-            raise ValueError(
-                f"{path}: line {number}: {one.name!r} is there twice, or is no name of a file in the folder"
-            )
+            raise ValueError(f"{path}: line {number}: {one.name!r} is listed twice, or has a path separator")
         if one.row < 0 or one.column < 0:
             raise ValueError(f"{path}: line {number}: the position of {one.name!r} is negative")
         found[one.name] = one
     if not found:
-        raise ValueError(f"{path}: no line of it begins with 'file: NAME;' and has 'position: (X, Y)'")
+        raise ValueError(
+            f"{path}: not a list of positions: no line begins with 'file: NAME;' and has 'position: (X, Y)'"
+        )
     return list(found.values())
 
 
@@ -84,7 +84,7 @@ def in_order_of_names(names: Sequence[str]) -> list[str]:
 
 
 def pair_of(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, int] | None:
-    """Return (first, second) of an option such as 5x4; a wrong one is a wrong command line."""
+    """Return (first, second) of an option such as 5x4; click.BadParameter for other text."""
     if text is None:
         return None
     match = re.fullmatch(r"\s*([1-9]\d*)\s*[xX]\s*([1-9]\d*)\s*", text)
@@ -94,19 +94,19 @@ def pair_of(_: click.Context, parameter: click.Parameter, text: str | None) -> t
 
 
 def share_of(_: click.Context, parameter: click.Parameter, text: str) -> float:
-    """Return a share such as 10% or 0.1; a wrong one is a wrong command line."""
+    """Return an overlap such as 10% or 0.1 as a fraction; click.BadParameter for other text."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
     share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < share <= 0.5:
-        raise click.BadParameter(f"{text!r} is not a share of more than 0 % and at most 50 %", param=parameter)
+        raise click.BadParameter(f"{text!r} is not an overlap above 0 % and at most 50 %", param=parameter)
     return share
 
 
 def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) -> list[str]:
-    """Return the names of the tiles in their order; ValueError where there are none, OSError for the folder."""
+    """Return the names of the tiles in order; ValueError if there are none, OSError if the folder cannot be read."""
     if listed is not None:
         return in_order_of_names([one.name for one in listed])
-    views = pattern is not None and pattern.endswith(VIEW)  # asked for by name
+    views = pattern is not None and pattern.endswith(VIEW)  # the pattern names them
     there = [path for path in Path(folder).iterdir() if path.is_file() and (views or not path.name.endswith(VIEW))]
     names = [
         path.name
@@ -114,12 +114,12 @@ def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) 
         if (path.match(pattern) if pattern else path.suffix.lower() in SUFFIXES and not path.name.startswith("."))
     ]
     if not names:
-        raise ValueError(f"{folder}: no image{' that matches ' + repr(pattern) if pattern else ''} is in it")
+        raise ValueError(f"{folder}: the folder has no images{' that match ' + repr(pattern) if pattern else ''}")
     return in_order_of_names(names)
 
 
 def found_positions(paths: Sequence[Path], grid: tuple[int, int], overlap: float, column_major: bool) -> Registration:
-    """Register with a progress bar, or a line that says what takes so long."""
+    """Register the tiles with a progress bar, or with one line if stderr is not a terminal."""
     rows, columns = grid
     if not (console := screen.err()).is_terminal:
         screen.show_line(console, f"onecopy: registering {len(paths)} tiles, {rows} rows x {columns} columns")
@@ -133,7 +133,7 @@ def found_positions(paths: Sequence[Path], grid: tuple[int, int], overlap: float
 
 
 def pasted(paths: Sequence[Path], positions: Any, target: str, **options: Any) -> Mosaic:
-    """Stitch with a progress bar."""
+    """Paste the tiles with a progress bar."""
     with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
         task = bar.add_task("stitch", total=None)
 
@@ -144,9 +144,9 @@ def pasted(paths: Sequence[Path], positions: Any, target: str, **options: Any) -
 
 
 def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
-    """Return the numbers of names, those of `first` at first; ValueError for one that is not there."""
+    """Return the numbers of the tiles, those named in `first` first; ValueError for an unknown name."""
     if unknown := [name for name in first if name not in names]:
-        raise ValueError(f"--first {unknown[0]!r}: there is no such tile")
+        raise ValueError(f"--first {unknown[0]!r}: no such tile")
     front = [names.index(name) for name in dict.fromkeys(first)]
     return front + [number for number in range(len(names)) if number not in front]
 
@@ -155,30 +155,32 @@ def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
 @click.argument("folder", type=click.Path())
 @click.option("-o", "--output", "target", required=True, type=click.Path(), metavar="OUT", help="The image to write.")
 @click.option(
-    "--positions", "list_path", type=click.Path(), metavar="FILE", help="Where the tiles lie, as MIST lists it."
+    "--positions", "list_path", type=click.Path(), metavar="FILE", help="Positions of the tiles in MIST's format."
 )
-@click.option("--grid", callback=pair_of, metavar="RxC", help="Rows x columns: positions are found in the pixels.")
+@click.option("--grid", callback=pair_of, metavar="RxC", help="Rows x columns: register the tiles by their pixels.")
 @click.option(
     "--overlap",
     callback=share_of,
     metavar="P",
     default="10%",
     show_default=True,
-    help="Of neighbours, about; with --grid.",
+    help="Expected overlap of neighbours; with --grid.",
 )
-@click.option("--column-major", is_flag=True, help="The first column's tiles come first, not the first row's.")
-@click.option("--glob", "pattern", metavar="GLOB", help="Only files whose names match; all images if not given.")
+@click.option("--column-major", is_flag=True, help="Tiles are in the order of columns, not of rows.")
+@click.option("--glob", "pattern", metavar="GLOB", help="Only files whose names match; default: all images.")
+@click.option("--first", multiple=True, metavar="NAME", help="Paste this tile first, under the others. Repeatable.")
 @click.option(
-    "--first", multiple=True, metavar="NAME", help="Paste this one first, under the others; may be given again."
+    "--size",
+    "extent",
+    callback=pair_of,
+    metavar="WxH",
+    help="Size of the image; default: as the tiles need.",
 )
-@click.option(
-    "--size", "extent", callback=pair_of, metavar="WxH", help="Of the image; as far as tiles reach if not given."
-)
-@click.option("--tile", callback=pair_of, metavar="WxH", help="Of the tiles of a TIFF, the chunks of a Zarr; 512x512.")
-@click.option("--max-resident", type=SIZE, help="Of the image in memory, at most: 512MiB.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="That decode; 4 at most if not given.")
-@click.option("--force", is_flag=True, help="Replace OUT if it is there.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout, positions among it.")
+@click.option("--tile", callback=pair_of, metavar="WxH", help="Size of TIFF tiles or Zarr chunks; default: 512x512.")
+@click.option("--max-resident", type=SIZE, help="Maximum bytes of the image in memory, such as 512MiB.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Decoding threads; default: the CPUs, at most 4.")
+@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout, with the positions.")
 def stitch(
     *,
     folder: str,
@@ -196,13 +198,13 @@ def stitch(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Put the tiles in FOLDER together, and write OUT: .oc (to be mapped), .ome.tif, .tif or .zarr.
+    """Stitch the tiles in FOLDER, and write OUT: .oc (to be mapped), .ome.tif, .tif or .zarr.
 
     Tiles are pasted in the order of their names, numbers as numbers, later ones over earlier ones. Where they lie says
     a list (--positions), or is found in their pixels (--grid).
     """
     if (list_path is None) == (grid is None):
-        raise click.UsageError("--positions FILE or --grid RxC must say where the tiles lie, one of them")
+        raise click.UsageError("give the positions of the tiles: either --positions FILE or --grid RxC")
     listed = None if list_path is None else parse_positions(Path(list_path).read_text("utf-8", "replace"), list_path)
     names = tiles_in(folder, listed, pattern)
     paths, registration, start = [Path(folder, name) for name in names], None, monotonic()
@@ -232,7 +234,7 @@ def stitch(
 def show(
     done: Mosaic, names: list[str], positions: Any, registered: tuple[Registration, float] | None, as_json: bool
 ) -> None:
-    """Print what was done; how tiles were registered with the seconds that took."""
+    """Print a summary of the result; with `registering` seconds, of the registration too."""
     registration, registering = registered or (None, 0.0)
     if as_json:
         facts = {
@@ -253,14 +255,12 @@ def show(
     if registration is not None:
         screen.show_line(screen.err(), f"onecopy: {registration}")
         for number in registration.guessed:
-            screen.show_line(
-                screen.err(), f"onecopy: placed by the usual shift, and not by its pixels: {names[number]}"
-            )
+            screen.show_line(screen.err(), f"onecopy: placed by the usual shift, not by its pixels: {names[number]}")
     screen.show_line(screen.out(), f"{done.path}: {done} {times(done, None if registered is None else registering)}")
 
 
 def times(done: Mosaic, registering: float | None) -> str:
-    """Return the times of the steps, and the rate of pasting in bytes of all channels, as a line."""
+    """Return the times of the steps and the rate of pasting in bytes per second."""
     nbytes = int(done.covered) * prod(done.shape[2:]) * done.dtype.itemsize
     rate = f"{size(round(nbytes / done.seconds))}/s" if done.seconds else "at once"
     pasted_in = f"{significant(done.seconds)} s ({rate})"

@@ -1,23 +1,23 @@
-"""Images decoded once per host and mapped by every process; tiles registered and pasted onto canvases of any size.
+"""Images decoded once per machine and mapped by every process; tiles registered and pasted onto canvases of any size.
 
     import onecopy as oc
 
-    image = oc.images.open("slide.ndpi", level=1)    # decoded by the first process of the machine that asks
+    image = oc.images.open("slide.ndpi", level=1)    # decoded by the first process that opens it
     image.array[2000:2512, 1000:1512]                # pages that all processes share
 
     found = oc.images.register(tiles, grid=(5, 5), overlap=0.1)
     whole = oc.images.mosaic(tiles, found.positions, out="whole.oc", max_resident="512 MiB")
 
-* `open` gives an `Image`: the pixels in an artefact of the store, or in the image file itself where they lie there as
-  in memory (an uncompressed TIFF).
-* `decode` puts the pixels into a nameless file of this process, which may be written; `codecs.decode` into any array.
-* `register` finds where tiles lie to each other, `mosaic` pastes them, `thumbnail` makes a small picture.
+* `open` returns an `Image`: its pixels are mapped from an artefact of the store, or from the image file itself if that
+  holds them uncompressed and contiguous (an uncompressed TIFF).
+* `decode` writes the pixels into an unnamed scratch file of this process; `codecs.decode` writes them into any array.
+* `register` finds the positions of overlapping tiles, `mosaic` pastes tiles, `thumbnail` makes a small 8-bit picture.
 
-Reading needs tifffile with imagecodecs, Pillow or pyvips: ``pip install 'onecopy[images]'``. Each is imported when
-something is decoded by it; to attach to what was decoded before, none is.
+Reading needs tifffile with imagecodecs, Pillow or pyvips: ``pip install 'onecopy[images]'``. Each is imported
+when it decodes an image; opening an image that is decoded already imports none of them.
 
-**When not to use it.** For pictures that are looked at once: a library's own call is as good. For parts of slides that
-are far larger than the disk: `tifffile` and OpenSlide decode just these parts.
+**When not to use it.** For images that are read once: the library's own call is as good. For parts of slides that do
+not fit on the disk when decoded: `tifffile` and OpenSlide decode only the parts.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # to a type checker, this would have every name
+if not TYPE_CHECKING:  # a type checker would accept every attribute name
 
     def __getattr__(name: str) -> Any:
         if name == "codecs":
             return import_module("onecopy.images.codecs")
         if name in _HOMES:
             value = getattr(import_module(f"onecopy.images.{_HOMES[name]}"), name)
-            globals()[name] = value  # found at once the next time
+            globals()[name] = value  # the next access does not call __getattr__
             return value
         raise AttributeError(f"module 'onecopy.images' has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-"""TIFF and Zarr files of a canvas: written beside their target, and put in its place when they are whole."""
+"""Writers of TIFF files and Zarr arrays from a canvas; the caller renames the complete result to its target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_tiff(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) ->
     shape, dtype = canvas.shape, canvas.dtype
 
     def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_CREAT, 0o666)  # not truncated: its space is reserved
+        return os.open(name, flags | os.O_CREAT, 0o666)  # no O_TRUNC: it would release the reserved space
 
     with open(path, "r+b", buffering=0, opener=opener) as raw, _Plain(raw) as file:
         tifffile.imwrite(
@@ -45,9 +45,9 @@ def write_tiff(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) ->
 
 
 class _Plain(io.BufferedWriter):
-    """A file that ends where writing has ended, whatever is reserved behind.
+    """A buffered file whose end is the last written byte, although more space is reserved behind it.
 
-    numpy does not write to it by itself: its errors say neither why nor where.
+    It has no `fileno`, so that numpy writes through it: errors of `ndarray.tofile` carry neither errno nor offset.
     """
 
     end = 0
@@ -65,14 +65,14 @@ class _Plain(io.BufferedWriter):
 
 
 def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
-    """Yield the tiles of a canvas in their order, at the edges with zeros; what lies behind them leaves memory."""
+    """Yield the tiles of a canvas in row-major order, padded with zeros; release each row of tiles when it is done."""
     shape = canvas.shape
     for top in range(0, shape[0], tile[0]):
         for left in range(0, shape[1], tile[1]):
             block = canvas.array[top : top + tile[0], left : left + tile[1]]
             whole = np.zeros((*tile, *shape[2:]), canvas.dtype)
             whole[: block.shape[0], : block.shape[1]] = block
-            del block  # in the frames of an error it would keep the space of the canvas
+            del block  # the traceback of an error would keep the canvas alive through this view
             yield whole
         canvas.release(slice(top, min(top + tile[0], shape[0])))
 
@@ -91,7 +91,7 @@ def write_zarr(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) ->
         canvas.release(rows)
 
 
-def most_of_a_tiff(canvas: Scratch, tile: tuple[int, int]) -> int:
-    """Return bytes that a TIFF file of a canvas does not exceed: its tiles, two numbers of each, a header."""
+def max_tiff_bytes(canvas: Scratch, tile: tuple[int, int]) -> int:
+    """Return an upper bound of the bytes of a TIFF file of a canvas: tiles, two numbers per tile, and a header."""
     tiles = prod(-(-extent // side) for extent, side in zip(canvas.shape[:2], tile, strict=True))
     return int(tiles * (prod(tile) * prod(canvas.shape[2:]) * canvas.dtype.itemsize + 16 + 16)) + (1 << 16)

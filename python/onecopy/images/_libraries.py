@@ -1,4 +1,4 @@
-"""Which libraries for images are installed, and in which versions; none of them is imported to know that."""
+"""The image libraries that are installed, and their versions, found without importing them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """What the module of a library has to offer."""
+    """The interface of the modules `_tiff`, `_pillow` and `_vips`."""
 
     def facts(self, path: str, level: int, codec: str) -> Facts: ...
 
-    def fill(self, path: str, level: int, into: NDArray[Any], say: Callable[[int], None], threads: int) -> None: ...
+    def fill(self, path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None: ...
 
 
 class Codec(NamedTuple):
@@ -30,13 +30,14 @@ class Codec(NamedTuple):
 
     name: str
     version: str
-    """For keys and reports: another one may decode other pixels."""
+    """Name and version of the library and of what it decodes with. Part of store keys: pixels may differ by version."""
     module: str
+    """Name of the module that implements `Reader`."""
     in_child: bool
-    """It holds a whole image in the heap: better in a process that ends."""
+    """True if the library holds a whole image in the heap, so that a child process should decode."""
 
     def reader(self) -> Reader:
-        """Import the library."""
+        """Import the library and return its reader."""
         return cast("Reader", import_module(self.module))
 
 
@@ -45,12 +46,15 @@ class Library(NamedTuple):
 
     name: str
     package: str
-    """What is imported."""
+    """Name of the package that is imported."""
     also: tuple[tuple[str, str], ...]
-    """(name, package) of what it decodes with."""
+    """(distribution, package) of the packages that it decodes with."""
     module: str
+    """Name of the module that implements `Reader`."""
     only_tiff: bool
+    """True if the library reads TIFF files only."""
     in_child: bool
+    """See `Codec.in_child`."""
 
 
 LIBRARIES = (
@@ -59,11 +63,11 @@ LIBRARIES = (
     Library("pyvips", "pyvips", (("pyvips_binary", "_libvips"),), "onecopy.images._vips", False, False),
 )
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-"""How TIFF files begin, BigTIFF the second pair."""
+"""First bytes of TIFF files (the first pair) and of BigTIFF files (the second pair)."""
 
 
 def installed(library: Library) -> Codec | None:
-    """Return a library with its versions, where it is installed."""
+    """Return the codec of a library with its versions; None if it is not installed."""
     own = _version_of(library.name, library.package)
     if own is None:
         return None
@@ -75,28 +79,28 @@ def installed(library: Library) -> Codec | None:
 
 
 def _version_of(name: str, package: str) -> str | None:
-    """Return the version of an installed package, without importing it; "?" where nothing tells; None: not there.
+    """Return the version of an installed package without importing it: "?" if unknown, None if it is not installed.
 
-    What is beside the package says it, in a tenth of the time that `importlib.metadata` takes to be imported.
+    The version is in the name of the .dist-info folder: reading that takes a tenth of importing `importlib.metadata`.
     """
     try:
         spec = util.find_spec(package)
-    except ValueError:  # set to None in sys.modules: made missing
+    except ValueError:  # sys.modules has None for it: imports are blocked
         return None
     if spec is None:
         return None
-    return _told_beside(name, spec.origin, spec.submodule_search_locations is not None)
+    return _version_beside(name, spec.origin, spec.submodule_search_locations is not None)
 
 
 @cache
 def _versions_in(folder: str) -> dict[str, str]:
-    """Return versions by the names of packages in lower case, as the names of the folders beside them have both."""
+    """Return the versions in the names of .dist-info folders, by the names of the distributions in lower case."""
     entries = (entry.partition("-") for entry in os.listdir(folder) if entry.endswith(".dist-info"))  # noqa: PTH208
     return {stem.lower(): rest.removesuffix(".dist-info") for stem, _, rest in entries}
 
 
 @cache
-def _told_beside(name: str, origin: str | None, is_folder: bool) -> str:
+def _version_beside(name: str, origin: str | None, is_folder: bool) -> str:
     if (
         origin is not None
         and (version := _versions_in(str(Path(origin).parents[int(is_folder)])).get(name)) is not None

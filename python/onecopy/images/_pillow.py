@@ -1,7 +1,7 @@
-"""What Pillow reads: JPEG, PNG, WebP, GIF, BMP, ... It decodes a whole image in the heap; from there it goes in bands.
+"""Decoding with Pillow: JPEG, PNG, WebP, GIF, BMP, ... Pillow decodes the whole image in the heap.
 
-The pixels are those that ``numpy.asarray(PIL.Image.open(path))`` has: of an image with a palette the indices, and
-nothing is turned as EXIF says. Pillow's own limit, ``PIL.Image.MAX_IMAGE_PIXELS``, stays in force.
+The pixels equal ``numpy.asarray(PIL.Image.open(path))``: palette images give palette indices, and EXIF orientation is
+not applied. Pillow's own limit, ``PIL.Image.MAX_IMAGE_PIXELS``, stays in force.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BAND = 4 << 20
-"""Bytes that are copied at once."""
+"""Size in bytes of one copied band."""
 _MODES = {
     "1": ("|b1", 1),
     "L": ("|u1", 1),
@@ -39,36 +39,39 @@ _MODES = {
     "I": ("<i4", 1),
     "F": ("<f4", 1),
 }
-"""Element type and samples."""
+"""Element type and number of samples by Pillow's mode."""
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
-    """Return what the header says; an image of Pillow has one level."""
+    """Return the facts of the header; with Pillow an image has one level."""
     if level:
         raise no_level(path, level, 1)
     with _opened(path) as image:
         if image.mode not in _MODES:
-            raise CodecError(f"{path}: {codec}: there is no array of its mode {image.mode!r}")
+            raise CodecError(f"{path}: {codec}: images of mode {image.mode!r} are not supported")
         dtype, samples = _MODES[image.mode]
         shape = (image.height, image.width) if samples == 1 else (image.height, image.width, samples)
-        said = f"{codec}, {PALETTE}" if image.mode in ("P", "PA") else codec
-        return Facts(said, shape, dtype, "YXS"[: len(shape)], 0, (shape,))
+        name = f"{codec}, {PALETTE}" if image.mode in ("P", "PA") else codec
+        return Facts(name, shape, dtype, "YXS"[: len(shape)], 0, (shape,))
 
 
-def fill(path: str, level: int, into: NDArray[Any], say: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
-    """Decode into an array of its shape."""
+def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
+    """Decode the image into an array of its shape; `report` is called with the bytes of each band."""
     with _opened(path) as image:
         if into.shape[:2] != (image.height, image.width):
-            raise CodecError(f"{path}: it has {image.height} x {image.width} pixels by now")
+            raise CodecError(
+                f"{path}: the image was replaced: it now has {image.height} x {image.width} pixels, not "
+                f"{into.shape[0]} x {into.shape[1]}"
+            )
         image.load()
         rows = max(1, _BAND * len(into) // max(1, into.nbytes))
         for top in range(0, image.height, rows):
             band = into[top : top + rows]
             band[...] = np.asarray(image.crop((0, top, image.width, top + len(band))))
-            say(band.nbytes)
+            report(band.nbytes)
 
 
 def _opened(path: str) -> Image.Image:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # there is `max_bytes`
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `max_bytes` limits the size
         return Image.open(path)

@@ -1,7 +1,7 @@
-"""Which tile shows where: rectangles of a canvas that do not overlap, so that it does not matter who writes first.
+"""The visible part of each tile, as rectangles of the canvas that do not overlap.
 
-Of tiles that are pasted one over the other, each keeps what no later one covers. Whoever fills the canvas may then take
-the tiles in any order, once each, and several may fill it at a time.
+A tile keeps the pixels that no later tile covers. As the rectangles are disjoint, tiles can be written in any order,
+once each, and by several threads or processes at a time.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Rectangle(NamedTuple):
 
     @property
     def pixels(self) -> int:
-        """Its area."""
+        """Area in pixels."""
         return (self.bottom - self.top) * (self.right - self.left)
 
     def common(self, other: Rectangle) -> Rectangle | None:
-        """Return what two rectangles have in common, if it is anything.
+        """Return the intersection of two rectangles; None if it is empty.
 
         Examples
         --------
@@ -42,7 +42,7 @@ class Rectangle(NamedTuple):
         return Rectangle(top, left, bottom, right) if top < bottom and left < right else None
 
     def without(self, other: Rectangle) -> list[Rectangle]:
-        """Return the rest of this one where another is taken away: above, below, left and right of it.
+        """Return this rectangle minus another, as rectangles above, below, left and right of it.
 
         Examples
         --------
@@ -62,34 +62,35 @@ class Rectangle(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one tile shows."""
+    """The visible part of one tile."""
 
     tile: int
+    """Number of the tile."""
     place: Rectangle
-    """Of the whole tile, on the canvas."""
+    """Rectangle of the whole tile on the canvas."""
     shown: tuple[Rectangle, ...]
-    """What of it no later tile covers, from top to bottom."""
+    """Rectangles of the canvas that no later tile covers, from top to bottom."""
 
     @property
     def top(self) -> int:
-        """The first row of which it shows something."""
+        """First visible row."""
         return self.shown[0].top
 
     @property
     def bottom(self) -> int:
-        """The row behind the last one of which it shows something."""
+        """One past the last visible row."""
         return max(piece.bottom for piece in self.shown)
 
 
 def shares(places: NDArray[np.int64], order: Sequence[int]) -> list[Share]:
-    """Return what is to be written, from top to bottom; tiles of which nothing shows are left out.
+    """Return the visible parts of tiles from top to bottom, without tiles that are covered completely.
 
     Parameters
     ----------
     places
         (top, left, bottom, right) of each tile: n x 4.
     order
-        The numbers of the tiles, those that lie on top last.
+        The numbers of the tiles from bottom to top: later ones cover earlier ones.
     """
     rank = np.empty(len(places), np.int64)
     rank[list(order)] = np.arange(len(places))
@@ -111,7 +112,7 @@ def downwards(found: Iterable[Share]) -> list[Share]:
 
 
 def in_bands(whole: Iterable[Share], rows: int, may_be_cut: Callable[[int], bool]) -> list[Share]:
-    """Return the same shares, those of some tiles cut where bands of so many rows meet.
+    """Return shares in which tiles that may be cut are cut at multiples of `rows` rows.
 
     Examples
     --------
@@ -129,7 +130,7 @@ def in_bands(whole: Iterable[Share], rows: int, may_be_cut: Callable[[int], bool
 
 
 def minus(whole: Rectangle, holes: Iterable[Rectangle]) -> list[Rectangle]:
-    """Return rectangles that cover what of one is in none of the others, and do not overlap."""
+    """Return disjoint rectangles that cover `whole` without `holes`."""
     rest = [whole]
     for hole in holes:
         rest = [piece for one in rest for piece in one.without(hole)]
@@ -137,14 +138,14 @@ def minus(whole: Rectangle, holes: Iterable[Rectangle]) -> list[Rectangle]:
 
 
 def within(share: Share, first: int, last: int) -> Share | None:
-    """Return what of a share lies in rows [first, last); None: nothing."""
+    """Return the part of a share in rows [first, last); None if it is empty."""
     rows = Rectangle(first, share.place.left, last, share.place.right)
     shown = sorted(piece for one in share.shown if (piece := one.common(rows)) is not None)
     return share._replace(shown=tuple(shown)) if shown else None
 
 
 def span_of(shares: list[Share]) -> int:
-    """Return the most rows that are begun and not finished at a time, when tiles are taken in this order."""
+    """Return the maximum number of rows that are partly written at a time, when tiles are taken in this order."""
     lowest, span = 0, 0
     for share in shares:
         lowest = max(lowest, share.bottom)
@@ -153,7 +154,7 @@ def span_of(shares: list[Share]) -> int:
 
 
 def covered_rows(shares: list[Share], rows: int) -> NDArray[np.int64]:
-    """Return how many pixels of each of so many rows are written.
+    """Return the number of written pixels of each of `rows` rows.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""TIFF and what is built like it (BigTIFF, OME-TIFF, NDPI, SVS, ...), by tifffile and imagecodecs.
+"""Decoding of TIFF, BigTIFF, OME-TIFF, NDPI, SVS and similar files with tifffile and imagecodecs.
 
-tifffile decodes segment by segment (strips or tiles) straight into the target. It reads up to 256 MB of a file at once
-if nobody asks for less, and holds what its threads decode: both are kept small here.
+tifffile decodes segment by segment (strips or tiles) into the target. By default it reads up to 256 MB of a file at
+once, and holds the decoded segments of all its threads: this module sets smaller buffers.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _READ = 4 << 20
-"""Bytes of compressed data that are read at once."""
+"""Size in bytes of one read of compressed data."""
 _PIECE = 16 << 20
-"""Bytes of plain data that are read at once."""
+"""Size in bytes of one read of uncompressed data."""
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
-    """Return what the first series of a file says of one level."""
+    """Return the facts of one level of the first series of a file."""
     with tifffile.TiffFile(path) as file:
         series = _level(file, path, level)
         dtype = series.dtype
         if dtype is None or not series.shape or 0 in series.shape:
-            raise CodecError(f"{path}: {codec}: there is no image in it that has pixels of a known type")
+            raise CodecError(f"{path}: {codec}: no image with pixels of a known type")
         is_palette = series.keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE
         return Facts(
             f"{codec}, {PALETTE}" if is_palette else codec,
@@ -45,31 +45,33 @@ def facts(path: str, level: int, codec: str) -> Facts:
         )
 
 
-def fill(path: str, level: int, into: NDArray[Any], say: Callable[[int], None], threads: int) -> None:
-    """Decode one level into an array of its shape."""
+def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
+    """Decode one level into an array of its shape; `report` is called with the bytes of each segment."""
     with tifffile.TiffFile(path) as file:
         series = _level(file, path, level)
         if tuple(series.shape) != into.shape:
-            raise CodecError(f"{path}: its shape is {tuple(series.shape)} by now, not {into.shape}")
+            raise CodecError(
+                f"{path}: the image was replaced: its shape is now {tuple(series.shape)}, not {into.shape}"
+            )
         if series.dataoffset is not None:
-            _read(file, path, series, into, say)
+            _read(file, path, series, into, report)
             return
         pages, keyframe = list(series.pages), series.keyframe
         if None in pages or len(pages) * prod(keyframe.shaped) != into.size:
-            _by_itself(series, into, say, threads)
+            _by_itself(series, into, report, threads)
             return
         planes = into.reshape(len(pages), *keyframe.shaped)
-        if not np.may_share_memory(planes, into):  # strange strides: it would be filled in vain
-            _by_itself(series, into, say, threads)
+        if not np.may_share_memory(planes, into):  # the reshape made a copy, which would be filled instead of `into`
+            _by_itself(series, into, report, threads)
             return
         for page, plane in zip(pages, planes, strict=True):
             _check_within(path, page, page.parent.filehandle.size)
-            _fill_page(page, plane, say, threads)
+            _fill_page(page, plane, report, threads)
 
 
 def _level(file: tifffile.TiffFile, path: str, level: int) -> Any:
     if not file.series:
-        raise CodecError(f"{path}: there is no image in it")
+        raise CodecError(f"{path}: the file has no image")
     levels = file.series[0].levels
     if level >= len(levels):
         raise no_level(path, level, len(levels))
@@ -77,22 +79,22 @@ def _level(file: tifffile.TiffFile, path: str, level: int) -> Any:
 
 
 def _in_place(file: tifffile.TiffFile, series: Any) -> InPlace | None:
-    """Return where the pixels lie, if they lie in the file as in an array: in one piece, aligned, within it."""
+    """Return offset and dtype of pixels that are uncompressed, contiguous, aligned and within the file; else None."""
     offset, keyframe = series.dataoffset, series.keyframe
     if offset is None or not keyframe.is_final or series.dtype.kind not in "uif" or offset % series.dtype.itemsize:
         return None
     if series.parent.filehandle.path != file.filehandle.path or offset + series.nbytes > file.filehandle.size:
-        return None  # of several files, or cut off: reading says what is wrong
+        return None  # several files, or a truncated one: reading raises the error
     return InPlace(int(offset), series.dtype.newbyteorder(file.byteorder).str)
 
 
-def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], say: Callable[[int], None]) -> None:
-    """Copy plain pixels, a piece at a time."""
+def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], report: Callable[[int], None]) -> None:
+    """Copy uncompressed pixels piece by piece."""
     dtype = series.dtype.newbyteorder(file.byteorder)
     if series.dataoffset + series.nbytes > file.filehandle.size:
         raise DamagedError(
-            f"{path}: cut off: the pixels end at byte {series.dataoffset + series.nbytes}, behind its end at "
-            f"{file.filehandle.size}"
+            f"{path}: truncated: the pixels end at byte {series.dataoffset + series.nbytes}, but the file has "
+            f"{file.filehandle.size} bytes"
         )
     with open(path, "rb") as plain:  # noqa: PTH123 - text
         plain.seek(series.dataoffset)
@@ -101,33 +103,33 @@ def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], s
         for start in range(0, into.size, step):
             piece = np.fromfile(plain, dtype, min(step, into.size - start))
             flat[start : start + len(piece)] = piece
-            say(piece.nbytes)
+            report(piece.nbytes)
 
 
-def _by_itself(series: Any, into: NDArray[Any], say: Callable[[int], None], threads: int) -> None:
-    """Let tifffile do all of it: pages that are missing, and targets that are no array of pages."""
+def _by_itself(series: Any, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
+    """Decode with `TiffPageSeries.asarray`: for missing pages, and targets that cannot be reshaped to pages."""
     if into.flags.c_contiguous and into.dtype == series.dtype:
         series.asarray(out=into, maxworkers=threads, buffersize=_READ)
     else:
         into[...] = series.asarray(maxworkers=threads, buffersize=_READ)
-    say(into.nbytes)
+    report(into.nbytes)
 
 
 def _check_within(path: str, page: Any, end: int) -> None:
-    """Raise DamagedError where a segment lies behind the end of the file: what tifffile reads of it would be short."""
+    """Raise DamagedError if a segment ends behind the end of the file; tifffile would decode a short read."""
     for number, (offset, length) in enumerate(zip(page.dataoffsets, page.databytecounts, strict=False)):
         if offset + length > end:
             raise DamagedError(
-                f"{path}: cut off: segment {number} ends at byte {offset + length}, behind its end at {end}"
+                f"{path}: truncated: segment {number} ends at byte {offset + length}, but the file has {end} bytes"
             )
 
 
-def _fill_page(page: Any, plane: NDArray[Any], say: Callable[[int], None], threads: int) -> None:
+def _fill_page(page: Any, plane: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
     keyframe = page.keyframe
     if keyframe.is_contiguous or (keyframe.is_subsampled and keyframe.jpegheader is not None):
-        # Chroma of NDPI is smoothed across strips: only decoded as a whole are these the pixels that others see.
+        # The chroma of NDPI is smoothed across strips: other readers decode the page as a whole, so this does too.
         plane[...] = page.asarray(squeeze=False, maxworkers=threads, buffersize=_READ)
-        say(plane.nbytes)
+        report(plane.nbytes)
         return
     depth, length, width = keyframe.imagedepth, keyframe.imagelength, keyframe.imagewidth
 
@@ -139,4 +141,4 @@ def _fill_page(page: Any, plane: NDArray[Any], say: Callable[[int], None], threa
 
     keyframe.init_decode()
     for nbytes in page.segments(func=place, maxworkers=threads, sort=True, buffersize=_READ, _fullsize=False):
-        say(nbytes)
+        report(nbytes)

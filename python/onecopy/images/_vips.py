@@ -1,6 +1,6 @@
-"""What libvips reads, by pyvips: JPEG 2000, HEIF, JPEG XL, SVS and other slides, ...; in strips from top to bottom.
+"""Decoding with libvips (pyvips): JPEG 2000, HEIF, JPEG XL, SVS and other slides, in bands from top to bottom.
 
-Levels are those of OpenSlide, for slides that it reads.
+For slides, levels are those of OpenSlide.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BAND = 4 << 20
-"""Bytes that are decoded and copied at once."""
+"""Size in bytes of one band."""
 _TYPES = {
     "uchar": "|u1",
     "char": "|i1",
@@ -33,41 +33,43 @@ _TYPES = {
 }
 
 _NO_IMAGES = {"VipsForeignLoadCsv": "a CSV table", "VipsForeignLoadMatrix": "a text file of numbers"}
-"""What libvips reads beside images, by how the names of its loaders begin."""
+"""Formats that libvips reads and that are not images, by the prefix of the name of the loader."""
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
-    """Return what the header says."""
+    """Return the facts of the header."""
     first = _opened(path, 0)
     count = int(first.get("openslide.level-count")) if "openslide.level-count" in first.get_fields() else 1
     if level >= count:
         raise no_level(path, level, count)
     levels = tuple(_shape(_opened(path, one)) for one in range(count))
     if first.format not in _TYPES:
-        raise CodecError(f"{path}: {codec}: elements of {first.format}")
+        raise CodecError(f"{path}: {codec}: elements of type {first.format} are not supported")
     return Facts(codec, levels[level], _TYPES[first.format], "YXS"[: len(levels[level])], level, levels)
 
 
-def fill(path: str, level: int, into: NDArray[Any], say: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
-    """Decode one level into an array of its shape."""
+def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
+    """Decode one level into an array of its shape; `report` is called with the bytes of each band."""
     image = _opened(path, level)
     if _shape(image) != into.shape:
-        raise CodecError(f"{path}: its shape is {_shape(image)} by now, not {into.shape}")
+        raise CodecError(f"{path}: the image was replaced: its shape is now {_shape(image)}, not {into.shape}")
     rows = max(1, _BAND * len(into) // max(1, into.nbytes))
     dtype = np.dtype(_TYPES[image.format])
-    region = pyvips.Region.new(image)  # in order; a pipeline for each band would read ahead of it, and get lost
+    region = pyvips.Region.new(image)  # one pipeline for all bands: sequential access allows no second one
     for top in range(0, image.height, rows):
         band = into[top : top + rows]
         memory = region.fetch(0, top, image.width, len(band))
         band[...] = np.frombuffer(memory, dtype).reshape(band.shape)
-        say(band.nbytes)
+        report(band.nbytes)
 
 
 def _opened(path: str, level: int) -> Any:
     options: dict[str, Any] = {"access": "sequential", "fail_on": "error"}
     if level:
         options["level"] = level
-    found = pyvips.vips_lib.vips_foreign_find_load(os.fsencode(path))  # asked first: libvips keeps open what it reads
+    found = pyvips.vips_lib.vips_foreign_find_load(
+        os.fsencode(path)
+    )  # found before opening: libvips keeps files open that it has read
     loader = "" if found == pyvips.ffi.NULL else pyvips.ffi.string(found).decode()
     for start, what in _NO_IMAGES.items():
         if loader.startswith(start):

@@ -1,9 +1,9 @@
-"""Rows of a canvas in memory that is used again and again, from where they go to the disk past the page cache.
+"""A ring buffer for the rows of a canvas, which are written to disk past the page cache.
 
-A canvas is filled from top to bottom. Pasted into memory that is mapped from its file, each page is a fault, is found
-anew by the file system, written out, unmapped and dropped: twice the processor time of writing it. A window is ordinary
-memory, touched once; the byte at place n of the canvas lies in it at n modulo its size. Pieces of which nothing is
-missing any more are written by `Scratch.write_direct`, two at a time, and their place is free for rows further down.
+A canvas is filled from top to bottom. Writing through a shared mapping costs a page fault, writeback, unmapping and
+eviction for each page: twice the CPU time of writing the bytes. `Window` is anonymous memory that is faulted in once;
+byte n of the canvas is at n modulo the size of the window. Complete pieces are written by `Scratch.write_direct`, two
+at a time, and their space is reused for later rows.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from onecopy.scratch_arrays import Scratch
 
 _PIECE = 8 << 20
-"""Bytes that are written at once, at most; of a power of two, a sixteenth of the window at most."""
+"""Maximum size in bytes of one write: a power of two, and at most a sixteenth of the window."""
 _WRITERS = 2
-"""One more than the disk needs: while one piece is told to have arrived, the other is on its way."""
+"""Number of writer threads: one write is in flight while the completion of the other is handled."""
 
 
 class Window:
-    """The rows of a canvas that are being filled; `put` is for any thread, the rest for the one that hands out tiles.
+    """A ring buffer of canvas rows. `put` is for any thread; all other methods are for one thread.
 
     Parameters
     ----------
     canvas
-        What is filled, and nobody else writes to those rows: of what was there, nothing stays.
+        The canvas. Nothing else may write to the covered rows; their former content is overwritten.
     covered
-        Of each row of the canvas, how many pixels are put. The others become zero, in rows between the first and the
-        last one of which something is put.
+        Number of pixels that will be put into each row of the canvas. Between the first and the last covered row, all
+        other pixels become zero.
     nbytes
-        Of memory, 64 KiB at least; a quarter more than the rows need that are begun and not finished at a time.
+        Size of the window, 64 KiB or more: 1.25 times the rows that are partly written at a time.
     """
 
     def __init__(self, canvas: Scratch, covered: NDArray[np.int64], nbytes: int) -> None:
@@ -53,17 +53,17 @@ class Window:
         self._piece = min(_PIECE, 1 << (nbytes // 16).bit_length() - 1)
         self._size = nbytes // self._piece * self._piece
         self._items = np.ndarray(self._size // canvas.dtype.itemsize, canvas.dtype, _memory(self._size))
-        self._told = self._done = first * self._row_bytes
+        self._queued = self._done = first * self._row_bytes
         self._end, self._entered = self._last * self._row_bytes, first
         self._pool = ThreadPoolExecutor(_WRITERS, "onecopy-window")
         self._under_way: deque[tuple[int, Future[None]]] = deque()
 
     def has_room(self, bottom: int) -> bool:
-        """Return whether rows up to `bottom` find room without another row being finished."""
-        return min(bottom, self._last) * self._row_bytes - self._told <= self._size
+        """Return whether rows up to `bottom` fit without finishing another row."""
+        return min(bottom, self._last) * self._row_bytes - self._queued <= self._size
 
     def expect(self, bottom: int) -> None:
-        """Wait until there is room for rows up to `bottom`, of which nothing is put before. OSError: the disk."""
+        """Wait until rows up to `bottom` fit; call it before `put` to those rows. OSError if a write to disk failed."""
         bottom = min(bottom, self._last)
         while self._under_way and bottom * self._row_bytes - self._done > self._size:
             self._settle()
@@ -71,33 +71,33 @@ class Window:
             self._enter(bottom)
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
-        """Write pixels into a rectangle of rows that are expected and not finished."""
+        """Copy pixels into a rectangle whose rows are expected and not finished."""
         self._put(place.top, place.left * self._samples, pixels.reshape(len(pixels), -1))
 
     def finished(self, row: int) -> None:
         """Declare the rows above this one final: whole pieces of them are queued for writing."""
         row = min(row, self._last)
-        while self._entered < row:  # rows of which nothing is put, and that may be more than there is room for
-            self._tell(self._entered)
-            self.expect(min(row, (self._told + self._size) // self._row_bytes))
-        self._tell(row)
+        while self._entered < row:  # uncovered rows, which may be more than the window holds
+            self._queue(self._entered)
+            self.expect(min(row, (self._queued + self._size) // self._row_bytes))
+        self._queue(row)
 
-    def _tell(self, row: int) -> None:
+    def _queue(self, row: int) -> None:
         upto = row * self._row_bytes
-        while self._told < upto and (upto == self._end or self._told // self._piece < upto // self._piece):
-            begin = self._told
-            self._told = min((begin // self._piece + 1) * self._piece, self._end)
-            self._under_way.append((self._told, self._pool.submit(self._write, begin, self._told)))
+        while self._queued < upto and (upto == self._end or self._queued // self._piece < upto // self._piece):
+            begin = self._queued
+            self._queued = min((begin // self._piece + 1) * self._piece, self._end)
+            self._under_way.append((self._queued, self._pool.submit(self._write, begin, self._queued)))
 
     def finish(self) -> None:
-        """Write what is left, and wait for it. OSError: the disk."""
+        """Write the remaining rows, and wait for all writes. OSError if a write to disk failed."""
         self.finished(self._last)
         while self._under_way:
             self._settle()
         self.close()
 
     def close(self) -> None:
-        """Wait for what is under way, and give the memory back."""
+        """Wait for the writes that have started, cancel the others, and release the memory."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._items = self._items[:0].copy()
 
@@ -108,20 +108,22 @@ class Window:
 
     def _write(self, begin: int, end: int) -> None:
         if not self._covered[begin // self._row_bytes : -(-end // self._row_bytes)].any():
-            return  # zeros, as the file has them
+            return  # zeros: the file is a hole there
         at, item = begin % self._size, self._canvas.dtype.itemsize
         self._canvas.write_direct(begin, self._items[at // item : (at + end - begin) // item])
 
     def _enter(self, bottom: int) -> None:
-        """Make zero what of the next rows nobody puts, and what lay in their place before."""
+        """Admit rows to the window; clear rows that are not covered completely, as older rows were in their place."""
         whole = self._covered[self._entered : bottom] == self._canvas.shape[1]
-        rows = int(np.argmax(whole != whole[0])) or len(whole)  # that are alike
+        rows = int(np.argmax(whole != whole[0])) or len(
+            whole
+        )  # consecutive rows, all of them complete or all of them incomplete
         if not whole[0] and self._canvas.nbytes > self._size:
             self._put(self._entered, 0, np.broadcast_to(self._canvas.dtype.type(0), (rows, self._width)))
         self._entered += rows
 
     def _put(self, row: int, start: int, values: NDArray[Any]) -> None:
-        """Put lines of items, from item `start` of row `row` on."""
+        """Copy lines of items to item `start` of row `row` and of the rows after it."""
         size, width, done = len(self._items), self._width, 0
         while done < len(values):
             at = (row + done) * width % size
@@ -130,7 +132,7 @@ class Window:
                 box[:, start : start + values.shape[1]] = values[done : done + lines]
                 done += lines
                 continue
-            cut = min(max(size - at - start, 0), values.shape[1])  # a row that goes on at the beginning of the window
+            cut = min(max(size - at - start, 0), values.shape[1])  # a row that wraps around the end of the window
             self._items[at + start : at + start + cut] = values[done, :cut]
             after = at + start + cut - size
             self._items[after : after + values.shape[1] - cut] = values[done, cut:]
@@ -138,9 +140,9 @@ class Window:
 
 
 def _memory(nbytes: int) -> mmap.mmap:
-    """Return zeros that begin on a page, in large pages where there are some: the first touch is what costs."""
+    """Return zeroed, page-aligned memory, in huge pages if possible: page faults are its main cost."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # a kernel without transparent huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

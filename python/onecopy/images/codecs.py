@@ -1,18 +1,17 @@
-"""Which installed library reads an image file, what it says of it without decoding, and its pixels into given memory.
+"""Reading of image headers, and decoding of image files into given arrays, with the libraries that are installed.
 
-    facts = oc.images.codecs.look("slide.ndpi", level=1)    # a header is read, no pixel
+    facts = oc.images.codecs.read_facts("slide.ndpi", level=1)    # reads the header only
     pixels = np.empty(facts.shape, facts.dtype)
-    oc.images.codecs.decode("slide.ndpi", pixels, level=1)  # or into any array: mapped, shared, part of another
+    oc.images.codecs.decode("slide.ndpi", pixels, level=1)  # any array: mapped, shared, or a view
 
-The libraries are asked in this order: tifffile (with imagecodecs) for whatever begins like a TIFF file, NDPI and SVS
-slides among them; Pillow; pyvips. None of them is needed to import this module, and none is imported before it is
-asked for pixels. Each decodes strip by strip, or tile by tile, where it can: what is held beside the target is a few
-strips, and for Pillow one whole image.
+The libraries are tried in this order: tifffile (with imagecodecs) for files that begin with a TIFF signature, which
+includes NDPI and SVS slides; Pillow; pyvips. A library is imported when it is tried for the first time. Each decodes by
+strips or tiles if it can: beside the target, memory holds a few strips; with Pillow it holds the whole image.
 
 **When not to use it.** To read an image once: the library's own call is as good. `onecopy.images.open` is for images
-that several processes, or several runs, look at.
+that several processes, or several runs, read.
 
-**Threads.** Any. A library may use threads of its own while it decodes.
+**Threads.** All functions may be called from any thread. A library may use threads of its own while it decodes.
 """
 
 from __future__ import annotations
@@ -40,16 +39,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Codec", "CodecError", "DamagedError", "Facts", "InPlace", "codecs_for", "decode", "look"]
+__all__ = ["Codec", "CodecError", "DamagedError", "Facts", "InPlace", "codecs_for", "decode", "read_facts"]
 
 _INSTALL = "pip install 'onecopy[images]'"
 _PLAUSIBLE, _PLAUSIBLE_AT_ONCE, _RATIO = 4 << 30, 1 << 30, 1000
-"""An image of more than 4 GiB, and a strip of more than 1 GiB, must have a file of a thousandth of that: deflate and
-JPEG reach about as much."""
+"""Limits against decompression bombs: an image above 4 GiB, or a strip above 1 GiB, must have a file of at least a
+thousandth of that size, which is about the highest ratio of deflate and JPEG."""
 
 
 def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
-    """List the installed libraries that may read a file, the one to ask first at first; reads a few bytes.
+    """Return the installed libraries that may read a file, in the order in which they are tried.
+
+    The first 16 bytes of the file are read.
 
     Raises
     ------
@@ -62,7 +63,7 @@ def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
 
 
 def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
-    """Yield what `codecs_for` lists; where the first one will do, nobody looks for the others."""
+    """Yield the codecs of `codecs_for` one by one; a library is searched for when the iteration reaches it."""
     text = path_text(path)
     with open_regular(text) as file:
         head = file.read(16)
@@ -76,34 +77,34 @@ def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
             yield codec
     if not found:
         names = " nor ".join(library.name for library in libraries)
-        raise CodecError(f"{text}: neither {names} is installed to read it: {_INSTALL}")
+        raise CodecError(f"{text}: cannot be read: neither {names} is installed: {_INSTALL}")
 
 
-def look(path: str | os.PathLike[str], level: int = 0) -> Facts:
-    """Return what the header of an image says: shape, element type, levels; no pixel is decoded.
+def read_facts(path: str | os.PathLike[str], level: int = 0) -> Facts:
+    """Return shape, element type and levels of an image from its header; no pixels are decoded.
 
     Parameters
     ----------
     path
         A file of any format that an installed library reads.
     level
-        Of a pyramid: 0 is the largest.
+        Level of an image pyramid; 0 is the largest.
 
     Raises
     ------
     OSError
-        There is no such file, or it cannot be read.
+        The file does not exist, or cannot be read.
     CodecError
-        No installed library can read it.
+        No installed library can read the file.
     ValueError
-        It has no such level.
+        The image has no such level.
 
     Examples
     --------
     >>> import numpy as np, onecopy as oc, tempfile, pathlib, tifffile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "cells.tif")
     >>> tifffile.imwrite(path, np.zeros((30, 40), np.uint16), compression="zlib")
-    >>> facts = oc.images.codecs.look(path)
+    >>> facts = oc.images.codecs.read_facts(path)
     >>> facts.shape, facts.dtype, facts.axes
     ((30, 40), '<u2', 'YX')
     """
@@ -118,32 +119,32 @@ def decode(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Facts:
-    """Decode one level of an image into an array that is there, strip by strip; return what it was.
+    """Decode one level of an image into an existing array, strip by strip, and return the facts of its header.
 
     Parameters
     ----------
     path
         A file of any format that an installed library reads.
     into
-        A writable array of exactly the shape of the level, in any memory; elements are converted to its type. It is
-        part-filled where this fails.
+        A writable array of exactly the shape of the level, in any memory; elements are converted to its dtype. After
+        an error, it may be partly filled.
     level
-        Of a pyramid: 0 is the largest.
+        Level of an image pyramid; 0 is the largest.
     threads
-        Of the library, where it has any; None: the processors of this process, 4 at most.
+        Number of threads of the library, if it uses several; None: the CPUs of this process, at most 4.
     progress
-        Called with (bytes done, bytes in total) after each strip; raising in it stops the work.
+        Called with (bytes done, bytes in total) after each strip. An exception from it stops the decoding.
 
     Raises
     ------
     OSError
-        There is no such file, or it cannot be read.
+        The file does not exist, or cannot be read.
     CodecError
-        No installed library can read it, or its bytes are damaged.
+        No installed library can read the file, or its bytes are damaged.
     FileChanged
-        The file was replaced or written meanwhile.
+        The file was replaced or written during the decoding.
     ValueError
-        It has no such level, or the array has another shape or cannot be written.
+        The image has no such level, or the array has another shape or is read-only.
 
     Examples
     --------
@@ -164,56 +165,59 @@ def decode(
     return first_that_can(path, one)
 
 
-def first_that_can(path: str | os.PathLike[str], ask: Callable[[Codec], T]) -> T:
-    """Return what `ask` returns for the first library that does not raise CodecError; CodecError with all they said."""
-    said: list[str] = []
+def first_that_can(path: str | os.PathLike[str], use: Callable[[Codec], T]) -> T:
+    """Return `use(codec)` of the first library that does not raise CodecError.
+
+    If all raise it, the CodecError has all their messages. DamagedError is raised at once.
+    """
+    messages: list[str] = []
     for codec in each_for(path):
         try:
-            return ask(codec)
+            return use(codec)
         except DamagedError:
             raise
         except CodecError as error:
-            said.append(str(error).removeprefix(f"{path_text(path)}: "))
+            messages.append(str(error).removeprefix(f"{path_text(path)}: "))
             last = error
-    if len(said) == 1:
+    if len(messages) == 1:
         raise last
-    raise CodecError(f"{path_text(path)}: no installed library can read it: {'; '.join(said)}") from last
+    raise CodecError(f"{path_text(path)}: no installed library can read it: {'; '.join(messages)}") from last
 
 
 def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
-    """Return what one library says of a file."""
+    """Return the facts that one library reads from the header of a file."""
     text, level = path_text(path), non_negative("level", level)
     with _translated(text, codec):
         try:
             facts = codec.reader().facts(text, level, codec.version)
-        except MemoryError as error:  # a header is small: the file claims what is not true
+        except MemoryError as error:  # headers are small: the file claims a false size
             raise DamagedError(f"{text}: {codec.version}: damaged: {error}") from error
     import numpy as np
 
     if of_numpy(np.dtype(facts.dtype)) is None:
-        raise CodecError(f"{text}: its elements are {facts.dtype}, for which there is no type in a file of arrays")
+        raise CodecError(f"{text}: elements of {facts.dtype} are not supported: array files have no such type")
     return facts
 
 
 def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
-    """Raise DamagedError where decoding would take more than is allowed, or than its file can be an image of."""
+    """Raise DamagedError if the decoded image exceeds `max_bytes`, or a plausible size for its file if that is None."""
     if max_bytes is None:
         nbytes = os.stat(path).st_size  # noqa: PTH116 - text
         most, most_at_once = (max(limit, _RATIO * nbytes) for limit in (_PLAUSIBLE, _PLAUSIBLE_AT_ONCE))
-        why = f"and a file of {size(nbytes)} is believed {size(most)} at most"
+        why = f"more than the {size(most)} that are plausible for a file of {size(nbytes)}"
     else:
         most = byte_count("max_bytes", max_bytes)
         most_at_once = most - facts.nbytes
-        why = f"and {size(most)} are allowed"
+        why = f"more than the limit of {size(most)}"
     if facts.nbytes > most:
         raise DamagedError(
-            f"{path}: its header claims {' x '.join(map(str, facts.shape))} elements of {facts.dtype}, which are "
-            f"{size(facts.nbytes)}, {why}: max_bytes says otherwise"
+            f"{path}: the header claims {' x '.join(map(str, facts.shape))} elements of {facts.dtype}, "
+            f"{size(facts.nbytes)}, {why}: to decode it, give a larger max_bytes"
         )
     if facts.at_once > most_at_once:
         raise DamagedError(
-            f"{path}: one strip or tile is {size(facts.at_once)}, which are decoded in memory beside the pixels, and "
-            f"{size(most_at_once)} are allowed for that: max_bytes says otherwise"
+            f"{path}: one strip or tile takes {size(facts.at_once)} of memory beside the pixels, more than the limit "
+            f"of {size(most_at_once)}: to decode it, give a larger max_bytes"
         )
 
 
@@ -226,7 +230,7 @@ def fill(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> None:
-    """Decode with one library what it said of a file; see `decode`."""
+    """Decode a level with one library; `facts` are those that the library returned for it. See `decode`."""
     text = path_text(path)
     if into.shape != facts.shape or not into.flags.writeable:
         shape = " x ".join(map(str, facts.shape))
@@ -234,19 +238,19 @@ def fill(
     before, raised = identity_of(text), list[BaseException]()
     done = 0
 
-    def say(nbytes: int) -> None:
+    def report(nbytes: int) -> None:
         nonlocal done
         done += nbytes
         if progress is not None:
             try:
                 progress(min(done, facts.nbytes), facts.nbytes)
-            except BaseException as error:  # whatever a library makes of it
+            except BaseException as error:  # a library may replace the exception
                 raised.append(error)
                 raise
 
     try:
         with _translated(text, codec):
-            codec.reader().fill(text, facts.level, into, say, threads or few_processors())
+            codec.reader().fill(text, facts.level, into, report, threads or few_processors())
     except Exception as error:
         if raised:
             raise raised[0] from None
@@ -254,7 +258,7 @@ def fill(
             raise _changed(text) from error
         raise
     finally:
-        trim_heap()  # of its threads too
+        trim_heap()  # of all threads, those of the library too
     if identity_of(text) != before:
         raise _changed(text)
 
@@ -264,7 +268,7 @@ def _changed(path: str) -> FileChanged:
 
 
 def identity_of(path: str) -> Identity:
-    """Return which file a path leads to, as `onecopy.Mapping.identity` has it; zeros where there is none any more."""
+    """Return (device, inode, size, mtime in ns) as `onecopy.Mapping.identity`; zeros if there is no file."""
     try:
         facts = os.stat(path)  # noqa: PTH116 - text
     except FileNotFoundError:
@@ -274,7 +278,7 @@ def identity_of(path: str) -> Identity:
 
 @contextlib.contextmanager
 def _translated(path: str, codec: Codec) -> Iterator[None]:
-    """Make a CodecError of whatever a library raises over the bytes of a file; what the system refused stays."""
+    """Turn exceptions of a library into CodecError; an OSError with an errno, and errors of onecopy, pass through."""
     try:
         yield
     except (FormatError, FileChanged, NoLevelError):

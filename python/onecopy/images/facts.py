@@ -1,4 +1,4 @@
-"""What a library says of an image before it decodes it, and the errors of images that none can read."""
+"""The facts of an image header, and the errors of images that cannot be read."""
 
 from __future__ import annotations
 
@@ -11,64 +11,66 @@ __all__ = ["CodecError", "DamagedError", "Facts", "InPlace", "NoLevelError", "no
 
 
 PALETTE = "palette indices"
-"""Stands behind the versions in `Facts.codec` where pixels are numbers of colours in a palette that is left behind."""
+"""Suffix of `Facts.codec` for pixels that are indices into a palette, which is not read."""
 
 
 class CodecError(FormatError):
-    """No installed library can read an image: none is for its format, or its bytes are not what the format asks for.
+    """No installed library can read an image: its format is not supported, or its bytes are damaged.
 
-    The message names the file and what each library said.
+    The message has the path of the file and the error of each library.
     """
 
 
 class DamagedError(CodecError):
-    """The bytes of an image are not all there, or claim too much.
+    """An image file is truncated, or its header claims an implausible size.
 
-    No other library is asked: some make up what is missing, and all need the memory.
+    No other library is tried: some fill in missing pixels, and all need the memory.
     """
 
 
 class NoLevelError(ValueError):
-    """The caller asked for a level that an image does not have."""
+    """The image has no such level."""
 
 
 class InPlace(NamedTuple):
-    """Pixels that lie in the file as they do in memory."""
+    """The place of uncompressed pixels in a file, which can be mapped."""
 
     offset: int
-    """Bytes from the start of the file."""
+    """Offset of the first pixel in bytes."""
     dtype: str
-    """numpy's spelling, with the byte order of the file: ">u2"."""
+    """Element type in numpy's notation, in the byte order of the file: ">u2"."""
 
 
 class Facts(NamedTuple):
-    """What a header says of one level of an image."""
+    """The facts that the header of an image has about one level."""
 
     codec: str
-    """The library, and the versions of what decodes: "tifffile 2026.3.3, imagecodecs 2026.3.6"; of an image with a
-    palette "pillow 12.0.0, palette indices"."""
+    """The decoding library with versions: "tifffile 2026.3.3, imagecodecs 2026.3.6"; for palette images "pillow
+    12.0.0, palette indices"."""
     shape: tuple[int, ...]
+    """Shape of the level, in elements."""
     dtype: str
-    """As numpy spells it, little-endian."""
+    """Element type in numpy's notation, little-endian."""
     axes: str
-    """A letter for each axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
+    """One letter per axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
     level: int
+    """Number of the level; 0 is the largest."""
     levels: tuple[tuple[int, ...], ...]
-    """The shape of each level; the first one is the largest."""
+    """Shapes of all levels; the first one is the largest."""
     in_place: InPlace | None = None
-    """Where the file's own bytes are the pixels; None: they have to be decoded."""
+    """Place of the pixels in the file if they are uncompressed; None if they have to be decoded."""
     at_once: int = 0
-    """Bytes that are decoded at once, in memory beside the pixels: of a TIFF's largest strip or tile."""
+    """Bytes of the largest strip or tile of a TIFF, which is decoded in memory beside the pixels."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the decoded level."""
+        """Size of the decoded level in bytes."""
         import numpy as np
 
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 def no_level(path: str, level: int, levels: int) -> NoLevelError:
-    """Return the error for a level that an image does not have."""
-    have = "one level, 0" if levels == 1 else f"the levels 0 to {levels - 1}"
-    return NoLevelError(f"{path}: there is no level {level}: it has {have}")
+    """Return the error for a missing level."""
+    have = "one level, 0" if levels == 1 else f"levels 0 to {levels - 1}"
+    return NoLevelError(f"{path}: no level {level}: the image has {have}")

@@ -1,4 +1,4 @@
-"""An image as a mapped array: the pixels of an artefact of the store, or of the file in which they lie as in memory."""
+"""`Image`: an image as a mapped array, from an artefact of the store or from an uncompressed image file."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
     from onecopy.store import Artefact
 
 NAME = "data"
-"""Of the one array in an artefact."""
+"""Name of the one array in an artefact."""
 
 
 class About(NamedTuple):
-    """What is known of the pixels, beside their bytes."""
+    """Metadata of the pixels: level, axes, codec, and their place in an image file."""
 
     level: int
     levels: tuple[tuple[int, ...], ...]
     axes: str
     codec: str
     in_place: tuple[int, str, tuple[int, ...]] | None = None
-    """(offset, dtype, shape) in an image file; None: the array of an artefact says it."""
+    """(offset, dtype, shape) of pixels in an image file; None for the array of an artefact."""
 
     @classmethod
     def of_facts(cls, facts: Facts) -> About:
-        """Return what a header says."""
+        """Return the metadata of an image with these facts."""
         place = None if facts.in_place is None else (*facts.in_place, facts.shape)
         return cls(facts.level, facts.levels, facts.axes, facts.codec, place)
 
     @classmethod
     def of_file(cls, file: ArrayFile) -> About:
-        """Read what `metadata` wrote; of arrays of others, what can be said of any array.
+        """Return the metadata that `metadata` wrote, or defaults for an array file without them.
 
-        FormatError where the file has not one array, or its metadata are not what was written.
+        FormatError if the file has several arrays and none is called "data", or if the metadata are damaged.
         """
         if len(file) != 1 and NAME not in file:
-            raise FormatError(f"{file.path}: it holds {len(file)} arrays, and none is called {NAME!r}: no image")
+            raise FormatError(f"{file.path}: not an image: {len(file)} arrays, and none is called {NAME!r}")
         name = NAME if NAME in file else next(iter(file))
         shape = file.entry(name).shape
         axes = ("YX", "YXS")[len(shape) - 2] if len(shape) in (2, 3) else "?" * len(shape)
@@ -56,50 +56,49 @@ class About(NamedTuple):
             levels = tuple(tuple(map(int, one)) for one in found["levels"])
             return cls(int(found["level"]), levels, str(found["axes"]), str(found["codec"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{file.path}: what its metadata say of an image is damaged: {error!r}") from None
+            raise FormatError(f"{file.path}: the image metadata are damaged: {error!r}") from None
 
     def metadata(self, source: str) -> dict[str, str]:
-        """Return the texts that stand in an artefact."""
+        """Return the metadata that an artefact is saved with."""
         about = {"level": self.level, "levels": self.levels, "axes": self.axes, "codec": self.codec}
         return {"image": json.dumps(about), "source": source}
 
 
 class Image(Closeable):
-    """A read-only image, whose pixels are pages that all processes of the machine share.
+    """A read-only image whose pixels are mapped pages, shared by all processes of the machine. `open` returns it.
 
-    Made by `open`. It pickles as the path and the identity of the file that is mapped: another process maps the same
-    pages. Views of `array` keep the memory, also after `close`. The attributes of the array (``image.shape``) are
-    there too, and ``np.asarray(image)`` is the array itself.
+    An image pickles as the path and the identity of the mapped file: another process maps the same pages. Views of
+    `array` keep the mapping alive after `close`. ``np.asarray(image)`` returns `array` without a copy.
     """
 
     def __init__(
         self, path: str, file: ArrayFile | Mapping, about: About, reason: str, artefact: Artefact | None = None
     ) -> None:
         self.file = file
-        """What is mapped: for `onecopy.warm`, `evict`, `pin` and `onecopy.residency`."""
+        """The mapped file, for `onecopy.warm`, `evict`, `pin` and `residency`."""
         self.path = path
-        """The image file, as given."""
+        """Path of the image file, as given."""
         self.level = about.level
-        """Of its pyramid: 0 is the largest."""
+        """Level of the image pyramid; 0 is the largest."""
         self.levels = about.levels
-        """The shape of each level."""
+        """Shapes of all levels; the first one is the largest."""
         self.axes = about.axes
-        """A letter for each axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
+        """One letter per axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
         self.codec = about.codec
-        """What decoded it, with its versions; empty where nothing did."""
+        """The library that decoded the image, with versions; empty if nothing was decoded."""
         self.reason = reason
-        """Whether it was decoded now, before or not at all: a sentence. Of an image with a palette it says that the
-        pixels are the numbers of colours, not colours."""
+        """A sentence on where the pixels come from: decoded by this call, decoded before, or mapped from the file.
+        For palette images it adds that the pixels are palette indices."""
         self.artefact = artefact
-        """The decoded file in the store; None: the file itself is mapped."""
-        if about.codec.endswith(PALETTE) and PALETTE not in reason:  # it is there already where it was unpickled
+        """The decoded image in the store; None if the image file itself is mapped."""
+        if about.codec.endswith(PALETTE) and PALETTE not in reason:  # after unpickling, the reason has it already
             self.reason += f"; its pixels are {PALETTE}, not colours"
         self._about = about
-        self._array: NDArray[Any] | None = None  # numpy comes with the first look
+        self._array: NDArray[Any] | None = None  # numpy is imported by the first access
 
     @property
     def array(self) -> NDArray[Any]:
-        """The pixels, read-only, without a copy; ValueError where the image is closed."""
+        """The pixels as a read-only array without a copy; ValueError if the image is closed."""
         if self.file.closed:
             raise ValueError(f"{self.path}: the image is closed")
         if self._array is None:
@@ -108,17 +107,17 @@ class Image(Closeable):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array."""
+        """Shape of `array`."""
         return self.array.shape
 
     @property
     def dtype(self) -> Any:
-        """Of the array; of an image that is looked at in its file, with the byte order of the file."""
+        """Numpy dtype of `array`; in the byte order of the file if the image file itself is mapped."""
         return self.array.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the pixels."""
+        """Size of the pixels in bytes."""
         return self.array.nbytes
 
     def __getitem__(self, index: Any) -> Any:
@@ -132,19 +131,21 @@ class Image(Closeable):
 
         array = self.array
         if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
-            raise ValueError(f"elements of {array.dtype} become {np.dtype(dtype)} by a copy only")
+            raise ValueError(
+                f"{self.path}: a conversion from {array.dtype} to {np.dtype(dtype)} needs a copy, and copy is False"
+            )
         if copy:
             return np.array(array, dtype)
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def close(self) -> None:
-        """Release the mapping; memory goes with the last view. Closing twice is fine."""
-        self._array = None  # a view of it keeps the memory, ours would too
+        """Close the image. The mapping is released with the last view of it. Closing twice has no effect."""
+        self._array = None  # this reference would keep the mapping alive
         self.file.close()
 
     @property
     def closed(self) -> bool:
-        """True after `close`."""
+        """Whether `close` was called."""
         return self.file.closed
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""An image as a mapped array: decoded once per host, or looked at in the file that it lies in."""
+"""`open`: an image as a mapped array, decoded once per machine; `decode`: an image in a scratch file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["decode", "open"]
 
 _VERSION = "1"
-"""Of what is written: another one decodes every image anew."""
+"""Version of the artefacts, part of their keys: with a new version all images are decoded again."""
 _OURS = (".oc", ".safetensors")
 
 
@@ -41,41 +41,41 @@ def open(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Image:
-    """Open an image as an array that all processes share; the first that asks decodes it, into the store.
+    """Open an image as an array that all processes share; the first process decodes it into the store.
 
-    An uncompressed TIFF is mapped where it lies. Everything else is decoded once per host by the best library that is
-    installed (see `onecopy.images.codecs`), straight into a file of the store, whose key is the identity of the image
-    file, the level, and the versions of the library. Nobody sees it before it is whole: whatever is killed meanwhile,
-    one that waits takes over, and nothing is left. It goes with ``onecopy store prune``.
+    An uncompressed TIFF is mapped itself. Other images are decoded once per machine by the first installed library that
+    can read them (see `onecopy.images.codecs`), directly into a file of the store. Its key has the identity of the
+    image file, the level, and the versions of the library. The file appears when it is complete: if the decoding
+    process is killed, a waiting process decodes instead. ``onecopy store prune`` removes decoded images.
 
     Parameters
     ----------
     path
-        An image file. An artefact of this function, or another file of onecopy with one array, will do as well.
+        An image file, an artefact of this function, or another array file (``.oc``, ``.safetensors``) with one array.
     level
-        Of a pyramid: 0 is the largest.
+        Level of an image pyramid; 0 is the largest.
     store
         Where decoded images are kept: a `onecopy.Store` or a folder; None: the default folder on disk.
     max_bytes
-        Of the decoded level; more is an error, before anything is reserved. A size such as "20 GB", or a number. None:
-        4 GiB, or a thousand times the file where that is more, which no honest file exceeds.
+        Maximum size of the decoded level, in bytes or as text such as "20 GB"; a larger image is an error before any
+        space is reserved. None: 4 GiB, or 1000 times the size of the file if that is more.
     threads
-        Of the library that decodes; None: the processors of this process, 4 at most.
+        Number of threads of the decoding library; None: the CPUs of this process, at most 4.
     progress
-        Called with (bytes done, bytes in total) where this process decodes; raising in it stops the work.
+        Called with (bytes done, bytes in total) if this process decodes. An exception from it stops the decoding.
 
     Raises
     ------
     OSError
-        There is no such file; ENOSPC: there is no room for what is decoded, known before it begins.
+        The file does not exist. ENOSPC: no space for the decoded image, found before the decoding begins.
     CodecError
-        No installed library can read it, or its bytes are damaged, or it claims to be larger than `max_bytes`.
+        No installed library can read the image, its bytes are damaged, or it is larger than `max_bytes`.
     FileChanged
-        It was replaced or written while it was being decoded.
+        The file was replaced or written during the decoding.
     ValueError
-        It has no such level.
+        The image has no such level.
     TimeoutError
-        Another process decodes still.
+        Another process is still decoding when the timeout of the store has passed.
 
     Examples
     --------
@@ -123,22 +123,22 @@ def decode(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Scratch:
-    """Decode an image into a nameless file on disk: pixels of this process that may be written, and cost no heap.
+    """Decode an image into an unnamed scratch file on disk: writable pixels of this process, outside the heap.
 
-    For pixels that are to be changed, and for more of them than there is memory; `open` is for those that are looked
-    at, by more than one process. Into an array of your own it is `onecopy.images.codecs.decode`.
+    Use it to change pixels, and for images that are larger than memory. `open` is for images that several processes
+    read; `onecopy.images.codecs.decode` decodes into an existing array.
 
     Parameters
     ----------
     path, level, max_bytes, threads, progress
         As for `open`.
     folder, max_resident
-        As for `onecopy.scratch`: where the file is, and how much of it may be in memory.
+        The folder of the file, and the maximum of its bytes in memory: see `onecopy.scratch`.
 
     Raises
     ------
     OSError
-        There is no such file; ENOSPC: there is no room for what is decoded, known before it begins.
+        The file does not exist. ENOSPC: no space for the decoded image, found before the decoding begins.
     CodecError, FileChanged, ValueError
         As for `open`.
 
@@ -183,24 +183,24 @@ def _build(
     threads: int | None,
     progress: Callable[[int, int], object] | None,
 ) -> None:
-    """Decode into the file that the artefact becomes; nothing is copied, and nothing is left where it fails."""
+    """Decode into the file that becomes the artefact, without a copy; after an error no file is left."""
 
-    def say(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         report_progress(done)
         if progress is not None:
             progress(done, total)
 
     metadata = About.of_facts(facts).metadata(path)
     with _reserved(facts, target) as pixels:
-        codecs.fill(codec, path, facts, pixels.array, threads=threads, progress=say)
-        if _key(path, facts.level, codec) != key:  # else what it is now would be found for what it was
+        codecs.fill(codec, path, facts, pixels.array, threads=threads, progress=report)
+        if _key(path, facts.level, codec) != key:  # the key would lead to pixels of another file
             raise FileChanged(errno.ESTALE, "the image was replaced or written while it was being decoded", path)
         pixels.save(target, NAME, metadata, durable=False)
 
 
 def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:
-    """Return memory to decode into: of the file to be, or of the heap where that cannot be reserved."""
-    from onecopy.scratch_arrays import alloc, scratch  # who attaches needs neither
+    """Return the memory to decode into: a scratch file, or heap where the file system cannot reserve space."""
+    from onecopy.scratch_arrays import alloc, scratch  # opening a decoded image needs neither
 
     try:
         return scratch(facts.shape, facts.dtype, dir=target.parent, anywhere=True)
@@ -227,9 +227,9 @@ def _of_file(path: str, level: int) -> Image:
             raise (
                 no_level(path, level, 1)
                 if not about.level
-                else ValueError(f"{path}: it holds level {about.level}, not {level}")
+                else ValueError(f"{path}: no level {level}: the file has level {about.level} only")
             )
-        return Image(path, file, about, "mapped: it is a file of arrays")
+        return Image(path, file, about, "mapped: it is an array file")
     except BaseException:
         file.close()
         raise
@@ -241,5 +241,5 @@ def _in_place(path: str, facts: Facts, expected: Identity) -> Image:
     if mapping.identity != expected:
         mapping.close()
         raise FileChanged(errno.ESTALE, "the image was replaced or written while it was being opened", path)
-    reason = f"mapped in the file itself, at byte {facts.in_place.offset}: its pixels lie there as in memory"
+    reason = f"mapped from the image file, which has uncompressed pixels from byte {facts.in_place.offset}"
     return Image(path, mapping, About.of_facts(facts), reason)

@@ -1,9 +1,9 @@
-"""What a canvas is written into: memory of the caller, a nameless file, or a file of one of four formats.
+"""Outputs of a mosaic: an array of the caller, an unnamed scratch file, or a file of one of four formats.
 
-Whatever the format, tiles are pasted into memory that is mapped from a reserved file, so that a full disk is an error
-before the first tile is decoded. That file becomes a ``.oc`` without a copy; TIFF and Zarr are written from it in
-the end, tile by tile, beside the target, and put in its place when they are whole. A TIFF's space is reserved at first
-too; what a Zarr takes is not known before it is compressed.
+For files, tiles are pasted into a scratch file whose space is reserved, so that a full disk is an error before the
+first tile is decoded. The scratch file becomes an ``.oc`` file without a copy. TIFF and Zarr are encoded from it at the
+end, tile by tile, beside the target, and renamed to it when they are complete. The space of a TIFF is reserved first
+too; that of a Zarr array is not known before it is compressed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from onecopy.arguments import path_text
 from onecopy.atomic_files import path_beside, remove, replace
-from onecopy.images._files import most_of_a_tiff, write_tiff, write_zarr
+from onecopy.images._files import max_tiff_bytes, write_tiff, write_zarr
 from onecopy.images._regions import covered_rows, in_bands, span_of
 from onecopy.images._row_evictor import RowEvictor
 from onecopy.images._window import Window
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 _CHUNK = (512, 512)
 _USUAL_CAP = 512 << 20
-"""Bytes of a large canvas that are in memory where nobody said how many."""
+"""Bytes of a large canvas that may be in memory by default."""
 _SPARSE: WeakSet[Scratch] = WeakSet()
-"""Canvases made here of which nothing is reserved: a full disk must be told by a call, or it is SIGBUS."""
+"""Canvases without reserved space: they are written by system calls, as a full disk would be SIGBUS in a mapping."""
 _OURS, _TIFF, _ZARR = (".oc", ".safetensors"), (".tif", ".tiff"), (".zarr",)
 
 
-class Made(NamedTuple):
-    """Where the pixels are now."""
+class Finished(NamedTuple):
+    """Where the pixels are after `Output.finish`."""
 
     array: NDArray[Any] | None
     path: str | None
@@ -56,19 +56,19 @@ class Made(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What is to be written."""
+    """The tiles that an output is written from."""
 
     shares: list[Share]
-    """From top to bottom."""
+    """Visible parts of the tiles, from top to bottom."""
     may_be_cut: Callable[[int], bool]
-    """Whether a tile may be asked for more than once."""
+    """Returns whether a tile may be loaded more than once."""
 
 
 class Output(ABC):
-    """A canvas to be filled, once, by any number of threads; left by an error, nothing of it stays."""
+    """A canvas that is filled once, by any number of threads. Leaving the context after an error removes the output."""
 
     shares: list[Share]
-    """What is written, in this order; perhaps in smaller pieces than was asked for."""
+    """The shares to write, in this order; they may be cut into smaller ones than those of the `Work`."""
 
     @abstractmethod
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
@@ -85,7 +85,7 @@ class Output(ABC):
         """Declare the rows above this one final."""
 
     @abstractmethod
-    def finish(self) -> Made:
+    def finish(self) -> Finished:
         """Complete the output."""
 
     def __enter__(self) -> Self:
@@ -100,8 +100,8 @@ class Output(ABC):
         """Release what `finish` has not taken over."""
 
 
-class Given(Output):
-    """An array of the caller."""
+class ArrayOutput(Output):
+    """Output into an array of the caller."""
 
     def __init__(self, array: NDArray[Any], work: Work) -> None:
         self._array, self.shares = array, work.shares
@@ -110,13 +110,13 @@ class Given(Output):
         """Write pixels into a rectangle."""
         self._array[place.top : place.bottom, place.left : place.right] = pixels
 
-    def finish(self) -> Made:
+    def finish(self) -> Finished:
         """Complete the output."""
-        return Made(self._array, None, None, lambda: None)
+        return Finished(self._array, None, None, lambda: None)
 
 
-class Nameless(Output):
-    """A scratch: of the caller, or made here."""
+class ScratchOutput(Output):
+    """Output into a scratch file, of the caller or created here."""
 
     def __init__(self, canvas: Scratch, work: Work, *, ours: bool) -> None:
         self._canvas, self._ours = canvas, ours
@@ -124,7 +124,7 @@ class Nameless(Output):
         self._through_memory = canvas.memory_cap is None and canvas not in _SPARSE
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
-        """Write pixels into a rectangle: through memory, or by calls, which keep to a cap and tell of full disks."""
+        """Write pixels into a rectangle: through the mapping, or by system calls with a memory cap or without space."""
         if self._rows is not None:
             self._rows.put(place, pixels)
         elif self._through_memory:
@@ -146,12 +146,12 @@ class Nameless(Output):
         if self._rows is not None:
             self._rows.finished(row)
 
-    def finish(self) -> Made:
+    def finish(self) -> Finished:
         """Complete the output."""
         if self._rows is not None:
             self._rows.finish()
         ours, self._ours = self._ours, False
-        return Made(self._canvas.array, None, self._canvas, self._canvas.close if ours else lambda: None)
+        return Finished(self._canvas.array, None, self._canvas, self._canvas.close if ours else lambda: None)
 
     def give_up(self) -> None:
         """Release what `finish` has not taken over."""
@@ -161,8 +161,8 @@ class Nameless(Output):
             self._canvas.close()
 
 
-class File(Nameless):
-    """A scratch that becomes a file, or that a file is written from."""
+class FileOutput(ScratchOutput):
+    """Output into a file: a scratch file that becomes it, or that it is encoded from."""
 
     def __init__(self, canvas: Scratch, work: Work, target: Path, tile: tuple[int, int], *, overwrite: bool) -> None:
         super().__init__(canvas, work, ours=True)
@@ -171,13 +171,13 @@ class File(Nameless):
         if target.suffix in _TIFF and canvas not in _SPARSE:
             try:
                 with self._errors_name_the_target(), self._beside.open("wb") as file:
-                    os.posix_fallocate(file.fileno(), 0, most_of_a_tiff(canvas, tile))
+                    os.posix_fallocate(file.fileno(), 0, max_tiff_bytes(canvas, tile))
             except BaseException:
                 self.give_up()
                 raise
 
-    def finish(self) -> Made:
-        """Write the file, and give the scratch back."""
+    def finish(self) -> Finished:
+        """Write the file, and release the scratch file."""
         if self._rows is not None:
             self._rows.finish()
         path, suffix = str(self._target), self._target.suffix
@@ -186,7 +186,7 @@ class File(Nameless):
         with self._errors_name_the_target():
             (write_zarr if suffix in _ZARR else write_tiff)(self._canvas, self._beside, self._target.name, self._tile)
         replace(self._beside, self._target, overwrite=self._overwrite)
-        return Made(None, path, None, lambda: None)
+        return Finished(None, path, None, lambda: None)
 
     def give_up(self) -> None:
         """Release what `finish` has not taken over."""
@@ -197,18 +197,18 @@ class File(Nameless):
     def _errors_name_the_target(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:  # an encoder's write names no file, or the hidden one
+        except OSError as error:  # errors of encoders have no file name, or that of the temporary file
             error.filename = str(self._target)
             raise
 
-    def _save(self, path: str) -> Made:
+    def _save(self, path: str) -> Finished:
         from onecopy.images.opening import open as open_image
 
         shape = self._canvas.shape
         about = About(0, (shape,), "YXS"[: len(shape)], "")
         self._canvas.save(path, NAME, about.metadata(""))
         image = open_image(path)
-        return Made(image.array, path, None, image.close)
+        return Finished(image.array, path, None, image.close)
 
 
 def output_for(
@@ -222,36 +222,39 @@ def output_for(
     *,
     overwrite: bool,
 ) -> Output:
-    """Return what a canvas of some shape is written into; raises before any work what can be known before.
+    """Return the output for a canvas; errors of `out` are raised before any tile is decoded.
 
     Raises
     ------
     ValueError
-        An array that is smaller, of another type or read-only; a path that ends like no format that is known.
+        `out` is an array that is too small, of another dtype or read-only, or a path with an unknown suffix.
     FileExistsError
-        There is something at the path.
+        The path exists.
     OSError
-        There is no room for the canvas.
+        There is no space for the canvas.
     ImportError
         The library of the format is not installed.
     """
     if out is None or isinstance(out, str | os.PathLike):
         if out is None:
-            return Nameless(_canvas(shape, dtype, folder, max_resident, anywhere=False), work, ours=True)
+            return ScratchOutput(_canvas(shape, dtype, folder, max_resident, anywhere=False), work, ours=True)
         target = Path(path_text(out))
         _check_target(target, tile, overwrite)
         beside = target.absolute().parent
         cap = _usual_cap(shape, dtype, work) if max_resident is None else max_resident
         canvas = _canvas(shape, dtype, folder or beside, cap, anywhere=folder is None)
-        return File(canvas, work, target, tile or _CHUNK, overwrite=overwrite)
+        return FileOutput(canvas, work, target, tile or _CHUNK, overwrite=overwrite)
     fits = len(out.shape) == len(shape) and all(has >= need for has, need in zip(out.shape, shape, strict=True))
     if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "safe"):
-        raise ValueError(f"out has shape {tuple(out.shape)} and type {out.dtype}: no room for {shape} of {dtype}")
+        raise ValueError(
+            f"out does not fit: it has shape {tuple(out.shape)} and dtype {out.dtype}, but the mosaic has {shape} "
+            f"and {dtype}"
+        )
     if isinstance(out, Scratch):
-        return Nameless(out, work, ours=False)
+        return ScratchOutput(out, work, ours=False)
     if not out.flags.writeable:
-        raise ValueError("out is a read-only array")
-    return Given(out, work)
+        raise ValueError("out is a read-only array: give a writable one")
+    return ArrayOutput(out, work)
 
 
 def _canvas(
@@ -262,7 +265,7 @@ def _canvas(
     *,
     anywhere: bool,
 ) -> Scratch:
-    """Return a scratch; a sparse one where the place is right and nothing can be reserved."""
+    """Return a scratch file; a sparse one if the file system cannot reserve space."""
     try:
         return scratch(shape, dtype, folder, max_resident=max_resident, anywhere=anywhere)
     except OSError as error:
@@ -274,9 +277,10 @@ def _canvas(
 
 
 def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Share], Window | RowEvictor | None]:
-    """Return what is written in which order, and what holds some rows of a canvas at a time.
+    """Return the shares in the order of writing, and the object that limits the rows in memory.
 
-    None: all of it fits, or too much is begun at a time. Tiles that are in memory are cut before that.
+    The second is None if the canvas fits, or if too many rows are partly written at a time; tiles in memory are cut to
+    avoid that.
     """
     held, shares = canvas.memory_cap, work.shares
     if held is None and ours:
@@ -296,10 +300,10 @@ def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Sh
 
 
 def _usual_cap(shape: tuple[int, ...], dtype: np.dtype[Any], work: Work) -> int | None:
-    """Return the bytes of a canvas that are to be in memory where nobody asked for a cap; None: all of it.
+    """Return the default of `max_resident` in bytes; None if the whole canvas may be in memory.
 
-    From an eighth of what is available on, who writes is held up by the kernel until the disk has taken most of it:
-    there is nothing to gain by memory any more.
+    Above an eighth of the available memory, the kernel throttles writers to the speed of the disk, so that more memory
+    does not make writing faster.
     """
     available, row = available_memory(), prod(shape[1:]) * dtype.itemsize
     if available is None or shape[0] * row <= available // 8:
@@ -312,12 +316,12 @@ def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -
     suffix = target.suffix
     if suffix not in _OURS + _TIFF + _ZARR:
         known = ", ".join(_OURS + _TIFF + _ZARR)
-        raise ValueError(f"{target}: the end of its name must say the format: {known}")
+        raise ValueError(f"{target}: unknown format: the suffix must be one of {known}")
     if not overwrite and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "there is something already, and overwrite=True was not given", str(target))
+        raise FileExistsError(errno.EEXIST, "the path exists: give overwrite=True to replace it", str(target))
     if tile is not None and any(extent <= 0 or (suffix in _TIFF and extent % 16) for extent in tile):
-        raise ValueError(f"{target}: tiles must have pixels, and in a TIFF file multiples of 16 of them, not {tile}")
+        raise ValueError(f"{target}: tile extents must be positive, and multiples of 16 in a TIFF file, not {tile}")
     if suffix in _TIFF:
-        import tifffile  # noqa: F401 - what is missing is told now
+        import tifffile  # noqa: F401 - a missing library is an error before the work
     elif suffix in _ZARR:
         import zarr  # noqa: F401

@@ -1,18 +1,17 @@
-"""Where overlapping tiles lie to each other, found in their pixels.
+"""Registration of overlapping tiles: their positions, measured from their pixels.
 
     found = oc.images.register(sorted(folder.glob("*.tif")), grid=(5, 5), overlap=0.1, columns_first=True)
     found.positions          # (y, x) of each tile: for oc.images.mosaic
-    print(found)             # how many seams were verified, and what was guessed
+    print(found)             # how many seams were verified, and which tiles were not placed by one
 
-Of two neighbours only the strips that may overlap are looked at. Their phase correlation (SciPy's FFT)
-says which shifts are likely, and the normalised correlation of the pixels that would lie on each other says which of
-them is true: from each, the best shift nearby is sought in steps that grow as long as they lead to a better one, so
-that smooth pictures, where a peak may be hundreds of pixels off, take some hundred looks and not thousands. Shifts that
-are verified so are joined: first along the tree of the best ones, then all that agree with it to within 2 pixels are
-balanced by least squares. What no seam leads to is placed by the median of the others, and listed.
+For two neighbours only the strips that may overlap are compared. Peaks of their phase correlation (SciPy's FFT) are the
+candidate shifts. From each candidate, a hill climb with growing steps maximises the normalised correlation of the
+overlapping pixels; in smooth images, where a peak may be hundreds of pixels off, it evaluates some hundred shifts
+instead of thousands. Verified shifts are joined along a maximum spanning tree, and all that agree with it to within 2
+pixels are balanced by least squares. Tiles without a verified seam are placed by the median shift, and listed.
 
-**When not to use it.** For tiles that are turned or distorted against each other, or cells that move between tiles:
-shifts are all it knows, in whole pixels.
+**When not to use it.** For tiles that are rotated or distorted against each other, or scenes that move between tiles:
+only translations by whole pixels are found.
 """
 
 from __future__ import annotations
@@ -31,41 +30,43 @@ if TYPE_CHECKING:
 __all__ = ["Link", "Registration", "register"]
 
 _PEAKS = 8
-"""Of the phase correlation, that are verified."""
+"""Number of peaks of the phase correlation that are tried."""
 _THINNEST = 3
-"""Pixels of overlap that can say something."""
+"""Minimum overlap in pixels."""
 _ROUNDED = 1e-6
-"""Of a sum of squares: where less of it is left without the mean, the mean is taken away first."""
+"""Relative threshold of a sum of squares: if less is left without the mean, the mean is subtracted first."""
 _AGREES = 2
-"""Pixels by which a link may differ from the tree, and still be balanced with it."""
+"""Maximum difference in pixels between a link and the spanning tree for the link to take part in the least squares."""
 
 
 class Link(NamedTuple):
-    """What was found of two neighbours."""
+    """The measured shift between two neighbours."""
 
     first: int
+    """Number of the first tile."""
     second: int
+    """Number of the second tile."""
     shift: tuple[int, int]
-    """Pixels (y, x) from the first one to the second."""
+    """Pixels (y, x) from the first tile to the second."""
     correlation: float
-    """Of the pixels that lie on each other with this shift: 1 is equal up to brightness and contrast."""
+    """Normalised correlation of the overlapping pixels: 1 is equal up to brightness and contrast."""
     pixels: int
-    """How many those are."""
+    """Number of overlapping pixels."""
     verified: bool
-    """Whether the correlation is as high as was asked for."""
+    """Whether the correlation is at least `min_correlation`."""
     axis: int
-    """0: the second one is below the first; 1: to its right."""
+    """0 if the second tile is below the first, 1 if it is to the right."""
 
 
 class Registration(NamedTuple):
-    """Where tiles lie; printed it is a sentence."""
+    """Positions of tiles. `str` gives a one-line summary."""
 
     positions: NDArray[Any]
-    """(y, x) of each tile, in whole pixels from the corner of all of them: n x 2, int64."""
+    """(y, x) of each tile in whole pixels, relative to the bounding box of all tiles: n x 2, int64."""
     links: tuple[Link, ...]
-    """All pairs of neighbours."""
+    """Links of all pairs of neighbours."""
     guessed: tuple[int, ...]
-    """Tiles that no verified link joins to the most of the others: placed by the usual shift."""
+    """Numbers of tiles that no verified link joins to the largest group: placed by the usual shift."""
 
     def __str__(self) -> str:
         good = [link for link in self.links if link.verified]
@@ -84,35 +85,35 @@ def register(
     overlap: float | tuple[float, float] = 0.1,
     *,
     columns_first: bool = False,
-    least: float = 0.5,
+    min_correlation: float = 0.5,
     progress: Callable[[int, int], object] | None = None,
 ) -> Registration:
-    """Find the positions of tiles of one size that were taken in a grid.
+    """Measure the positions of tiles of one size that form a grid.
 
     Parameters
     ----------
     tiles
-        Arrays, paths, or functions that return arrays; in the order of the grid. Of each, only its edges are kept.
-        Colours are averaged.
+        Arrays, paths, or functions that return arrays, in the order of the grid. Only the edges of each tile are kept.
+        Samples of a pixel are averaged.
     grid
-        (rows, columns).
+        Numbers of (rows, columns).
     overlap
-        The share of a tile that neighbours are expected to have in common, or two of them: (rows of vertical
-        neighbours, columns of horizontal ones). Anything from 3 pixels to twice as much is found, and shifts sideways
-        of up to this share.
+        The expected overlap as a fraction of a tile, or two of them: (of the rows of vertical neighbours, of the
+        columns of horizontal neighbours). Overlaps from 3 pixels to twice the fraction are found, and sideways shifts
+        up to the fraction.
     columns_first
-        The tiles of the first column come first; else those of the first row.
-    least
-        The correlation from which on a shift counts as verified.
+        True if `tiles` lists the grid column by column; False if row by row.
+    min_correlation
+        The minimum correlation of a verified shift.
     progress
-        Called with (tiles done, tiles in total); raising in it stops the work.
+        Called with (tiles done, tiles in total). An exception from it stops the work.
 
     Raises
     ------
     ValueError
-        The grid does not fit the number of tiles, the tiles differ in shape, or no two of them could be verified.
+        The grid does not fit the number of tiles, tiles differ in shape, or no pair of neighbours could be verified.
     OSError, CodecError
-        A file that cannot be read.
+        A file cannot be read.
 
     Examples
     --------
@@ -125,19 +126,19 @@ def register(
     rows, columns = grid
     sources = Tiles(tiles)
     if rows < 1 or columns < 1 or rows * columns != len(sources):
-        raise ValueError(f"{rows} rows x {columns} columns need {rows * columns} tiles, found {len(sources)}")
+        raise ValueError(f"grid of {rows} rows and {columns} columns needs {rows * columns} tiles, not {len(sources)}")
     shares = overlap if isinstance(overlap, tuple) else (overlap, overlap)
     if not all(0 < share <= 0.5 for share in shares):
-        raise ValueError(f"overlap must be more than 0 and at most 0.5, but is {overlap}")
-    links = list(_links(sources, grid, shares, columns_first, least, progress))
+        raise ValueError(f"overlap must be more than 0 and at most 0.5, not {overlap}")
+    links = list(_links(sources, grid, shares, columns_first, min_correlation, progress))
     if links and not any(link.verified for link in links):
         best = max(link.correlation for link in links)
         raise ValueError(
             f"none of {len(links)} pairs of neighbours could be verified: the best correlation is {best:.2f}, less "
-            f"than {least}; is the grid {rows} rows by {columns} columns, {'columns' if columns_first else 'rows'} "
-            "first, and the overlap about right?"
+            f"than {min_correlation}; check the grid ({rows} rows, {columns} columns, listed by "
+            f"{'columns' if columns_first else 'rows'}) and the overlap"
         )
-    return _joined(len(sources), links, sources.look(0)[0], shares)
+    return _joined(len(sources), links, sources.shape_and_dtype(0)[0], shares)
 
 
 def _number(row: int, column: int, grid: tuple[int, int], columns_first: bool) -> int:
@@ -149,10 +150,10 @@ def _links(
     grid: tuple[int, int],
     shares: tuple[float, float],
     columns_first: bool,
-    least: float,
+    min_correlation: float,
     progress: Callable[[int, int], object] | None,
 ) -> Iterator[Link]:
-    """Measure all pairs of neighbours; two rows of edges are held."""
+    """Yield the links of all pairs of neighbours; memory holds the edges of two rows of tiles."""
     above: list[_Edges] = []
     for row in range(grid[0]):
         edges: list[_Edges] = []
@@ -160,31 +161,33 @@ def _links(
             number = _number(row, column, grid, columns_first)
             edges.append(_Edges.of(tiles, number, shares))
             if column:
-                yield _measured(edges[-2], edges[-1], 1, shares, least)
+                yield _measured(edges[-2], edges[-1], 1, shares, min_correlation)
             if row:
-                yield _measured(above[column], edges[-1], 0, shares, least)
+                yield _measured(above[column], edges[-1], 0, shares, min_correlation)
             if progress is not None:
                 progress(row * grid[1] + column + 1, len(tiles))
         above = edges
 
 
 class _Edges(NamedTuple):
-    """The strips of a tile in which neighbours may lie."""
+    """The strips of a tile that neighbours may overlap."""
 
     number: int
     shape: tuple[int, int]
     head: tuple[NDArray[Any], NDArray[Any]]
-    """Top and left."""
+    """Strips at the top and at the left."""
     tail: tuple[NDArray[Any], NDArray[Any]]
-    """Bottom and right."""
+    """Strips at the bottom and at the right."""
 
     @classmethod
     def of(cls, tiles: Tiles, number: int, shares: tuple[float, float]) -> _Edges:
         import numpy as np
 
-        shape = tiles.look(number)[0]
-        if shape != tiles.look(0)[0] or len(shape) not in (2, 3):
-            raise ValueError(f"{tiles.name(number)} has shape {shape}, and the first one {tiles.look(0)[0]}")
+        shape = tiles.shape_and_dtype(number)[0]
+        if shape != tiles.shape_and_dtype(0)[0] or len(shape) not in (2, 3):
+            raise ValueError(
+                f"tiles must have one shape: {tiles.name(number)} has {shape}, tile 0 has {tiles.shape_and_dtype(0)[0]}"
+            )
         pixels = np.asarray(tiles.load(number))
         grey = pixels.astype(np.float32) if pixels.ndim == 2 else pixels.mean(axis=2, dtype=np.float32)
         deep, wide = (_strip(extent, share) for extent, share in zip(grey.shape, shares, strict=True))
@@ -196,21 +199,23 @@ def _strip(extent: int, share: float) -> int:
     return min(extent, max(2 * _THINNEST, round(2 * share * extent)))
 
 
-def _measured(first: _Edges, second: _Edges, axis: int, shares: tuple[float, float], least: float) -> Link:
-    """Find the shift between two neighbours along an axis: 0, the second below the first; 1, to the right of it."""
+def _measured(first: _Edges, second: _Edges, axis: int, shares: tuple[float, float], min_correlation: float) -> Link:
+    """Measure the shift between two neighbours; axis 0: the second tile is below the first, 1: to the right of it."""
     one, other = first.tail[axis], second.head[axis]
     reach = max(1, round(shares[1 - axis] * first.shape[1 - axis]))
     seam = _Seam(one, other, axis, reach)
     tops = [seam.climbed(start) for start in _likely(one, other, axis, reach)]
     correlation, along, aside = max((seam.at(top), *top) for top in tops)
     pixels = seam.pixels((along, aside))
-    along += first.shape[axis] - one.shape[axis]  # from the corner of the tile, not of its strip
+    along += first.shape[axis] - one.shape[axis]  # relative to the tile, not to its strip
     shift = (along, aside) if axis == 0 else (aside, along)
-    return Link(first.number, second.number, shift, max(correlation, -1.0), pixels, correlation >= least, axis)
+    return Link(
+        first.number, second.number, shift, max(correlation, -1.0), pixels, correlation >= min_correlation, axis
+    )
 
 
 def _likely(one: NDArray[Any], other: NDArray[Any], axis: int, reach: int) -> Iterator[tuple[int, int]]:
-    """Yield the shifts (along the axis, aside) that the phase correlation of two strips points at."""
+    """Yield the shifts (along the axis, aside) at the peaks of the phase correlation of two strips."""
     import numpy as np
 
     fft = _fft()
@@ -228,7 +233,7 @@ def _likely(one: NDArray[Any], other: NDArray[Any], axis: int, reach: int) -> It
 
 
 def _fft() -> Any:
-    """Return what transforms, in 32 bits."""
+    """Return `scipy.fft`, which transforms float32 without converting to float64."""
     try:
         from scipy import fft
     except ModuleNotFoundError as error:
@@ -238,15 +243,15 @@ def _fft() -> Any:
 
 
 class _Seam:
-    """Two strips that may lie on each other, and the correlations at the shifts that were looked at.
+    """Two strips that may overlap, and a cache of their correlations by shift.
 
-    A shift is (along the axis, aside). Each is looked at once, whichever peak leads to it.
+    A shift is (along the axis, aside). The correlation of each shift is computed once.
     """
 
     def __init__(self, one: NDArray[Any], other: NDArray[Any], axis: int, reach: int) -> None:
         import numpy as np
 
-        # 64 bits once, and around zero: else sums of squares of bright pixels hide small differences
+        # float64 without the mean: sums of squares of bright pixels would hide small differences
         self._one, self._other = (
             np.subtract(strip if axis == 0 else strip.T, strip.mean(dtype=np.float64), dtype=np.float64)
             for strip in (one, other)
@@ -255,7 +260,7 @@ class _Seam:
         self._seen: dict[tuple[int, int], float] = {}
 
     def at(self, shift: tuple[int, int]) -> float:
-        """Return the normalised correlation of what the strips have in common; of a shift out of reach, -2."""
+        """Return the normalised correlation of the overlap; -2 for a shift out of range."""
         if not 0 <= shift[0] <= self._furthest or abs(shift[1]) > self._reach:
             return -2.0
         if shift not in self._seen:
@@ -263,13 +268,13 @@ class _Seam:
         return self._seen[shift]
 
     def pixels(self, shift: tuple[int, int]) -> int:
-        """Return how many pixels the strips have in common."""
+        """Return the number of overlapping pixels."""
         return self._common(shift)[0].size
 
     def climbed(self, here: tuple[int, int]) -> tuple[int, int]:
-        """Go from a shift to better ones, until none of the eight beside it is better.
+        """Return the local maximum that a hill climb from a shift reaches: none of its eight neighbours is better.
 
-        What leads to a better one is tried again, twice as far, as long as that is better still.
+        A step that improves is repeated with twice the length as long as it improves further.
         """
         while True:
             beside = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
@@ -289,14 +294,14 @@ class _Seam:
 
 
 def _correlation(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Return the normalised correlation of two arrays; 0 where one of them is flat."""
+    """Return the normalised correlation of two arrays; 0 if one of them is constant."""
     import numpy as np
 
     count, sums = a.size, (float(a.sum()), float(b.sum()))
     squares = [float(np.einsum("ij,ij", each, each)) for each in (a, b)]
     spread = [square - total * total / count for square, total in zip(squares, sums, strict=True)]
     if any(left <= _ROUNDED * square for left, square in zip(spread, squares, strict=True)):
-        a, b, sums = a - a.mean(), b - b.mean(), (0.0, 0.0)  # what rounding has left of it says nothing
+        a, b, sums = a - a.mean(), b - b.mean(), (0.0, 0.0)  # rounding errors dominate
         spread = [float(np.einsum("ij,ij", each, each)) for each in (a, b)]
         if any(left <= _ROUNDED**4 * square for left, square in zip(spread, squares, strict=True)):
             return 0.0
@@ -304,20 +309,22 @@ def _correlation(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def _joined(count: int, links: list[Link], shape: tuple[int, ...], shares: tuple[float, float]) -> Registration:
-    """Place all tiles by the verified links, and where those lead nowhere by the usual shift."""
+    """Place all tiles by the verified links, and tiles without one by the usual shift."""
     from onecopy.images._joining import Edge, joined
 
-    edges = [Edge(link.first, link.second, link.shift, link.correlation, sure=True) for link in links if link.verified]
+    edges = [
+        Edge(link.first, link.second, link.shift, link.correlation, verified=True) for link in links if link.verified
+    ]
     for axis in (0, 1):
         along = [link for link in links if link.axis == axis]
         usual = _usual([link for link in along if link.verified], axis, shape, shares)
-        edges += [Edge(link.first, link.second, usual, 0.0, sure=False) for link in along if not link.verified]
+        edges += [Edge(link.first, link.second, usual, 0.0, verified=False) for link in along if not link.verified]
     positions, guessed = joined(count, edges, _AGREES)
     return Registration(positions, tuple(links), guessed)
 
 
 def _usual(links: list[Link], axis: int, shape: tuple[int, ...], shares: tuple[float, float]) -> tuple[int, int]:
-    """Return the median of some shifts along an axis; of none, what the expected overlap says."""
+    """Return the median of the shifts along an axis; without links, the shift of the expected overlap."""
     import numpy as np
 
     if links:

@@ -1,13 +1,13 @@
-"""Tiles pasted onto a canvas that may be far larger than memory.
+"""`mosaic`: tiles pasted onto a canvas that may be larger than memory.
 
     found = oc.images.register(tiles, grid=(40, 40), overlap=0.1)
     whole = oc.images.mosaic(tiles, found.positions, out="slide.oc", max_resident="512 MiB")
 
-Which tile shows where is settled first, with rectangles (see `onecopy.images._regions`): every pixel of the canvas is
-written once, by the tile that lies on top, and each tile is decoded once, from top to bottom. So it does not matter who
-writes first: threads share the work, and with `part` so do processes that were started elsewhere.
+The visible rectangles of all tiles are computed first (see `onecopy.images._regions`). Every pixel of the canvas is
+written once, by the topmost tile, and each tile is decoded once, from top to bottom. The order of writes does not
+matter, so threads share the work, and with `part` several processes do.
 
-**When not to use it.** For blending: a pixel is one tile's, not a mixture.
+**When not to use it.** For blending: each pixel is copied from one tile.
 """
 
 from __future__ import annotations
@@ -44,28 +44,30 @@ Out: TypeAlias = "NDArray[Any] | Scratch | str | os.PathLike[str] | None"
 
 @dataclass(frozen=True)
 class Mosaic:
-    """A canvas that was filled; printed it is a sentence."""
+    """A finished mosaic. `str` gives a one-line summary."""
 
     shape: tuple[int, ...]
+    """Shape of the canvas: (rows, columns) or (rows, columns, samples)."""
     dtype: Any
-    """numpy's."""
+    """numpy dtype of the pixels."""
     array: NDArray[Any] | None
-    """The pixels: of `out`, of the scratch file, or mapped; None where they are in a file of another format."""
+    """The pixels: `out`, the array of the scratch file, or a mapped file; None after writing TIFF or Zarr."""
     path: str | None
-    """The file or folder that was written."""
+    """The written file or folder; None if `out` was no path."""
     scratch: Scratch | None
-    """The nameless file with the pixels, where nothing else was asked for: writable, to be sealed or saved."""
+    """The scratch file with the pixels if `out` was None or a scratch: writable, to be sealed or saved; else None."""
     tiles: int
-    """Decoded and pasted."""
+    """Number of tiles that were decoded and pasted."""
     hidden: tuple[int, ...]
-    """Tiles of which nothing shows, not even decoded."""
+    """Numbers of tiles that other tiles cover completely; they are not decoded."""
     covered: int
-    """Pixels of the canvas on which a tile lies; the others are zero."""
+    """Number of pixels that a tile covers; the others are zero, or as they were in `out`."""
     seconds: float
+    """Time of the whole call in seconds."""
     _close: Callable[[], None]
 
     def close(self) -> None:
-        """Release the scratch file or the mapping that holds the pixels; an array of the caller's stays."""
+        """Release the scratch file or the mapping of the pixels; an `out` of the caller stays open."""
         self._close()
 
     def __enter__(self) -> Self:
@@ -106,46 +108,45 @@ def mosaic(
     Parameters
     ----------
     tiles
-        Arrays, image files, or functions that return arrays; all of one element type, grey (y, x) or with samples
-        (y, x, s). Each is decoded when its turn comes, and dropped.
+        Arrays, image files, or functions that return arrays; all of one dtype, of shape (y, x) or (y, x, samples).
+        Each tile is decoded when it is pasted, and then released.
     positions
-        (row, column) of the upper left corner of each, in whole pixels, not negative; as `register` finds them.
+        (row, column) of the upper left corner of each tile, in whole pixels, not negative; as `register` returns them.
     out
-        Where to: None, a nameless file on disk (`onecopy.scratch`); an array or a scratch of yours, filled from its
-        corner on, where what no tile covers stays as it is; or a path. ``.oc`` and ``.safetensors`` become a mapped
-        image without a copy; ``.tif`` and ``.tiff`` are written by tifffile (``.ome.tif`` as OME-TIFF), ``.zarr`` by
-        zarr. A path appears whole or not at all.
+        None: an unnamed scratch file on disk (`onecopy.scratch`). An array or a `Scratch`: filled from its upper left
+        corner; pixels that no tile covers keep their values. A path: ``.oc`` and ``.safetensors`` become a mapped image
+        without a copy; ``.tif`` and ``.tiff`` are written by tifffile (``.ome.tif`` as OME-TIFF), ``.zarr`` by zarr.
+        The path appears when the file is complete.
     order
-        "given", or the numbers of the tiles in the order in which they are pasted, each once.
+        "given", or the numbers of all tiles in the order of pasting.
     tile
-        (rows, columns) of the tiles of a TIFF file (multiples of 16), or of the chunks of a Zarr array; None: 512 x
-        512.
+        (rows, columns) of the tiles of a TIFF file (multiples of 16) or of the chunks of a Zarr array; None: 512 x 512.
     shape
-        (rows, columns) of the canvas; None: as far as tiles reach. They must lie within it.
+        (rows, columns) of the canvas, which must contain all tiles; None: their bounding box from (0, 0).
     max_resident
-        Bytes of the canvas that may be in memory, or "512 MiB". None: all of it, unless that is more than an eighth of
-        the memory that is available; then 512 MiB, or as much more as the tiles of a row need.
+        Maximum bytes of the canvas in memory, as a number or text such as "512 MiB". None: the whole canvas, unless it
+        exceeds an eighth of the available memory; then 512 MiB, or more if one row of tiles needs it.
     folder
-        For the nameless file, where that is not to be beside the path; see `onecopy.scratch`.
+        Folder of the scratch file; None: that of the path, or the default of `onecopy.scratch`.
     part
-        (which, of how many): only these rows of the canvas, for one of several processes that fill one array or
-        scratch; needs `out`.
+        (index, count): write only this part of the rows, for one of several processes that fill one array or scratch;
+        needs `out`.
     threads
-        That decode and paste; None: the processors of this process, 4 at most. Each holds one tile.
+        Number of threads that decode and paste; None: the CPUs of this process, at most 4. Each holds one tile.
     overwrite
-        Replace the file at the path.
+        Replace an existing file at the path.
     progress
-        Called with (bytes done, bytes in total) after each tile; raising in it stops the work.
+        Called with (bytes done, bytes in total) after each tile. An exception from it stops the work.
 
     Raises
     ------
     ValueError, TypeError
-        Positions that are negative, or reach out of the canvas; tiles of several types; an order that leaves some out.
+        A position is negative or its tile exceeds the canvas, tiles differ in dtype, or `order` is not a permutation.
     OSError
-        ENOSPC: there is no room for the canvas, known before anything is decoded; FileExistsError; a tile that is not
-        there.
+        ENOSPC: no space for the canvas, found before any tile is decoded. FileExistsError: the path exists. A tile
+        does not exist.
     CodecError
-        A tile that cannot be decoded.
+        A tile cannot be decoded.
 
     Examples
     --------
@@ -190,11 +191,11 @@ def mosaic(
 
 @dataclass
 class _Plan:
-    """What is to be written."""
+    """The canvas, and the visible parts of the tiles."""
 
     tiles: Tiles
     shape: tuple[int, ...]
-    """Of the canvas."""
+    """Shape of the canvas."""
     dtype: Any
     shares: list[Share]
 
@@ -210,9 +211,9 @@ class _Plan:
     def only(self, part: tuple[int, int], out: Out) -> _Plan:
         which, count = non_negative("part", part[0]), part[1]
         if not which < count:
-            raise ValueError(f"part must be (which, of how many), not {part}")
+            raise ValueError(f"part must be (index, count) with index < count, not {part}")
         if out is None or isinstance(out, str | os.PathLike):
-            raise ValueError("part: what several processes fill must be an array or a scratch that they share")
+            raise ValueError("part needs `out`: an array or a scratch that the processes share")
         first, last = (self.shape[0] * (which + one) // count for one in (0, 1))
         found = [piece for share in self.shares if (piece := within(share, first, last)) is not None]
         return _Plan(self.tiles, self.shape, self.dtype, downwards(found))
@@ -225,54 +226,56 @@ def _plan(
     shape: tuple[int, int] | None,
 ) -> _Plan:
     if len(tiles) == 0:
-        raise ValueError("there are no tiles")
-    looks = [tiles.look(number) for number in range(len(tiles))]
-    _check_alike(tiles, looks)
-    places = _places(tiles, positions, [look[0] for look in looks])
+        raise ValueError("a mosaic needs 1 tile or more, not 0")
+    facts = [tiles.shape_and_dtype(number) for number in range(len(tiles))]
+    _check_alike(tiles, facts)
+    places = _places(tiles, positions, [shape for shape, _ in facts])
     extent = tuple(map(int, places[:, 2:].max(axis=0)))
     if shape is not None and any(have > room for have, room in zip(extent, shape, strict=True)):
-        raise ValueError(f"tiles reach to row {extent[0]} and column {extent[1]}, beyond the canvas of {shape}")
-    canvas = (*(shape or extent), *looks[0][0][2:])
-    return _Plan(tiles, canvas, looks[0][1], shares(places, _ranked(order, len(tiles))))
+        raise ValueError(f"tiles reach to row {extent[0]} and column {extent[1]}, beyond the canvas of shape {shape}")
+    canvas = (*(shape or extent), *facts[0][0][2:])
+    return _Plan(tiles, canvas, facts[0][1], shares(places, _ranked(order, len(tiles))))
 
 
-def _check_alike(tiles: Tiles, looks: list[tuple[tuple[int, ...], Any]]) -> None:
-    first_shape, first_dtype = looks[0]
-    for number, (shape, dtype) in enumerate(looks):
+def _check_alike(tiles: Tiles, facts: list[tuple[tuple[int, ...], Any]]) -> None:
+    first_shape, first_dtype = facts[0]
+    for number, (shape, dtype) in enumerate(facts):
         if len(shape) not in (2, 3) or 0 in shape:
-            raise ValueError(f"{tiles.name(number)} has shape {shape}: neither (y, x) nor (y, x, s)")
+            raise ValueError(f"{tiles.name(number)} must have shape (y, x) or (y, x, samples), not {shape}")
         if dtype != first_dtype or shape[2:] != first_shape[2:]:
             raise ValueError(
-                f"{tiles.name(number)} has elements of {dtype} and shape {shape}, the first one {first_dtype} and "
-                f"{first_shape}: they cannot lie on one canvas"
+                f"tiles must have one dtype and number of samples: {tiles.name(number)} has {dtype} and shape {shape}, "
+                f"tile 0 has {first_dtype} and {first_shape}"
             )
 
 
 def _places(tiles: Tiles, positions: Any, shapes: list[tuple[int, ...]]) -> NDArray[np.int64]:
     corners = np.asarray(positions)
     if corners.shape != (len(tiles), 2):
-        raise ValueError(f"positions must be {len(tiles)} pairs (row, column), one for each tile, not {corners.shape}")
+        raise ValueError(
+            f"positions must have shape ({len(tiles)}, 2), (row, column) of each tile, not {corners.shape}"
+        )
     if corners.dtype.kind not in "iu" and not np.all(np.mod(corners, 1) == 0):
         raise ValueError("positions must be whole pixels")
     corners = corners.astype(np.int64)
     if (bad := np.flatnonzero((corners < 0).any(axis=1))).size:
-        raise ValueError(f"{tiles.name(int(bad[0]))} has the position {tuple(corners[bad[0]].tolist())}: negative")
+        raise ValueError(f"{tiles.name(int(bad[0]))} has a negative position: {tuple(corners[bad[0]].tolist())}")
     return np.concatenate([corners, corners + [shape[:2] for shape in shapes]], axis=1)
 
 
 def _ranked(order: Literal["given"] | Sequence[int], count: int) -> Sequence[int]:
     if isinstance(order, str):
         if order != "given":
-            raise ValueError(f"order must be 'given' or numbers of tiles, not {order!r}")
+            raise ValueError(f"order must be 'given' or the numbers of all tiles, not {order!r}")
         return range(count)
     numbers = [int(number) for number in order]
     if sorted(numbers) != list(range(count)):
-        raise ValueError(f"order must name each of {count} tiles once")
+        raise ValueError(f"order must have each of the numbers 0 to {count - 1} once")
     return numbers
 
 
 def _paste(plan: _Plan, output: Output, threads: int, progress: Callable[[int, int], object] | None) -> None:
-    """Take the tiles from top to bottom; a few are under way at a time, and the first failure ends all."""
+    """Paste the tiles from top to bottom, a few at a time; the first error cancels the others."""
     total, done = plan.pixels * plan.pixel_bytes, 0
 
     def paste(share: Share) -> int:

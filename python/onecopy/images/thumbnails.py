@@ -1,4 +1,4 @@
-"""A small picture of an image of any size: means of blocks, read from top to bottom."""
+"""`thumbnail`: a small picture of an image of any size, by means of blocks, read from top to bottom."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ if TYPE_CHECKING:
 __all__ = ["thumbnail"]
 
 _BAND = 16 << 20
-"""Bytes that are averaged at once, as 32-bit floats."""
+"""Bytes of float32 values that are averaged at once."""
 
 
-def thumbnail(array: NDArray[Any], longest: int = 1024, *, stretch: bool = True) -> NDArray[Any]:
-    """Return an image of 8-bit elements in which each pixel is the mean of a block.
+def thumbnail(array: NDArray[Any], max_side: int = 1024, *, stretch: bool = True) -> NDArray[Any]:
+    """Return a uint8 picture in which each pixel is the mean of a block of the image.
 
     Parameters
     ----------
     array
-        (y, x) or (y, x, s): numbers of any type; an `Image` will do. Of four samples, all are kept; other numbers of
-        samples than 1, 3 and 4 become their mean.
-    longest
-        Pixels of the longer side, at most.
+        An array or `Image` of shape (y, x) or (y, x, samples) and of any numeric dtype. Three and four samples are
+        kept; other numbers of samples are averaged.
+    max_side
+        Maximum number of pixels of the longer side.
     stretch
-        Spread what lies between the 0.1 and the 99.9 percentile over 0 to 255; images of 8 bits stay as they are
-        unless this is asked for by 16 bits or floats. False: the type's own range.
+        Map the range from the 0.1 to the 99.9 percentile to 0 to 255; False: map the range of the dtype (0 to 1 for
+        floats). uint8 images are not scaled.
 
     Raises
     ------
     ValueError
-        It has neither two nor three axes, or no pixels.
+        The array has neither two nor three axes, or no pixels.
 
     Examples
     --------
     >>> import numpy as np, onecopy as oc
-    >>> oc.images.thumbnail(np.arange(16, dtype=np.uint8).reshape(4, 4), longest=2)
+    >>> oc.images.thumbnail(np.arange(16, dtype=np.uint8).reshape(4, 4), max_side=2)
     array([[ 2,  4],
            [10, 12]], dtype=uint8)
     """
@@ -43,10 +43,10 @@ def thumbnail(array: NDArray[Any], longest: int = 1024, *, stretch: bool = True)
 
     shape: tuple[int, ...] = array.shape
     if len(shape) not in (2, 3) or 0 in shape:
-        raise ValueError(f"an image has the axes (y, x) or (y, x, s), and pixels; this has shape {shape}")
-    if longest < 1:
-        raise ValueError(f"longest must be at least 1, but is {longest}")
-    step = -(-max(shape[:2]) // longest)
+        raise ValueError(f"an image must have shape (y, x) or (y, x, samples), with pixels, not {shape}")
+    if max_side < 1:
+        raise ValueError(f"max_side must be at least 1, not {max_side}")
+    step = -(-max(shape[:2]) // max_side)
     rows = -(-shape[0] // step)
     columns = np.arange(0, shape[1], step)
     widths = np.diff(np.append(columns, shape[1]))
@@ -64,7 +64,7 @@ def thumbnail(array: NDArray[Any], longest: int = 1024, *, stretch: bool = True)
 
 
 def _to_bytes(small: NDArray[Any], dtype: Any, stretch: bool) -> NDArray[Any]:
-    """Bring means into 0 to 255."""
+    """Scale means to 0 to 255."""
     import numpy as np
 
     if dtype == np.uint8:

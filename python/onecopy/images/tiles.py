@@ -1,4 +1,4 @@
-"""Tiles as they are handed in: arrays, files, functions; looked at without decoding, and decoded when needed."""
+"""`Tiles`: arrays, image files and functions, whose shapes are read without decoding files."""
 
 from __future__ import annotations
 
@@ -13,47 +13,48 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Tile: TypeAlias = "NDArray[Any] | str | os.PathLike[str] | Callable[[], NDArray[Any]]"
-"""An array (numpy's, or whatever has a shape, a dtype and ``__array__``), an image file, or a function."""
+"""An array (of numpy, or an object with shape, dtype and ``__array__``), a path of an image, or a function."""
 
 
 class Tiles:
-    """Tiles in their order; nothing is kept of what was decoded.
+    """A sequence of tiles. Decoded pixels are not kept.
 
     Parameters
     ----------
     tiles
-        Any number. Functions cannot be asked for a shape: theirs is that of the first one, which is called for it.
+        Arrays, paths and functions. The first function is called for its shape and dtype, which all functions must
+        have.
 
     Raises
     ------
     OSError, CodecError
-        When asked: of a file that is not there, or is no image.
+        From methods, not from the constructor: a file does not exist, or is not an image.
     """
 
     def __init__(self, tiles: Sequence[Tile]) -> None:
         self._tiles = list(tiles)
-        self._looks: dict[int, tuple[tuple[int, ...], Any]] = {}
+        self._facts: dict[int, tuple[tuple[int, ...], Any]] = {}
         self._of_functions: tuple[tuple[int, ...], Any] | None = None
 
     def __len__(self) -> int:
         return len(self._tiles)
 
     def name(self, number: int) -> str:
-        """Return what a tile is called in messages."""
+        """Return the name of a tile in messages."""
         tile = self._tiles[number]
         return f"tile {number} ({os.fsdecode(tile)})" if isinstance(tile, str | os.PathLike) else f"tile {number}"
 
-    def look(self, number: int) -> tuple[tuple[int, ...], Any]:
-        """Return (shape, numpy's dtype) of a tile; at the file's header, where it is one."""
-        if number not in self._looks:
-            self._looks[number] = self._look(self._tiles[number])
-        return self._looks[number]
+    def shape_and_dtype(self, number: int) -> tuple[tuple[int, ...], Any]:
+        """Return (shape, numpy dtype) of a tile; for a file, from its header."""
+        if number not in self._facts:
+            self._facts[number] = self._facts_of(self._tiles[number])
+        return self._facts[number]
 
-    def _look(self, tile: Any) -> tuple[tuple[int, ...], Any]:
+    def _facts_of(self, tile: Any) -> tuple[tuple[int, ...], Any]:
         import numpy as np
 
         if isinstance(tile, str | os.PathLike):
-            facts = codecs.look(tile)
+            facts = codecs.read_facts(tile)
             return facts.shape, np.dtype(facts.dtype)
         if hasattr(tile, "shape") and hasattr(tile, "dtype"):
             return tuple(tile.shape), np.dtype(tile.dtype)
@@ -65,16 +66,16 @@ class Tiles:
         return self._of_functions
 
     def is_in_memory(self, number: int) -> bool:
-        """Return whether `load` costs nothing, so that a tile may be asked for piece by piece."""
+        """Return whether a tile is a numpy array, so that `load` is cheap and may be called repeatedly."""
         import numpy as np
 
         return isinstance(self._tiles[number], np.ndarray)
 
     def load(self, number: int) -> NDArray[Any]:
-        """Return a tile as an array, decoded if it is a file; ValueError where it is not what `look` said."""
+        """Return a tile as an array, decoding files; ValueError if it does not agree with `shape_and_dtype`."""
         import numpy as np
 
-        tile, (shape, dtype) = self._tiles[number], self.look(number)
+        tile, (shape, dtype) = self._tiles[number], self.shape_and_dtype(number)
         if isinstance(tile, str | os.PathLike):
             pixels = np.empty(shape, dtype)
             codecs.decode(tile, pixels, threads=1)
@@ -82,7 +83,7 @@ class Tiles:
         array = np.asarray(tile() if callable(tile) else tile)
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(
-                f"{self.name(number)} has shape {array.shape} and type {array.dtype}, but {shape} and {dtype} are "
-                "expected: tiles that are functions must be alike"
+                f"{self.name(number)} must have shape {shape} and dtype {dtype}, as the first function, not "
+                f"{array.shape} and {array.dtype}"
             )
         return array

@@ -91,15 +91,15 @@ def test_the_rate_counts_all_channels():
 @pytest.mark.parametrize(
     ("options", "status", "words"),
     [
-        ([], 2, "--positions FILE or --grid RxC must say where the tiles lie"),
-        (["--grid", "2x3", "--positions", "x"], 2, "one of them"),
+        ([], 2, "either --positions FILE or --grid RxC"),
+        (["--grid", "2x3", "--positions", "x"], 2, "either --positions FILE or --grid RxC"),
         (["--grid", "3"], 2, "'3' is not two numbers such as 5x4"),
-        (["--grid", "2x3", "--overlap", "80%"], 2, "not a share of more than 0 % and at most 50 %"),
-        (["--grid", "3x3"], 1, "3 rows x 3 columns need 9 tiles, found 6"),
-        (["--grid", "2x4"], 1, "2 rows x 4 columns need 8 tiles, found 6"),
-        (["--grid", "2x3", "--first", "t1.tif"], 1, "--first 't1.tif': there is no such tile"),
-        (["--grid", "2x3", "--glob", "*.png"], 1, "no image that matches '*.png' is in it"),
-        (["--grid", "2x3", "--size", "100x100"], 1, "beyond the canvas of (100, 100)"),
+        (["--grid", "2x3", "--overlap", "80%"], 2, "not an overlap above 0 % and at most 50 %"),
+        (["--grid", "3x3"], 1, "grid of 3 rows and 3 columns needs 9 tiles, not 6"),
+        (["--grid", "2x4"], 1, "grid of 2 rows and 4 columns needs 8 tiles, not 6"),
+        (["--grid", "2x3", "--first", "t1.tif"], 1, "--first 't1.tif': no such tile"),
+        (["--grid", "2x3", "--glob", "*.png"], 1, "the folder has no images that match '*.png'"),
+        (["--grid", "2x3", "--size", "100x100"], 1, "beyond the canvas of shape (100, 100)"),
         (["--positions", "missing.txt"], 1, "missing.txt: No such file or directory"),
     ],
 )
@@ -118,14 +118,14 @@ def test_a_file_that_is_there_is_replaced_only_with_force(onecopy_process, folde
     arguments = ["images", "stitch", folder, "-o", tmp_path / "out.oc", "--positions", tmp_path / "list.txt"]
     done = onecopy_process(*arguments)
     assert done.returncode == 1
-    assert "there is something already" in done.stderr
+    assert "the path exists" in done.stderr
     assert (tmp_path / "out.oc").read_text() == "mine"
     assert onecopy_process(*arguments, "--force").returncode == 0
     assert np.array_equal(oc.images.open(tmp_path / "out.oc").array, scene())
 
 
 def test_a_small_picture_is_written(onecopy_process, folder, tmp_path):
-    done = onecopy_process("images", "view", folder / "t7.tif", "-o", tmp_path / "a.png", "--longest", "25")
+    done = onecopy_process("images", "view", folder / "t7.tif", "-o", tmp_path / "a.png", "--max-side", "25")
     assert done.returncode == 0, done.stderr
     assert "a.png: 25 x 25 pixels of 100 x 100" in " ".join(done.stdout.split())
     with pictures.open(tmp_path / "a.png") as picture:
@@ -161,7 +161,7 @@ def test_a_picture_beside_its_image_is_no_tile(onecopy_process, folder, tmp_path
         assert done.returncode == 0, done.stderr
 
 
-def test_a_palette_is_told(onecopy_process, tmp_path):
+def test_a_palette_is_reported(onecopy_process, tmp_path):
     pictures.fromarray(np.zeros((8, 9), np.uint8)).convert("P").save(tmp_path / "a.png")
     done = onecopy_process("images", "open", tmp_path / "a.png", env={"ONECOPY_CACHE": str(tmp_path / "cache")})
     assert "its pixels are palette indices, not colours" in " ".join(done.stderr.split())
@@ -207,14 +207,14 @@ def test_mist_is_stitched_without_a_differing_pixel(onecopy_process, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no line of it"),
-        ("file: a.tif; corr: 1;", "no line of it"),
-        ("file: ../a.tif; position: (1, 2);", r"line 1: '\.\./a\.tif' is there twice, or is no name"),
-        ("x\nfile: a.tif; position: (1, 2);\nfile: a.tif; position: (1, 2);", "line 3: 'a.tif' is there twice"),
+        ("", "not a list of positions"),
+        ("file: a.tif; corr: 1;", "not a list of positions"),
+        ("file: ../a.tif; position: (1, 2);", r"line 1: '\.\./a\.tif' is listed twice, or has a path"),
+        ("x\nfile: a.tif; position: (1, 2);\nfile: a.tif; position: (1, 2);", "line 3: 'a.tif' is listed twice"),
         ("file: a.tif; position: (1, -2);", "line 1: the position of 'a.tif' is negative"),
     ],
 )
-def test_a_list_that_will_not_do_is_told(text, words):
+def test_a_damaged_list_of_positions_is_an_error(text, words):
     with pytest.raises(ValueError, match=words):
         parse_positions(text, "list.txt")
 

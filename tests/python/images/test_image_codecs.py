@@ -27,7 +27,7 @@ def noise(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 def decoded(path: Path, level: int = 0, **options) -> np.ndarray:
-    facts = codecs.look(path, level)
+    facts = codecs.read_facts(path, level)
     pixels = np.empty(facts.shape, facts.dtype)
     codecs.decode(path, pixels, level, **options)
     return pixels
@@ -55,7 +55,7 @@ def test_tiff_files_of_every_layout_are_what_tifffile_reads(tmp_path, shape, dty
     options = kind if dtype != "f4" or "predictor" not in kind else {**kind, "predictor": False}
     tifffile.imwrite(path, image, photometric="rgb" if shape[-1] == 3 else "minisblack", **options)
     assert np.array_equal(decoded(path), image)
-    facts = codecs.look(path)
+    facts = codecs.read_facts(path)
     assert (facts.shape, np.dtype(facts.dtype), facts.nbytes) == (shape, np.dtype(dtype), image.nbytes)
     assert (
         facts.codec
@@ -98,19 +98,19 @@ def test_libvips_reads_what_pillow_does(tmp_path, samples):
 @slide
 @pytest.mark.parametrize("level", range(4))
 def test_each_level_of_a_slide_is_what_tifffile_reads(level):
-    facts = codecs.look(SLIDE, level)
+    facts = codecs.read_facts(SLIDE, level)
     assert facts.levels == ((4864, 3968, 3), (2432, 1984, 3), (1216, 992, 3), (608, 496, 3))
     assert np.array_equal(decoded(SLIDE, level), tifffile.imread(SLIDE, level=level))
 
 
-def test_a_level_that_is_not_there_is_told(tmp_path):
+def test_a_missing_level_is_an_error(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", noise((9, 9), "u1"))
     pictures.fromarray(noise((9, 9), "u1")).save(tmp_path / "a.png")
     for name in ("a.tif", "a.png"):
-        with pytest.raises(ValueError, match=r"there is no level 1: it has one level, 0"):
-            codecs.look(tmp_path / name, 1)
+        with pytest.raises(ValueError, match=r"no level 1: the image has one level, 0"):
+            codecs.read_facts(tmp_path / name, 1)
         with pytest.raises(ValueError, match="negative"):
-            codecs.look(tmp_path / name, -1)
+            codecs.read_facts(tmp_path / name, -1)
 
 
 def test_a_part_of_another_array_is_filled_and_nothing_beside_it(tmp_path):
@@ -164,42 +164,42 @@ def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         monkeypatch.setitem(sys.modules, name, None)
 
 
-def test_what_to_install_is_told_where_nothing_is(tmp_path, monkeypatch):
+def test_without_a_library_the_error_names_what_to_install(tmp_path, monkeypatch):
     hide(monkeypatch, "tifffile", "PIL", "pyvips")
     tifffile.imwrite(tmp_path / "a.tif", noise((9, 9), "u1"))
     with pytest.raises(CodecError) as raised:
-        codecs.look(tmp_path / "a.tif")
+        codecs.read_facts(tmp_path / "a.tif")
     assert str(raised.value) == (
-        f"{tmp_path / 'a.tif'}: neither tifffile nor pillow nor pyvips is installed to read it: "
+        f"{tmp_path / 'a.tif'}: cannot be read: neither tifffile nor pillow nor pyvips is installed: "
         "pip install 'onecopy[images]'"
     )
 
 
-def test_the_next_library_is_asked_where_one_is_missing(tmp_path, monkeypatch):
+def test_the_next_library_is_tried_if_one_is_missing(tmp_path, monkeypatch):
     image = noise((30, 20), "u1")
     tifffile.imwrite(tmp_path / "a.tif", image, compression="zlib")
     hide(monkeypatch, "tifffile")
-    assert codecs.look(tmp_path / "a.tif").codec.startswith("pillow ")
+    assert codecs.read_facts(tmp_path / "a.tif").codec.startswith("pillow ")
     assert np.array_equal(decoded(tmp_path / "a.tif"), image)
 
 
-def test_what_each_library_said_is_told(tmp_path):
+def test_the_error_has_the_message_of_each_library(tmp_path):
     pytest.importorskip("pyvips")
     (tmp_path / "a.txt").write_text("no image at all")
     with pytest.raises(
         CodecError, match=r"a\.txt: no installed library can read it: pillow .*cannot identify.*; pyvips"
     ):
-        codecs.look(tmp_path / "a.txt")
+        codecs.read_facts(tmp_path / "a.txt")
 
 
 def test_paths_that_are_no_file_are_errors_of_the_system(tmp_path):
     with pytest.raises(FileNotFoundError):
-        codecs.look(tmp_path / "none.tif")
+        codecs.read_facts(tmp_path / "none.tif")
     with pytest.raises(IsADirectoryError):
-        codecs.look(tmp_path)
+        codecs.read_facts(tmp_path)
     (tmp_path / "empty").touch()
     with pytest.raises(CodecError, match="the file is empty"):
-        codecs.look(tmp_path / "empty")
+        codecs.read_facts(tmp_path / "empty")
 
 
 # --- hostile files ----------------------------------------------------------------------------------------------------
@@ -220,23 +220,25 @@ def bomb(path: Path, width: int, height: int) -> Path:
 
 def test_a_header_that_claims_a_terabyte_is_refused_before_anything_is_reserved(tmp_path):
     path = bomb(tmp_path / "bomb.tif", 1 << 20, 1 << 20)
-    with pytest.raises(CodecError, match=r"claims 1048576 x 1048576 elements.*1\.10 TB.*believed 4\.29 GB at most"):
-        codecs.check_size(str(path), codecs.look(path), None)
-    with pytest.raises(CodecError, match=r"1\.10 TB, and 1\.00 MB are allowed: max_bytes says otherwise"):
-        codecs.check_size(str(path), codecs.look(path), "1 MB")
-    codecs.check_size(str(path), codecs.look(path), 1 << 41)
+    with pytest.raises(
+        CodecError, match=r"claims 1048576 x 1048576 .*1\.10 TB, more than the 4\.29 GB that are plausible"
+    ):
+        codecs.check_size(str(path), codecs.read_facts(path), None)
+    with pytest.raises(CodecError, match=r"1\.10 TB, more than the limit of 1\.00 MB: .* give a larger max_bytes"):
+        codecs.check_size(str(path), codecs.read_facts(path), "1 MB")
+    codecs.check_size(str(path), codecs.read_facts(path), 1 << 41)
 
 
 def kind_of_refusal(path: Path, error: CodecError) -> str:
-    """Check the whole message of a CodecError about an image file; return "cut off" or "unreadable"."""
+    """Check the whole message of a CodecError about an image file; return "truncated" or "unreadable"."""
     reason = str(error).removeprefix(f"{path}: ")
     assert str(error) == f"{path}: {reason}"
     if isinstance(error, codecs.DamagedError):
-        missing = r"cut off: (segment \d+ ends|the pixels end) at byte (\d+), behind its end at (\d+)"
+        missing = r"truncated: (segment \d+ ends|the pixels end) at byte (\d+), but the file has (\d+) bytes"
         found = re.fullmatch(missing, reason)
         assert found is not None, reason
         assert int(found[2]) > int(found[3]) == path.stat().st_size
-        return "cut off"
+        return "truncated"
     assert type(error) is CodecError
     versions = [codec.version for codec in codecs.codecs_for(path)]
     each = "; ".join(f"{re.escape(version)}: .{{1,500}}?" for version in versions)
@@ -252,7 +254,7 @@ def test_a_file_that_is_cut_off_is_an_error_and_no_image(tmp_path, compression, 
     os.truncate(path, int(part * path.stat().st_size))
     with pytest.raises(CodecError) as raised:
         decoded(path)
-    assert kind_of_refusal(path, raised.value) == "cut off"
+    assert kind_of_refusal(path, raised.value) == "truncated"
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "bmp"])
@@ -270,7 +272,7 @@ def test_other_files_that_are_cut_off_are_errors(tmp_path, suffix, part):
 
 def check_decoded(path: Path) -> None:
     """Decode a file over two different backgrounds; every pixel must be the one that the library itself reads."""
-    facts = codecs.look(path)
+    facts = codecs.read_facts(path)
     codecs.check_size(str(path), facts, "64 MB")
     for background in (0, 0x55):
         pixels = np.full(facts.shape, background, facts.dtype)
@@ -301,12 +303,12 @@ def test_flipped_bytes_are_an_exact_error_or_the_image_that_the_library_reads(tm
         except Exception as error:
             error.add_note(f"seed {seed}, compression {compression}")
             raise
-    assert seen.keys() == {"decoded", "cut off", "unreadable"}
+    assert seen.keys() == {"decoded", "truncated", "unreadable"}
     assert seen.total() == 60
 
 
 @pytest.mark.parametrize("how", ["replaced", "written", "removed"])
-def test_a_file_that_changes_while_it_is_decoded_is_told(tmp_path, how):
+def test_a_file_that_changes_while_it_is_decoded_is_an_error(tmp_path, how):
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, noise((200, 160), "u2"), compression="zlib", rowsperstrip=20)
     tifffile.imwrite(tmp_path / "b.tif", noise((200, 160), "u2") + 1, compression="zlib", rowsperstrip=20)
@@ -330,4 +332,4 @@ def test_tables_that_libvips_reads_are_no_images(tmp_path, name, text):
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(CodecError, match=rf"{name}: .*not an image: libvips would read it as a"):
-        codecs.look(path)
+        codecs.read_facts(path)

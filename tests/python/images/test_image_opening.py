@@ -88,7 +88,7 @@ def test_levels_are_artefacts_of_their_own(tmp_path, cache):
     assert np.array_equal(oc.images.open(tmp_path / "a.tif").array, image)
     assert np.array_equal(oc.images.open(tmp_path / "a.tif", level=1).array, image[::2, ::2])
     assert names_in(cache) == [".about", ".about", ".oc", ".oc"]
-    with pytest.raises(ValueError, match="there is no level 2: it has the levels 0 to 1"):
+    with pytest.raises(ValueError, match="no level 2: the image has levels 0 to 1"):
         oc.images.open(tmp_path / "a.tif", 2)
 
 
@@ -101,7 +101,7 @@ def test_an_uncompressed_tiff_is_mapped_where_it_lies(tmp_path, cache, byteorder
     opened = oc.images.open(tmp_path / "a.tif")
     assert np.array_equal(opened.array, image)
     assert opened.artefact is None
-    assert opened.reason.startswith("mapped in the file itself, at byte ")
+    assert opened.reason.startswith("mapped from the image file, ")
     assert opened.dtype == np.dtype("u2").newbyteorder(byteorder)
     assert opened.file.path == str(tmp_path / "a.tif")
     assert list(cache.iterdir()) == []
@@ -134,7 +134,7 @@ def test_pictures_are_decoded_by_pillow(tmp_path, suffix):
     assert image.axes == "YXS"
 
 
-def test_pillow_tells_its_progress_here_too(tmp_path):
+def test_pillow_reports_progress_of_this_process_too(tmp_path):
     pictures.fromarray(noise((3000, 900, 3), "u1")).save(tmp_path / "a.png")
     seen = []
     image = oc.images.open(tmp_path / "a.png", progress=lambda *done: seen.append(done))
@@ -149,7 +149,7 @@ def test_an_image_is_an_array_to_numpy(tmp_path):
     assert np.asarray(image, "f4").dtype == np.float32
     assert np.array(image).flags.writeable
     assert np.array_equal(image[3:5, 1], pixels[3:5, 1])
-    with pytest.raises(ValueError, match="by a copy only"):
+    with pytest.raises(ValueError, match="needs a copy"):
         np.asarray(image, "f4", copy=False)
 
 
@@ -228,7 +228,7 @@ def test_a_damaged_file_leaves_nothing_and_is_not_remembered(tmp_path, cache):
     path = write(tmp_path / "a.tif", noise((300, 200)))
     whole = path.read_bytes()
     os.truncate(path, len(whole) // 2)
-    with pytest.raises(CodecError, match=r"a\.tif: cut off: segment 7 ends at byte \d+, behind its end at \d+$"):
+    with pytest.raises(CodecError, match=r"a\.tif: truncated: segment 7 ends at byte \d+, but the file has \d+ bytes$"):
         oc.images.open(path)
     assert list(cache.iterdir()) == []
     path.write_bytes(whole)
@@ -245,7 +245,7 @@ def test_an_artefact_that_was_pruned_is_decoded_again(tmp_path):
 
 def test_more_than_is_allowed_is_refused_before_anything_is_made(tmp_path, cache):
     path = write(tmp_path / "a.tif", noise((300, 200)))
-    with pytest.raises(CodecError, match=r"120 kB, and 100 kB are allowed"):
+    with pytest.raises(CodecError, match=r"120 kB, more than the limit of 100 kB"):
         oc.images.open(path, max_bytes="100 kB")
     with pytest.raises(CodecError, match="allowed"):
         oc.images.decode(path, max_bytes=0)
@@ -259,11 +259,11 @@ def one_strip(path: Path, rows: int, columns: int) -> Path:
 
 def test_what_is_decoded_at_once_is_counted(tmp_path, cache, monkeypatch):
     path = one_strip(tmp_path / "a.tif", 2048, 2048)
-    with pytest.raises(CodecError, match=r"strip or tile is 4\.19 MB.*3\.81 MB are allowed"):
+    with pytest.raises(CodecError, match=r"strip or tile takes 4\.19 MB.*limit of 3\.81 MB"):
         oc.images.open(path, max_bytes="8 MB")
     monkeypatch.setattr(oc.images.codecs, "_PLAUSIBLE_AT_ONCE", 1 << 20)
     monkeypatch.setattr(oc.images.codecs, "_RATIO", 100)
-    with pytest.raises(CodecError, match=r"strip or tile is 4\.19 MB.*1\.05 MB are allowed.*max_bytes"):
+    with pytest.raises(CodecError, match=r"strip or tile takes 4\.19 MB.*limit of 1\.05 MB.*max_bytes"):
         oc.images.open(path)
     assert list(cache.iterdir()) == []
     with oc.images.open(path, max_bytes="9 MB") as image:
@@ -311,27 +311,27 @@ def test_a_file_of_one_array_is_an_image(tmp_path):
     image = oc.images.open(tmp_path / "a.oc")
     assert np.array_equal(image.array, pixels)
     assert (image.levels, image.axes, image.artefact) == (((30, 20, 3),), "YXS", None)
-    with pytest.raises(ValueError, match="there is no level 1"):
+    with pytest.raises(ValueError, match="no level 1"):
         oc.images.open(tmp_path / "a.oc", 1)
     oc.save(tmp_path / "b.oc", {"a": pixels, "b": pixels})
-    with pytest.raises(oc.FormatError, match="it holds 2 arrays, and none is called 'data'"):
+    with pytest.raises(oc.FormatError, match="not an image: 2 arrays, and none is called 'data'"):
         oc.images.open(tmp_path / "b.oc")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"level": "x", "levels": [], "axes": "", "codec": ""}', "\0"])
 def test_metadata_that_are_damaged_are_an_error(tmp_path, text):
     oc.save(tmp_path / "a.oc", {"data": noise((30, 20))}, {"image": text})
-    with pytest.raises(oc.FormatError, match="what its metadata say of an image is damaged"):
+    with pytest.raises(oc.FormatError, match="the image metadata are damaged"):
         oc.images.open(tmp_path / "a.oc")
 
 
 def test_an_image_that_cannot_be_an_array_of_a_file_is_refused(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", np.zeros((9, 9), np.complex128), compression="zlib")
-    with pytest.raises(CodecError, match="for which there is no type"):
+    with pytest.raises(CodecError, match="elements of <c16 are not supported"):
         oc.images.open(tmp_path / "a.tif")
 
 
-def test_it_says_what_it_is(tmp_path):
+def test_the_repr_describes_the_image(tmp_path):
     path = write(tmp_path / "a.tif", noise((30, 20)))
     image = oc.images.open(path)
     assert isinstance(image, Image)
@@ -339,7 +339,7 @@ def test_it_says_what_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.gif", "a.tif"])
-def test_a_palette_stays_indices_and_is_told(tmp_path, name):
+def test_a_palette_stays_indices_and_is_reported(tmp_path, name):
     picture = pictures.fromarray(noise((30, 20), "u1")).convert("P")
     picture.save(tmp_path / name)
     for built in (True, False):
@@ -349,7 +349,7 @@ def test_a_palette_stays_indices_and_is_told(tmp_path, name):
         assert pickle.loads(pickle.dumps(image)).reason == image.reason
         if image.artefact is not None:
             assert image.artefact.built == built
-    assert oc.images.codecs.look(tmp_path / name).codec == image.codec
+    assert oc.images.codecs.read_facts(tmp_path / name).codec == image.codec
 
 
 def test_an_image_without_a_palette_speaks_of_none(tmp_path):

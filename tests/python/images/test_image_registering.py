@@ -109,17 +109,17 @@ def test_positions_are_the_least_squares_solution():
     assert np.abs(off).max() < 1
 
 
-def test_tiles_that_have_nothing_in_common_are_an_error_that_says_what_to_look_at():
+def test_tiles_without_a_common_pixel_are_an_error_that_names_what_to_check():
     tiles = [scene(seed, (100, 100)) for seed in range(4)]
-    with pytest.raises(ValueError, match=r"none of 4 pairs.*2 rows by 2 columns, rows first, and the overlap"):
-        oc.images.register(tiles, (2, 2), 0.1, least=0.9)
+    with pytest.raises(ValueError, match=r"none of 4 pairs.*\(2 rows, 2 columns, listed by rows\) and the overlap"):
+        oc.images.register(tiles, (2, 2), 0.1, min_correlation=0.9)
 
 
 @pytest.mark.parametrize(
     ("grid", "overlap", "words"),
     [
-        ((2, 2), 0.1, "2 rows x 2 columns need 4 tiles, found 3"),
-        ((0, 3), 0.1, "0 rows x 3 columns need 0 tiles, found 3"),
+        ((2, 2), 0.1, "grid of 2 rows and 2 columns needs 4 tiles, not 3"),
+        ((0, 3), 0.1, "grid of 0 rows and 3 columns needs 0 tiles, not 3"),
         ((1, 3), 0.0, "overlap must be more than 0"),
         ((1, 3), (0.1, 0.6), "overlap must be more than 0"),
     ],
@@ -130,7 +130,7 @@ def test_what_cannot_be_is_refused(grid, overlap, words):
 
 
 def test_tiles_of_several_shapes_are_refused():
-    with pytest.raises(ValueError, match=r"tile 1 has shape \(20, 21\), and the first one \(20, 20\)"):
+    with pytest.raises(ValueError, match=r"tile 1 has \(20, 21\), tile 0 has \(20, 20\)"):
         oc.images.register([np.zeros((20, 20)), np.zeros((20, 21))], (1, 2), 0.2)
 
 
@@ -139,7 +139,7 @@ def test_one_tile_lies_at_the_corner():
     assert (found.positions.tolist(), found.links, found.guessed) == ([[0, 0]], (), ())
 
 
-def test_progress_is_told_and_what_it_raises_is_passed_on():
+def test_progress_is_reported_and_its_exceptions_are_passed_on():
     tiles, _ = cut(scene(7, (500, 500)), (2, 2), (120, 120), (100, 100), 0, 7)
     seen = []
     oc.images.register(tiles, (2, 2), progress=lambda done, total: seen.append((done, total)))
@@ -158,7 +158,7 @@ def smooth_tiles() -> tuple[list[np.ndarray], list[list[int]]]:
     return [picture[y : y + 264, x : x + 329] + rng.normal(0, 20, (264, 329)) for y, x in corners], corners
 
 
-def test_smooth_tiles_take_few_looks(monkeypatch):
+def test_smooth_tiles_take_few_correlations(monkeypatch):
     """One pixel at a time, the same shifts took 3645 correlations: gradients lead far away from a wrong peak."""
     looks = []
     plain = registering._correlation

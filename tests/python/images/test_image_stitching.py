@@ -170,7 +170,7 @@ def test_a_zarr_array_is_what_zarr_reads_again(tmp_path, samples, tile):
 
 
 @pytest.mark.parametrize("name", ["a.oc", "a.ome.tif", "a.zarr"])
-def test_what_is_there_is_replaced_only_when_asked(tmp_path, name):
+def test_an_existing_path_is_replaced_only_with_overwrite(tmp_path, name):
     pytest.importorskip("zarr")
     old, new = [np.full((3, 3), 1, np.uint16)], [np.full((3, 3), 2, np.uint16)]
     oc.images.mosaic(old, [(0, 0)], tmp_path / name).close()
@@ -211,7 +211,7 @@ def test_a_tile_that_was_cut_off_is_named(tmp_path):
         oc.images.mosaic([tmp_path / "a.tif"], [(0, 0)])
 
 
-def test_progress_is_told_in_bytes_and_what_it_raises_is_passed_on():
+def test_progress_is_reported_in_bytes_and_its_exceptions_are_passed_on():
     tiles, positions = some_tiles(9)
     seen = []
     with oc.images.mosaic(tiles, positions, progress=lambda *done: seen.append(done)) as whole:
@@ -228,21 +228,21 @@ ONE = [np.ones((3, 3), np.uint16)]
 @pytest.mark.parametrize(
     ("tiles", "positions", "options", "words"),
     [
-        ([], [], {}, "there are no tiles"),
-        (ONE, [(0, 0), (1, 1)], {}, "must be 1 pairs"),
-        (ONE, [(0, -1)], {}, r"tile 0 has the position \(0, -1\): negative"),
+        ([], [], {}, "1 tile or more, not 0"),
+        (ONE, [(0, 0), (1, 1)], {}, r"must have shape \(1, 2\)"),
+        (ONE, [(0, -1)], {}, r"tile 0 has a negative position: \(0, -1\)"),
         (ONE, [(0.5, 1)], {}, "whole pixels"),
-        (ONE, [(2, 2)], {"shape": (4, 9)}, r"reach to row 5 and column 5, beyond the canvas of \(4, 9\)"),
-        (ONE, [(0, 0)], {"order": [1]}, "each of 1 tiles once"),
-        (ONE, [(0, 0)], {"order": "taken"}, "'given' or numbers"),
-        (ONE, [(0, 0)], {"part": (2, 2)}, "which, of how many"),
-        (ONE, [(0, 0)], {"part": (0, 2)}, "an array or a scratch that they share"),
-        (ONE, [(0, 0)], {"out": "a.jpg"}, r"must say the format: \.oc"),
-        (ONE, [(0, 0)], {"out": np.zeros((2, 3), np.uint16)}, "no room"),
-        (ONE, [(0, 0)], {"out": np.zeros((3, 3), np.uint8)}, "no room"),
-        ([ONE[0], np.ones((3, 3), np.uint8)], [(0, 0)] * 2, {}, "cannot lie on one canvas"),
-        ([ONE[0], np.ones((3, 3, 3), np.uint16)], [(0, 0)] * 2, {}, "cannot lie on one canvas"),
-        ([np.ones(3)], [(0, 0)], {}, r"neither \(y, x\)"),
+        (ONE, [(2, 2)], {"shape": (4, 9)}, r"reach to row 5 and column 5, beyond the canvas of shape \(4, 9\)"),
+        (ONE, [(0, 0)], {"order": [1]}, "each of the numbers 0 to 0 once"),
+        (ONE, [(0, 0)], {"order": "taken"}, "'given' or the numbers"),
+        (ONE, [(0, 0)], {"part": (2, 2)}, r"\(index, count\)"),
+        (ONE, [(0, 0)], {"part": (0, 2)}, "an array or a scratch that the processes share"),
+        (ONE, [(0, 0)], {"out": "a.jpg"}, r"the suffix must be one of \.oc"),
+        (ONE, [(0, 0)], {"out": np.zeros((2, 3), np.uint16)}, "out does not fit"),
+        (ONE, [(0, 0)], {"out": np.zeros((3, 3), np.uint8)}, "out does not fit"),
+        ([ONE[0], np.ones((3, 3), np.uint8)], [(0, 0)] * 2, {}, "one dtype and number of samples"),
+        ([ONE[0], np.ones((3, 3, 3), np.uint16)], [(0, 0)] * 2, {}, "one dtype and number of samples"),
+        ([np.ones(3)], [(0, 0)], {}, r"must have shape \(y, x\)"),
     ],
 )
 def test_what_cannot_be_is_refused(tiles, positions, options, words):
