@@ -6,9 +6,10 @@
     weights = model["encoder.weight"]        # a read-only numpy view of the page cache
     print(model.warm())                      # reads the rest at the speed of the device, and reports how
 
-Importing this package loads nothing else: each name below is loaded when it is first used, numpy with the first array,
-a framework only by its own subpackage. What is not on this page is imported from its module: `onecopy.holding.Hold`,
-`onecopy.shuffle.Shuffle`, `onecopy.workers.preload` and `assert_shared`, `onecopy.scratch_arrays.alloc`.
+Importing this package loads no other module: each name is loaded on first use, numpy with the first array, and a
+framework only by the subpackage of its name. Names that are not listed here are imported from their modules:
+`onecopy.holding.Hold`, `onecopy.shuffle.Shuffle`, `onecopy.workers.preload` and `assert_shared`,
+`onecopy.scratch_arrays.alloc`.
 """
 
 from importlib import import_module
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _SUBPACKAGES = ("images", "memory")
 _INTEGRATIONS = ("onnxruntime", "torch", "transformers")
-"""Subpackages named after their frameworks. Not in `__all__`: ``from onecopy import *`` would hide the frameworks."""
+"""Subpackages named after frameworks. Not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
 _HOMES = {
     "ArrayFile": "arrays",
     "open": "arrays",
@@ -99,10 +100,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # to a type checker, this would have every name
+if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        if name == "__version__":  # of the compiled half, which an interrupted installation could leave behind
+        if name == "__version__":  # of the compiled module: an interrupted installation could leave an older one
             from onecopy._core import version
 
             globals()[name] = version()
@@ -113,7 +114,7 @@ if not TYPE_CHECKING:  # to a type checker, this would have every name
             return import_module(f"onecopy.integrations.{name}")
         if name in _HOMES:
             value = getattr(import_module(f"onecopy.{_HOMES[name]}"), name)
-            globals()[name] = value  # found at once the next time
+            globals()[name] = value  # the next access does not call this function
             return value
         raise AttributeError(f"module 'onecopy' has no attribute {name!r}")
 

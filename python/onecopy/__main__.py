@@ -1,4 +1,4 @@
-"""`python -m onecopy` is the command `onecopy`."""
+"""Run the command line: ``python -m onecopy`` is the same as ``onecopy``."""
 
 import sys
 

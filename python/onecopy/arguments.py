@@ -1,4 +1,4 @@
-"""Checks of what callers give: paths, numbers, threads."""
+"""Checks of arguments: paths, sizes, numbers of threads; and the number of CPUs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 
 from onecopy.text import parse_size
 
-__all__ = ["byte_count", "few_processors", "non_negative", "path_text", "processors", "thread_count"]
+__all__ = ["byte_count", "cpu_count", "decoder_threads", "non_negative", "path_text", "thread_count"]
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """Return a path as text; ValueError for a NUL in it, as the built-in open has it."""
+    """Return a path as text; ValueError if it contains a NUL byte, as the built-in `open` raises."""
     text = os.fsdecode(path)
     if "\0" in text:
         raise ValueError("embedded null byte")
@@ -19,32 +19,29 @@ def path_text(path: str | os.PathLike[str]) -> str:
 
 
 def non_negative(name: str, number: int | None) -> int:
-    """Return `number`, or 0 for None; ValueError when negative, so that no sign reaches 64-bit arithmetic.
-
-    More than 64 bits can say is beyond every file, and so is the largest number they can say.
-    """
+    """Return `number`, at most 2**64 - 1, or 0 for None; ValueError, which names the argument, if it is negative."""
     if number is not None and number < 0:
         raise ValueError(f"{name} must not be negative, but is {number}")
     return min(number or 0, 2**64 - 1)
 
 
 def byte_count(name: str, size: int | str) -> int:
-    """Return a size that is given in bytes or in words, such as "512 MiB"; ValueError for what is no size."""
+    """Return a size in bytes from an integer or from text such as "512 MiB"; ValueError if the text is not a size."""
     return parse_size(size) if isinstance(size, str) else non_negative(name, operator.index(size))
 
 
 def thread_count(number: int | None) -> int:
-    """Return a number of threads, 0 for None; more than 1024 are 1024."""
+    """Return a number of threads, at most 1024; 0, the default of the core, for None."""
     return min(non_negative("threads", number), 1024)
 
 
-def few_processors() -> int:
-    """Return the processors that this process may use, 4 at most: threads that decode hold memory each."""
-    return min(4, processors())
+def decoder_threads() -> int:
+    """Return the default number of threads that decode: one per CPU, at most 4, because each holds buffers."""
+    return min(4, cpu_count())
 
 
-def processors() -> int:
-    """Return how many processors this process may use."""
+def cpu_count() -> int:
+    """Return the number of CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,6 +1,6 @@
-"""Errors of onecopy.
+"""The exceptions that onecopy defines.
 
-The system refused: OSError and its built-in classes. The bytes are wrong: FormatError.
+Failed system calls raise OSError or one of its built-in subclasses; invalid contents of files raise `FormatError`.
 """
 
 from __future__ import annotations
@@ -11,61 +11,62 @@ __all__ = ["BadBlock", "ChecksumError", "DataLost", "FileChanged", "FormatError"
 
 
 class FormatError(ValueError):
-    """The bytes of a file are not what its format asks for.
+    """The contents of a file are invalid for its format.
 
-    The message names the file, the array or the byte, what was expected and what was found.
+    The message names the file, the array or the byte offset, the expected value and the value found.
     """
 
 
 class BadBlock(NamedTuple):
-    """A block whose bytes are not what was written."""
+    """A block of a file whose bytes do not match the stored checksum."""
 
     number: int
+    """Index of the block in the file, from 0."""
     offset: int
-    """Bytes from the start of the file."""
+    """Position of the block, in bytes from the start of the file."""
     length: int
-    """Bytes."""
+    """Size of the block in bytes."""
     expected: int
-    """The CRC-32C that was stored."""
+    """CRC-32C that is stored in the file."""
     found: int
-    """The CRC-32C of the bytes as they are now."""
+    """CRC-32C of the bytes that were read."""
     names: tuple[str, ...]
-    """The arrays that have bytes in the block; which of them is damaged is not known."""
+    """Names of all arrays that have bytes in the block; any of them may be damaged."""
 
 
 class ChecksumError(FormatError):
-    """The bytes of a file do not agree with the checksums that were stored with them.
+    """The contents of a file do not match its stored checksums.
 
-    The message names the file and the first damaged block; ``blocks`` has all of them.
+    The message names the file and the first damaged block; ``blocks`` lists all damaged blocks.
     """
 
     blocks: tuple[BadBlock, ...] = ()
-    """Empty where it is the header that does not agree."""
+    """The damaged blocks; empty if the checksum of the header does not match."""
 
 
 class NoChecksum(FormatError):
-    """There is nothing to verify a file against: another tool wrote it, or it was saved with ``checksum=False``."""
+    """A file cannot be verified, because it has no checksums: written by another tool, or with ``checksum=False``."""
 
 
 class DataLost(OSError):
-    """A mapped file lost bytes: it was truncated by another program, or the device failed.
+    """A mapped file lost bytes: another program truncated it, or the device failed.
 
-    ``filename`` is the path, ``errno`` is EIO. Raised by calls that would otherwise have died of SIGBUS.
+    ``filename`` is the path, ``errno`` is EIO. Raised instead of the SIGBUS that would end the process.
     """
 
     offset: int | None = None
-    """Where in the file bytes are missing, where that is known."""
+    """Position of the first lost byte in the file, in bytes; None if unknown."""
 
 
 class FileChanged(OSError):
-    """The path leads to another file than the one that was opened or pickled, or the file was written since.
+    """A path refers to another file than when it was opened or pickled, or the file was modified since then.
 
     ``filename`` is the path, ``errno`` is ESTALE.
     """
 
 
 class NotShareable(TypeError):
-    """A value that no records file can hold; the message begins with its path: ``[12].bbox[3]: ...``."""
+    """A value cannot be stored in a records file; the message begins with its path in it: ``[12].bbox[3]: ...``."""
 
 
 for _error in (ChecksumError, DataLost, FileChanged, FormatError, NoChecksum, NotShareable):

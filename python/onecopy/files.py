@@ -1,11 +1,13 @@
-"""A file as read-only memory: any file, whole or in part.
+"""Files mapped as read-only memory, whole or in part.
 
-`Mapping` is the one owner. What you take from it (memoryviews, arrays) keeps the memory alive, also after `close`,
-until the last view is gone. Mapped memory is the page cache's own: one copy for all processes of the machine.
+A `Mapping` owns the mapped memory together with the views (memoryviews, arrays) made from it: the memory is unmapped
+after `close`, when the last view is gone. The mapped pages are those of the page cache, so all processes of the machine
+share one copy.
 
-When not to use it: for files that other programs edit in place. A file that is truncated while mapped kills the
-process that touches the lost part (SIGBUS); ``mode="copy"`` is safe from that, and `guard` turns it into an error.
-Threads: any.
+**When not to use it.** For files that other programs edit in place. Reading a part of a mapped file that was truncated
+ends the process (SIGBUS); ``mode="copy"`` avoids this, and `guard` turns it into an error.
+
+**Threads.** All functions and methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ __all__ = ["Identity", "Mapping", "Mode", "OpenFile", "check", "guard"]
 
 Mode: TypeAlias = Literal["map", "copy"]
 Identity: TypeAlias = tuple[int, int, int, int]
-"""(device, inode, size in bytes, time of the last write in ns): equal for the same, unchanged file."""
+"""(device, inode, size in bytes, time of the last write in ns): equal if the file is the same and was not modified."""
 
 
 def check_mode(mode: Mode) -> bool:
@@ -38,12 +40,12 @@ def check_mode(mode: Mode) -> bool:
 
 
 def absolute(path: str) -> str:
-    """Return `path` as another process can use it, whatever its working folder; links stay as they are."""
+    """Return `path` as an absolute path, for processes with another working folder; symbolic links are not resolved."""
     return path if path.startswith("/") else os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - 10 us less
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Open a file for reading; a FIFO, for which `open` would wait, a socket or a device is an OSError (ENODEV)."""
+    """Open a regular file for reading; OSError (ENODEV) for a socket, a device, or a FIFO, on which `open` waits."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -52,24 +54,25 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def guard() -> None:
-    """Survive pages that cannot be read: they become zeros and a recorded loss, instead of the end of the process.
+    """Install a SIGBUS handler that replaces unreadable mapped pages by zeros and records the loss.
 
-    Opt-in, for the whole process, until it ends; calling it twice is fine. A file that is truncated by another program,
-    a disk that fails, a network file system that goes away: touching such a page raises SIGBUS. With the guard the page
-    (after a truncation, everything behind it) reads as zeros in this process, and the next call on the file raises
-    `DataLost`. Results that were computed between the fault and the error are wrong: call `check` before you use them.
+    Without it, reading a mapped page ends the process (SIGBUS) if another program has truncated the file, the disk
+    fails, or the network file system is unreachable. With it, the page (after a truncation: all pages from there to the
+    end) reads as zeros in this process, and the next call on the file raises `DataLost`. Results computed between the
+    fault and the error are wrong: call `check` before using them. The handler stays installed until the process ends;
+    calling `guard` again does no harm.
 
-    Only mappings of onecopy are guarded. Every other SIGBUS goes to the handler that stood there before, such as
-    Python's faulthandler; enabled after the guard, faulthandler prints its report once, and the program goes on. A
-    handler that is installed later and passes nothing on disables the guard: call `guard` again after it. Because that
-    looks the same, the first SIGBUS that a program sends to itself (``signal.raise_signal``) is taken for
-    faulthandler's, and does nothing. A system call that is given a lost page (``file.write(view)``) fails with EFAULT
-    by itself.
+    Only mappings of onecopy are guarded. Any other SIGBUS goes to the handler that was installed before, such as
+    Python's faulthandler; a faulthandler enabled after the guard prints its report once, and the program continues. A
+    handler that is installed later and does not call the previous one disables the guard: call `guard` again after
+    installing it. The first SIGBUS that a program sends to itself (``signal.raise_signal``) is indistinguishable from
+    one that faulthandler passes on, and is ignored. A system call on a lost page (``file.write(view)``) fails with
+    EFAULT, with or without the guard.
 
     Raises
     ------
     OSError
-        No handler can be installed.
+        The signal handler cannot be installed.
 
     Examples
     --------
@@ -80,7 +83,7 @@ def guard() -> None:
     >>> mapping = oc.Mapping(path)
     >>> view = mapping.view()
     >>> os.truncate(path, 0)
-    >>> view[50_000]  # would have been the end
+    >>> view[50_000]  # without the guard, SIGBUS would end the process
     0
     >>> oc.check()
     Traceback (most recent call last):
@@ -91,26 +94,26 @@ def guard() -> None:
 
 
 def check() -> None:
-    """Raise if any mapping of this process has lost bytes, so that what was read may have been zeros.
+    """Raise if any mapping of this process has lost bytes, in which case data read from it may be zeros.
 
-    Files that are open tell it each time, files that were closed since once. Files that became shorter are found also
-    where no page was touched, and without `guard`. Costs a system call for each open mapping.
+    The loss of an open file is raised by every call, that of a closed file by one call. Files that became shorter are
+    detected even if no lost page was read, and without `guard`. Costs one system call per open mapping.
 
     Raises
     ------
     DataLost
-        The first loss: ``filename``, and ``offset`` in bytes.
+        The first loss found, with ``filename``, and ``offset`` in bytes.
     """
     _core.check()
 
 
 class Closeable:
-    """What holds something of the system, and gives it back in `close`, or at the end of a ``with`` block."""
+    """Base class of objects that hold a resource of the system and release it in `close` or at the end of ``with``."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Release what is held; calling it again does nothing."""
+        """Release the resource; further calls do nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -123,65 +126,66 @@ class Closeable:
 
 
 class OpenFile(Closeable, abc.ABC):
-    """What every open file of onecopy has: its path, its identity, its views, and an end."""
+    """Base class of open files: path, identity, number of views, and `close`."""
 
     _path: str
 
     @property
     @abc.abstractmethod
     def core(self) -> _core.Mapping:
-        """The compiled half's mapping, for `onecopy.page_cache`."""
+        """The mapping of the compiled module, for `onecopy.page_cache`."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Release the mapping; memory goes with the last view. Closing twice is fine."""
+        """Release the mapping; the memory is unmapped when the last view is gone. Further calls do nothing."""
 
     @property
     def path(self) -> str:
-        """The path as given."""
+        """The path that was given when the file was opened."""
         return self._path
 
     @property
     def identity(self) -> Identity:
-        """Which file this is: (device, inode, size, mtime in ns)."""
+        """The identity of the file when it was opened: (device, inode, size in bytes, time of the last write in ns)."""
         return self.core.identity
 
     def changed(self) -> bool:
-        """Return whether the path now leads to another file, or the file was written or truncated since."""
+        """Return whether the path now refers to another file, or the file was modified since it was opened."""
         return self.core.changed()
 
     @property
     def views(self) -> int:
-        """How many views (arrays, memoryviews) are alive; they keep the memory after `close`."""
+        """The number of views (arrays, memoryviews) in use; they keep the memory mapped after `close`."""
         return self.core.views
 
     @property
     def closed(self) -> bool:
-        """True after `close`."""
+        """Whether `close` was called."""
         return self.core.closed
 
 
 class Mapping(OpenFile):
-    """Part or all of a file in memory; supports the buffer protocol through `memoryview(mapping.view())`.
+    """A file, or a range of it, as memory; `view` returns its bytes as a memoryview without a copy.
 
     Parameters
     ----------
     path
         A regular file; symbolic links are followed.
     offset, length
-        In bytes, any numbers: page boundaries are not your business. None: to the end.
+        The range in bytes; it need not start or end at a page boundary. ``length=None``: to the end of the file.
     mode
-        "map" looks at the page cache; "copy" reads into a private block, in huge pages, with `threads` threads.
+        "map": the pages of the page cache, shared with all processes. "copy": the bytes are read into private memory,
+        in huge pages, by `threads` threads.
     private
-        True gives writable copy-on-write memory: the file never changes, a page you write becomes private.
+        True: writable copy-on-write memory. Writing to a page makes a private copy of it; the file never changes.
     threads
-        Of ``mode="copy"``; None: 8.
+        Number of threads that read for ``mode="copy"``; None: 8.
 
     Raises
     ------
     OSError
-        FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``: also for an empty
-        file (ENODATA), a FIFO or device (ENODEV), a range that is longer than the file (EINVAL).
+        FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``; also for an empty
+        file (ENODATA), a FIFO, socket or device (ENODEV), and a range beyond the end of the file (EINVAL).
 
     Examples
     --------
@@ -240,9 +244,10 @@ class Mapping(OpenFile):
         mode: Mode = "map",
         private: bool = False,
     ) -> Self:
-        """Map an open descriptor (a memfd, an unlinked file). It is duplicated; you keep and close your own.
+        """Map the file of an open descriptor, such as a memfd or an unlinked file.
 
-        `name` stands for the path in errors. Such a mapping cannot be pickled.
+        The descriptor is duplicated, so the caller still owns and closes its own. `name` is shown instead of a path in
+        errors. The mapping cannot be pickled. The other parameters and the errors are those of `Mapping`.
 
         Examples
         --------
@@ -264,35 +269,35 @@ class Mapping(OpenFile):
         return self
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """Return bytes of the mapping without a copy; read-only unless opened with ``private=True``.
+        """Return a range of the mapping, in bytes, as a memoryview without a copy; writable with ``private=True``.
 
-        The memory stays as long as the view, whatever becomes of the Mapping. IndexError beyond its end.
+        The view keeps the memory mapped, also after `close`. IndexError if the range is beyond the end of the mapping.
         """
         offset = non_negative("offset", offset)
         rest = max(self.nbytes - offset, 0) if length is None else non_negative("length", length)
         return self._core.view(offset, rest)
 
     def fileno(self) -> int:
-        """Return the descriptor, which stays ours: for system calls, not for closing."""
+        """Return the file descriptor, which the mapping owns: callers must not close it."""
         return self._core.fileno()
 
     def close(self) -> None:
-        """Release the mapping; memory goes with the last view. Closing twice is fine."""
+        """Release the mapping; the memory is unmapped when the last view is gone. Further calls do nothing."""
         self._core.close()
 
     @property
     def core(self) -> _core.Mapping:
-        """The compiled half."""
+        """The mapping of the compiled module, for `onecopy.page_cache`."""
         return self._core
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the mapping."""
+        """Size of the mapped range in bytes."""
         return self._core.nbytes
 
     @property
     def address(self) -> int:
-        """Address of the first byte: equal to the file offset modulo 2 MiB; 64 bytes after the end can be read."""
+        """Address of the first byte, congruent to its file offset modulo 2 MiB; 64 bytes after the end are readable."""
         return self._core.address
 
     def __len__(self) -> int:
@@ -300,7 +305,7 @@ class Mapping(OpenFile):
 
     def __reduce__(self) -> tuple[object, ...]:
         if not self._absolute:
-            raise TypeError(f"{self!r} has no path: pass its descriptor to the other process instead")
+            raise TypeError(f"{self!r} cannot be pickled, because it has no path: send its descriptor instead")
         return _reattach, (type(self), self._absolute, *self._options, self.identity)
 
     def __repr__(self) -> str:
@@ -318,7 +323,7 @@ def _reattach(
     threads: int,
     identity: Identity,
 ) -> Mapping:
-    """Open again what was pickled in another process; FileChanged if the path leads elsewhere by now."""
+    """Open a mapping that was pickled in another process; FileChanged if the file was modified or replaced since."""
     mapping = cls.__new__(cls)
     mapping._set(path, offset, length, mode, private, threads, identity)
     return mapping

@@ -1,7 +1,7 @@
-"""Text for people: sizes in words and back, and text from elsewhere with its control characters escaped.
+"""Text for output: formatting and parsing of sizes, and escaping of control characters in untrusted text.
 
-Sizes are decimal (1 MB = 10**6 bytes), as disks and model cards count. A name out of a file, or of a process, may hold
-anything, an escape sequence that repaints the terminal among it: `plain` shows it so that it cannot do anything.
+Sizes are printed in decimal units (1 MB = 10**6 bytes), as on disks and model cards. A name read from a file or a
+process may contain terminal escape sequences: `plain` makes it safe to print.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-"""Categories of Unicode: control, invisible, undecodable."""
+"""Unicode categories of characters that are escaped: control, format, surrogate, private, unassigned, separators."""
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _SUFFIXES = {"": 1, "b": 1} | {
     letter + suffix: base**power
@@ -24,7 +24,7 @@ _SUFFIXES = {"": 1, "b": 1} | {
 
 
 def significant(value: float) -> str:
-    """Return a number with three significant digits, and all digits before the point.
+    """Return a number with three significant digits, or more where it has more digits before the decimal point.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def significant(value: float) -> str:
 
 
 def size(nbytes: int) -> str:
-    """Return a number of bytes in words, decimal.
+    """Return a number of bytes as text with a decimal unit.
 
     Examples
     --------
@@ -55,12 +55,12 @@ def size(nbytes: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that a size in words means: "2GiB", "500 MB", "4096"; decimal or binary as written.
+    """Return the number of bytes of a size given as text: "2GiB", "500 MB", "4096"; units are decimal or binary.
 
     Raises
     ------
     ValueError
-        If it is not a number followed by a unit.
+        The text is not a number followed by a unit.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_quantity(text: str, units: Mapping[str, int], what: str) -> float:
-    """Return a number times its unit, one of `units` in lower case; ValueError, with `what`, if it is none.
+    """Return the value of text such as "1.5 h", with one of `units` in lower case; ValueError names `what` it is not.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def parse_quantity(text: str, units: Mapping[str, int], what: str) -> float:
 
 
 def plain(text: str) -> str:
-    r"""Return text in which control, invisible and undecodable characters are written as escapes.
+    r"""Return text in which control, invisible and undecodable characters are replaced by backslash escapes.
 
     Examples
     --------

@@ -107,10 +107,10 @@ def test_a_small_shared_memory_is_known(small_disk, in_child, tmp_path, monkeypa
         raise AssertionError("there was room")
 
     small, large, error, left, right = in_child(look)
-    assert small == ("memory", "in memory, as asked for")
+    assert small == ("memory", "in memory, as requested")
     assert large == (
         "disk",
-        f"on disk, because the file system of /dev/shm/onecopy-{os.geteuid()} has 67108864 bytes left",
+        f"on disk, because the file system of /dev/shm/onecopy-{os.geteuid()} has 67108864 bytes free",
     )
     assert error.errno == errno.ENOSPC
     assert left == []

@@ -21,7 +21,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onecopy.arguments import byte_count, few_processors, non_negative, path_text
+from onecopy.arguments import byte_count, decoder_threads, non_negative, path_text
 from onecopy.arrays.dtypes import of_numpy
 from onecopy.errors import FileChanged, FormatError
 from onecopy.files import open_regular
@@ -250,7 +250,7 @@ def fill(
 
     try:
         with _translated(text, codec):
-            codec.reader().fill(text, facts.level, into, report, threads or few_processors())
+            codec.reader().fill(text, facts.level, into, report, threads or decoder_threads())
     except Exception as error:
         if raised:
             raise raised[0] from None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from onecopy.arguments import few_processors, non_negative, thread_count
+from onecopy.arguments import decoder_threads, non_negative, thread_count
 from onecopy.images._regions import Share, downwards, shares, within
 from onecopy.images.outputs import Output, Work, output_for
 from onecopy.images.tiles import Tiles
@@ -172,7 +172,7 @@ def mosaic(
         Work(plan.shares, known.is_in_memory),
         overwrite=overwrite,
     ) as output:
-        _paste(plan, output, thread_count(threads) or few_processors(), progress)
+        _paste(plan, output, thread_count(threads) or decoder_threads(), progress)
         made = output.finish()
     shown = {share.tile for share in plan.shares}
     return Mosaic(

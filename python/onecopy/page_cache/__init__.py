@@ -1,11 +1,11 @@
-"""What of a file is in memory, and asking for more or less of it.
+"""Query and control which parts of files are in the page cache: `residency`, `warm`, `evict`, `pin`.
 
-The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return what the kernel did. A
-hint that is declined is told in the report, never raised; a number the kernel does not tell is None, never zero. A
-file that was truncated meanwhile raises `onecopy.DataLost`.
+The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return a report of what the
+kernel did. A hint that the kernel refused is noted in the report and not raised; a number that the kernel does not
+report is None, never zero. A file that was truncated while mapped raises `onecopy.DataLost`.
 
-Page cache belongs to the machine: what one process warms is warm for all. Private copies (``mode="copy"``) are not
-affected. Every function releases the GIL and may be called from any thread.
+All processes of the machine share the page cache, so a file that one process has warmed is warm for all of them.
+Private copies (``mode="copy"``) are not affected. Every function releases the GIL and may be called from any thread.
 """
 
 from onecopy._core import EvictReport, MappedPages, PageCache, PinReport, Residency, WarmReport

@@ -1,4 +1,4 @@
-"""What of a file is in memory, dropping it, and locking it; how much memory there is for more."""
+"""Query, evict and lock the pages of files, and report how much memory is available."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["available_memory", "cachestat", "evict", "mapped_in", "pin", "reside
 
 
 def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
-    """Take a file out of memory: out of this process and, where nobody else holds it, out of the page cache.
+    """Unmap the pages of a file from this process, and drop them from the page cache where no other process maps them.
 
-    Pages that are mapped by other processes or locked stay, and the report says so. Pages of ``private=True`` mappings
-    stay, because they may hold your changes. Unsaved pages are written to the disk first.
+    Pages that other processes map, or that are locked, stay in memory, and the report gives the reason. Pages of
+    ``private=True`` mappings stay as well, because they may contain changes. Dirty pages are written to disk first.
 
     Examples
     --------
@@ -35,9 +35,10 @@ def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
 
 
 def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residency:
-    """Report how much of a file is in memory.
+    """Report how much of a file is in the page cache and in the page tables of this process.
 
-    Costs about 0.1 ms per GiB where the kernel has cachestat (Linux 6.5, own or writable files), else up to 4 ms.
+    Takes about 0.1 ms per GiB where cachestat can be used (Linux 6.5; files that this process owns or may write), else
+    up to 4 ms per GiB.
 
     Examples
     --------
@@ -51,20 +52,20 @@ def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residenc
 
 
 def cachestat(descriptor: int, offset: int = 0, length: int = 0) -> PageCache:
-    """Report what the page cache holds of an open file, for all processes; 0.1 ms per GiB.
+    """Report how much of an open file is in the page cache, whichever process read it; takes 0.1 ms per GiB.
 
     Parameters
     ----------
     descriptor
-        Of the file.
+        An open file descriptor.
     offset, length
-        Bytes, rounded outwards to whole pages; 0: to the end.
+        The range in bytes, rounded outwards to whole pages; ``length=0``: to the end of the file.
 
     Raises
     ------
     OSError
-        The kernel does not tell: EPERM of a file that this process neither owns nor may write, ENOSYS before Linux 6.5,
-        EOPNOTSUPP of hugetlbfs. (`residency` asks others then.)
+        EPERM: this process neither owns the file nor may write to it. ENOSYS: before Linux 6.5. EOPNOTSUPP: a file on
+        hugetlbfs. `residency` uses other interfaces in these cases.
 
     Examples
     --------
@@ -79,13 +80,21 @@ def cachestat(descriptor: int, offset: int = 0, length: int = 0) -> PageCache:
 
 
 def mapped_in(pid: int, address: int, length: int) -> MappedPages:
-    """Report how much of an address range a process has in its page tables, and in huge pages; 0.5 ms per GiB.
+    """Report how many bytes of an address range of a process are mapped, and how many of them in huge pages.
+
+    Takes 0.5 ms per GiB.
+
+    Parameters
+    ----------
+    pid
+        The process.
+    address, length
+        The range of addresses in that process, in bytes.
 
     Raises
     ------
     OSError
-        The kernel does not tell: the process has ended (ENOENT, ESRCH), is somebody else's (EACCES, EPERM), or this
-        is a kernel before Linux 6.7 (ENOTTY).
+        ENOENT or ESRCH: the process has ended. EACCES or EPERM: it belongs to another user. ENOTTY: before Linux 6.7.
 
     Examples
     --------
@@ -101,9 +110,10 @@ def mapped_in(pid: int, address: int, length: int) -> MappedPages:
 
 
 def pin(target: Opened, ranges: Sequence[Range] | None = None) -> PinReport:
-    """Lock an open file's pages into memory until `unpin`, or until the mapping is gone.
+    """Lock the pages of an open file into memory until `unpin` is called or the mapping is released.
 
-    Bounded by RLIMIT_MEMLOCK (often 8 MiB): the report says how much was locked. Reads what is not in memory.
+    Pages that are not in memory are read. RLIMIT_MEMLOCK (often 8 MiB) limits how much can be locked; the report has
+    the number of locked bytes.
 
     Examples
     --------
@@ -114,22 +124,22 @@ def pin(target: Opened, ranges: Sequence[Range] | None = None) -> PinReport:
     ...     oc.pin(mapping).bytes
     65536
     """
-    portions = of_opened(target, ranges)  # of a path, nothing would hold the lock
+    portions = of_opened(target, ranges)  # not a path: its mapping, and with it the lock, would end with this call
     return _core.total_pinned([_core.pin(core, part) for core, part, _ in portions])
 
 
 def unpin(target: Opened, ranges: Sequence[Range] | None = None) -> None:
-    """Let go of what `pin` locked."""
+    """Unlock pages that `pin` has locked."""
     for core, part, _ in of_opened(target, ranges):
         _core.unpin(core, part)
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that this process may still take: what the machine has, or less in a container.
+    """Return the bytes of memory that this process can still allocate: the minimum over the machine and its cgroups.
 
-    Of a control group, and of all above it, that is the limit less what is charged to it, by other processes too, but
-    for page cache that the kernel can drop: files in ``/dev/shm`` and shared memory cannot be dropped. None where the
-    system does not say (macOS).
+    For a control group and each group above it, this is its limit minus the charged memory that cannot be reclaimed.
+    Memory of other processes in the group is charged too. Files in ``/dev/shm`` and other shared memory cannot be
+    reclaimed; page cache can. None where the system does not report it (macOS).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the functions of `onecopy.page_cache` are given: an open file, some bytes of it, several files, or a path."""
+"""The targets that the functions of `onecopy.page_cache` accept: open files, ranges of them, or a path."""
 
 from __future__ import annotations
 
@@ -14,52 +14,56 @@ if TYPE_CHECKING:
 __all__ = ["Mapped", "Opened", "Portion", "Range", "Selection", "Several", "Target", "of_opened", "of_target"]
 
 Range: TypeAlias = tuple[int, int]
-"""(offset, length) in bytes of the mapping; rounded outwards to whole pages."""
+"""(offset, length) in bytes from the start of the mapping; rounded outwards to whole pages."""
 
-Meant: TypeAlias = "list[tuple[_core.Mapping, list[Range], _core.Inspector | None]]"
+CorePortions: TypeAlias = "list[tuple[_core.Mapping, list[Range], _core.Inspector | None]]"
+"""Portions as the compiled module takes them: an empty list of ranges is the whole mapping."""
 
 
 class Mapped(Protocol):
-    """Whatever has a mapping: `onecopy.Mapping`, `onecopy.ArrayFile`."""
+    """An object with one mapping: `onecopy.Mapping`, or an `onecopy.ArrayFile` of one file."""
 
     @property
     def core(self) -> _core.Mapping:
-        """The compiled half's mapping."""
+        """The mapping of the compiled module."""
 
 
 Portion: TypeAlias = "tuple[_core.Mapping, Sequence[Range] | None, _core.Inspector | None]"
-"""A file, ranges of it (None: all of it), and what inspects the bytes in the same pass."""
+"""A mapping, ranges of it (None: the whole mapping), and an optional inspector that checks the bytes while reading."""
 
 
 class Selection:
-    """Portions of one file or of several."""
+    """Portions of one or several files, as a target."""
 
     def __init__(self, portions: tuple[Portion, ...]) -> None:
         self.portions = portions
 
 
 class Several(Protocol):
-    """Whatever lies in several files: an `onecopy.ArrayFile` of several, a `Selection`."""
+    """An object with portions of several files: an `onecopy.ArrayFile` of several files, or a `Selection`."""
 
     @property
     def portions(self) -> tuple[Portion, ...]:
-        """All of all files."""
+        """The portions, one or more per file."""
 
 
 Opened: TypeAlias = "Mapped | Several"
 Target: TypeAlias = "Opened | str | os.PathLike[str]"
 
 
-def of_target(target: Target, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> Meant:
-    """Return the mappings that are meant, and of each the ranges as the core wants them."""
+def of_target(target: Target, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> CorePortions:
+    """Return the mappings of a target, each with its ranges; a path is mapped by this call."""
     if isinstance(target, str | bytes | os.PathLike):
         core = _core.open_mapping(path_text(target), 0, None, False, False, 0, None)
         return [(core, _ranges(ranges), inspector)]
     return of_opened(target, ranges, inspector)
 
 
-def of_opened(target: object, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> Meant:
-    """Return the same of what is open; TypeError for what is not, and for ranges of several files."""
+def of_opened(target: object, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> CorePortions:
+    """Return the mappings of an open file, each with its ranges.
+
+    TypeError if `target` is not an open file, or if `ranges` are given for several files.
+    """
     core = getattr(target, "core", None)
     if core is not None:
         return [(core, _ranges(ranges), inspector)]
@@ -67,12 +71,12 @@ def of_opened(target: object, ranges: Sequence[Range] | None, inspector: _core.I
     if portions is None:
         raise TypeError(f"expected an open onecopy file, not {target!r}")
     if ranges is not None:
-        raise TypeError("ranges are bytes of one file, and these are several: name arrays instead, file.warm([...])")
-    return [(core, _ranges(part), looks) for core, part, looks in portions]
+        raise TypeError("ranges cannot be given for several files: give names of arrays instead, file.warm([...])")
+    return [(core, _ranges(part), inspects) for core, part, inspects in portions]
 
 
 def _ranges(ranges: Sequence[Range] | None) -> list[Range]:
-    """Return the ranges as the core wants them, where none at all means everything; no ranges are nothing."""
+    """Return ranges for the compiled module: [] for None, the whole mapping; [(0, 0)] for [], no bytes at all."""
     if ranges is None:
         return []
     return [(non_negative("offset", offset), non_negative("length", length)) for offset, length in ranges] or [(0, 0)]

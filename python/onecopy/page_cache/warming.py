@@ -1,4 +1,4 @@
-"""`warm`: a file into memory at the device's speed, waited for or as a `WarmJob`."""
+"""`warm`: read a file into the page cache at the speed of the device, in the foreground or as a `WarmJob`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Mechanism: TypeAlias = Literal["auto", "populate", "read", "advise", "none"]
 
 
 class WarmJob:
-    """A warming that runs beside your other work.
+    """A `warm` that runs in threads in the background.
 
-    It owns a share of the mapping, so the file may be closed meanwhile. After a fork it belongs to the parent: waiting
-    in the child raises OSError (ECHILD).
+    It shares ownership of the mapping, so the file may be closed while it runs. After a fork it belongs to the parent:
+    `wait` in the child raises OSError (ECHILD).
 
     Examples
     --------
@@ -40,21 +40,24 @@ class WarmJob:
         self._core = core
 
     def wait(self, timeout: float | None = None, *, progress: Callable[[int, int], object] | None = None) -> WarmReport:
-        """Wait for the end and return the report.
+        """Wait until the job has finished and return its report.
 
         Parameters
         ----------
         timeout
-            Seconds; TimeoutError after that, and the job goes on. None waits as long as it takes.
+            Seconds to wait; None: without a limit. The job continues after a timeout.
         progress
-            Called about 20 times a second with (bytes done, bytes in total).
+            Called about 20 times per second with (bytes done, bytes in total). An exception that it raises cancels the
+            job and is passed on.
 
         Raises
         ------
+        TimeoutError
+            The job has not finished after `timeout` seconds.
         DataLost
             The file was truncated, or the device failed.
         KeyboardInterrupt
-            Ctrl-C; the job is cancelled first. So it is by any exception of `progress`.
+            Ctrl-C was pressed; the job is cancelled.
         """
         deadline = None if timeout is None else monotonic() + timeout
         try:
@@ -70,24 +73,24 @@ class WarmJob:
             raise
         if not self.done:
             done, total = self.progress
-            raise TimeoutError(f"warming has done {done} of {total} bytes after {timeout} s; it goes on")
+            raise TimeoutError(f"warming has read {done} of {total} bytes after {timeout} s, and continues")
         report = self._core.report()
         if progress is not None:
             progress(*self.progress)
         return report
 
     def cancel(self) -> None:
-        """Stop after the pieces in flight; `wait` then reports what was done."""
+        """Stop after the pieces that are being read; `wait` then reports what was done."""
         self._core.cancel()
 
     @property
     def done(self) -> bool:
-        """True when `wait` would return at once."""
+        """Whether the job has finished, so that `wait` returns immediately."""
         return self._core.wait_for(0.0)
 
     @property
     def progress(self) -> tuple[int, int]:
-        """(bytes done, bytes in total); what was in memory before counts as done."""
+        """(bytes done, bytes in total); bytes that were in memory before count as done."""
         return self._core.progress
 
     def __repr__(self) -> str:
@@ -100,7 +103,7 @@ class WarmJob:
 
 
 def _pause(deadline: float | None) -> float:
-    """Return how long to wait before looking at progress and signals again, in seconds."""
+    """Return the seconds until progress and signals are checked again: 0.05, or less near the deadline."""
     return 0.05 if deadline is None else max(0.0, min(0.05, deadline - monotonic()))
 
 
@@ -149,47 +152,50 @@ def warm(
     wait: bool = True,
     progress: Callable[[int, int], object] | None = None,
 ) -> WarmReport | WarmJob:
-    """Bring a file into memory at the device's speed.
+    """Read a file into the page cache at the speed of the device, and map its pages into this process.
 
     Parameters
     ----------
     target
-        An open file, or a path. A path's pages stay in the page cache, as long as nobody needs the memory.
+        An open file, or a path. The pages of a path are not mapped; they stay in the page cache until the kernel
+        reclaims the memory.
     ranges
-        (offset, length) in bytes; None: everything. Small ranges with gaps between them are read alone, without what
-        the device would read ahead, and then in small pages.
+        (offset, length) in bytes; None: the whole file. Small ranges with gaps between them are read without readahead,
+        in small pages.
     threads
-        Threads that read; None: 8, because they wait for the disk and not for processors.
+        Number of threads that read; None: 8, because they wait for the disk and need little CPU time.
     huge
-        Ask for 2 MiB pages before reading. None: yes, unless the file is larger than half of the memory that may be
-        used (a small access would then read 512 times too much, and push out what is needed), and not for ranges below
-        16 MiB with gaps beside them. True: for these as well.
+        Whether to request 2 MiB pages before reading. None: yes, except for files larger than half of the available
+        memory (a small access would read 512 times its size and evict other pages), and for ranges below 16 MiB with
+        gaps between them. True: for those ranges as well.
     max_bytes
-        Bytes to bring in at most, a number or words such as "2 GiB"; None: what memory is available. The kernel may
-        read a few MiB ahead of it.
+        Maximum number of bytes to read, as a number or text such as "2 GiB"; None: the available memory. The kernel may
+        read a few MiB ahead.
     mechanism
-        "auto", or "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only ask for huge pages), "none".
+        "auto", or "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only request huge pages), "none".
     in_order
-        You will touch everything from front to back right after: where the device reads far ahead (4 MiB and more),
-        touching is then as fast as warming, so only huge pages are asked for.
+        Whether the caller reads the whole file from front to back next. On devices with a readahead of 4 MiB or more
+        that is as fast as warming, so only huge pages are requested.
     inspector
-        Looks at the bytes in the same pass; see `ArrayFile.warm` and its ``verify``.
+        Checks the bytes while they are read; see the parameter ``verify`` of `ArrayFile.warm`.
     wait
-        False returns a `WarmJob` at once.
+        False: return a `WarmJob` immediately.
     progress
-        Called about 20 times a second with (bytes done, bytes in total) while waiting; raising in it cancels.
+        Called about 20 times per second with (bytes done, bytes in total). An exception that it raises cancels the work
+        and is passed on.
 
     Returns
     -------
     WarmReport or WarmJob
-        Bytes, cached before and after, huge share, faults, GiB/s, mechanism and reason.
+        The report has the bytes, how many were cached before and after, the share of huge pages, page faults, GiB/s,
+        the mechanism and the reason for it.
 
     Raises
     ------
     DataLost
-        The file was truncated under the mapping, or the device failed.
+        The file was truncated while it was mapped, or the device failed.
     OSError
-        A path that cannot be opened; what ends the reading otherwise, such as ENOMEM in a control group.
+        The path cannot be opened, or reading failed otherwise, such as with ENOMEM in a control group.
 
     Examples
     --------
@@ -201,9 +207,9 @@ def warm(
     (1048576, True)
     """
     if progress is not None and not wait:
-        raise ValueError("progress is called while waiting: give it to the job's wait()")
+        raise ValueError("progress cannot be given with wait=False: give it to the wait() of the job")
     threads = thread_count(threads)
-    most = None if max_bytes is None else byte_count("max_bytes", max_bytes)
+    limit = None if max_bytes is None else byte_count("max_bytes", max_bytes)
     portions = of_target(target, ranges, inspector)
-    job = WarmJob(_core.start_warm(portions, threads, huge, most, mechanism, in_order))
+    job = WarmJob(_core.start_warm(portions, threads, huge, limit, mechanism, in_order))
     return job.wait(progress=progress) if wait else job

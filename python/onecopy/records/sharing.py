@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from onecopy import _core
 from onecopy.records.opening import of_path
 from onecopy.store import Store, choose_place, report_progress
-from onecopy.store.fork import call_in_child, can_fork, give_back_memory
+from onecopy.store.fork import call_in_child, can_fork, free_unused_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -258,7 +258,7 @@ def _nameless(job: _Job, store: Store | None) -> Any:
     if job.in_heap or where == "here" or (where == "auto" and not can_fork()):
         descriptor = build()
         if not job.in_heap:
-            give_back_memory()
+            free_unused_memory()
     else:
         descriptor = _descriptor_from_child(build)
     try:

@@ -1,4 +1,4 @@
-"""What a store hands out and says: an artefact, whom one waits for, what was pruned."""
+"""Results of a store: artefacts, the state of a build that is waited for, and the report of `Store.prune`."""
 
 from __future__ import annotations
 
@@ -20,40 +20,43 @@ State: TypeAlias = Literal["ready", "building", "stale claim", "leftover", "dama
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A file in a store, or (from `Store.ls`) what somebody left who did not come to the end."""
+    """A file in a store; from `Store.ls` also an unfinished build or a file that a killed builder left."""
 
     key: str
-    """Empty where it is not known."""
+    """Key of the artefact; empty if unknown."""
     path: Path
+    """Absolute path of the file in the folder of the store."""
     bytes: int
+    """Size of the file in bytes."""
     created: float
-    """Seconds since 1970, as `time.time` has it."""
+    """Time of the build, in seconds since 1970."""
     last_used: float
-    """The same."""
+    """Time of the last use, in seconds since 1970."""
     source: str | None
-    """What it was built from, if that was told."""
+    """Path of the file or folder that it was built from; None if none was given."""
     source_present: bool | None
-    """Whether the source is there and is what it was (inode, size, time of the last write); None: no source."""
+    """Whether the source exists and is unchanged (inode, size, time of the last write); None without a source."""
     place: Place
+    """Kind of file system of the store: "disk" or "memory"."""
     state: State = "ready"
-    """Anything else than "ready" comes from `Store.ls` alone."""
+    """State of the file; `Store.ls` alone returns other states than "ready"."""
     built: bool = False
-    """True: by this very call."""
+    """Whether this call built the file."""
     waited: float = 0.0
-    """Seconds, for others who built."""
+    """Seconds that this call waited for other processes that were building."""
     seconds: float = 0.0
-    """Of the whole call."""
+    """Seconds that the whole call took."""
     reason: str = ""
-    """A sentence: what happened, or what this is."""
+    """Explanation of the result or of the state, as a sentence."""
     handle: _core.FileHandle | None = field(default=None, repr=False, compare=False)
-    """The file itself, held open: what is at `path` may have been removed or replaced since. None: from `Store.ls`."""
+    """The open file, which stays readable if the file at `path` is removed or replaced; None from `Store.ls`."""
 
     def __fspath__(self) -> str:
-        """Return the path; `onecopy.open` and `onecopy.open_records` open the very file, even if it was removed."""
+        """Return the path; `onecopy.open` and `onecopy.open_records` use `handle`, even if the path was removed."""
         return str(self.path)
 
     def read_bytes(self) -> bytes_type:
-        """Read the very file that was found or built, whole, as bytes of this process."""
+        """Return the contents of the file that was found or built, as a private copy."""
         if self.handle is None:
             return self.path.read_bytes()
         pieces: list[bytes_type] = []
@@ -62,35 +65,36 @@ class Artefact:
         return b"".join(pieces)
 
     def without_handle(self) -> Artefact:
-        """Return the same facts without the open file, for those who keep them."""
+        """Return a copy without the open file, which does not keep a file descriptor."""
         return replace(self, handle=None)
 
-    def __reduce__(self) -> tuple[object, ...]:  # a descriptor does not travel
+    def __reduce__(self) -> tuple[object, ...]:  # a file descriptor cannot be pickled
         return type(self), tuple(getattr(self, name) for name in self.__slots__ if name != "handle")
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Who is being waited for, as told to `on_wait` at each look."""
+    """The state of a build by another process, as passed to `on_wait`."""
 
     key: str
+    """Key of the artefact that is being built."""
     pid: int
-    """Of the builder; 0: it has not said so yet."""
+    """Process id of the builder; 0 if it is not known yet."""
     since: float
-    """When it began: seconds since 1970."""
+    """Time at which the build began, in seconds since 1970."""
     bytes: int
-    """What it says is there by now (`progress`); 0: it says nothing."""
+    """Bytes built so far, as reported by `report_progress`; 0 if nothing was reported."""
     seconds: float
-    """Waited so far."""
+    """Seconds waited so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """What a prune removed, or would."""
+    """The artefacts that `Store.prune` removed, or would remove with ``dry_run=True``."""
 
     removed: list[Artefact]
-    """``reason`` says why."""
+    """Removed artefacts, each with a ``reason``."""
     kept: list[Artefact]
-    """What was asked for and is being built, or was used meanwhile; ``reason`` says which."""
+    """Artefacts that matched but are being built or were used in the meantime, each with a ``reason``."""
     bytes: int
-    """Of what was removed. Of what somebody maps, the space is free when he lets go."""
+    """Total size of the removed files; the space of a mapped file is freed when it is unmapped."""

@@ -1,7 +1,7 @@
-"""Calling a build function: here, or in a forked child whose memory goes back to the machine as a whole.
+"""Call a build function in this process, or in a forked child, whose memory is freed when it ends.
 
-The child is killed when its parent ends, so that no orphan builds on beside whoever takes over. What the build raises
-comes back as it is, with the child's traceback as a note.
+The child is killed when its parent ends, so that it does not compete with another process that takes over the build.
+An exception of the build is raised in the parent, with the traceback of the child as a note.
 """
 
 from __future__ import annotations
@@ -24,72 +24,72 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-_LONGEST = 1 << 20  # bytes of an exception and its traceback
-_KEEP_DEVICES = ("torch", "tensorflow", "jax")
-"""Frameworks whose threads and devices a forked child would miss, also where they have not started any yet."""
+_MAX_ERROR = 1 << 20  # bytes of a pickled exception and its traceback
+_NOT_FORK_SAFE = ("torch", "tensorflow", "jax")
+"""Frameworks with threads and devices that do not work in a forked child, even if none were started yet."""
 
 
 def can_fork() -> bool:
-    """Return whether a forked child is as good as this process: it has one thread, and no framework with devices.
+    """Return whether a build can run in a forked child: this process has one thread and no framework with devices.
 
-    Threads of libraries count: a lock that one of them holds at the fork is never released in the child.
+    Threads of libraries count as well: a lock that one of them holds at the fork is never released in the child.
     """
     try:
         threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - no paths are made
     except OSError:  # not Linux
         threads = threading.active_count()
-    return threads == 1 and not any(name in sys.modules for name in _KEEP_DEVICES)
+    return threads == 1 and not any(name in sys.modules for name in _NOT_FORK_SAFE)
 
 
 def builder(build: Callable[[Path], object], where: str) -> Callable[[Path], None]:
-    """Return what calls `build` where that was asked for: "here", "child" or "auto"."""
+    """Return a function that calls `build` in this process ("here"), in a child ("child"), or in either ("auto")."""
 
     def here(path: Path) -> None:
         build(path)
 
-    def here_and_tidy(path: Path) -> None:
+    def here_and_free(path: Path) -> None:
         try:
             build(path)
         finally:
-            give_back_memory()
+            free_unused_memory()
 
     def in_child(path: Path) -> None:
         call_in_child(build, path)
 
     if where == "here":
         return here
-    return in_child if where == "child" or can_fork() else here_and_tidy
+    return in_child if where == "child" or can_fork() else here_and_free
 
 
-def give_back_memory() -> None:
-    """Collect garbage, and give what the C library holds free back to the machine, where it can."""
+def free_unused_memory() -> None:
+    """Collect garbage, then return the free memory of the C library to the kernel where that is possible (glibc)."""
     gc.collect()
     trim_heap()
 
 
 def trim_heap() -> None:
-    """Return the C library's free memory to the kernel, where it can (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
+    """Return the free memory of the C library to the kernel where that is possible (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
     if trim is not None:
         trim(ctypes.c_size_t(0))
 
 
 def call_in_child(build: Callable[[Path], object], path: Path) -> None:
-    """Call a build function in a forked child and wait for it; raise what it raises.
+    """Call a build function in a forked child and wait for it; exceptions of the build are raised here.
 
     Raises
     ------
     ChildProcessError
-        The child was killed, or left by itself.
+        The child was killed, or exited without an exception.
     """
     parent = os.getpid()
-    _flush()  # else the child writes it too
-    with mmap.mmap(-1, _LONGEST) as told:
+    _flush()  # the child would write the buffered output again
+    with mmap.mmap(-1, _MAX_ERROR) as shared:
         # A Ctrl-C between the fork and the wait would lose the child.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         pid = os.fork()
         if pid == 0:
-            _run(build, path, parent, told, mask)
+            _run(build, path, parent, shared, mask)
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -98,12 +98,12 @@ def call_in_child(build: Callable[[Path], object], path: Path) -> None:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             raise
-        error = _heard(told, pid)
+        error = _received_error(shared, pid)
     if error is not None:
         raise error
     if status != 0:
-        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"left with status {status}"
-        raise ChildProcessError(f"process {pid}, which built {path}, {how}")
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+        raise ChildProcessError(f"process {pid}, which was building {path}, {how}")
 
 
 def _flush() -> None:
@@ -112,8 +112,8 @@ def _flush() -> None:
             stream.flush()
 
 
-def _run(build: Callable[[Path], object], path: Path, parent: int, told: mmap.mmap, mask: Iterable[int]) -> None:
-    """Build in the child, tell what was raised, and leave; never returns."""
+def _run(build: Callable[[Path], object], path: Path, parent: int, shared: mmap.mmap, mask: Iterable[int]) -> None:
+    """Build in the child, send an exception to the parent, and exit; never returns."""
     status = 1
     try:
         if _core.end_with_parent(parent):
@@ -121,31 +121,32 @@ def _run(build: Callable[[Path], object], path: Path, parent: int, told: mmap.mm
             build(path)
             status = 0
     except BaseException as error:  # it is raised in the parent
-        _tell(error, told)
+        _send_error(error, shared)
     finally:
         _flush()
         os._exit(status)
 
 
-def _tell(error: BaseException, told: mmap.mmap) -> None:
-    """Write an exception and its traceback for the parent; where it cannot travel, a RuntimeError that names it."""
-    trace = "".join(traceback.format_exception(error))[-_LONGEST // 8 :]
+def _send_error(error: BaseException, shared: mmap.mmap) -> None:
+    """Write an exception and its traceback to memory shared with the parent; a RuntimeError if it cannot be pickled."""
+    trace = "".join(traceback.format_exception(error))[-_MAX_ERROR // 8 :]
     try:
         text = pickle.dumps((error, trace))
-        pickle.loads(text)  # noqa: S301 - our own; some can be written and not read
-        told.write(len(text).to_bytes(8, "little") + text)
-    except Exception:  # of whoever wrote that exception
+        pickle.loads(text)  # noqa: S301 - written above; some exceptions can be pickled but not unpickled
+        shared.write(len(text).to_bytes(8, "little") + text)
+    except Exception:  # any: the class of the exception defines how it is pickled
         name = f"{type(error).__module__}.{type(error).__qualname__}"
-        text = pickle.dumps((RuntimeError(f"{name}: {error}"[: _LONGEST // 8]), trace))
-        told.seek(0)
-        told.write(len(text).to_bytes(8, "little") + text)
+        text = pickle.dumps((RuntimeError(f"{name}: {error}"[: _MAX_ERROR // 8]), trace))
+        shared.seek(0)
+        shared.write(len(text).to_bytes(8, "little") + text)
 
 
-def _heard(told: mmap.mmap, pid: int) -> BaseException | None:
-    length = int.from_bytes(told[:8], "little")
+def _received_error(shared: mmap.mmap, pid: int) -> BaseException | None:
+    """Return the exception that the child has sent, with its traceback as a note; None if it has sent none."""
+    length = int.from_bytes(shared[:8], "little")
     if length == 0:
         return None
-    error, trace = pickle.loads(told[8 : 8 + length])  # noqa: S301 - of a child that is a copy of this process
+    error, trace = pickle.loads(shared[8 : 8 + length])  # noqa: S301 - from a forked child of this process
     assert isinstance(error, BaseException)
-    error.add_note(f"Raised in process {pid}, which built for this one:\n{trace}")
+    error.add_note(f"Raised in process {pid}, which was building for this one:\n{trace}")
     return error

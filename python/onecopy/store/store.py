@@ -24,7 +24,7 @@ Where: TypeAlias = Literal["auto", "child", "here"]
 OnWait: TypeAlias = Union["Callable[[Waiting], None]", Literal["announce"], None]
 
 _logged: set[str] = set()
-_FIRST_WORD, _NEXT_WORD = 2.0, 5.0  # seconds of waiting until the first warning of `announce`, and between two
+_FIRST_WARNING_S, _WARNING_INTERVAL_S = 2.0, 5.0  # waiting time until the first warning of `announce`; between two
 
 
 def announce() -> Callable[[Waiting], None]:
@@ -32,13 +32,13 @@ def announce() -> Callable[[Waiting], None]:
 
     Without logging configured, Python writes such a warning to stderr.
     """
-    due = _FIRST_WORD
+    due = _FIRST_WARNING_S
 
     def on_wait(waiting: Waiting) -> None:
         nonlocal due
         if waiting.seconds < due:
             return
-        due = waiting.seconds + _NEXT_WORD
+        due = waiting.seconds + _WARNING_INTERVAL_S
         builder = f"process {waiting.pid}" if waiting.pid else "another process"
         so_far = f", {waiting.bytes / 1e6:.1f} MB so far" if waiting.bytes else ""
         _warn("onecopy: %s builds %r%s; waited %.0f s", builder, waiting.key, so_far, waiting.seconds)
@@ -47,7 +47,7 @@ def announce() -> Callable[[Waiting], None]:
 
 
 def _warn(text: str, *arguments: object) -> None:
-    import logging  # which most processes never need
+    import logging  # here, because most processes do not need it
 
     logging.getLogger("onecopy").warning(text, *arguments)
 
@@ -58,36 +58,36 @@ class Store:
     Parameters
     ----------
     folder
-        A folder that belongs to this user alone: it is made with mode 0700, and refused if it is a symbolic link,
-        belongs to another user or can be entered by others. None: for "disk" ``$ONECOPY_CACHE``, else
-        ``$XDG_CACHE_HOME/onecopy``, else ``~/.cache/onecopy``, and ``/var/tmp/onecopy-<uid>`` where that is on a
-        network file system; for "memory" ``/dev/shm/onecopy-<uid>``. Where another user has taken one of the last two
-        names, it is ``onecopy-<uid>-1``, or the next free one; `reason` and a warning of the logger "onecopy" report
-        that.
+        A folder that belongs to this user alone. It is created with mode 0700, and refused if it is a symbolic link,
+        belongs to another user or is accessible to others. None with ``place="disk"``: ``$ONECOPY_CACHE``, else
+        ``$XDG_CACHE_HOME/onecopy``, else ``~/.cache/onecopy``, or ``/var/tmp/onecopy-<uid>`` if that is on a network
+        file system. None with ``place="memory"``: ``/dev/shm/onecopy-<uid>``. If the last two names are taken by
+        another user, ``onecopy-<uid>-1`` or the next free number is used; `reason` and a warning of the logger
+        "onecopy" report that.
     place
-        Which of the two default folders is used where `folder` is None.
+        Which of the two default folders is used if `folder` is None: "disk" or "memory".
     where
         Which process calls a build function. "here": this one. "child": a forked child, so that all memory of the build
         is freed with it. "auto": a child when this process has one thread, those of libraries included, and has
         imported no framework with devices (torch, tensorflow, jax); else this process, followed by a garbage collection
         and ``malloc_trim``.
     durable
-        False: builds do not wait for the disk; for what can be built again. A build function may leave its file
-        unflushed (``onecopy.save(durable=False)``, ``Scratch.save(durable=False)``). The artefact is valid until the
-        machine restarts, and permanently once a process uses it half a minute later, when flushing is free. On network
-        file systems, and where the kernel has no boot identity, artefacts are always flushed.
+        False: builds do not wait until the file is on disk, and build functions may leave it unflushed
+        (``onecopy.save(durable=False)``, ``Scratch.save(durable=False)``). The artefact is then valid until the machine
+        restarts, and permanently after a use at least half a minute after the build, when the kernel has written it.
+        On network file systems, and where the kernel has no boot identity, artefacts are always flushed.
     timeout
-        Seconds to wait while another process builds; None: ``$ONECOPY_TIMEOUT``, else as long as the builder lives.
+        Seconds to wait while another process builds; None: ``$ONECOPY_TIMEOUT``, else until the builder ends.
     on_wait
-        Called with a `Waiting` every few to 100 ms while another process builds; it may raise, which ends the wait.
-        "announce": a warning of the logger "onecopy" after 2 seconds, then every 5. None: nothing.
+        Called with a `Waiting`, at most every 100 ms, while another process builds; an exception that it raises ends
+        the wait. "announce": a warning of the logger "onecopy" after 2 seconds, then every 5 seconds. None: no call.
 
     Raises
     ------
     OSError
         The folder cannot be used; ``strerror`` has the reason.
     ValueError
-        An option has no such value.
+        An option has an invalid value.
 
     Examples
     --------
@@ -114,32 +114,32 @@ class Store:
         chosen, reason = default_folder(place)
         path = os.fspath(chosen)
         if folder is not None:
-            path, reason = path_text(folder), "it was asked for"
+            path, reason = path_text(folder), "it was given by the caller"
         self._core = _core.open_store(path)
         self.folder = Path(self._core.folder)
-        """The folder, with an absolute path."""
+        """Absolute path of the folder."""
         self.reason = reason
-        """Why this folder was chosen: a sentence."""
+        """The reason for the choice of the folder, as text."""
         self.place: Place = "memory" if _core.is_in_memory(path) else "disk"
-        """What kind of file system the folder is on."""
+        """Kind of file system that the folder is on: "disk" or "memory"."""
         self.is_default = folder is None
-        """Whether it is one of the two default folders."""
+        """Whether the folder is one of the two default folders."""
 
     def _set(self, where: Where, timeout: float | None, *, durable: bool, on_wait: OnWait) -> None:
         if where not in ("auto", "child", "here"):
             raise ValueError(f"where must be 'auto', 'child' or 'here', not {where!r}")
         self.where: Where = where
-        self.timeout = _at_most("timeout", timeout)
+        self.timeout = _limited_seconds("timeout", timeout)
         self.durable = durable
         self.on_wait: OnWait = on_wait
 
     @classmethod
     def of(cls, store: Store | str | os.PathLike[str] | None, **options: Any) -> Store:
-        """Return a store: itself, or the one in a folder, made with `options`; None: the default folder on disk."""
+        """Return `store` if it is a Store; else a Store of that folder (None: the default one) with `options`."""
         return store if isinstance(store, Store) else cls(store, **options)
 
     def with_options(self, **options: Any) -> Store:
-        """Return a store of the very same folder with other options: where, timeout, durable, on_wait."""
+        """Return a store with the same folder and other options: where, timeout, durable, on_wait."""
         other = copy(self)
         other._set(**(self.options() | options))
         return other
@@ -156,28 +156,29 @@ class Store:
         Parameters
         ----------
         key
-            Any text. It must name everything that determines the content: `file_key` of the source, and a version of
-            the code that builds.
+            Any text. It must identify everything that determines the content: `file_key` of the source, and a version
+            of the code that builds.
         build
-            Called with the path where the file is to appear, complete or not at all. It may run in a child process
-            (`Store.where`), so that only the file may come of it.
+            Called with the path at which it must create the file, complete or not at all. It may run in a child process
+            (`Store.where`), so its return value and its other side effects are lost.
         source
-            The file or folder it is built from: recorded for `ls` and `prune`, and checked for changes after the build.
+            The file or folder that the artefact is built from: recorded for `ls` and `prune`, and checked for changes
+            after the build.
 
         Raises
         ------
         TimeoutError
-            Another process still builds; the message names the process.
+            Another process is still building after `timeout` seconds; the message names the process.
         FileChanged
             The source was changed during the build.
         OSError
-            The folder, or what is in the file's place, cannot be used; EDEADLK for a build that needs its own key.
+            The folder or the path of the artefact cannot be used; EDEADLK for a build that requests its own key.
         FormatError
-            The description beside the file is damaged, or belongs to another key with the same digest.
+            The description file of the artefact is damaged, or belongs to another key with the same digest.
         ChildProcessError
-            The child that built was killed.
+            The child process that was building was killed.
 
-        Exceptions of `build` are passed on; nothing is left of that build, and the next call tries again.
+        Exceptions of `build` are passed on; the unfinished file is removed, and the next call builds again.
         """
         call = announce() if self.on_wait == "announce" else self.on_wait
         report = (
@@ -185,22 +186,22 @@ class Store:
             if call is None
             else lambda pid, since, size, waited: call(Waiting(key, pid, since / 1e9, size, waited))
         )
-        timeout = _usual_timeout() if self.timeout is None else self.timeout
+        timeout = _default_timeout() if self.timeout is None else self.timeout
         built_by = builder(build, self.where)
         found = self._core.get_or_build(key, built_by, path_text(source or ""), report, timeout, self.durable)
         return self._artefact(found)
 
     def find(self, key: str) -> Artefact | None:
-        """Return the artefact of a key and record its use; None where there is none, or it was modified."""
+        """Return the artefact of a key and record its use; None if it does not exist or was modified."""
         found = self._core.find(key)
         return None if found is None else self._artefact(found)
 
     def path(self, key: str) -> Path:
-        """Return the path of a key's artefact, which need not exist."""
+        """Return the path of the artefact of a key; the file need not exist."""
         return Path(self._core.path(key))
 
     def ls(self) -> list[Artefact]:
-        """List the folder, most recently used first, with unfinished builds and what killed builders left."""
+        """List all artefacts, most recently used first, with unfinished builds and files that killed builders left."""
         return sorted(map(self._artefact, self._core.list()), key=lambda artefact: -artefact.last_used)
 
     def prune(
@@ -213,28 +214,28 @@ class Store:
         everything: bool = False,
         dry_run: bool = False,
     ) -> PruneReport:
-        """Remove artefacts, and what killed builders left; never what is being built.
+        """Remove artefacts that match any condition, and the files that killed builders left.
 
-        Processes that have a removed file mapped keep it.
+        Files that are being built are never removed. Processes that have a removed file mapped keep its pages.
 
         Parameters
         ----------
         max_age
-            Remove what was not used for so many seconds.
+            Remove artefacts that were not used for this number of seconds.
         max_bytes
-            Remove the least recently used until the rest takes at most so many bytes: a number, or text such as
-            "20 GiB".
+            Remove the least recently used artefacts until the rest is at most this size: a number of bytes, or text
+            such as "20 GiB".
         missing_source
-            Remove what was built from a file that is gone or has changed.
+            Remove artefacts whose source is missing or has changed.
         keys
             Remove the artefacts of these keys.
         everything
-            Remove all.
+            Remove all artefacts.
         dry_run
-            Report what would be removed, and remove nothing.
+            Report what would be removed, without removing it.
         """
         limit = None if max_bytes is None else byte_count("max_bytes", max_bytes)
-        age = _at_most("max_age", max_age)
+        age = _limited_seconds("max_age", max_age)
         report = self._core.prune(age, limit, missing_source, list(keys or ()), everything, dry_run)
         return PruneReport(
             [self._artefact(artefact) for artefact in report.removed],
@@ -252,7 +253,7 @@ class Store:
             source=found.source or None,
             source_present=found.source_present if found.source else None,
             place=self.place,
-            state=found.state,  # type: ignore[arg-type]  # text on that side
+            state=found.state,  # type: ignore[arg-type]  # str in the compiled module
             built=found.built,
             waited=found.waited,
             seconds=found.seconds,
@@ -261,18 +262,18 @@ class Store:
         )
 
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, dict[str, Any]]]:
-        return _of_pickle, (os.fspath(self.folder), self.options())
+        return _unpickle, (os.fspath(self.folder), self.options())
 
     def __repr__(self) -> str:
         return f"<onecopy.Store {os.fspath(self.folder)!r}, {self.place}>"
 
 
-def _of_pickle(folder: str, options: dict[str, Any]) -> Store:
+def _unpickle(folder: str, options: dict[str, Any]) -> Store:
     return Store(folder, **options)
 
 
 def default_folder(place: Place = "disk") -> tuple[Path, str]:
-    """Return the default folder of a `Store`, which need not exist yet, and why it is this one."""
+    """Return the default folder of a `Store`, which need not exist, and the reason for its choice as text."""
     if place not in ("disk", "memory"):
         raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
     path, reason, obstacle = _core.default_folder(place == "memory")
@@ -283,11 +284,11 @@ def default_folder(place: Place = "disk") -> tuple[Path, str]:
 
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
-    """Return a key of a file's identity, which changes when the file is written or replaced.
+    """Return a key for the current contents of a file: text that changes when the file is written or replaced.
 
-    The key is text: real path, size, time of the last write, inode, and `version`. Change `version` when the code that
-    reads the file changes; `onecopy.share` adds the function that it is given by itself. A write that keeps the size,
-    within one clock tick of the file system, is not detected. OSError where there is no such file.
+    The key consists of real path, size, time of the last write, inode, and `version`. Change `version` when the code
+    that reads the file changes; `onecopy.share` adds the identity of its function by itself. A write that keeps the
+    size, within one clock tick of the file system, is not detected. OSError if the file does not exist.
 
     Examples
     --------
@@ -305,24 +306,24 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     return ", ".join([*words, f"version {version}"] if version else words)
 
 
-def _usual_timeout() -> float | None:
+def _default_timeout() -> float | None:
     text = os.environ.get("ONECOPY_TIMEOUT")
     if not text:
         return None
     try:
         seconds = float(text)
     except ValueError:
-        raise ValueError(f"ONECOPY_TIMEOUT is a number of seconds, not {text!r}") from None
-    return _at_most("ONECOPY_TIMEOUT", seconds)
+        raise ValueError(f"ONECOPY_TIMEOUT must be a number of seconds, not {text!r}") from None
+    return _limited_seconds("ONECOPY_TIMEOUT", seconds)
 
 
-def _at_most(name: str, seconds: float | None) -> float | None:
-    """Limit a number of seconds to what 64 bits of nanoseconds hold; ValueError for NaN and negative numbers."""
+def _limited_seconds(name: str, seconds: float | None) -> float | None:
+    """Return seconds, limited to a number of nanoseconds that fits 64 bits; ValueError for NaN and negative numbers."""
     if seconds is not None and not seconds >= 0:
         raise ValueError(f"{name} must not be negative, but is {seconds}")
     return None if seconds is None else min(seconds, 9e9)  # 285 years
 
 
 def report_progress(done: int) -> None:
-    """Report the bytes done so far, from a build function, to the processes that wait for it; else do nothing."""
+    """Report the bytes done so far to the processes that wait for the build; does nothing outside a build function."""
     _core.report_progress(done)

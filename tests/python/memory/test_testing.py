@@ -92,10 +92,10 @@ def test_what_a_test_raises_itself_is_what_is_told(project):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "TypeError: memory_budget needs a limit on one of anonymous"),
-        ("rss='1 GB'", "TypeError: memory_budget has no limit or option rss"),
+        ("", "TypeError: memory_budget needs a limit, one of anonymous"),
+        ("rss='1 GB'", "TypeError: memory_budget has no limit or option named rss"),
         ("anonymous='much'", "ValueError: anonymous: 'much' is not a size"),
-        ("'1 GB'", "TypeError: memory_budget takes limits by name"),
+        ("'1 GB'", "TypeError: memory_budget takes keyword arguments only"),
     ],
 )
 def test_a_budget_that_is_none_fails_the_test(project, arguments, message):

@@ -96,9 +96,9 @@ def test_an_exception_that_cannot_travel_is_named(store):
 
 
 def test_a_child_that_is_killed_or_leaves_is_told(store):
-    with pytest.raises(ChildProcessError, match="was ended by SIGKILL"):
+    with pytest.raises(ChildProcessError, match="was killed by SIGKILL"):
         store.with_options(where="child").get_or_build("k", lambda _: os.kill(os.getpid(), 9))
-    with pytest.raises(ChildProcessError, match="left with status 3"):
+    with pytest.raises(ChildProcessError, match="exited with status 3"):
         store.with_options(where="child").get_or_build("k", lambda _: os._exit(3))
     assert list(store.folder.iterdir()) == []
 
@@ -160,7 +160,7 @@ def test_auto_builds_here_where_a_library_has_threads(store, in_child):
 
 
 def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
-    monkeypatch.setattr("onecopy.store.fork._KEEP_DEVICES", ())  # another test may have imported one of them
+    monkeypatch.setattr("onecopy.store.fork._NOT_FORK_SAFE", ())  # another test may have imported one of them
 
     def builders() -> tuple[int, int, int]:
         release = threading.Event()

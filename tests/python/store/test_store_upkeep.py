@@ -123,10 +123,10 @@ def test_a_store_travels_by_its_folder(store):
 
 def test_small_things_fit_and_huge_ones_fit_nowhere(tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path))
-    assert choose_place(1) == ("disk", "on disk, where the kernel can take the pages back when memory is short")
+    assert choose_place(1) == ("disk", "on disk, where the kernel can reclaim the pages when memory is short")
     assert choose_place(1, "disk")[0] == "disk"
     for wanted in ("auto", "disk", "memory"):
-        with pytest.raises(OSError, match="there is no room for 1152921504606846976 bytes") as raised:
+        with pytest.raises(OSError, match="not enough space for 1152921504606846976 bytes") as raised:
             choose_place(1 << 60, wanted)
         assert raised.value.errno == errno.ENOSPC
 

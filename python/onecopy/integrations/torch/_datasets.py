@@ -30,7 +30,7 @@ from onecopy.arguments import byte_count
 from onecopy.errors import NotShareable
 from onecopy.integrations.torch._estimate import estimated_bytes
 from onecopy.integrations.torch._mapped import array_in, bytes_of, is_mapped, tensor_in
-from onecopy.store.fork import give_back_memory
+from onecopy.store.fork import free_unused_memory
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
     mover.walk(dataset, "")
     vars(dataset)["onecopy_report"] = ShareReport(tuple(mover.attributes))
     del mover  # and with it the last that holds what was replaced
-    give_back_memory()
+    free_unused_memory()
     return dataset
 
 

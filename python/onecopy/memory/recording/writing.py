@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onecopy.arguments import path_text, processors
+from onecopy.arguments import cpu_count, path_text
 from onecopy.files import Closeable
 from onecopy.memory.samples import COLUMNS
 
@@ -44,7 +44,7 @@ class Machine:
         """
         page = os.sysconf("SC_PAGE_SIZE")
         memory = page * os.sysconf("SC_PHYS_PAGES")
-        return cls(platform.node(), platform.release(), processors(), memory, page)
+        return cls(platform.node(), platform.release(), cpu_count(), memory, page)
 
 
 @dataclass(frozen=True, slots=True)
