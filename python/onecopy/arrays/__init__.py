@@ -1,6 +1,6 @@
 """Files of named arrays, opened by mapping: one file, the shards of an index, or a model with external data.
 
-Importing this package loads what opening needs; what writes is loaded when it is used, and numpy with the first array.
+Importing this package loads the modules for opening; `save` is loaded on first use, and numpy with the first array.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # to a type checker, this would have every name
+if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
         if name not in ("not_savable", "save"):

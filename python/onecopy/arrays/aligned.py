@@ -1,8 +1,8 @@
-"""Copies of files whose arrays begin anywhere, in which they begin where the caller wants them: made once per host.
+"""Aligned copies of files, made once per machine: the implementation of ``open(path, align=...)``.
 
-Part of `onecopy.arrays`: what ``open(path, align=...)`` does. Protobuf, zip archives and the headers of other writers
-put an array at any byte; some consumers refuse such memory, and others are slow with it. The copy is a safetensors file
-in the store, found again by the identity of all files that it was made from.
+In protobuf files, zip archives and files of other writers an array can begin at any byte offset; some consumers reject
+such memory, and others are slow with it. The aligned copy is a safetensors file in the store. Its key is the identity
+of all files that it was made from.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from onecopy.arrays.file import ArrayFile
 
 _VERSION = "1"
-"""Of what `make` writes: another one makes every copy anew."""
-LEAST, MOST = 64, 2 << 20
-"""Bytes: what `save` can align to."""
+"""Version of the copies that `make` writes; a change invalidates all existing copies."""
+MIN_ALIGN, MAX_ALIGN = 64, 2 << 20
+"""Smallest and largest alignment of `save`, in bytes."""
 
 
 def check(align: int) -> None:
-    """Raise ValueError where an alignment in bytes is no power of two up to 2 MiB."""
-    if not 1 <= align <= MOST or align & (align - 1):
-        raise ValueError(f"align must be a power of two from 1 to {MOST}, not {align}")
+    """Raise ValueError if an alignment, in bytes, is not a power of two up to 2 MiB."""
+    if not 1 <= align <= MAX_ALIGN or align & (align - 1):
+        raise ValueError(f"align must be a power of two from 1 to {MAX_ALIGN}, not {align}")
 
 
 def misaligned(file: ArrayFile, align: int) -> list[str]:
-    """List the arrays that begin elsewhere than at multiples of `align` bytes.
+    """Return the names of the arrays whose offset in their file is not a multiple of `align` bytes.
 
     Examples
     --------
@@ -46,24 +46,25 @@ def misaligned(file: ArrayFile, align: int) -> list[str]:
 
 
 def make(file: ArrayFile, align: int) -> Artefact:
-    """Return a copy of an open file that is aligned; made by a process of this machine where there is none.
+    """Return an aligned copy of an open file from the default store, made by this call if it does not exist.
 
     Raises
     ------
     FormatError
-        An array of a type that safetensors has not.
+        safetensors has no element type for one of the arrays.
     FileChanged, OSError
-        As `onecopy.Store.get_or_build` and `save`: no space, ...
+        See `onecopy.Store.get_or_build` and `save`.
     """
     if lacking := not_savable(file.entries):
         name, dtype = next(iter(lacking.items()))
         more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise FormatError(
-            f"{file.path}: there can be no aligned copy: safetensors has no type for {name!r}, which is {dtype}{more}"
+            f"{file.path}: cannot make an aligned copy: safetensors has no element type for {name!r}, which is "
+            f"{dtype}{more}"
         )
 
     def build(target: Path) -> None:
-        save(target, file, metadata=file.metadata, align=max(align, LEAST))
+        save(target, file, metadata=file.metadata, align=max(align, MIN_ALIGN))
         expect_unchanged(file)
 
     key = key_of(file, f"aligned to {align}, version {_VERSION}")

@@ -1,4 +1,4 @@
-"""Element types: what safetensors calls them, and what numpy, ml_dtypes and DLPack do. One table, read both ways."""
+"""Element types: a table of their names in safetensors, numpy, ml_dtypes and DLPack, and conversions between them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
 
 class Type(NamedTuple):
-    """One element type."""
+    """The names of one element type."""
 
     name: str
-    """In the file."""
+    """Name in safetensors files."""
     numpy: str | None
-    """numpy's own, little-endian; None: numpy has none."""
+    """Little-endian numpy dtype; None if numpy has no such type."""
     ml_dtypes: str | None
-    """The name in ml_dtypes, for those that numpy lacks."""
+    """Name in ml_dtypes, for types that numpy does not have."""
     dlpack: tuple[int, int]
-    """DLPack's (type code, bits)."""
+    """(type code, bits) in DLPack."""
 
 
 TYPES = (
@@ -43,9 +43,9 @@ TYPES = (
     Type("U64", "<u8", None, (1, 64)),
 )
 PACKED = ("F4", "F6_E2M3", "F6_E3M2")
-"""Elements smaller than a byte: given as raw bytes."""
+"""Types with elements smaller than a byte, which are given as raw bytes."""
 
-_NUMPY_ORDERS = tuple("<>|=")  # what numpy's own spelling of a type begins with
+_NUMPY_ORDERS = tuple("<>|=")  # byte orders, with which a numpy type string begins
 
 _BY_NAME = {one.name: one for one in TYPES}
 _BY_NUMPY = {one.numpy.lstrip("<"): one.name for one in TYPES if one.numpy}
@@ -54,16 +54,16 @@ _BY_DLPACK = {one.dlpack: one.name for one in TYPES}
 
 
 def is_raw(name: str) -> bool:
-    """Return whether elements of this type are given as bytes: packed ones, and types that one format alone has."""
+    """Return whether elements are given as raw bytes: packed types, and types that only one format has."""
     return name not in _BY_NAME and name[:1] not in _NUMPY_ORDERS
 
 
 def to_numpy(name: str) -> np.dtype[Any]:
-    """Return the dtype for a type of the file.
+    """Return the numpy dtype for the name of an element type.
 
-    Types that numpy lacks (BF16, F8) come from ml_dtypes. Elements smaller than a byte, and types that only one format
-    has, are bytes with the type's name in ``dtype.metadata["onecopy"]``. A type in numpy's own spelling ("<U5"), of a
-    file that numpy wrote, is that dtype.
+    Types that numpy does not have (BF16, F8) are dtypes of ml_dtypes. Types with elements smaller than a byte, and
+    types that only one format has, are uint8 with the name of the type in ``dtype.metadata["onecopy"]``. Type strings
+    of numpy ("<U5"), as in .npy files, are converted by numpy.
     """
     import numpy as np
 
@@ -81,7 +81,7 @@ def to_numpy(name: str) -> np.dtype[Any]:
 
 
 def of_numpy(dtype: np.dtype[Any]) -> str | None:
-    """Return the file's name for a dtype of any byte order; None where safetensors has none."""
+    """Return the safetensors name of a numpy dtype of any byte order; None if safetensors has no such type."""
     marked: Any = dtype.metadata
     if marked and "onecopy" in marked:
         return str(marked["onecopy"])
@@ -91,7 +91,7 @@ def of_numpy(dtype: np.dtype[Any]) -> str | None:
 
 
 def in_safetensors(name: str) -> bool:
-    """Return whether `save` can write elements of a type that a file of any format calls so.
+    """Return whether `save` can write elements of a type, given its name in a file of any format.
 
     Examples
     --------
@@ -102,10 +102,10 @@ def in_safetensors(name: str) -> bool:
 
 
 def item_size(name: str) -> int:
-    """Return the bytes of one element of a type that safetensors has; packed ones have none."""
+    """Return the size in bytes of an element of a safetensors type; KeyError for packed types."""
     return _BY_NAME[name].dlpack[1] // 8
 
 
 def of_dlpack(code: int, bits: int) -> str | None:
-    """Return the file's name for a DLPack type; None where safetensors has none."""
+    """Return the safetensors name of a DLPack type; None if safetensors has no such type."""
     return _BY_DLPACK.get((code, bits))

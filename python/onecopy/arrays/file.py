@@ -1,7 +1,7 @@
-"""An open file of arrays, as everyone sees it; whether one file holds them or several.
+"""`ArrayFile`, the class that `onecopy.open` returns, for arrays in one or several files.
 
-`ArrayFile` is what `onecopy.open` returns. Here is all that follows from names and entries: parts of arrays, and what
-of them is in memory. Where the bytes lie is for the classes below: `one_file`, `several_files`.
+This module has the operations that need only names and entries: slicing, warming, verifying. Access to the bytes is in
+the subclasses in `one_file` and `several_files`.
 """
 
 from __future__ import annotations
@@ -38,53 +38,58 @@ if TYPE_CHECKING:
     )
 
 Part: TypeAlias = "str | tuple[str, slice]"
-"""An array by name, or rows of it: ("wte", slice(0, 1000))."""
+"""The name of an array, or a name and a slice of its rows: ("wte", slice(0, 1000))."""
 
 
 class Entry(NamedTuple):
-    """One array of a file."""
+    """The description of one array in the header of a file."""
 
     name: str
     dtype: str
-    """As safetensors calls it: "F32", "BF16", ...; of other formats also what they call a type of their own."""
+    """Name of the element type in safetensors ("F32", "BF16", ...), or in the format of the file for other types."""
     shape: tuple[int, ...]
     offset: int
-    """Bytes from the start of the file."""
+    """Position of the first byte, in bytes from the start of the file."""
     nbytes: int
+    """Size of the array in bytes."""
 
 
 class VerifyReport(NamedTuple):
-    """What a `verify` did; it raises where anything is wrong."""
+    """The result of a successful `ArrayFile.verify`; damaged bytes raise `onecopy.ChecksumError` instead."""
 
     bytes: int
-    """Compared, in whole blocks."""
+    """Number of bytes that were compared, in whole blocks."""
     seconds: float
+    """Duration in seconds."""
     gib_per_s: float
-    """2**30 bytes a second."""
+    """Speed in units of 2**30 bytes per second."""
     threads: int
+    """Number of threads that were used."""
 
 
 class Memory(NamedTuple):
-    """The bytes of one array, for those who make something else of them than numpy's arrays."""
+    """The bytes of one array with their type and layout, for integrations that do not use numpy."""
 
     view: memoryview
+    """The bytes, without a copy."""
     dtype: str
+    """Name of the element type, as in `Entry.dtype`."""
     shape: tuple[int, ...]
     strides: tuple[int, ...] = ()
-    """In elements; none: the last axis runs fastest."""
+    """Strides in elements; empty for C order."""
 
 
 class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
-    """A read-only mapping from names to arrays, all of them views of mapped files.
+    """A read-only mapping from names to arrays, which are views of one or several mapped files.
 
-    Made by `onecopy.open`, of one file, of the shards that an index names, or of a model and its external data (`files`
-    has them). Looking up a name costs about a microsecond and touches no data. It pickles as path and identity, so that
-    another process (fork, spawn or forkserver) maps the same pages; if the path leads to another file by then,
-    `FileChanged` is raised there.
+    `onecopy.open` creates it for one file, for the shards that an index names, or for a model and its external data;
+    `files` lists them. Getting an array by name takes about a microsecond and reads no data. A pickle contains the path
+    and the identity of each file, so that another process (fork, spawn or forkserver) maps the same pages; unpickling
+    raises `FileChanged` if a file was modified or replaced since.
 
-    Arrays are read-only views that keep the memory alive, also after `close`. Element types that numpy does not have
-    (BF16, F8) are dtypes of `ml_dtypes`; elements smaller than a byte (F4, F6) are uint8 bytes whose
-    ``dtype.metadata["onecopy"]`` is the type's name.
+    Arrays are read-only views that keep the memory mapped, also after `close`. Element types that numpy does not have
+    (BF16, F8) are dtypes of `ml_dtypes`. Elements smaller than a byte (F4, F6) are given as uint8 bytes, with the name
+    of the type in ``dtype.metadata["onecopy"]``.
     """
 
     # --- arrays ---------------------------------------------------------------------------------------------------
@@ -92,23 +97,23 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     @property
     @abc.abstractmethod
     def entries(self) -> tuple[Entry, ...]:
-        """Name, dtype, shape, offset (in the file of `path_of`) and bytes of each array; reads no data."""
+        """Name, dtype, shape, offset in its file (see `path_of`) and size in bytes of each array; reads no data."""
 
     @abc.abstractmethod
     def entry(self, name: str) -> Entry:
-        """Return what the header says of one array; KeyError when there is none of that name."""
+        """Return the entry of one array; KeyError if there is no array of that name."""
 
     @abc.abstractmethod
     def path_of(self, name: str) -> str:
-        """Return the path of the file that an array lies in; KeyError when there is none of that name."""
+        """Return the path of the file that contains an array; KeyError if there is no array of that name."""
 
     @abc.abstractmethod
     def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array, and what they are; KeyError when there is none of that name."""
+        """Return the bytes of one array with type and shape; KeyError if there is no array of that name."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
+        """Total size of all arrays in bytes."""
         return sum(entry.nbytes for entry in self.entries)
 
     # --- the files ------------------------------------------------------------------------------------------------
@@ -116,59 +121,59 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     @property
     @abc.abstractmethod
     def files(self) -> tuple[Member, ...]:
-        """The open files that arrays lie in: this one, or each shard, or the model and its external data."""
+        """The open files that contain the arrays: this file, or each shard, or the model and its external data."""
 
     @property
     def portions(self) -> tuple[Portion, ...]:
-        """All of all files, for `onecopy.page_cache`."""
+        """The mappings of all files as a whole, for `onecopy.page_cache`."""
         return self._selection(None).portions
 
     @property
     @abc.abstractmethod
     def path(self) -> str:
-        """The path as given: of the file, of the index, or of the model."""
+        """The path that was given to `onecopy.open`: of the file, the index or the model."""
 
     @property
     @abc.abstractmethod
     def identity(self) -> Identity:
-        """Which file `path` led to: (device, inode, size, mtime in ns)."""
+        """The identity of the opened file at `path`: (device, inode, size in bytes, time of the last write in ns)."""
 
     @abc.abstractmethod
     def changed(self) -> bool:
-        """Return True where a path now leads to another file, or a file was written or truncated since."""
+        """Return whether a path now refers to another file, or a file was modified since it was opened."""
 
     @property
     @abc.abstractmethod
     def views(self) -> int:
-        """Number of views (arrays, memoryviews) that are alive; they keep the memory after `close`."""
+        """The number of views (arrays, memoryviews) in use; they keep the memory mapped after `close`."""
 
     @property
     @abc.abstractmethod
     def closed(self) -> bool:
-        """True after `close`."""
+        """Whether `close` was called."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Release the mappings; memory goes with the last array. Closing twice is fine."""
+        """Release the mappings; the memory is unmapped when the last view is gone. Further calls do nothing."""
 
     @property
     @abc.abstractmethod
     def mode(self) -> Mode:
-        """How the files were opened: "map" or "copy"."""
+        """The mode in which the files were opened: "map" or "copy"."""
 
     @property
     @abc.abstractmethod
     def mode_reason(self) -> str:
-        """Why they were opened so: a sentence for ``mode="auto"``, else "as asked"; what became of ``align``."""
+        """The reason for `mode`: a sentence for ``mode="auto"``, else "as requested"; then the result of ``align``."""
 
     @abc.abstractmethod
     def add_reason(self, reason: str) -> None:
-        """Append to `mode_reason`; for the code that opens files."""
+        """Append to `mode_reason`; used by the functions that open files."""
 
     @property
     @abc.abstractmethod
     def metadata(self) -> dict[str, str]:
-        """The key-value texts of the file, the index or the model, without onecopy's own; JSON of what is no text."""
+        """Metadata of the file, the index or the model, without the entry of onecopy; other values as JSON."""
 
     @property
     @abc.abstractmethod
@@ -178,16 +183,16 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     @property
     @abc.abstractmethod
     def kind(self) -> str:
-        """What onecopy wrote ("arrays", "struct", "records", "image"), or "foreign" for other tools' files."""
+        """The kind of contents: "arrays", "struct", "records" or "image" of onecopy; "foreign" for other tools."""
 
     @abc.abstractmethod
     def _select(self, names: Iterable[Part] | None) -> Sequence[tuple[Member, list[Range] | None]]:
-        """Return the files that hold some arrays, and where in them; of None, the files as a whole."""
+        """Return the files that contain some arrays, each with ranges; for None, all files, each with None."""
 
     # --- parts of arrays ------------------------------------------------------------------------------------------
 
     def slice(self, name: str, *index: builtins.slice | int) -> NDArray[Any]:
-        """Return part of an array: a view, no copy; only the pages that are touched are ever read.
+        """Return part of an array as a view, without a copy; pages outside the part are not read.
 
         Examples
         --------
@@ -197,20 +202,27 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         >>> oc.open(path).slice("w", slice(1, 3), 0)
         array([2, 4])
         """
-        part: NDArray[Any] = self[name][(*index, ...)]  # the ellipsis makes views of single elements too
+        part: NDArray[Any] = self[name][(*index, ...)]  # with the ellipsis a single element is a view too
         return part
 
     def shard(self, name: str, rank: int, world_size: int, *, axis: int = 0) -> NDArray[Any]:
-        """Return the part of an array that belongs to one rank of a tensor-parallel group: a view, no copy.
+        """Return the part of an array that belongs to one rank of a tensor-parallel group, as a view without a copy.
 
         Parameters
         ----------
         name
-            The array. Its extent along `axis` must be divisible by `world_size`.
+            Name of the array. Its extent along `axis` must be divisible by `world_size`.
         rank, world_size
-            Which part of how many: 0 <= rank < world_size.
+            Index of the part, and number of parts: 0 <= rank < world_size.
         axis
-            The axis that is split. Along axis 0 the part is contiguous, and only its pages are ever read.
+            The axis that is split. Along axis 0 the part is contiguous, and other pages are not read.
+
+        Raises
+        ------
+        KeyError
+            There is no array of that name.
+        ValueError
+            The extent is not divisible, `rank` is out of range, or the elements are packed.
 
         Examples
         --------
@@ -224,12 +236,12 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         array = self[name]
         _, is_raw = dtype_of(self.entry(name).dtype)
         if is_raw:
-            raise ValueError(f"{name!r}: packed arrays are given as raw bytes and cannot be split along an axis")
+            raise ValueError(f"{name!r}: cannot split an array of packed elements along an axis: it is given as bytes")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to {world_size - 1}, not {rank}")
         extent = array.shape[axis]
         if extent % world_size:
-            raise ValueError(f"{name!r}: {extent} along axis {axis} cannot be split into {world_size} equal parts")
+            raise ValueError(f"{name!r}: cannot split {extent} rows of axis {axis} into {world_size} equal parts")
         part = builtins.slice(rank * (extent // world_size), (rank + 1) * (extent // world_size))
         index = [builtins.slice(None)] * array.ndim
         index[axis] = part
@@ -270,22 +282,24 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     def warm(
         self, names: Iterable[Part] | None = None, *, verify: bool = False, **options: Any
     ) -> WarmReport | WarmJob:
-        """Bring arrays into memory at the device's speed; see `onecopy.warm` for the other options.
+        """Read arrays into the page cache at the speed of the device; the other options are those of `onecopy.warm`.
 
         Parameters
         ----------
         names
-            Names, or (name, slice of rows); None: everything.
+            Names of arrays, or (name, slice of rows); None: all of all files.
         verify
-            Compare the bytes with their checksums in the same pass, also those that were in memory before; whole blocks
-            of 2 MiB. The report's ``verified`` tells how many bytes agreed.
+            Whether to compare the bytes with their checksums in the same pass, including bytes that were in memory
+            before, in whole blocks of 2 MiB. ``verified`` in the report is the number of bytes compared.
 
         Raises
         ------
+        KeyError
+            There is no array of one of the names.
         DataLost
             The file was truncated, or the device failed.
         ChecksumError, NoChecksum
-            With `verify`: see `verify`.
+            With ``verify=True``, as raised by the method `verify`.
 
         Examples
         --------
@@ -310,25 +324,27 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     ) -> VerifyReport:
         """Compare the bytes with the checksums that `save` stored: CRC-32C of every 2 MiB, and of the header.
 
-        A mapped file is read with pread, so that a file that is truncated meanwhile raises instead of killing the
-        process; with ``mode="copy"`` the copy itself is checked. Checksums find accidents (disks, memory, transfers,
-        programs that edit in place), not attackers: whoever can write the file can write them too.
+        A mapped file is read with pread, so that truncation by another program raises an error and does not end the
+        process; with ``mode="copy"`` the copy itself is checked. Checksums detect accidental damage (disks, memory,
+        transfers, programs that edit in place), not attacks: a program that can write the file can replace them.
 
         Parameters
         ----------
         names
-            Names, or (name, slice of rows); None: everything. Blocks are compared whole, with what else is in them.
+            Names of arrays, or (name, slice of rows); None: all arrays. Blocks are compared as a whole, including bytes
+            of other arrays in them.
         threads
-            None: 8.
+            Number of threads that read; None: 8.
         progress
-            Called about 20 times a second with (bytes done, bytes in total); raising in it stops the work.
+            Called about 20 times per second with (bytes done, bytes in total). An exception that it raises stops the
+            work and is passed on.
 
         Raises
         ------
         ChecksumError
-            Bytes do not agree; the message names block, place and arrays, ``blocks`` has all damaged blocks.
+            Bytes do not match; the message names the block, its range and its arrays, ``blocks`` lists all such blocks.
         NoChecksum
-            The file has no checksums to compare with.
+            The file has no checksums.
         DataLost
             The file was truncated, or the device failed.
 
@@ -348,17 +364,17 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         """
         done = self.warm(names, verify=True, mechanism="none", threads=threads, progress=progress)
         verified = done.verified or 0
-        speed = verified / 2**30 / done.seconds if done.seconds else 0.0  # of no arrays
+        speed = verified / 2**30 / done.seconds if done.seconds else 0.0  # no arrays take no time
         return VerifyReport(verified, done.seconds, speed, done.threads)
 
     def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
-        """Take arrays out of memory; see `onecopy.evict`."""
+        """Drop arrays from memory; see `onecopy.evict`."""
         from onecopy import page_cache
 
         return page_cache.evict(self._selection(names))
 
     def residency(self, names: Iterable[Part] | None = None) -> Residency:
-        """Report how much is in memory; see `onecopy.residency`."""
+        """Report how much of the arrays is in memory; see `onecopy.residency`."""
         from onecopy import page_cache
 
         return page_cache.residency(self._selection(names))
@@ -370,7 +386,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         return page_cache.pin(self._selection(names))
 
     def unpin(self, names: Iterable[Part] | None = None) -> None:
-        """Let go of what `pin` locked."""
+        """Unlock arrays that `pin` has locked."""
         from onecopy import page_cache
 
         page_cache.unpin(self._selection(names))
@@ -385,16 +401,16 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
-        return self is other  # comparing all arrays would read all of both files
+        return self is other  # comparing the arrays would read both files
 
 
 def name_of(part: Part) -> str:
-    """Return the name in what stands for an array or for rows of it."""
+    """Return the name of the array of a part."""
     return part if isinstance(part, str) else part[0]
 
 
 def range_of(entry: Entry, part: Part) -> Range:
-    """Return where an array lies in its file, or rows of it."""
+    """Return the range of an array, or of rows of it, in its file: (offset, length) in bytes."""
     name, rows = (part, builtins.slice(None)) if isinstance(part, str) else part
     if not entry.shape or entry.nbytes == 0:
         return entry.offset, entry.nbytes
@@ -405,37 +421,37 @@ def range_of(entry: Entry, part: Part) -> Range:
         raise ValueError(f"{name!r}: rows must be a slice of step 1, not {step}")
     if stop <= start:
         return entry.offset, 0
-    # Rows of packed elements need not begin on a byte: the bytes that hold them.
+    # Rows of packed elements need not start on a byte boundary: round outwards.
     begin = start * entry.nbytes // entry.shape[0]
     end = -(-stop * entry.nbytes // entry.shape[0])
     return entry.offset + begin, end - begin
 
 
 def key_of(file: ArrayFile, version: str) -> str:
-    """Return a key for a `Store` that is another one as soon as any of the files is: `onecopy.file_key` of several.
+    """Return a key for a `Store` that changes when any of the files does, like `onecopy.file_key` for one file.
 
-    FileChanged where one of them is not what was opened any more.
+    FileChanged if one of the files was modified or replaced since it was opened.
     """
     from onecopy import _core
     from onecopy.store import file_key
 
     paths = dict.fromkeys(map(file.path_of, file))
     others = [file_key(path) for path in paths if path != file.path]
-    if others:  # a hundred shards would make a key that nobody reads
+    if others:  # a digest: listing a hundred shards would make the key unreadable
         version += f", with {len(others)} files {_core.digest(chr(10).join(others))}"
     key = file_key(file.path, version)
-    expect_unchanged(file)  # else what is made of it would be found for what came after it
+    expect_unchanged(file)  # else data made from the old file would be stored under the key of the new one
     return key
 
 
 def expect_unchanged(file: ArrayFile) -> None:
-    """Raise FileChanged where a file was written or replaced since it was opened."""
+    """Raise FileChanged if a file was modified or replaced since it was opened."""
     if file.changed():
-        raise FileChanged(errno.ESTALE, "the file was changed or replaced while it was open", file.path)
+        raise FileChanged(errno.ESTALE, "the file was modified or replaced while it was open", file.path)
 
 
 def array_of(where: str, name: str, memory: Memory) -> NDArray[Any]:
-    """Return the array that some bytes of a file are."""
+    """Return a numpy array on the bytes of an array in the file `where`, without a copy."""
     import numpy as np
 
     view, dtype_name, shape, strides = memory
@@ -444,20 +460,20 @@ def array_of(where: str, name: str, memory: Memory) -> NDArray[Any]:
         return np.ndarray(len(view), dtype, view)
     try:
         return np.ndarray(shape, dtype, view, strides=tuple(step * dtype.itemsize for step in strides) or None)
-    except ValueError as error:  # 65 axes, or extents beyond 63 bits beside a zero: valid in the file
-        raise FormatError(f"{where}: {name!r}: numpy has no array of its shape: {error}") from None
+    except ValueError as error:  # 65 axes, or an extent beyond 63 bits in an empty array: valid in the file
+        raise FormatError(f"{where}: {name!r}: numpy cannot represent its shape: {error}") from None
 
 
 @functools.cache
 def dtype_of(name: str) -> tuple[np.dtype[Any], bool]:
-    """Return the dtype for a type of the file, and True where its elements are given as bytes."""
+    """Return the numpy dtype of an element type, and whether its elements are given as raw bytes."""
     from onecopy.arrays import dtypes
 
     return dtypes.to_numpy(name), dtypes.is_raw(name)
 
 
 def no_array(name: object, file: ArrayFile) -> KeyError:
-    """Return the error of a name that is not there; the key is all that it holds, and a note says what there is."""
+    """Return a KeyError for a missing name, with a note that lists names in the file."""
     error = KeyError(name)
     first = ", ".join(repr(each) for each in itertools.islice(file, 4))
     count = f"{len(file)} array{'' if len(file) == 1 else 's'}"
@@ -466,7 +482,7 @@ def no_array(name: object, file: ArrayFile) -> KeyError:
 
 
 def is_text(name: object) -> TypeGuard[str]:
-    """Return whether a file could have an array of this name: text, and not half a surrogate pair."""
+    """Return whether `name` can be the name of an array: a str without unpaired surrogates."""
     if not isinstance(name, str):
         return False
     try:

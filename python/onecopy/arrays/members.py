@@ -1,4 +1,4 @@
-"""Files that an index or a model names: which may be named, how they are opened, and arrays in those that are bytes."""
+"""The files that an index or a model names: check their paths, open them, and read arrays from raw data files."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ if TYPE_CHECKING:
 
 
 Member: TypeAlias = "OneFile | DataFile"
-"""One of the files that arrays lie in."""
+"""One of the open files that contain arrays."""
 
 
 class SetError(FormatError):
-    """Files cannot be opened as one: one of them is too short, lacks what it is to have, or may not be named."""
+    """Several files cannot be opened as one: a file is too short, lacks an array, or is outside the folder."""
 
 
 class DataFile(Mapping):
-    """A file of bytes in which a model says that arrays lie."""
+    """A file of raw bytes in which a model has arrays at given offsets."""
 
     def __init__(self, path: str, mode: Mode, private: bool, threads: int | None) -> None:
         super().__init__(path, mode=mode, private=private, threads=threads)
         self._entries: dict[str, Entry] = {}
 
     def add(self, entry: Entry, model: str) -> None:
-        """Take an array in; FormatError where the file is too short for it."""
+        """Add an array; FormatError if the file is too short for it."""
         if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
             raise SetError(
-                f"{self.path}: {entry.name!r}: bytes [{entry.offset}, {entry.offset + entry.nbytes}) as {model} says, "
-                f"but the file has {self.nbytes}"
+                f"{self.path}: {entry.name!r}: {model} places it at bytes [{entry.offset}, "
+                f"{entry.offset + entry.nbytes}), but the file has {self.nbytes} bytes"
             )
         self._entries[entry.name] = entry
 
     def entry(self, name: str) -> Entry:
-        """Return what the model says of one array; KeyError when none of that name is to be here."""
+        """Return the entry of one array; KeyError if this file has no array of that name."""
         return self._entries[name]
 
     def portion(self, ranges: list[Range] | None, *, verify: bool) -> Portion:
-        """Return what `onecopy.page_cache` needs to know of some ranges, or of all of the file."""
+        """Return ranges, or the whole file, as a portion for `onecopy.page_cache`; NoChecksum for ``verify=True``."""
         if verify:
-            raise NoChecksum(f"{self.path}: there are no checksums to compare with")
+            raise NoChecksum(f"{self.path}: cannot verify: the file has no checksums")
         return self.core, ranges, None
 
     def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array, and what they are."""
+        """Return the bytes of one array with type and shape."""
         entry = self._entries[name]
         return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
 
@@ -67,14 +67,14 @@ class DataFile(Mapping):
 
 
 class How(NamedTuple):
-    """How the files of a set are opened, and in another process which ones they must be."""
+    """Options with which the files of a set are opened, and the identities they must have when unpickled."""
 
     mode: Mode
     reason: str
     private: bool
     threads: int | None
     expected: tuple[Identity, ...] = ()
-    """Of the index or model, and of the others in their order; none: any will do."""
+    """Identities of the index or model, and of the other files in order; empty: any file is accepted."""
 
 
 def close(*opened: OpenFile) -> None:
@@ -84,7 +84,7 @@ def close(*opened: OpenFile) -> None:
 
 
 def confined(owner: str, locations: Iterable[str]) -> list[str]:
-    """Return the paths of the files that an index or a model names; FormatError where links lead out of its folder."""
+    """Return the paths of the files that `owner` names; SetError if symbolic links lead out of its folder."""
     folder = os.path.dirname(owner)  # noqa: PTH120 - as given
     homes = (os.path.realpath(folder), os.path.dirname(os.path.realpath(owner)))  # noqa: PTH120
     paths = []
@@ -93,31 +93,32 @@ def confined(owner: str, locations: Iterable[str]) -> list[str]:
         if "/" in location or os.path.islink(path):  # noqa: PTH114
             real = os.path.realpath(path)
             if not any(os.path.commonpath([home, real]) == home for home in homes):
-                raise SetError(f"{owner}: {location!r} leads to {real}, which is not inside the folder of {owner}")
+                raise SetError(f"{owner}: {location!r} resolves to {real}, which is outside the folder of {owner}")
         paths.append(path)
     return paths
 
 
 @contextlib.contextmanager
 def named_by(owner: str) -> Iterator[None]:
-    """Add to an OSError which index or model names the file."""
+    """Add the index or model that names the file to the message of an OSError."""
     try:
         yield
     except OSError as error:
-        raise type(error)(error.errno, f"{error.strerror} ({owner} names it)", error.filename) from None
+        raise type(error)(error.errno, f"{error.strerror} (named by {owner})", error.filename) from None
 
 
 def expect(file: OpenFile, how: How, number: int) -> None:
-    """Raise FileChanged where this is not the file that was pickled."""
+    """Raise FileChanged if a file is not the one that was pickled."""
     if how.expected and (number >= len(how.expected) or file.identity != tuple(how.expected[number])):
-        raise FileChanged(errno.ESTALE, "the path leads to another file by now, or the file was written", file.path)
+        raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
 
 
 def decided(mode: Mode | Literal["auto"], owner: str, paths: list[str], how: How) -> tuple[How, bool]:
-    """Choose between mapping and copying by all the files together, and tell whether to ask for 2 MiB pages."""
+    """Choose between mapping and copying by the total size of the files; return whether to request 2 MiB pages too."""
     if mode != "auto":
         check_mode(mode)
         return how._replace(mode=mode), False
-    whole = sum(os.stat(path).st_size for path in paths if os.path.exists(path))  # noqa: PTH110, PTH116 - opening tells
+    # A missing file is reported when it is opened.
+    whole = sum(os.stat(path).st_size for path in paths if os.path.exists(path))  # noqa: PTH110, PTH116 - text
     copied, huge, reason = _core.choose_mode(owner, whole)
     return how._replace(mode="copy" if copied else "map", reason=reason), huge and not how.private

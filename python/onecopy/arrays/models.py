@@ -1,4 +1,4 @@
-"""Opening an ONNX model whose tensors lie in other files."""
+"""Open an ONNX model whose tensors are stored in other files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from onecopy import _core, page_cache
 from onecopy.arrays.file import Entry
 from onecopy.arrays.members import DataFile, How, close, confined, decided, expect, named_by
-from onecopy.arrays.one_file import OneFile
+from onecopy.arrays.one_file import AS_REQUESTED, OneFile
 from onecopy.arrays.several_files import SeveralFiles
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ def of_model(
     private: bool = False,
     threads: int | None = None,
 ) -> SeveralFiles:
-    """Open the files that an open ONNX model names; `onecopy.open` calls this where there are some.
+    """Open the files of external data that an open ONNX model names; called by `onecopy.open`.
 
-    The model becomes a part of the set, and is closed where that fails.
+    The returned object owns the model, which is closed if an error is raised.
 
     Raises
     ------
     SetError
-        A file that is too short, or a link that leads out of the folder; the message names both paths.
+        A file is too short, or a symbolic link leads out of the folder; the message names both paths.
     OSError
-        A file that cannot be opened, with its path; ``strerror`` names the model.
+        A file cannot be opened; ``filename`` is its path, ``strerror`` names the model.
     """
-    return _opened(model, mode, How(model.mode, "as asked", private, threads))
+    return _opened(model, mode, How(model.mode, AS_REQUESTED, private, threads))
 
 
 def _opened(model: OneFile, mode: Mode | Literal["auto"], how: How) -> SeveralFiles:
@@ -64,7 +64,7 @@ def _opened(model: OneFile, mode: Mode | Literal["auto"], how: How) -> SeveralFi
 
 
 def _outside(model: OneFile) -> list[tuple[str, Entry]]:
-    """List the arrays that lie in other files, with their locations; names that are taken end in "~2", "~3"."""
+    """Return the arrays in other files with their locations; duplicate names get the suffix "~2", "~3", ..."""
     tensors = cast("list[tuple[Any, ...]]", _core.parse_onnx(model.core)["tensors"])
     taken = dict.fromkeys([*model, *(name for name, *_, is_initializer in tensors if is_initializer)], 1)
     outside = []
@@ -73,7 +73,7 @@ def _outside(model: OneFile) -> list[tuple[str, Entry]]:
             continue
         own = name
         while not is_initializer and own in taken:
-            taken[name] += 1  # the last number that was given after it
+            taken[name] += 1  # the last number used as a suffix
             own = f"{name}~{taken[name]}"
         taken.setdefault(own, 1)
         outside.append((location, Entry(own, dtype or kind, tuple(shape), offset, nbytes)))
@@ -81,6 +81,6 @@ def _outside(model: OneFile) -> list[tuple[str, Entry]]:
 
 
 def reopened(path: str, how: How) -> SeveralFiles:
-    """Open again what was pickled in another process; FileChanged where a file is another one by now."""
+    """Open files that were pickled in another process; FileChanged if one was modified or replaced since."""
     model = OneFile(path, mode=how.mode, private=how.private, threads=how.threads, identity=how.expected[0])
     return _opened(model, how.mode, how)

@@ -1,4 +1,4 @@
-"""The arrays of one file, on its mapping; the compiled half reads the header, once."""
+"""`ArrayFile` for one file: the compiled module maps it and parses its header."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from onecopy.page_cache import Portion, Range
 
 
+AS_REQUESTED = "as requested"
+"""`ArrayFile.mode_reason` if the caller chose the mode."""
+
+
 class OneFile(OpenFile, ArrayFile):
     """The arrays of one mapped file."""
 
@@ -47,7 +51,7 @@ class OneFile(OpenFile, ArrayFile):
             copied, huge, reason = _core.choose_mode(given)
             mode = "copy" if copied else "map"
         else:
-            reason = "as asked"
+            reason = AS_REQUESTED
         number = thread_count(threads)
         core = _core.open_arrays(given, check_mode(mode), private, number, identity, handle)
         self._set(core, given, mode, reason, private, number)
@@ -68,16 +72,16 @@ class OneFile(OpenFile, ArrayFile):
             import warnings
 
             warnings.warn(
-                f"{path}: the header's checksum does not match: the file is damaged, or was re-saved by another tool "
-                "that kept onecopy's metadata. It is opened as a file of another tool, without checksums.",
+                f"{path}: the checksum of the header does not match: the file is damaged, or another tool rewrote it "
+                "and kept the metadata of onecopy. It is opened as a file of another tool, without checksums.",
                 stacklevel=5,  # of `open`
             )
 
     @classmethod
     def of_compiled(cls, core: _core.ArrayFile, path: str) -> OneFile:
-        """Wrap the compiled half of a file that is mapped; for rooms that open files without this one."""
+        """Wrap a mapped file of the compiled module; for modules that open files without `onecopy.open`."""
         self = cls.__new__(cls)
-        self._set(core, path, "map", "as asked", private=False, threads=None)
+        self._set(core, path, "map", AS_REQUESTED, private=False, threads=None)
         return self
 
     # --- arrays ---------------------------------------------------------------------------------------------------
@@ -86,7 +90,7 @@ class OneFile(OpenFile, ArrayFile):
         return array_of(self._path, name, self.memory_of(name))
 
     def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array, and what they are; KeyError when there is none of that name."""
+        """Return the bytes of one array with type and shape; KeyError if there is no array of that name."""
         found = self._core.view(name) if is_text(name) else None
         if found is None:
             raise no_array(name, self)
@@ -108,18 +112,18 @@ class OneFile(OpenFile, ArrayFile):
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Name, dtype, shape, offset and bytes of each array, in the order of the header; reads no data."""
+        """Name, dtype, shape, offset and size in bytes of each array, in the order of the header; reads no data."""
         return tuple(Entry(*row) for row in self._core.entries())
 
     def entry(self, name: str) -> Entry:
-        """Return what the header says of one array; KeyError when there is none of that name."""
+        """Return the entry of one array; KeyError if there is no array of that name."""
         row = self._core.entry(name) if is_text(name) else None
         if row is None:
             raise no_array(name, self)
         return Entry(*row)
 
     def path_of(self, name: str) -> str:
-        """Return the path of the file that an array lies in, this one; KeyError when there is none of that name."""
+        """Return the path of this file; KeyError if there is no array of that name."""
         self.entry(name)
         return self._path
 
@@ -127,7 +131,7 @@ class OneFile(OpenFile, ArrayFile):
         return [(self, None if names is None else [range_of(self.entry(name_of(part)), part) for part in names])]
 
     def portion(self, ranges: list[Range] | None, *, verify: bool) -> Portion:
-        """Return what `onecopy.page_cache` needs to know of some ranges, or of all of the file."""
+        """Return ranges, or the whole file, as a portion for `onecopy.page_cache`; with `verify`, also its verifier."""
         if not verify:
             return self._mapping, ranges, None
         wide = self._core.ranges_to_verify([(0, 0)] if ranges == [] else ranges or [])
@@ -137,50 +141,50 @@ class OneFile(OpenFile, ArrayFile):
 
     @property
     def files(self) -> tuple[OneFile, ...]:
-        """The open files that arrays lie in: this one."""
+        """The open files that contain the arrays: only this one."""
         return (self,)
 
     @property
     def core(self) -> _core.Mapping:
-        """The compiled half's mapping, for `onecopy.page_cache`."""
+        """The mapping of the compiled module, for `onecopy.page_cache`."""
         return self._mapping
 
     @property
     def compiled(self) -> _core.ArrayFile:
-        """The compiled half's file, for `onecopy.records`."""
+        """The file of the compiled module, for `onecopy.records`."""
         return self._core
 
     @property
     def mode(self) -> Mode:
-        """How it was opened: "map" or "copy"."""
+        """The mode in which the file was opened: "map" or "copy"."""
         return self._mode
 
     @property
     def mode_reason(self) -> str:
-        """Why it was opened so: a sentence for ``mode="auto"``, else "as asked"; what became of ``align``."""
+        """The reason for `mode`: a sentence for ``mode="auto"``, else "as requested"; then the result of ``align``."""
         return self._reason
 
     def add_reason(self, reason: str) -> None:
-        """Append to `mode_reason`; for the code that opens files."""
+        """Append to `mode_reason`; used by the functions that open files."""
         self._reason += f"; {reason}"
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Return the file's own key-value texts; onecopy's entry is left out."""
+        """Metadata of the file, without the entry of onecopy."""
         return {key: value for key, value in self._core.metadata().items() if key != "onecopy"}
 
     @property
     def container(self) -> str:
-        """The file's format: "safetensors", "onnx", ..."""
+        """The format of the file: "safetensors", "onnx", ..."""
         return self._core.container
 
     @property
     def kind(self) -> str:
-        """What onecopy wrote ("arrays", "struct", "records", "image"), or "foreign" for other tools' files."""
+        """The kind of contents: "arrays", "struct", "records" or "image" of onecopy; "foreign" for other tools."""
         return self._core.kind
 
     def close(self) -> None:
-        """Release the mapping; memory goes with the last array. Closing twice is fine."""
+        """Release the mapping; the memory is unmapped when the last view is gone. Further calls do nothing."""
         self._core.close()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -193,5 +197,5 @@ class OneFile(OpenFile, ArrayFile):
 
 
 def _reattach(path: str, mode: Mode, private: bool, threads: int, identity: Identity) -> OneFile:
-    """Open again what was pickled in another process."""
+    """Open a file that was pickled in another process; FileChanged if it was modified or replaced since."""
     return OneFile(path, mode=mode, private=private, threads=threads, identity=identity)

@@ -1,7 +1,7 @@
-"""`open`: one call for every file of arrays, whatever its format and however many files it names.
+"""`open`: open a file of arrays of any supported format, together with the other files that it names.
 
-Reads headers and touches no data: a 4 GB model opens in the time of a few system calls, and its pages are the page
-cache's own, so N processes hold one copy. numpy is loaded with the first array.
+Opening reads headers and no data: a 4 GB model opens in the time of a few system calls. Its arrays are pages of the
+page cache, so N processes share one copy. numpy is loaded with the first array.
 """
 
 from __future__ import annotations
@@ -33,48 +33,49 @@ def open(  # noqa: A001 - as `onecopy.open`
     threads: int | None = None,
     align: int | None = None,
 ) -> ArrayFile:
-    """Open a file of arrays: names to read-only arrays, without reading the data.
+    """Open a file of arrays as a mapping from names to read-only arrays, without reading the data.
 
-    safetensors, and what other formats hold as it lies in memory (docs/formats/other.md); which format it is, the
-    content says, not the name. The index of a model in shards (``model.safetensors.index.json``) and an ONNX model with
-    external data are opened as one, with all files that they name, at once: `ArrayFile.files`. Such files must lie in
-    the folder of the index, or, where the index is a link (as in the cache of huggingface_hub), in the folder that it
-    leads to. A file of records is for `onecopy.open_records`.
+    The format is detected from the contents: safetensors, and arrays of other formats that are stored as they are laid
+    out in memory (docs/formats/other.md). The index of a sharded model (``model.safetensors.index.json``) and an ONNX
+    model with external data are opened together with all files that they name (`ArrayFile.files`). These files must be
+    in the folder of the index, or, if the index is a symbolic link (as in the cache of huggingface_hub), in the folder
+    of its target. `onecopy.open_records` opens files of records.
 
     Parameters
     ----------
     path
-        A file of any tool; or what a `Store` found or built, which is opened even if it has been removed since.
+        Path of a file, or an `Artefact` of a `Store`, which is opened even if its path was removed or replaced since.
     mode
-        "map": arrays are the page cache's own pages, shared by all processes, read when touched.
-        "copy": everything is read into one private block now, in huge pages, in parallel.
-        "auto": a copy of files on network and user-space file systems that are at most a quarter of the memory that may
-        be used, because a later touch of a mapping could fail or wait there; else a mapping, in 2 MiB pages where the
-        device reads as much ahead. `ArrayFile.mode_reason` says why.
+        "map": arrays are pages of the page cache, shared by all processes and read from disk when first accessed.
+        "copy": the whole file is read now, into private memory in huge pages, by several threads.
+        "auto": "copy" for a file on a network or user-space file system that is at most a quarter of the available
+        memory, because accessing a mapping may fail or wait there; else "map", with 2 MiB pages where the readahead of
+        the device is at least as large. `ArrayFile.mode_reason` gives the reason.
     warm
-        Bring everything into memory before returning (see `ArrayFile.warm`).
+        Whether to read the whole file into memory before returning (see `ArrayFile.warm`).
     verify
-        Compare everything with its checksums before returning (see `ArrayFile.verify`); with `warm` in the same pass.
+        Whether to compare the data with the checksums before returning (see `ArrayFile.verify`); with `warm` in the
+        same pass.
     private
-        Writable arrays on copy-on-write pages, for consumers that write in place: the file never changes, and each page
-        that is written becomes private memory of this process.
+        Whether arrays are writable, on copy-on-write pages, for consumers that write in place. The file never changes;
+        each page that is written becomes private memory of this process.
     threads
-        Of ``mode="copy"``; None: 8.
+        Number of threads that read for ``mode="copy"``; None: 8.
     align
-        Bytes, a power of two up to 2 MiB, at a multiple of which every array is to begin. Where one does not, an
-        aligned copy of the file is opened instead: made in the store (`onecopy.Store`) by the first process of the
-        machine that asks, found there by the others, and made anew when the file changes. `ArrayFile.mode_reason` and
-        `ArrayFile.path` say so. None: views of the file as it is.
+        Alignment of every array in bytes, a power of two up to 2 MiB. If an array of the file is not aligned, an
+        aligned copy is opened instead. The first process of the machine makes it in the default store
+        (`onecopy.Store`), and others use it; it is made again when the file changes. `ArrayFile.mode_reason` and
+        `ArrayFile.path` show which file was opened. None: the file as it is.
 
     Raises
     ------
     OSError
         FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``.
     FormatError
-        Not a valid file of its format; the message names the array or the byte. A file of records. Files that do not
-        fit their index, or may not be named by it. With `align`: what cannot be copied.
+        The file is invalid for its format (the message names the array or the byte offset), or it is a file of records;
+        a named file does not match its index or is outside its folder; with `align`, an array cannot be copied.
     ChecksumError, NoChecksum
-        With `verify`: bytes that are not what was written, or no checksums to compare with.
+        With `verify`: the data does not match the checksums, or there are none.
 
     Examples
     --------
@@ -85,7 +86,7 @@ def open(  # noqa: A001 - as `onecopy.open`
     ...     weight = model["weight"]
     ...     print(list(model), model.metadata["step"])
     ['weight'] 12
-    >>> weight  # still there: a view keeps the memory
+    >>> weight  # a view keeps the memory mapped
     array([0., 1., 2.])
     """
     file = (
@@ -95,7 +96,7 @@ def open(  # noqa: A001 - as `onecopy.open`
     )
     try:
         if file.kind == "records":
-            raise FormatError(f"{file.path}: a list or dict of records, not arrays: open it with onecopy.open_records")
+            raise FormatError(f"{file.path}: not a file of arrays: it holds records, use onecopy.open_records")
         if warm:
             file.warm(verify=verify)
         elif verify:
@@ -113,7 +114,7 @@ def open_arrays(
     private: bool = False,
     threads: int | None = None,
 ) -> ArrayFile:
-    """Open a file, or several as one: like `open`, but records are opened too, as the arrays that they consist of.
+    """Open a file like `open`, and files of records too, as the arrays that they consist of.
 
     Examples
     --------
@@ -141,7 +142,7 @@ def open_arrays(
 
 
 def _place_of(path: str | os.PathLike[str] | Artefact) -> tuple[str, _core.FileHandle | None]:
-    """Return the path, and of what a store has found or built also the file itself, held open."""
+    """Return the path, and the open file of an artefact (None for a path)."""
     return path_text(path), getattr(path, "handle", None)
 
 
@@ -152,20 +153,20 @@ def _open_aligned(
     threads: int | None,
     align: int,
 ) -> ArrayFile:
-    from onecopy.arrays import aligned  # which loads the store
+    from onecopy.arrays import aligned  # here, because it loads the store
 
     aligned.check(align)
     opened: str | os.PathLike[str] | Artefact = path
     with open_arrays(path) as source:
         names = aligned.misaligned(source, align)
-        reason = f"every array begins at a multiple of {align} bytes"
+        reason = f"every array is aligned to {align} bytes"
         if names:
             if source.kind not in ("foreign", "arrays"):
-                raise FormatError(f"{source.path}: it holds a {source.kind} of onecopy, and only arrays can be moved")
+                raise FormatError(f"{source.path}: cannot make an aligned copy of a file of kind {source.kind!r}")
             opened = aligned.make(source, align)
             reason = (
-                f"an aligned copy, because {len(names)} of {len(source)} arrays of {source.path} begin at no multiple "
-                f"of {align} bytes"
+                f"an aligned copy, because {len(names)} of {len(source)} arrays of {source.path} are not aligned to "
+                f"{align} bytes"
             )
     file = open_arrays(opened, mode, private=private, threads=threads)
     file.add_reason(reason)
@@ -173,7 +174,7 @@ def _open_aligned(
 
 
 def _begins_as_json(path: str) -> bool:
-    """Return True for what begins as an index of shards does; a safetensors file has a zero byte there."""
+    """Return whether a file begins like the JSON index of shards; a safetensors file has a zero byte there."""
     import builtins
     import re
 

@@ -1,6 +1,6 @@
-"""`save`, and what people hand to it as contiguous little-endian bytes: numpy arrays, DLPack tensors, buffers.
+"""`save`, and the conversion of its inputs (numpy arrays, DLPack tensors, buffers) to contiguous little-endian bytes.
 
-Part of `onecopy.arrays`, which re-exports `save`. numpy is imported where it is used, because opening needs none.
+`onecopy.arrays` re-exports `save`. numpy is imported inside the functions, because opening a file does not need it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from onecopy.arrays.file import Entry
 
-CHUNK = 16 << 20  # bytes; what is not contiguous is copied this much at a time
+CHUNK = 16 << 20  # bytes; arrays that are not contiguous are copied in chunks of this size
 
 Spec = tuple[str, str, tuple[int, ...]]
-"""(name, dtype as in the file, shape)"""
+"""(name, element type in the file, shape)"""
 
 
 def save(
@@ -39,41 +39,43 @@ def save(
 ) -> None:
     """Write arrays to a safetensors file that is laid out for mapping.
 
-    The file appears whole or not at all: it is written beside the target, flushed to the disk, and put in its place by
-    a rename. Readers of an older file keep it. Its mode follows the umask; a symbolic link in the target's place is
-    followed. Peak memory does not grow with the data (at most 16 MiB are held).
+    The file appears complete or not at all: it is written to a temporary file in the folder of the target, flushed to
+    disk and renamed. Processes that have a replaced file open keep it. The permissions follow the umask; a symbolic
+    link at `path` is followed. At most 16 MiB are copied at a time, whatever the size of the arrays.
 
     Parameters
     ----------
     path
-        The target.
+        Path of the file; an existing file is replaced.
     arrays
-        Names to arrays: numpy arrays (also of ml_dtypes), CPU tensors of any framework (DLPack), anything with the
-        buffer protocol. Each is asked for twice: once for its type and shape, once for its data. An open `ArrayFile`
-        will do.
+        A mapping from names to numpy arrays (also with dtypes of ml_dtypes), CPU tensors of any framework (DLPack), or
+        objects with the buffer protocol. Each value is looked up twice: for its type and shape, and for its data. An
+        open `ArrayFile` can be given.
     metadata
-        Text for text; "format" is "pt" unless you give another, because some readers ask for it.
+        Text keys and values to store. "format" is set to "pt" if it is missing, because some readers require it.
     align
-        Bytes, a power of two from 64 to 2 MiB: every array starts on it, and gaps are filled with arrays named "#0",
+        Alignment of every array in bytes, a power of two from 64 to 2 MiB. Gaps are filled with arrays named "#0",
         "#1", ... that onecopy hides and other readers show. None: no fillers; arrays whose size is a multiple of 64
-        start on 64, the others on their item size.
+        bytes are aligned to 64 bytes, others to their item size.
     checksum
-        Store CRC-32C checksums of every 2 MiB and of the header.
+        Whether to store CRC-32C checksums of every 2 MiB and of the header.
     durable
-        Wait until the disk has it all. False: every process sees the whole file at once, but a power cut or a crash of
-        the system within the next minute may leave it empty or with zeros in it; the file that it replaced is lost
-        then, too. For what can be made again. Takes as long as other tools take, which do not wait.
+        Whether to wait until the file is on disk. False: all processes see the complete file immediately, but a power
+        failure or a crash of the system within the next minute may leave it empty or with zeros, and the file that it
+        replaced is lost as well. Use False for data that can be made again; it takes as long as other tools, which do
+        not wait.
     progress
-        Called after every 16 MiB, and after each array, with (bytes done, bytes in total); raising in it stops the
-        work, and the target stays as it was.
+        Called after every 16 MiB, and after each array, with (bytes done, bytes in total). An exception that it raises
+        stops the work and is passed on; the target stays as it was.
 
     Raises
     ------
     OSError
-        No folder, no permission, no space (known before anything is written, where the file system can reserve).
+        The folder does not exist, permission is missing, or the disk is full; that is detected before anything is
+        written if the file system can reserve space.
     FormatError, TypeError, ValueError
-        A name twice or reserved; an element type that safetensors does not have; a path that ends as another format's
-        do (".npy", ".pt", ".gguf"), where whoever opens it would be misled.
+        A name is reserved or duplicate, safetensors has no such element type, or the path ends in the suffix of another
+        format (".npy", ".pt", ".gguf").
 
     Examples
     --------
@@ -94,7 +96,7 @@ def save(
         spec = specs[number]
         value = arrays[names[number]]
         if describe(names[number], value) != spec:
-            raise ValueError(f"{names[number]!r} changed its type or shape while it was being saved")
+            raise ValueError(f"{names[number]!r}: type or shape changed while it was being saved")
         for chunk in chunks(names[number], value):
             for piece in [chunk] if progress is None else _pieces(chunk):
                 writer.write(piece)
@@ -105,11 +107,11 @@ def save(
 
 
 def not_savable(entries: Iterable[Entry]) -> dict[str, str]:
-    """Return the arrays that `save` cannot write, and their types: quantised, packed, text, complex of 16 bytes, ..."""
+    """Return the names and types of arrays that `save` cannot write: quantised, packed, text, 16-byte complex, ..."""
     return {entry.name: entry.dtype for entry in entries if not dtypes.in_safetensors(entry.dtype)}
 
 
-OTHERS = (
+OTHER_SUFFIXES = (
     ".npy",
     ".npz",
     ".pt",
@@ -124,21 +126,21 @@ OTHERS = (
     ".arrow",
     ".zarr",
 )
-"""Names under which other programs, and their users, expect another format."""
+"""Suffixes of other formats, which `save` refuses."""
 
 
 def _check_target(path: str, arrays: object) -> None:
-    """Raise for a name that promises another format, and for what is no dict of arrays."""
-    if path.lower().endswith(OTHERS):
-        raise ValueError(f"{path}: save writes safetensors files, whatever their name: call it .safetensors, or .oc")
+    """Raise ValueError for a suffix of another format, TypeError if `arrays` is not a mapping."""
+    if path.lower().endswith(OTHER_SUFFIXES):
+        raise ValueError(f"{path}: wrong suffix: save writes safetensors files, use .safetensors or .oc")
     if not hasattr(arrays, "keys"):
         raise TypeError(
-            f"save takes a dict of names to arrays, not a {type(arrays).__name__}: save(path, {{'name': x}})"
+            f"arrays must be a dict from names to arrays, not a {type(arrays).__name__}: save(path, {{'name': x}})"
         )
 
 
 def _check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
-    """Raise TypeError for a name, or a key or value of the metadata, that is no text."""
+    """Raise TypeError for a name, or a key or value of the metadata, that is not text."""
     for what, text in [("a name", name) for name in names] + [
         ("metadata", t) for kv in (metadata or {}).items() for t in kv
     ]:
@@ -147,15 +149,15 @@ def _check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
 
 
 def describe(name: str, value: Any) -> Spec:
-    """Return name, element type and shape; TypeError for what safetensors does not have."""
+    """Return name, element type and shape of a value; TypeError if safetensors has no such element type."""
     dtype, array = _as_array(name, value)
     if dtype in dtypes.PACKED:
-        raise TypeError(f"{name!r}: packed {dtype} arrays have lost their shape and cannot be saved again")
+        raise TypeError(f"{name!r}: cannot save packed {dtype} elements: as bytes they have lost their shape")
     return name, dtype, array.shape
 
 
 def chunks(name: str, value: Any) -> Iterator[NDArray[np.uint8]]:
-    """Yield the value's bytes in C order, little-endian; what is contiguous already is not copied."""
+    """Yield the bytes of a value in C order, little-endian; contiguous values are not copied."""
     _, array = _as_array(name, value)
     yield from _chunks(array)
 
@@ -178,7 +180,7 @@ def _chunks(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:
     else:
         rows = max(1, CHUNK * len(array) // array.nbytes)
         for start in range(0, len(array), rows):
-            # One row that is still too large is cut along its own first axis.
+            # A single row that is still too large is split along its first axis.
             yield from _chunks(array[start] if rows == 1 else array[start : start + rows])
 
 
@@ -193,14 +195,14 @@ def _as_array(name: str, value: Any) -> tuple[str, NDArray[Any]]:
         return _of_numpy(name, np.asarray(memoryview(value)))
     except (TypeError, ValueError):
         raise TypeError(
-            f"{name!r} is a {type(value).__name__}: neither a numpy array, nor a DLPack tensor, nor a buffer"
+            f"{name!r}: a {type(value).__name__} is not a numpy array, a DLPack tensor or a buffer"
         ) from None
 
 
 def _of_numpy(name: str, array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
     dtype = dtypes.of_numpy(array.dtype)
     if dtype is None:
-        raise TypeError(f"{name!r}: safetensors has no element type for numpy's {array.dtype}")
+        raise TypeError(f"{name!r}: safetensors has no element type for the numpy dtype {array.dtype}")
     return dtype, array
 
 
@@ -213,12 +215,12 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
         )
     except (TypeError, RuntimeError, BufferError, ValueError) as error:
         raise TypeError(
-            f"{name!r}: {type(value).__name__} cannot be read in place ({error}); is it on a GPU?"
+            f"{name!r}: cannot read a {type(value).__name__} in place ({error}): only CPU tensors can be saved"
         ) from error
     dtype = dtypes.of_dlpack(code, bits)
     if dtype is None:
-        raise TypeError(f"{name!r}: safetensors has no element type for DLPack's type code {code} of {bits} bits")
+        raise TypeError(f"{name!r}: safetensors has no element type for DLPack type code {code} of {bits} bits")
     item = bits // 8
-    # Bytes are all that is needed: an unsigned type of the same size says where they lie.
+    # Only the bytes are needed: any dtype of the same size gives the layout.
     array = np.ndarray(shape, f"<V{item}" if item > 8 else f"<u{item}", memory, first, [item * s for s in strides])
     return dtype, array

@@ -1,4 +1,4 @@
-"""The arrays of several files as one mapping from names: shards of a model, or a model with external data."""
+"""`ArrayFile` for several files: the shards of a model, or a model with external data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SeveralFiles(ArrayFile):
-    """The arrays of several mapped files; what speaks of one file speaks of all of them."""
+    """The arrays of several mapped files; every operation applies to all of the files."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class SeveralFiles(ArrayFile):
         how: How,
         reopen: Callable[[str, How], ArrayFile],
     ) -> None:
-        """Take over open files; `reopen` opens them in another process, where this one was pickled."""
+        """Take ownership of open files; `reopen` opens them again when the object is unpickled."""
         self._owner, self._members, self._places = owner, tuple(members), places
         self._container, self._metadata, self._how = container, metadata, how
         self._absolute, self._reopen = absolute(owner.path), reopen
@@ -52,19 +52,19 @@ class SeveralFiles(ArrayFile):
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Name, dtype, shape, offset (in the file of `path_of`) and bytes of each array; reads no data."""
+        """Name, dtype, shape, offset in its file (see `path_of`) and size in bytes of each array; reads no data."""
         return tuple(self._members[at].entry(name) for name, at in self._places.items())
 
     def entry(self, name: str) -> Entry:
-        """Return what the headers say of one array; KeyError when there is none of that name."""
+        """Return the entry of one array; KeyError if there is no array of that name."""
         return self._member(name).entry(name)
 
     def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array, and what they are; KeyError when there is none of that name."""
+        """Return the bytes of one array with type and shape; KeyError if there is no array of that name."""
         return self._member(name).memory_of(name)
 
     def path_of(self, name: str) -> str:
-        """Return the path of the file that an array lies in; KeyError when there is none of that name."""
+        """Return the path of the file that contains an array; KeyError if there is no array of that name."""
         return self._member(name).path
 
     def _member(self, name: str) -> Member:
@@ -85,64 +85,64 @@ class SeveralFiles(ArrayFile):
 
     @property
     def files(self) -> tuple[Member, ...]:
-        """The open files that arrays lie in."""
+        """The open files that contain the arrays."""
         return self._members
 
     @property
     def path(self) -> str:
-        """The path as given: of the index, or of the model."""
+        """The path that was given to `onecopy.open`: of the index or the model."""
         return self._owner.path
 
     @property
     def identity(self) -> Identity:
-        """Which index or model this is: (device, inode, size, mtime in ns)."""
+        """The identity of the opened index or model: (device, inode, size in bytes, time of the last write in ns)."""
         return self._owner.identity
 
     def changed(self) -> bool:
-        """Return whether a path now leads to another file, or a file was written or truncated since."""
+        """Return whether a path now refers to another file, or a file was modified since it was opened."""
         return self._owner.changed() or any(member.changed() for member in self._members)
 
     @property
     def views(self) -> int:
-        """How many views (arrays, memoryviews) are alive; they keep the memory after `close`."""
+        """The number of views (arrays, memoryviews) in use; they keep the memory mapped after `close`."""
         return sum(member.views for member in self._members)
 
     @property
     def closed(self) -> bool:
-        """True after `close`."""
+        """Whether `close` was called."""
         return self._closed
 
     @property
     def mode(self) -> Mode:
-        """How the files were opened: "map" or "copy"."""
+        """The mode in which the files were opened: "map" or "copy"."""
         return self._how.mode
 
     @property
     def mode_reason(self) -> str:
-        """Why they were opened so: a sentence for ``mode="auto"``, else "as asked"."""
+        """The reason for `mode`: a sentence for ``mode="auto"``, else "as requested"."""
         return self._how.reason
 
     def add_reason(self, reason: str) -> None:
-        """Append to `mode_reason`; for the code that opens files."""
+        """Append to `mode_reason`; used by the functions that open files."""
         self._how = self._how._replace(reason=f"{self._how.reason}; {reason}")
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The key-value texts of the index or the model; what is no text there is JSON here."""
+        """Metadata of the index or the model; values that are not text as JSON."""
         return dict(self._metadata)
 
     @property
     def container(self) -> str:
-        """The format: that of the shards and " set" ("safetensors set"), or "onnx"."""
+        """The format: that of the shards followed by " set" ("safetensors set"), or "onnx"."""
         return self._container
 
     @property
     def kind(self) -> str:
-        """Always "foreign": onecopy writes one file."""
+        """Always "foreign": onecopy writes only single files."""
         return "foreign"
 
     def close(self) -> None:
-        """Release the mappings; memory goes with the last array. Closing twice is fine."""
+        """Release the mappings; the memory is unmapped when the last view is gone. Further calls do nothing."""
         self._closed = True
         close(self._owner, *self._members)
 

@@ -1,10 +1,10 @@
-"""Python data in mapped files: lists, dicts and tables of any values, one copy per machine.
+"""Python data in mapped files: lists, dicts and tables of Python values, with one copy per machine.
 
-`share` makes one line of it; `open_records` and `save` read and write files; `Writer` streams; `import_json` and its
-like bring in files of other formats. See `onecopy.records.rows` for what a List can do, and `onecopy.records.types`
-for which values it can hold.
+`share` builds the data once and maps it in all processes; `save` and `open_records` write and read files; `Writer`
+writes row by row; `import_json`, `import_jsonl`, `import_csv` and `import_parquet` convert files of other formats. The
+operations of a List are in `onecopy.records.rows`, the supported types of values in `onecopy.records.types`.
 
-Importing this package loads nothing else: a worker that is given a List needs what reads, and nothing of what writes.
+Importing this package loads none of its modules, so that a worker that receives a List loads only the reading modules.
 """
 
 from importlib import import_module
@@ -78,13 +78,13 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # to a type checker, this would have every name
+if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module 'onecopy.records' has no attribute {name!r}")
         value = getattr(import_module(f"onecopy.records.{_HOMES[name]}"), name)
-        globals()[name] = value  # found at once the next time
+        globals()[name] = value  # the next access does not call this function
         return value
 
 

@@ -1,7 +1,7 @@
-"""Arrow's unions as structs, for libraries that have no unions: datasets, polars.
+"""Convert Arrow unions to structs, for libraries without union types, such as datasets and polars.
 
-A value of a union becomes a struct with a field for each type of the union, and only the value's own type is not null
-in it. Nothing is lost, and nothing is guessed; the values themselves are copied.
+A value of a union becomes a struct with one field per type of the union, of which only the field of its own type is not
+null. The conversion is lossless; it copies the values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["unions_as_structs"]
 
 
 def unions_as_structs(table: Any) -> Any:
-    """Return a ``pyarrow.Table`` without unions; columns that have none are taken as they are, without a copy.
+    """Return a ``pyarrow.Table`` without unions; columns without unions are not copied.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def _has_union(kind: Any) -> bool:
 
 
 def _field(field: Any, kind: Any) -> Any:
-    """Return the field of a value that may be null now, because that is how a struct tells which type it has."""
+    """Return `field` with another type, nullable: null marks the types that a value does not have."""
     return field.with_type(kind).with_nullable(True)
 
 
@@ -53,7 +53,7 @@ def _without_unions(array: Any) -> Any:
         children = [_without_unions(array.field(number)) for number in range(kind.num_fields)]
         fields = [_field(kind.field(number), child.type) for number, child in enumerate(children)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
-    # Where it begins and ends, of a slice too: from_arrays takes no mask with offsets that begin in the middle.
+    # A copy of the offsets: from_arrays rejects a mask together with the offsets of a slice.
     offsets = pa.array(np.array(array.offsets))
     mask = array.is_null() if array.null_count else None
     if pa.types.is_map(kind):
@@ -64,7 +64,8 @@ def _without_unions(array: Any) -> Any:
 
 def _struct_of_union(array: Any) -> Any:
     kind = array.type
-    # Not the properties: type_codes and offsets of a slice begin at its parent's first value (pyarrow 26).
+    # Buffers, because the properties type_codes and offsets of a slice start at the first value of its parent
+    # (pyarrow 26).
     _, codes, offsets = (
         None if buffer is None else np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array)]
         for buffer, dtype in zip(array.buffers()[:3], ("u1", "i1", "i4"), strict=True)
@@ -83,7 +84,7 @@ def _struct_of_union(array: Any) -> Any:
 
 
 def _names(children: list[Any]) -> list[str]:
-    """Return a name for each, of its type without a width, which depends on the values; a number where it is taken."""
+    """Return a field name per child: its type without the width, which depends on the values; duplicates numbered."""
     names: list[str] = []
     for child in children:
         name = re.sub("^(large_|u(?=int))|(?<=int)[0-9]+|[<\\[].*", "", str(child.type)).replace("double", "float")

@@ -1,14 +1,14 @@
-"""What a function makes its data from, as text: its code and the values that it closes over.
+"""Identity of build functions, as text: their code, their defaults and the values that they close over.
 
-A key names data, and a function that makes it: two functions under one key are two artefacts, and so is one whose code
-has changed. Not seen are the functions that it calls, and objects of the module other than plain values.
+The identity is part of the key of an artefact: two functions with one key make two artefacts, and a function whose code
+was changed makes a new one. Not included are the functions that it calls, and globals other than plain values.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import pickle  # to compare: nothing is read
+import pickle  # for comparison only: nothing is unpickled
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +25,12 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
 def name_of(function: Callable[[], Any]) -> str:
-    """Return a name of a function that is another one where its code, defaults or closed-over values are.
+    """Return a name of a function that changes with its code, its defaults and its closed-over values.
 
     Raises
     ------
     TypeError
-        It closes over a value that cannot be told from another one of its type.
+        The function closes over a value that cannot be pickled, and so has no stable identity.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def name_of(function: Callable[[], Any]) -> str:
 
 
 def name_of_source(source: RowSource) -> str:
-    """Return a name of the rows of a file that is another one where another part of it is meant, or another type."""
+    """Return a name of the rows of a file that changes with the selected part of the file and the options."""
     facts = {name: value for name, value in vars(source).items() if name != "_on_progress"}
     return f"{type(source).__qualname__} {_core.digest(chr(10).join(_value(facts, 'a part', set())))[:16]}"
 
@@ -72,7 +72,7 @@ def _function(function: Any, where: str, seen: set[int]) -> Iterator[str]:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
                 yield from _value(cell.cell_contents, repr(name), seen)
-            except ValueError:  # it is empty
+            except ValueError:  # the cell is empty
                 yield "empty"
         for name in sorted(_global_names(function.__code__)):
             value = function.__globals__.get(name)
@@ -109,7 +109,7 @@ def _value(value: Any, where: str, seen: set[int]) -> Iterator[str]:
         yield f"{type(value).__qualname__} of {len(value)}"
         for item in value:
             yield from _value(item, where, seen)
-    elif type(value) in (set, frozenset):  # their order is another one in each process
+    elif type(value) in (set, frozenset):  # their order differs between processes
         items = sorted("\n".join(_value(item, where, seen)) for item in value)
         yield f"{type(value).__qualname__} of {len(items)}"
         yield from items
@@ -129,9 +129,9 @@ def _value(value: Any, where: str, seen: set[int]) -> Iterator[str]:
 def _pickled(value: Any, where: str) -> str:
     try:
         return pickle.dumps(value, protocol=4).hex()
-    except Exception as error:  # of whoever wrote that type
+    except Exception as error:  # any: the class of the value defines how it is pickled
         raise TypeError(
-            f"what a key names must say what its data is made from, and {where} of the function, a "
-            f"{type(value).__qualname__}, cannot be told from another one ({error}): give the function only what it is "
-            "made from (functools.partial(load, path)), or the data itself"
+            f"a function given with a key needs a stable identity, but {where} of the function, a "
+            f"{type(value).__qualname__}, cannot be pickled ({error}): give it only what the data is made from "
+            "(functools.partial(load, path)), or share the data itself"
         ) from None

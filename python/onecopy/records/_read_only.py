@@ -1,4 +1,4 @@
-"""What a shared list or dict answers to code that would write to it: no, and what to do instead."""
+"""Errors of attempts to write to a shared list or dict, with advice."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _WRITERS = {
     "sort",
     "update",
 }
-_ADVICE = "shared data is read-only: change it before it is shared, or a copy of your own, list(data) or dict(data)"
+_ADVICE = "shared data is read-only: change it before it is shared, or change a copy, list(data) or dict(data)"
 
 
 class ReadOnly:
-    """Gives the errors of writing attempts an advice; a list has no such methods, so `hasattr` is False for them."""
+    """Base class whose errors for writing methods give advice; `hasattr` is False for these methods."""
 
-    if not TYPE_CHECKING:  # a checker would believe that there is any attribute
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
             text = f"{type(self).__name__!r} object has no attribute {name!r}"

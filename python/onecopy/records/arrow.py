@@ -1,9 +1,9 @@
-"""Rows out of other libraries' tables, without making Python objects of them.
+"""Rows of Arrow tables of other libraries, read without creating Python objects.
 
     rows = oc.share(lambda: records.arrow_rows(dataset.data.table), key=...)
 
-What `arrow_rows` gives is for `onecopy.share`, `onecopy.records.save` and `Writer.extend`, which read it batch by batch
-in the compiled half: no more than a batch is in memory, and no Python object is made for a value.
+`onecopy.share`, `onecopy.records.save` and `Writer.extend` read the result of `arrow_rows` batch by batch in the
+compiled module: one batch is in memory at a time.
 """
 
 from __future__ import annotations
@@ -15,43 +15,44 @@ __all__ = ["ArrowRows", "arrow_rows"]
 
 
 class ArrowRows(Iterable[dict[str, Any]]):
-    """Rows that are still to be read from an Arrow stream; made by `arrow_rows`."""
+    """Rows of an Arrow stream that has not been read yet; created by `arrow_rows`."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
 
     def _arrow_stream(self) -> object:
-        """Return a capsule; the compiled half's builder asks for it."""
+        """Return the capsule of the stream, for the builder of the compiled module."""
         return self._table.__arrow_c_stream__()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        raise TypeError("rows of Arrow are read by onecopy.share, onecopy.records.save and Writer.extend")
+        raise TypeError("cannot iterate Arrow rows: give them to onecopy.share, onecopy.records.save or Writer.extend")
 
     def __repr__(self) -> str:
         return f"<onecopy rows from a {type(self._table).__name__}>"
 
 
 def arrow_rows(table: Any) -> ArrowRows:
-    """Read the rows of anything that has Arrow's PyCapsule protocol, as dicts with a key for each column.
+    """Return the rows of a table that has the Arrow PyCapsule interface, as dicts with one key per column.
 
     Parameters
     ----------
     table
         A ``pyarrow.Table`` or ``RecordBatchReader``, a ``polars.DataFrame``, a DuckDB relation, ``dataset.data.table``
-        of Hugging Face's datasets, a `Table`: whatever has ``__arrow_c_stream__``, and whose rows are structs.
+        of Hugging Face datasets, a `Table`, or another object with ``__arrow_c_stream__`` whose rows are structs.
 
     Returns
     -------
-    Rows for `onecopy.share`, `onecopy.records.save` and `Writer.extend`. Integers become int and are stored as narrow
-    as the column, floats of every width float, text str, binary bytes, lists list, structs dict, maps dict, nulls
-    None; dictionary-encoded values and unions the values themselves.
+    ArrowRows
+        Rows for `onecopy.share`, `onecopy.records.save` and `Writer.extend`. Integers become int and are stored in the
+        narrowest type that fits the column; floats of any width become float, strings str, binary bytes, lists list,
+        structs and maps dict, nulls None; dictionary-encoded values and values of unions become the values themselves.
 
     Raises
     ------
     TypeError
-        It has no such protocol.
+        The object has no ``__arrow_c_stream__``.
     FormatError
-        When it is read: a type that records do not have (decimals, dates, times), with the name of the column.
+        When the rows are read: a column has a type that records do not support (decimals, dates, times).
 
     Examples
     --------
@@ -62,5 +63,5 @@ def arrow_rows(table: Any) -> ArrowRows:
     {'id': 2, 'box': None}
     """
     if not hasattr(table, "__arrow_c_stream__"):
-        raise TypeError(f"{type(table).__name__} has no __arrow_c_stream__: it is no table of Arrow's")
+        raise TypeError(f"not an Arrow table: {type(table).__name__} has no __arrow_c_stream__")
     return ArrowRows(table)

@@ -1,4 +1,4 @@
-"""The file under a List or a Dict: where it lies, how it travels, what of it is in memory."""
+"""The file that backs a List or a Dict: its path, its pickle, and its pages in memory."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Backed", "Origin"]
 
 
 class Origin:
-    """Where rows come from: the same for all lists and views of a file.
+    """The open file of records, shared by all lists and views of it.
 
-    `core` is the file's compiled half, all that reading rows asks for; a worker that only reads has no need of
-    `onecopy.arrays`. `trusted` is for what was written in this job, for itself: pickles in it are read.
+    `core` is the file of the compiled module, which is sufficient for reading rows; `onecopy.arrays` is loaded on
+    demand. `trusted` is True for files that this job wrote for itself: their pickled values are unpickled.
     """
 
     def __init__(self, core: _core.ArrayFile, given: str, source: _core.RecordSource, *, trusted: bool) -> None:
@@ -35,7 +35,7 @@ class Origin:
 
     @property
     def file(self) -> OneFile:
-        """The file as named arrays, made when it is first asked for."""
+        """The file as named arrays, created on first use."""
         if self._file is None:
             from onecopy.arrays.one_file import OneFile
 
@@ -43,7 +43,7 @@ class Origin:
         return self._file
 
     def path(self) -> str:
-        """Return a path that leads other processes to the file, for as long as this one keeps it open."""
+        """Return a path by which other processes can open the file while this process has it open."""
         if not self.given.startswith("/proc/"):
             return absolute(self.given)
         return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
@@ -55,34 +55,34 @@ class Origin:
 
 
 class Backed(ReadOnly, Closeable):
-    """What every list and dict of records has: its file, and an end."""
+    """Base class of lists and dicts of records: access to their file."""
 
     _origin: Origin
     report: Artefact | None = None
-    """What `onecopy.share` found or built under a key."""
+    """The artefact that `onecopy.share` found or built; None for data without a key."""
 
     @property
     def path(self) -> str:
-        """The file; where it has no name, a path under /proc that leads to it while this process has it open."""
+        """Path of the file; a path under /proc, valid while this process has it open, for data without a key."""
         return self._origin.path()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values of the whole file, of which the machine holds one copy."""
+        """Size of the values in the whole file, in bytes; the machine holds one copy of them."""
         return self._origin.source.payload
 
     @property
     def file(self) -> OneFile:
-        """The same file as named arrays: `warm`, `pin`, `verify` by name, checksums, identity."""
+        """The file as named arrays, for `warm`, `pin` and `verify` by name, and its identity."""
         return self._origin.file
 
     def warm(self, **options: Any) -> WarmReport | WarmJob:
-        """Bring the file into memory at the device's speed; see `onecopy.warm`."""
+        """Read the file into memory at the speed of the device; see `onecopy.warm`."""
         done: WarmReport | WarmJob = self._origin.file.warm(**options)
         return done
 
     def evict(self) -> EvictReport:
-        """Take the file out of memory; see `onecopy.evict`."""
+        """Drop the file from memory; see `onecopy.evict`."""
         return self._origin.file.evict()
 
     def pin(self) -> PinReport:
@@ -94,9 +94,9 @@ class Backed(ReadOnly, Closeable):
         return self._origin.file.residency()
 
     def verify(self, **options: Any) -> VerifyReport:
-        """Compare the bytes with their checksums; see `onecopy.ArrayFile.verify`."""
+        """Compare the file with its checksums; see `onecopy.ArrayFile.verify`."""
         return self._origin.file.verify(**options)
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the file. What came from it lives on."""
+        """Release the file; slices and views made from it stay valid."""

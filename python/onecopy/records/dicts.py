@@ -1,12 +1,14 @@
-"""A dict in a mapped file: one copy for every process, its keys found through an index that is mapped with it.
+"""`Dict`: a read-only dict in a mapped file, shared by all processes, with an index of its keys in the same file.
 
     boxes = oc.share(lambda: {name: box_of(name) for name in names}, key=...)
-    boxes["a.jpg"]               # an ordinary object of the caller's own
-    boxes.lazy["a.jpg"].corner   # decodes this only
-    part = boxes.select(train)   # the values of these keys as a list: 8 bytes each
+    boxes["a.jpg"]               # a new Python object
+    boxes.lazy["a.jpg"].corner   # decodes only this field
+    part = boxes.select(train)   # the values of these keys as a list; 8 bytes per key
 
-Nothing is built when it is opened: a lookup is one look into the index, one at the key and one at the value. Keys are
-str, bytes, int, float, bool, None, and tuples of those. Threads: any.
+Opening builds nothing: a lookup reads the index, the key and the value. Keys are str, bytes, int, float, bool, None,
+and tuples of these.
+
+**Threads.** All methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ V = TypeVar("V", covariant=True)  # noqa: PLC0105
 
 
 class Dict(_core.DictRows, Backed, Generic[K, V]):
-    """The pairs of a records file as a read-only mapping; made by `onecopy.share` and `onecopy.open`.
+    """The pairs of a records file as a read-only mapping; created by `onecopy.share` and `onecopy.open_records`.
 
-    ``d[key]`` decodes the value into an ordinary private object. Keys are looked up as in a dict, by ``==`` and
-    ``hash``, so that 1, 1.0 and True are one key; only a NaN is found by nobody.
+    ``d[key]`` decodes the value into a new Python object. Keys are compared as in a dict, by ``==`` and ``hash``, so
+    that 1, 1.0 and True are one key; a NaN is never found.
 
     Examples
     --------
@@ -51,7 +53,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         super().__init__(origin.source)
         self._origin = origin
 
-    if TYPE_CHECKING:  # the compiled half has it
+    if TYPE_CHECKING:  # implemented in the compiled module
 
         def __getitem__(self, key: Any) -> V: ...
 
@@ -60,23 +62,23 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
 
     def keys(self) -> KeysView[K]:
         """Return the keys, in the order in which they were written."""
-        return KeysView(self)  # registered below: a compiled class has a metaclass of its own
+        return KeysView(self)  # Dict is registered as a Mapping below: a compiled class has its own metaclass
 
     def values(self) -> List[V]:
-        """Return the values in the same order: a List, or a Table where all of them are dicts. No copy."""
+        """Return the values in the order of the keys, without a copy: a Table if all values are dicts, else a List."""
         return self._part(1)
 
     def items(self) -> ItemsView[K, V]:
-        """Return the pairs, in the same order."""
+        """Return the pairs (key, value), in the order in which they were written."""
         return _Items(self)
 
     def select(self, keys: Iterable[K]) -> List[V]:
-        """Return the values of some keys, in their order, as a List or a Table: 8 bytes each, no value is copied.
+        """Return the values of some keys, in their order, as a List or a Table; takes 8 bytes per key, copies no value.
 
         Raises
         ------
         KeyError
-            There is no such key.
+            One of the keys is missing.
 
         Examples
         --------
@@ -96,7 +98,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         missing = object()
         return len(self) == len(other) and all(other.get(key, missing) == value for key, value in self.items())
 
-    __hash__ = None  # type: ignore[assignment]  # as dicts
+    __hash__ = None  # type: ignore[assignment]  # like dict
 
     def __repr__(self) -> str:
         if self.closed:
@@ -105,7 +107,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return f"<onecopy.Dict of {about}: {self._start()}>"
 
     def _start(self) -> str:
-        """Show the first pairs, shortened; a pair that cannot be made is no reason to raise here."""
+        """Return the first pairs as shortened text; the message of the error if a pair cannot be decoded."""
         try:
             first = itertools.islice(self.items(), 2)
             shown = [f"{SHORT.repr(key)}: {SHORT.repr(value)}" for key, value in first]
@@ -114,7 +116,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return "{" + ", ".join(shown + ["..."] * (len(self) > len(shown))) + "}"
 
     def close(self) -> None:
-        """Let go of the file: of this dict. Lists and views that came from it live on."""
+        """Release the file; lists and views made from this dict stay valid."""
         self._dict_close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -127,7 +129,7 @@ Mapping.register(Dict)
 
 
 class _Items(ItemsView[K, V]):
-    """Iterates the rows, and does not look every key up."""
+    """Items that iterate over keys and values in parallel, without a lookup per key."""
 
     _mapping: Dict[K, V]
 

@@ -1,8 +1,8 @@
-"""Files of other formats as records files: one line each.
+"""Convert JSON, JSON Lines, CSV and Parquet files to records files.
 
     anns = records.import_json("instances.json", "anns.oc", path="annotations")
 
-For data that is to be found by a key and built once per host, give the source to `share` instead; see
+To build the data once per machine under a key, give the source to `onecopy.share` instead: see
 `onecopy.records.sources`.
 """
 
@@ -33,9 +33,9 @@ def import_json(
     container: Container = "list",
     progress: OnProgress | None = None,
 ) -> List[Any] | Dict[Any, Any]:
-    """Write the rows of a JSON file to a records file, and open that; see `json_rows`.
+    """Write the rows of a JSON file to a records file, and open it; see `json_rows` for the options and errors.
 
-    Atomic, as `save`: readers of `target` see the old file or the new one.
+    The write is atomic, like that of `save`: readers of `target` see the old file or the new one.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def import_json(
 def import_jsonl(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: OnProgress | None = None
 ) -> List[Any]:
-    """Write the rows of a file of JSON Lines to a records file, and open that; see `jsonl_rows`."""
+    """Write the rows of a JSON Lines file to a records file, and open it; see `jsonl_rows` for the errors."""
     rows: List[Any] = _into(target, jsonl_rows(source, progress=progress))
     return rows
 
@@ -62,7 +62,7 @@ def import_jsonl(
 def import_csv(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, types: Types = None, **options: Any
 ) -> List[Any]:
-    """Write the rows of a CSV file to a records file, and open that; see `csv_rows` for the options."""
+    """Write the rows of a CSV file to a records file, and open it; see `csv_rows` for the options and errors."""
     rows: List[Any] = _into(target, csv_rows(source, types=types, **options))
     return rows
 
@@ -74,7 +74,7 @@ def import_parquet(
     columns: Sequence[str] | None = None,
     progress: OnProgress | None = None,
 ) -> List[Any]:
-    """Write the rows of a Parquet file to a records file, and open that; see `parquet_rows`."""
+    """Write the rows of a Parquet file to a records file, and open it; see `parquet_rows` for options and errors."""
     rows: List[Any] = _into(target, parquet_rows(source, columns=columns, progress=progress))
     return rows
 

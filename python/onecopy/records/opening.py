@@ -1,4 +1,4 @@
-"""Where a file becomes a List, a Table or a Dict."""
+"""Open files of records as a List, a Table or a Dict: `open_records`, and `attach` for pickled handles."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[K]) -> K: .
 
 
 def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None = None) -> Any:
-    """Open a file of records by mapping: a List, a Table (a list whose rows are all dicts) or a Dict.
+    """Open a file of records by mapping, as a List, a Table (a List whose rows are all dicts) or a Dict.
 
-    Touches no data and executes no code: see `onecopy.records.types` for what that means for classes.
+    Opening reads no data and executes no code of the file; `onecopy.records.types` describes how values of classes are
+    read.
 
     Parameters
     ----------
     path
-        A file that `onecopy.share`, `onecopy.records.save` or a `Writer` wrote; or what a `Store` found or built.
+        Path of a file that `onecopy.share`, `onecopy.records.save` or a `Writer` wrote, or an `Artefact` of a `Store`.
     kind
-        `List`, `Table` or `Dict`: what it has to be, also for a type checker.
+        The expected class, `List`, `Table` or `Dict`, which is also the static type of the result; None: any.
 
     Raises
     ------
     FormatError
-        The file holds no records, or none of that kind, or its buffers do not fit its schema.
+        The file does not contain records, or not of that kind, or its buffers do not match its schema.
     OSError
-        It cannot be opened or mapped: FileNotFoundError, PermissionError, ...
+        The file cannot be opened or mapped: FileNotFoundError, PermissionError, ...
 
     Examples
     --------
@@ -63,12 +64,12 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     opened = of_path(given, trusted=False, handle=getattr(path, "handle", None))
     if kind is not None and not isinstance(opened, kind):
         opened.close()
-        raise FormatError(f"{given}: a {type(opened).__name__} of records, not a {kind.__name__}")
+        raise FormatError(f"{given}: not a {kind.__name__} of records: it is a {type(opened).__name__}")
     return opened
 
 
 def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None) -> Any:
-    """Open a file, or one that is held open already, and give what it holds: a List, a Table or a Dict."""
+    """Open a file, by its path or its open `handle`, as a List, a Table or a Dict."""
     return _whole(_origin_of(_mapped(path, handle=handle), path, trusted=trusted))
 
 
@@ -85,7 +86,7 @@ def _whole(origin: Origin) -> Any:
 
 
 def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> List[Any]:
-    """Return rows as a List, or as a Table where all of them are dicts with str keys."""
+    """Return rows as a Table if all of them are dicts with str keys, else as a List."""
     kind, nullable, *_ = rows._rows_type
     if kind == "record" and not nullable:
         from onecopy.records.table import Table
@@ -95,7 +96,7 @@ def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()
 
 
 def _maker_of(name: str, kinds: tuple[str, ...]) -> Any:
-    from onecopy.records import types  # which knows half the standard library, and most rows have no such objects
+    from onecopy.records import types  # here, because it imports many modules, and most rows have no such objects
 
     return types.maker_of(name, kinds)
 
@@ -119,14 +120,14 @@ def attach(
     fields: tuple[str | int, ...] = (),
     trusted: bool = False,
 ) -> List[Any] | Dict[Any, Any]:
-    """Open what a pickled handle names.
+    """Open the rows that a pickled List, Table or Dict refers to.
 
     Raises
     ------
     FileChanged
-        The path leads to another file by now.
+        The file was modified or replaced since it was pickled.
     FileNotFoundError
-        There is none any more; of nameless data: the process that shared it is gone.
+        The file was removed; for data without a key: the process that shared it has ended or closed it.
     """
     try:
         core = _mapped(path, identity)

@@ -1,12 +1,14 @@
-"""A list of Python values in a mapped file: one copy for every process, however it was started.
+"""`List`: a read-only list of Python values in a mapped file, shared by all processes.
 
     data = oc.share(lambda: load_annotations(), key=oc.file_key("annotations.json"))
-    data[7]              # an ordinary object of the caller's own
+    data[7]              # a new Python object
     data[::2], data.select([5, 3, 5]), data.concat(more)     # no copies
-    data.lazy[7].bbox    # decodes this field only; numbers are viewed in place
+    data.lazy[7].bbox    # decodes only this field; numbers are viewed in place
 
-A `List` cannot be written to. In a pickle it is the path and the identity of its file, under 200 bytes, so it travels
-to DataLoader workers and other processes for nothing, whatever the start method. Threads: any.
+A pickled List contains the path and the identity of its file, less than 200 bytes, so it can be passed to DataLoader
+workers and other processes cheaply with any start method.
+
+**Threads.** All methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from onecopy.records.backing import Origin
 
     Base = Sequence
-else:  # of the compiled half's metaclass; registered as a Sequence below
+else:  # the compiled base class has its own metaclass; registered as a Sequence below
     Base = Generic
 
 __all__ = ["Chain", "List"]
@@ -40,10 +42,10 @@ T = TypeVar("T", covariant=True)  # noqa: PLC0105
 
 
 class Joined(Base[T]):
-    """What lists and chains have in common: they are put together, and compared with lists, row by row."""
+    """Base class of `List` and `Chain`: concatenation, and comparison with lists row by row."""
 
     def concat(self, *others: Sequence[T]) -> Chain[T]:
-        """Put other sequences behind this one, without copying any; ``a + b`` is the same."""
+        """Return this sequence followed by others, as a Chain that copies no rows; ``a + b`` is the same."""
         return Chain(self, *others)
 
     def __add__(self, other: Sequence[T]) -> Chain[T]:
@@ -54,15 +56,14 @@ class Joined(Base[T]):
             return NotImplemented
         return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # as lists
+    __hash__ = None  # type: ignore[assignment]  # like list
 
 
 class List(Columnar, Backed, Joined[T]):
-    """Rows of a records file as a read-only sequence; made by `onecopy.share` and `onecopy.open`.
+    """The rows of a records file as a read-only sequence; created by `onecopy.share` and `onecopy.open_records`.
 
-    ``data[i]`` decodes row i into an ordinary private object, equal to the one that went in and of the same types. A
-    slice is another List on the same memory, made in constant time. ``data.lazy[i]`` is a view that decodes only what
-    is touched of it.
+    ``data[i]`` decodes row i into a new Python object, equal to the original and of the same types. A slice is a List
+    on the same memory, created in constant time. ``data.lazy[i]`` is a view that decodes only the fields that are read.
 
     Examples
     --------
@@ -79,14 +80,14 @@ class List(Columnar, Backed, Joined[T]):
     def __init__(self, rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> None:
         super().__init__(rows)
         self._origin = origin
-        self._fields = fields  # which field of which field of the file's rows these are
+        self._fields = fields  # path of nested fields from the rows of the file to these rows
 
     def _derive(self, rows: _core.Rows) -> Self:
         return type(self)(rows, self._origin, self._fields)
 
     # --- sequence -------------------------------------------------------------------------------------------------
 
-    if TYPE_CHECKING:  # the compiled half has it
+    if TYPE_CHECKING:  # implemented in the compiled module
 
         @overload
         def __getitem__(self, index: SupportsIndex) -> T: ...
@@ -96,9 +97,9 @@ class List(Columnar, Backed, Joined[T]):
 
     def _other_index(self, index: Any) -> Self:
         if not isinstance(index, slice):
-            raise TypeError(f"rows are numbered by integers or slices, not {type(index).__name__}; see select()")
+            raise TypeError(f"row indices must be integers or slices, not {type(index).__name__}; see select()")
         rows = range(*index.indices(len(self)))
-        step = rows.step if len(rows) > 1 else 1  # which may be any number otherwise
+        step = rows.step if len(rows) > 1 else 1  # the step of fewer rows may exceed 64 bits
         return self._derive(self._rows_slice(rows.start, step, len(rows)))
 
     def __iter__(self) -> Iterator[T]:
@@ -108,14 +109,14 @@ class List(Columnar, Backed, Joined[T]):
         return self._rows_iter(True)
 
     def _different(self) -> Self:
-        """Return one row where no bytes of the file could differ between rows; else all rows."""
+        """Return the first row if the type of the rows makes all of them equal, else all rows."""
         return self[:1] if self._rows_alike else self
 
     def __contains__(self, value: object) -> bool:
         return any(row is value or row == value for row in self._different())
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
-        """Find the first row that equals `value`; ValueError when there is none."""
+        """Return the index of the first row that equals `value`; ValueError if there is none."""
         first, last, _ = slice(start, stop).indices(len(self))
         for i, row in enumerate(self[first:last]._different()):
             if row == value:
@@ -123,17 +124,19 @@ class List(Columnar, Backed, Joined[T]):
         raise ValueError(f"{reprlib.repr(value)} is not in the list")
 
     def count(self, value: Any) -> int:
-        """Count the rows that equal `value`."""
+        """Return the number of rows that equal `value`."""
         found = sum(1 for row in self._different() if row == value)
         return found * len(self) if self._rows_alike else found
 
     def select(self, indices: Iterable[SupportsIndex]) -> Self:
-        """Take some rows, in any order and as often as wanted: no row is copied, 8 bytes are kept for each index.
+        """Return some rows, in any order and with repetitions, as a List of 8 bytes per index, without copying a row.
+
+        Negative indices count from the end.
 
         Raises
         ------
         IndexError
-            An index is out of range; negative ones count from the end.
+            An index is out of range.
 
         Examples
         --------
@@ -150,11 +153,11 @@ class List(Columnar, Backed, Joined[T]):
         return f"<onecopy.{name} of {len(self):,} rows in {size(self.nbytes)}, {self.path}: {_start(self)}>"
 
     def close(self) -> None:
-        """Let go of the file: of this list. Slices, and views that came from it, live on."""
+        """Release the file; slices and views made from this list stay valid."""
         self._rows_close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from onecopy.records.opening import attach  # which knows all classes, this one too
+        from onecopy.records.opening import attach  # here, because it imports this module
 
         places = self._rows_places
         rows = self._rows_range if places is None else array("q", places).tobytes()
@@ -165,7 +168,7 @@ Sequence.register(List)
 
 
 class Chain(Joined[T], Sequence[T]):
-    """Several sequences one after the other, or some of their rows: keeps the parts, copies nothing."""
+    """Concatenated sequences, or a selection of their rows; refers to the parts and copies no rows."""
 
     def __init__(self, *parts: Sequence[T], rows: Sequence[int] | None = None) -> None:
         self._parts = [part for part in parts if len(part)]
@@ -187,11 +190,11 @@ class Chain(Joined[T], Sequence[T]):
         return self._parts[part][row - self._ends[part]]
 
     def select(self, indices: Iterable[SupportsIndex]) -> Chain[T]:
-        """Take some rows, in any order and as often as wanted."""
+        """Return some rows, in any order and with repetitions, as a Chain that takes 8 bytes per index."""
         return Chain(*self._parts, rows=array("q", (self._rows[operator.index(i)] for i in indices)))
 
     def __getitems__(self, indices: Sequence[int]) -> list[T]:
-        """Return several rows at once; torch's fetcher calls it."""
+        """Return several rows as a list; called by the fetcher of ``torch.utils.data.DataLoader``."""
         return [self[i] for i in indices]
 
     def __repr__(self) -> str:
@@ -199,10 +202,10 @@ class Chain(Joined[T], Sequence[T]):
 
 
 class _Short(reprlib.Repr):
-    """Shortens as `reprlib.repr` does, which sorts the keys of dicts: here they stay in the order of the row."""
+    """A `reprlib.Repr` that keeps the keys of dicts in their order, where the base class sorts them."""
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        """Show the first entries."""
+        """Return the first entries of a dict as text."""
         if not x:
             return "{}"
         if level <= 0:
@@ -213,7 +216,7 @@ class _Short(reprlib.Repr):
 
 
 SHORT = _Short()
-"""What `repr` of rows shows them with."""
+"""Formatter of values in the `repr` of lists and dicts."""
 
 
 def _is_sequence(value: object) -> bool:
@@ -221,7 +224,7 @@ def _is_sequence(value: object) -> bool:
 
 
 def _start(rows: Sequence[Any]) -> str:
-    """Show the first rows, shortened; a row that cannot be made is no reason to raise here."""
+    """Return the first rows as shortened text; the message of the error if a row cannot be decoded."""
     try:
         shown = [SHORT.repr(rows[i]) for i in range(min(len(rows), 2))]
     except FormatError as error:

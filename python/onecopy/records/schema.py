@@ -1,4 +1,4 @@
-"""What rows are made of: a tree of types, to be read by people."""
+"""`Schema`: the type of rows as a tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Schema"]
 
 
 class Schema(NamedTuple):
-    """The type of one place in the data, and of what is below it. As text it is a line per field.
+    """The type of the values at one position in the rows, with the types below it; printed, it has one line per field.
 
     Examples
     --------
@@ -20,45 +20,46 @@ class Schema(NamedTuple):
     """
 
     kind: str
-    """null, boolean, integer, bigint, real (floats), number (floats and ints), text, bytes, list, tuple (of any
-    length), fixed (a tuple with a type for each place), record (a dict with str keys), map (another dict), array,
-    extension (an object that a plain value stands for) or choice (one of several types)."""
+    """One of: null, boolean, integer, bigint, real (floats), number (floats and ints), text, bytes, list, tuple (of any
+    length), fixed (a tuple with one type per element), record (a dict with str keys), map (any other dict), array,
+    extension (an object stored as a plain value), choice (values of several types)."""
     nullable: bool
-    """There are None, or keys that some rows do not have."""
+    """Whether some values are None, or the key is missing in some rows."""
     width: int
-    """Bytes of an integer, 1 to 8."""
+    """Size of an integer in bytes, 1 to 8; 0 for other kinds."""
     name: str
-    """Of an extension its type, of an array its dtype."""
+    """Name of the type of an extension, or of the dtype of an array; empty for other kinds."""
     ndim: int
-    """Of an array."""
+    """Number of dimensions of an array; 0 for other kinds."""
     fields: tuple[str, ...]
-    """Of a record, the names of its children."""
+    """Keys of a record, in the order of `children`; empty for other kinds."""
     children: tuple[Schema, ...]
+    """Types of the elements, fields or alternatives."""
 
     def __str__(self) -> str:
         return "\n".join(_lines(self)) if self.kind == "record" and self.fields else _text(self)
 
     @property
     def line(self) -> str:
-        """The type in one line, without the fields of dicts."""
+        """The type as one line of text, without the fields of dicts."""
         return _text(self)
 
     def field(self, name: str) -> Schema:
-        """Return the type of a field of a record; KeyError when there is none."""
+        """Return the type of a field of a record; KeyError if there is no such field."""
         if name not in self.fields:
             raise KeyError(name)
         return self.children[self.fields.index(name)]
 
 
 def schema_of(parts: tuple[Any, ...]) -> Schema:
-    """Make one of what the compiled half says."""
+    """Return the schema for the nested tuples of the compiled module."""
     kind, nullable, width, name, ndim, fields, children = parts
     below = tuple(schema_of(child) for child in children)
     return Schema(kind, nullable, width if kind == "integer" else 0, name, ndim, tuple(fields), below)
 
 
 def _lines(record: Schema) -> list[str]:
-    """Write a line for each field, and below it those of its own fields."""
+    """Return one line per field of a record, each followed by the indented lines of its own fields."""
     lines = []
     for field, child in zip(record.fields, record.children, strict=True):
         lines.append(f"{field}: {_text(child)}")

@@ -1,16 +1,15 @@
-"""Share Python data: built once per machine, mapped by all processes.
+"""`share`: build Python data once per machine, and map it in all processes.
 
     anns = oc.share(lambda: load("instances.json"), key=oc.file_key("instances.json"))
 
-The first process of the machine that gets here builds; all others, however they were started (fork, spawn, forkserver,
-torchrun, another terminal), map the result within milliseconds, and so does the next run. There is no process group and
-no server; `onecopy store prune` frees the disk.
+The first process of the machine that calls `share` builds; all others, however they were started (fork, spawn,
+forkserver, torchrun, another terminal), and later runs map the result within milliseconds. There is no process group
+and no server; `onecopy store prune` frees the disk space.
 
-Without a key the data has no name: it belongs to this process and to those that it passes the result to, as an argument
-or in a Dataset, and is freed with the last of them, even if they are killed.
+Without a key the data has no name: it belongs to this process and to the processes that it passes the result to, as an
+argument or in a Dataset, and is freed when the last of them ends, even if they are killed.
 
-The modules that build are imported only where data is built, mostly in a child: other ranks of a job do not pay for
-them.
+The modules for building are imported only in the process that builds, usually a child.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ _OF_JOB = ", pickled by job "
 _LONG_UNUSED = 7 * 24 * 3600.0  # seconds
 
 
-class _NoRoom(Exception):
-    """The memory store has no room for what was built; the message has the reason."""
+class _DoesNotFit(Exception):
+    """The data does not fit into the store in memory; the message has the reason."""
 
 
 @overload
-def share(  # type: ignore[overload-overlap]  # a mapping can be iterated too, and is a dict nevertheless
+def share(  # type: ignore[overload-overlap]  # a mapping is an iterable too; it becomes a Dict
     data: Mapping[K, T] | Callable[[], Mapping[K, T]],
     key: str | None = None,
     *,
@@ -82,43 +81,48 @@ def share(
     source: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> List[T] | Dict[Any, T]:
-    """Hold a list or dict of Python values once for all processes of the machine.
+    """Return a list or dict of Python values in memory that all processes of the machine share.
 
     Parameters
     ----------
     data
-        A list, any iterable of rows, or a dict; or a function without arguments that returns one, which is called only
+        A list, an iterable of rows, or a dict; or a function without arguments that returns one, which is called only
         if the data has to be built. Rows are strings, bytes, numbers, None, tuples, lists, dicts, numpy arrays and the
         types of `onecopy.records.types`, nested in any way.
     key
-        Processes that pass the same key get the same data, in this run and in later ones. It names what the data is
-        made from: see `onecopy.file_key`. The function belongs to the identity too: its code, its defaults and the
-        values that it closes over, but not the functions that it calls. Two functions with one key make two artefacts.
-        None: the data has no name; this process, and those that it passes the result to, share it until all have ended.
+        Processes that pass the same key get the same data, in this run and in later ones. The key must identify what
+        the data is made from: see `onecopy.file_key`. The function is part of the identity as well: its code, its
+        defaults and the values that it closes over, but not the functions that it calls. None: the data has no name,
+        and is shared by this process and those that it passes the result to, until all of them have ended.
     codec
-        "records": values are stored by type; others are NotShareable. "pickle": values of other types are pickled one
-        by one, for processes of this job alone: the job becomes part of the key.
+        "records": values are stored by type, and other types raise NotShareable. "pickle": values of other types are
+        pickled one by one, for processes of this job alone; the job becomes part of the key.
     store
-        Where the data is built, and how: a `onecopy.Store` with its options, or a folder. None, with a key: the default
-        folder on disk, whose pages are in memory and can be dropped by the kernel; without a key: memory while that is
-        plentiful (a quarter of what is available), else a nameless file on disk. ``Store(place="memory")``: memory that
-        is never written to a disk and is charged to this control group; where it does not fit, the default disk store.
+        The place of the data: a `onecopy.Store` with its options, or a folder. None with a key: the default folder on
+        disk, whose cached pages the kernel can reclaim. None without a key: memory, if the data takes at most a quarter
+        of the available memory, else an unnamed file on disk. ``Store(place="memory")``: memory that is never written
+        to disk and is charged to the control group of this process; the default store on disk if it does not fit.
     source
-        The file the data is made from, for `onecopy store ls` and `prune`; checked for changes after the build.
+        The file that the data is made from, for `onecopy store ls` and `prune`; checked for changes after the build.
     progress
-        Called now and then with (rows done, rows in total or 0 if unknown) where the data is built, which may be a
-        child process; it may raise, which ends the build.
+        Called from time to time with (rows done, rows in total or 0 if unknown) in the process that builds, which may
+        be a child. An exception that it raises ends the build and is passed on.
+
+    Returns
+    -------
+    List, Table or Dict
+        A Dict for a dict, a Table for rows that are all dicts with str keys, else a List.
 
     Raises
     ------
     NotShareable
-        A value of a type that cannot be stored exactly, with its path: ``[12].bbox[3]: ...``.
+        A value has a type that cannot be stored exactly; the message begins with its path: ``[12].bbox[3]: ...``.
     TypeError
         With a key: the function closes over a value without a stable identity; the message names it.
     ValueError
         The artefact of this key has another number of rows than `data`.
     OSError
-        ENOSPC: there is no room. Others: the folder cannot be used.
+        ENOSPC: there is not enough space. Others: the folder cannot be used.
     TimeoutError, FileChanged, ChildProcessError
         See `onecopy.Store.get_or_build`.
 
@@ -144,21 +148,21 @@ def share(
             found = len(shared)
             shared.close()
             raise ValueError(
-                f"key {key!r} names data with {found} rows, but {given} were given: the key must name what the data is "
-                "made from"
+                f"key {key!r} refers to data with {found} rows, but {given} rows were given: the key must change with "
+                "the data"
             )
     shared.report = report
     return shared
 
 
 class _Job:
-    """The data of one call of `share`, and how it is built."""
+    """The data of one call of `share`, with the options for building it."""
 
     def __init__(self, data: Any, codec: Codec, progress: Callable[[int, int], object] | None) -> None:
         self.data = data
         self.codec = codec
         self.progress = progress
-        self.built: _core.RecordBuilder | None = None  # kept, because an iterator gives its rows only once
+        self.built: _core.RecordBuilder | None = None  # kept, because an iterator can be consumed only once
 
     @property
     def in_heap(self) -> bool:
@@ -166,7 +170,7 @@ class _Job:
         return not callable(self.data)
 
     def build(self, spool: str) -> _core.RecordBuilder:
-        """Consume the rows, once: a second call returns the same builder."""
+        """Consume the rows on the first call; later calls return the same builder."""
         if self.built is not None:
             return self.built
         from onecopy.records import types, writing
@@ -212,8 +216,8 @@ def _named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | N
             key, lambda path: job.build(_spool_folder(path.parent)).save(str(path)), source=source
         )
     if report.built and job.codec == "pickle":
-        _forget_gone_jobs(Store(report.path.parent))
-    # Only what this call asked to be pickled is unpickled, from a file of this user that is marked so (`types.CODEC`).
+        _remove_ended_jobs(Store(report.path.parent))
+    # Unpickles only if this call has codec="pickle", and the file, which belongs to this user, is marked with it.
     shared = of_path(str(report.path), trusted=job.codec == "pickle", handle=report.handle)
     return shared, report.without_handle()
 
@@ -224,7 +228,7 @@ def _on_disk(store: Store) -> Store:
 
 
 def _in_memory(job: _Job, key: str, memory: Store, source: str | os.PathLike[str] | None) -> Artefact | None:
-    """Return an artefact of the memory store; None where it does not fit there."""
+    """Return an artefact of the store in memory; None if the data does not fit there."""
     disk = _on_disk(memory).with_options(where="here")
     if memory.find(key) is None and (found := disk.find(key)) is not None:  # it did not fit into memory before
         return found
@@ -232,19 +236,19 @@ def _in_memory(job: _Job, key: str, memory: Store, source: str | os.PathLike[str
     def build(path: Path) -> None:
         builder = job.build(_spool_folder(path.parent))
         chosen, reason = choose_place(builder.bytes, "memory")
-        if chosen != "memory":  # written to the disk here: this may be a child, and its rows end with it
+        if chosen != "memory":  # written to disk now: this may be a child, whose builder ends with it
             disk.get_or_build(key, lambda target: builder.save(str(target)), source=source)
-            raise _NoRoom(reason)
+            raise _DoesNotFit(reason)
         builder.save(str(path))
 
     try:
         return memory.get_or_build(key, build, source=source)
-    except _NoRoom:
+    except _DoesNotFit:
         return None
 
 
 def _nameless(job: _Job, store: Store | None) -> Any:
-    """Build a file without a name, in this process or in a child, and open it."""
+    """Build an unnamed file, in this process or in a child, and open it."""
     where = "auto" if store is None else store.where
 
     def build() -> int:
@@ -276,7 +280,7 @@ def _spool_folder(beside: Path) -> str:
 def _descriptor_from_child(build: Callable[[], int]) -> int:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        call_in_child(lambda _: socket.send_fds(theirs, [b"."], [build()]), Path("nameless data"))
+        call_in_child(lambda _: socket.send_fds(theirs, [b"."], [build()]), Path("unnamed data"))
         received = socket.recv_fds(ours, 1, 1)[1]
     return received[0]
 
@@ -290,25 +294,25 @@ def _fits_in_memory(nbytes: int, store: Store | None) -> bool:
     return nbytes < left[0] // (4 if store is None else 1)
 
 
-def _forget_gone_jobs(store: Store) -> None:
-    """Remove what was pickled for jobs that have ended: their keys are never used again."""
-    gone = [artefact.key for artefact in store.ls() if artefact.state == "ready" and _is_of_gone_job(artefact)]
+def _remove_ended_jobs(store: Store) -> None:
+    """Remove artefacts with pickles of jobs that have ended: their keys are never used again."""
+    gone = [artefact.key for artefact in store.ls() if artefact.state == "ready" and _is_of_ended_job(artefact)]
     if gone:
         store.prune(keys=gone)
 
 
-def _is_of_gone_job(artefact: Artefact) -> bool:
+def _is_of_ended_job(artefact: Artefact) -> bool:
     _, found, job = artefact.key.rpartition(_OF_JOB)
     if not found:
         return False
     name, number, *started = job.split()
-    if name != "session":  # of a batch system: removed after a week without use
+    if name != "session":  # a job of a batch system: removed after a week without use
         return time.time() - artefact.last_used > _LONG_UNUSED
     return started != _start_of(number).split()
 
 
 def _start_of(process: str | int) -> str:
-    """Return when a process was started, in clock ticks since boot as text; empty where it has ended."""
+    """Return the start time of a process as text, in clock ticks since boot; empty if the process has ended."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(errors="replace")
     except OSError:
@@ -317,7 +321,7 @@ def _start_of(process: str | int) -> str:
 
 
 def _this_job() -> str:
-    """Return the name of this process's job: of torchrun or a batch system, else the session of the terminal."""
+    """Return the name of the job of this process: that of torchrun or a batch system, else the terminal session."""
     for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID"):
         if os.environ.get(name, "none") not in ("", "none"):  # torchrun sets "none" where it has no id
             return f"{name} {os.environ[name]}"

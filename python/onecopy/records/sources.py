@@ -1,10 +1,10 @@
-"""Files of rows, as what `share`, `save` and `Writer.extend` take: read when they are needed, and row by row.
+"""`RowSource`: the rows of JSON, CSV and Parquet files as input of `share`, `save` and `Writer.extend`.
 
     anns = oc.share(records.json_rows("instances.json", "annotations"), key=oc.file_key("instances.json"))
 
-JSON goes straight into columns, in compiled code without the interpreter's lock; CSV and Parquet by way of Python's own
-reader and pyarrow. Nothing is opened before the rows are wanted, so a source costs nothing where the data is there
-already. Memory is some MB, whatever the size of the file. To look at the rows of a source, iterate it.
+JSON is parsed by the compiled module without the GIL, CSV by Python's `csv` or pyarrow, and Parquet by pyarrow. The
+file is opened when the rows are read, so a source costs nothing if the artefact of its key exists. JSON and Parquet
+take a few MB of memory, whatever the size of the file. Iterate a source to see its rows.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = ["Container", "OnProgress", "RowSource", "json_rows", "jsonl_rows"]
 
 Container = Literal["list", "dict"]
 OnProgress = Callable[[int, int], object]
-"""Called about 20 times a second with the bytes of the source that are done, and all of them; it may raise."""
-Tell = Callable[[int], object]
+"""Called about 20 times per second with (bytes of the source done, bytes in total); an exception stops the import."""
+OnRows = Callable[[int], object]
 """Called with the number of rows so far."""
 
 
 class RowSource(abc.ABC):
-    """Rows that are in a file; made by `json_rows`, `jsonl_rows`, `csv_rows` and `parquet_rows`.
+    """The rows of a file; created by `json_rows`, `jsonl_rows`, `csv_rows` and `parquet_rows`.
 
-    Iterating builds nameless records first and gives their rows (pairs, of a dict), so that it raises what an import
-    would.
+    Iterating imports the whole file into unnamed records and yields their rows (pairs for a dict), so it raises the
+    errors of an import.
     """
 
     container: Container = "list"
@@ -48,15 +48,15 @@ class RowSource(abc.ABC):
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Path of the file."""
         return self._path
 
     @abc.abstractmethod
-    def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:
-        """Append all rows and return how many there were."""
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
+        """Append all rows to a builder and return their number."""
 
     def __iter__(self) -> Iterator[Any]:
-        from onecopy.records.sharing import share  # which imports this module
+        from onecopy.records.sharing import share  # here, because it imports this module
         from onecopy.store import Store
 
         rows: Any = share(self, store=Store(where="here"))
@@ -88,21 +88,21 @@ class JsonRows(RowSource):
         self._members = list(path)
         self._lines = lines
 
-    def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:  # noqa: ARG002 - values are plain
-        """Append all rows and return how many there were."""
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:  # noqa: ARG002 - JSON has only plain values
+        """Append all rows to a builder and return their number."""
         about, before = Path(self._path).stat(), builder.length
 
-        def told(rows: int, done: int) -> None:
+        def on_progress(rows: int, done: int) -> None:
             self._report(done, about.st_size)
-            if tell is not None:
-                tell(before + rows)
+            if on_rows is not None:
+                on_rows(before + rows)
 
-        if stat.S_ISREG(about.st_mode) and about.st_size == 0:  # which cannot be mapped
+        if stat.S_ISREG(about.st_mode) and about.st_size == 0:  # an empty file cannot be mapped
             if self._lines:
                 return 0
-            raise FormatError(f"{self._path}: no JSON: the file is empty")
+            raise FormatError(f"{self._path}: not JSON: the file is empty")
         with Mapping(self._path) as text:
-            return builder.extend_json(text.core, self._members, self._lines, told)
+            return builder.extend_json(text.core, self._members, self._lines, on_progress)
 
 
 def json_rows(
@@ -112,30 +112,31 @@ def json_rows(
     container: Container = "list",
     progress: OnProgress | None = None,
 ) -> RowSource:
-    r"""Name the rows of a JSON file: the items of an array, or the members of an object.
+    r"""Return the rows of a JSON file as a source: the items of an array, or the members of an object.
 
-    They are what `json.load` would give, of the same types: integers of any size, the nearest floats, NaN and Infinity,
-    and the last value of a key that comes twice. The whole file is checked, also what is beside the rows. It is mapped,
-    and its pages stay the page cache's; of memory an import takes some MB, and 16 bytes for each value in the largest
-    object of a row.
+    The values are equal to those of `json.load`: integers of any size, the nearest floats, NaN and Infinity, and the
+    last value of a duplicate key. The whole file is validated, including the parts outside the rows. The file is
+    mapped; an import takes a few MB of memory, and 16 bytes per value in the largest object of a row.
 
     Parameters
     ----------
     source
-        A file in UTF-8, without a byte order mark.
+        Path of a file in UTF-8, without a byte order mark.
     path
-        Where the rows are: ``"annotations"``, ``"data.items"``; a list of keys where a key has a dot. None: the whole.
+        Position of the rows in the document: ``"annotations"``, ``"data.items"``, or a list of keys if a key contains a
+        dot. Empty: the whole document.
     container
-        "dict": the value there is an object, and its members are the rows: a dict with its keys. They must be
-        different ones.
+        "list": the value at `path` is an array of rows. "dict": it is an object, whose members become a Dict; its keys
+        must be unique.
     progress
-        Gets rows, bytes done and bytes in all, about 20 times a second.
+        Called about 20 times per second with (bytes done, bytes in total).
 
     Raises
     ------
     FormatError
-        When the rows are read: no JSON, no such member, no array; with file, byte, line, column and the path of the
-        value. Also half a surrogate pair (``"\ud800"``), which UTF-8 cannot express, and more than 60 levels.
+        When the rows are read: the text is not valid JSON, has no value at `path`, or the value is not an array; the
+        message has file, byte, line, column and the path of the value. Also for an unpaired surrogate (``"\ud800"``),
+        which UTF-8 cannot represent, and for more than 60 levels of nesting.
     OSError
         The file cannot be opened or mapped.
 
@@ -153,7 +154,7 @@ def json_rows(
 
 
 def jsonl_rows(source: str | os.PathLike[str], *, progress: OnProgress | None = None) -> RowSource:
-    r"""Name the rows of a file of JSON Lines: a value on each line; empty lines are none.
+    r"""Return the rows of a JSON Lines file as a source: one value per line; empty lines are skipped.
 
     See `json_rows` for values, memory and errors.
 

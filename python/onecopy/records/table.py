@@ -1,12 +1,12 @@
-"""A list whose rows are all dicts: a table, with columns.
+"""`Table`: a list whose rows are all dicts, with access by column.
 
     anns = oc.share(lambda: load_annotations(), key=...)     # a Table
     anns.columns, print(anns.schema)
-    anns.column("area").numpy()                    # the whole column in place, no copy
+    anns.column("area").numpy()                    # the whole column, without a copy
     batch = anns.take([5, 3, 900], columns=["bbox", "category_id"], out="torch")
-    pyarrow.table(anns), polars.DataFrame(anns)    # no copy: see docs/howto/arrow.md
+    pyarrow.table(anns), polars.DataFrame(anns)    # without a copy: see docs/howto/arrow.md
 
-Rows need not have the same keys, nor values of one type; see `take` for what becomes of that.
+Rows may have different keys, and values of different types; `take` describes how they are converted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ T = TypeVar("T", covariant=True)  # noqa: PLC0105
 
 
 class Table(List[T]):
-    """Rows of a records file that are dicts with str keys; made by `onecopy.share` and `onecopy.open`.
+    """The rows of a records file that are all dicts with str keys: a `List` with columns.
 
-    Everything a `List` does, and columns.
+    Created by `onecopy.share` and `onecopy.open_records`.
 
     Examples
     --------
@@ -41,13 +41,13 @@ class Table(List[T]):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The keys of all rows, in the order in which they first came."""
+        """The keys of all rows, in the order of their first occurrence."""
         return tuple(self._rows_fields)
 
     def column(self, name: str) -> List[Any]:
-        """Return one column as a list: a view, no copy; rows without the key have None.
+        """Return one column as a List without a copy, a column of dicts as a Table; None for rows without the key.
 
-        A column of dicts is a Table again. KeyError when no row has that key.
+        KeyError if no row has the key.
 
         Examples
         --------
@@ -63,35 +63,33 @@ class Table(List[T]):
     def take(
         self, indices: Iterable[SupportsIndex], columns: Iterable[str] | None = None, *, out: Out = "numpy"
     ) -> dict[str, Any]:
-        """Gather rows into columns of the caller's own, in one call without Python objects for numbers.
+        """Copy rows into columns, in one call that creates no Python objects for numbers.
 
         Parameters
         ----------
         indices
-            Row numbers in any order and as often as wanted; negative ones count from the end. A list, an array, a
-            tensor.
+            Row numbers in any order, with repetitions: a list, an array or a tensor; negative ones count from the end.
         columns
-            Their names; None: all.
+            Names of the columns; None: all.
         out
-            "numpy", or "torch": tensors on the same memory, by ``torch.from_numpy``.
+            "numpy", or "torch" for tensors on the memory of the arrays, made by ``torch.from_numpy``.
 
         Returns
         -------
         dict
-            An entry for each column, in the order asked for. What becomes of it follows from the type of the column
-            (see `schema`), and is the same for every batch:
+            One entry per column, in the order of `columns`. Its form depends on the type of the column (see `schema`),
+            and so is the same for every batch:
 
-            * integers: an array as narrow as the column. With None among them anywhere in the column: float64, NaN for
-              None, and beyond 2**53 rounded, as pyarrow and pandas have it.
-            * floats, and floats and ints mixed: float64, NaN for None. Booleans without None: bool.
-            * lists and tuples of those, of any length: ``Ragged(values, offsets)``; None has no items, like an empty
-              list. Lists of lists: a Ragged whose values are one. Arrays of one dimension: a Ragged of their own dtype.
-            * dicts and tuples with a type for each place, where none is None, and some place: a dict, a tuple of
-              columns.
-            * anything else: a list of Python values, as the rows have them: text, bytes, None or booleans with None,
-              big ints, dates and other objects, arrays of several dimensions, values of several types.
+            * integers: an array of the narrowest type that fits the column. If the column contains None anywhere:
+              float64 with NaN for None, where integers beyond 2**53 are rounded, as in pyarrow and pandas.
+            * floats, and floats mixed with ints: float64, NaN for None. Booleans without None: bool.
+            * lists and tuples of these, of any length: ``Ragged(values, offsets)``; None becomes an empty list. Lists
+              of lists: a Ragged whose values are a Ragged. One-dimensional arrays: a Ragged of their dtype.
+            * dicts, and tuples with one type per element, without None and not empty: a dict or a tuple of columns.
+            * any other type: a list of Python values: text, bytes, None, booleans with None, integers beyond 64 bits,
+              dates and other objects, arrays of several dimensions, values of several types.
 
-            A key that a row does not have counts as None.
+            A key that is missing in a row counts as None.
 
         Raises
         ------
@@ -109,30 +107,30 @@ class Table(List[T]):
         (array([  0, 999, 999], dtype=int16), array([  nan, 499.5, 499.5]), ['a', 'b', 'b'])
         """
         if isinstance(columns, str):
-            raise TypeError(f"columns is a list of names: [{columns!r}]")
+            raise TypeError(f"columns must be a list of names: [{columns!r}]")
         names = None if columns is None else list(columns)
         return self._rows_take_columns(row_numbers(indices), names, Ragged, wrapper_of(out))
 
     def rows(self, indices: Iterable[SupportsIndex]) -> list[T]:
-        """Return several rows as dicts, faster than one by one; the same as ``__getitems__``, which torch calls."""
+        """Return several rows as a list of dicts, prefetching their memory; the same as ``__getitems__``."""
         return self.__getitems__(indices)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._rows_arrow_stream()
 
     def to_arrow(self, *, unions: Literal["dense", "struct"] = "dense") -> Any:
-        """Return the table as a ``pyarrow.Table`` on the same memory: no copy; needs pyarrow.
+        """Return the table as a ``pyarrow.Table`` on the same memory, without a copy; needs pyarrow.
 
-        Other libraries take the Table itself: ``polars.DataFrame(table)``, ``duckdb.sql("select ... from rows")``. The
-        arrays keep the memory alive. Rows that were selected or sliced with a step are copied. Every offset and text is
-        checked once, because Arrow's consumers trust them. docs/howto/arrow.md says what becomes of each type.
+        Other libraries accept the Table itself: ``polars.DataFrame(table)``, ``duckdb.sql("select ... from rows")``.
+        The arrays keep the memory mapped. Selections, and slices with a step, are copied. All offsets and strings are
+        validated once, because consumers of Arrow trust them. docs/howto/arrow.md lists the Arrow type of each type.
 
         Parameters
         ----------
         unions
-            What becomes of a column whose values have several types. "dense": a dense union, on the same memory, which
-            datasets and polars do not read. "struct": a struct with a field for each type (``int``, ``string``,
-            ``list``, ``struct``, ...), of which only the value's own is not null; these columns are copied.
+            The type of columns with values of several types. "dense": a dense union on the same memory, which datasets
+            and polars cannot read. "struct": a struct with one field per type (``int``, ``string``, ``list``,
+            ``struct``, ...), of which only the field of the value's type is not null; these columns are copied.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Rows of CSV and Parquet files, for `share`, `save` and `Writer.extend`."""
+"""Rows of CSV and Parquet files, as sources for `share`, `save` and `Writer.extend`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onecopy.errors import FormatError
 from onecopy.files import open_regular
 from onecopy.records.arrow import arrow_rows
-from onecopy.records.sources import OnProgress, RowSource, Tell
+from onecopy.records.sources import OnProgress, OnRows, RowSource
 
 if TYPE_CHECKING:
     import os
@@ -33,23 +33,23 @@ def csv_rows(
     progress: OnProgress | None = None,
     **dialect: Any,
 ) -> RowSource:
-    r"""Name the rows of a CSV file: each a dict from column to value, read by Python's `csv`.
+    r"""Return the rows of a CSV file as a source; each row is a dict from column to value.
 
     Parameters
     ----------
     source
-        A file whose first line names the columns, unless `columns` does.
+        Path of a file whose first line has the names of the columns, unless `columns` is given.
     types
-        None: all is text, as it stands. A mapping from column to a function of the text: `int`, `float`, any other;
-        columns that are not in it stay text. "infer": pyarrow reads the file, the whole table in memory, and infers
-        booleans, integers, floats, dates and times, with None for empty fields; ``007`` becomes 7, and integers beyond
-        64 bits become floats, so name the type of columns with such identifiers instead.
+        None: all values are str. A mapping from column to a function of the text, such as `int` or `float`; other
+        columns are str. "infer": pyarrow reads the whole table into memory and infers booleans, integers, floats, dates
+        and times, with None for empty fields; ``007`` becomes 7, and integers beyond 64 bits become floats, so give the
+        types of columns with such identifiers instead.
     columns
-        Names, where the file has none.
+        Names of the columns, for a file without a header line.
     encoding
-        Of the text; a byte order mark of UTF-8 is left out.
+        Encoding of the text; "utf-8-sig" skips a byte order mark of UTF-8.
     progress
-        See `json_rows`.
+        Called about 20 times per second with (bytes done, bytes in total).
     **dialect
         Options of `csv.reader`: ``delimiter="\t"``, ``quotechar="'"``, ...; with "infer", delimiter, quotechar,
         escapechar and doublequote.
@@ -57,8 +57,9 @@ def csv_rows(
     Raises
     ------
     FormatError
-        When the rows are read: a row of another length than the header, a column that is there twice, a field that its
-        function refuses, text that is not in `encoding`; with file and line.
+        When the rows are read: a row has another number of fields than the header, a column name is duplicate, a
+        function of `types` raises, or the text is invalid in `encoding`. The message has the file and, unless
+        ``types="infer"``, the line.
 
     Examples
     --------
@@ -79,24 +80,24 @@ def csv_rows(
 def parquet_rows(
     source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, progress: OnProgress | None = None
 ) -> RowSource:
-    """Name the rows of a Parquet file: each a dict from column to value, as pyarrow's `to_pylist` has them.
+    """Return the rows of a Parquet file as a source; each row is a dict as in ``pyarrow.Table.to_pylist``.
 
-    Needs pyarrow, which reads one batch of rows after the other. Numbers, text, bytes, lists and structs go from
-    Arrow's memory straight into columns; beside other types (times, decimals, maps) by way of Python's objects.
+    Needs pyarrow, which reads one batch of rows at a time. Numbers, text, bytes, lists and structs are copied from the
+    memory of Arrow; a batch with a column of another type (times, decimals, maps) is converted to Python objects first.
 
     Parameters
     ----------
     source
-        The file.
+        Path of the file.
     columns
-        Only these; None: all.
+        Names of the columns to read; None: all.
     progress
-        See `json_rows`; bytes are the share of the rows.
+        Called with (bytes done, bytes in total), estimated from the number of rows, after each batch.
 
     Raises
     ------
     ImportError
-        When the rows are read: there is no pyarrow. What pyarrow raises comes through.
+        When the rows are read: pyarrow is not installed. Errors of pyarrow are passed on.
     """
     return ParquetRows(source, columns, progress)
 
@@ -119,15 +120,15 @@ class CsvRows(RowSource):
         self._encoding = encoding
         self._dialect = dialect
 
-    def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:
-        """Append all rows and return how many there were."""
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
+        """Append all rows to a builder and return their number."""
         lines = _Lines(self._path, self._encoding, self._dialect, self._columns)
         before, size = builder.length, Path(self._path).stat().st_size
 
         def report(rows: int) -> None:
             self._report(lines.done, size)
-            if tell is not None:
-                tell(rows)
+            if on_rows is not None:
+                on_rows(rows)
 
         count = builder.extend(lines.rows(self._types), registry, report)
         report(before + count)
@@ -135,7 +136,7 @@ class CsvRows(RowSource):
 
 
 class _Lines:
-    """A CSV file, read as often as needed."""
+    """The lines of a CSV file."""
 
     def __init__(self, path: str, encoding: str, dialect: dict[str, Any], columns: Sequence[str] | None) -> None:
         self._path = path
@@ -143,15 +144,15 @@ class _Lines:
         self._dialect = dialect
         self._columns = columns
         self._line = 0
-        self.done = 0  # bytes
+        self.done = 0  # bytes read so far
 
     def rows(self, types: Mapping[str, Converter]) -> Iterator[dict[str, Any]]:
-        """Return the rows, converted."""
+        """Yield the rows with converted values."""
         converters: list[tuple[str, Converter]] | None = None
         for header, fields in self._fields():
             if converters is None:
                 if missing := types.keys() - set(header):
-                    raise self._error(f"no column {min(missing)!r}: there are {', '.join(header)}")
+                    raise self._error(f"no column {min(missing)!r}: the columns are {', '.join(header)}")
                 converters = list(types.items())
             row: dict[str, Any] = dict(zip(header, fields, strict=True))
             for name, convert in converters:
@@ -162,7 +163,7 @@ class _Lines:
             yield row
 
     def _fields(self) -> Iterator[tuple[Sequence[str], list[str]]]:
-        """Return the fields of each row, with the names of the columns."""
+        """Yield the names of the columns and the fields of each row."""
         header = self._columns
         with open_regular(self._path) as binary, io.TextIOWrapper(binary, self._encoding, newline="") as text:
             reader = csv.reader(text, **self._dialect)
@@ -172,11 +173,11 @@ class _Lines:
                     if header is None:
                         header = fields
                         if len(set(header)) < len(header):
-                            raise self._error(f"a column twice: {', '.join(header)}")
+                            raise self._error(f"duplicate column names: {', '.join(header)}")
                     elif len(fields) == len(header):
                         yield header, fields
                     elif fields:
-                        raise self._error(f"{len(fields)} fields, and there are {len(header)} columns")
+                        raise self._error(f"{len(fields)} fields, but {len(header)} columns")
             except (UnicodeDecodeError, csv.Error) as error:
                 raise self._error(str(error)) from error
 
@@ -198,13 +199,13 @@ class InferredCsvRows(RowSource):
         super().__init__(source, progress)
         if unknown := dialect.keys() - _ARROW_DIALECT.keys():
             known = ", ".join(_ARROW_DIALECT)
-            raise TypeError(f"types='infer' has no option {min(unknown)!r}: pyarrow.csv has {known}")
+            raise TypeError(f"option {min(unknown)!r} is not supported with types='infer': pyarrow.csv has {known}")
         self._columns = columns
         self._encoding = encoding
         self._dialect = dialect
 
-    def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:
-        """Append all rows and return how many there were."""
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
+        """Append all rows to a builder and return their number."""
         size = Path(self._path).stat().st_size
         if size == 0:
             return 0
@@ -216,8 +217,8 @@ class InferredCsvRows(RowSource):
         for batch in table.to_batches(max_chunksize=_BATCH):
             count += _extend(builder, batch, registry)
             self._report(size * count // len(table), size)
-            if tell is not None:
-                tell(before + count)
+            if on_rows is not None:
+                on_rows(before + count)
         return count
 
     def _read(self) -> Any:
@@ -256,31 +257,31 @@ class ParquetRows(RowSource):
         super().__init__(source, progress)
         self._columns = columns
 
-    def add_to(self, builder: _core.RecordBuilder, registry: Any, tell: Tell | None) -> int:
-        """Append all rows and return how many there were."""
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
+        """Append all rows to a builder and return their number."""
         try:
             from pyarrow import parquet
         except ImportError as error:
-            raise ImportError("Parquet files are read by pyarrow: pip install pyarrow") from error
+            raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
         size = Path(self._path).stat().st_size
         before, count = builder.length, 0
         with parquet.ParquetFile(self._path) as file:
             for batch in file.iter_batches(columns=self._columns):
                 count += _extend(builder, batch, registry)
                 self._report(size * count // file.metadata.num_rows, size)
-                if tell is not None:
-                    tell(before + count)
+                if on_rows is not None:
+                    on_rows(before + count)
         return count
 
 
 def _extend(builder: _core.RecordBuilder, batch: Any, registry: Any) -> int:
-    """Append the rows of a record batch: from Arrow's memory where all types allow it, else as Python objects."""
+    """Append the rows of a record batch, from the memory of Arrow if all types allow it, else as Python objects."""
     plain = all(_is_plain(column.type) for column in batch.columns)
     return builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry, None)
 
 
 def _is_plain(kind: Any) -> bool:
-    """Return whether the compiled half reads a type of Arrow's by itself, and to what `to_pylist` makes of it."""
+    """Return whether the compiled module reads an Arrow type itself, with the same values as `to_pylist`."""
     from pyarrow import types
 
     if types.is_struct(kind) or types.is_list(kind) or types.is_large_list(kind):

@@ -1,14 +1,14 @@
-"""Objects that are stored as plain values: datetimes, enums, dataclasses, and what programs register.
+"""Objects that are stored as plain values: datetimes, enums, dataclasses, and types that programs register.
 
-A records file knows None, bool, int, float, str, bytes, list, tuple, dict and numpy arrays. Everything else stands in
-it as one of those under a name: a `datetime` as microseconds, an `Enum` as its member's name, a dataclass as the dict
-of its fields. What comes back is an object of the same type with the same value. Types are matched exactly: an object
-of a subclass is not stored as one of its base, but refused.
+The plain values of a records file are None, bool, int, float, str, bytes, list, tuple, dict and numpy arrays. Objects
+of other types are stored as a plain value with the name of the type: a `datetime` as microseconds, an `Enum` as the
+name of its member, a dataclass as the dict of its fields. Reading returns an object of the same type with the same
+value. Types are matched exactly: an object of a subclass is not stored as its base class, but refused.
 
-Reading never executes code that a file names. A value of a type whose module this program has not imported comes as an
-`Unloaded`: a stand-in that says what it is and what it consists of. Read again once the module is imported, it is the
-object itself; saved again, it is what it was. Pickles are read where ``share(..., codec="pickle")`` asks for them, and
-nowhere else. No constructor runs: attributes are set as they were.
+Reading never executes code that a file names, and calls no constructor of a class: attributes are set directly. A value
+of a class whose module this program has not imported is read as an `Unloaded`, a placeholder with the name of the type
+and the stored value. Reading it again after importing the module returns the object; saving it stores the original
+value. Pickles are read only by ``share(..., codec="pickle")``.
 """
 
 from __future__ import annotations
@@ -35,45 +35,45 @@ __all__ = ["Unloaded", "register"]
 T = TypeVar("T")
 ToPlain = Callable[[Any], Any]
 FromPlain = Callable[[Any], Any]
-Named = tuple[str, Any]  # name of the type, plain value
+Named = tuple[str, Any]  # (name of the type, plain value)
 Kinds = tuple[str, ...]
-"""Of the plain values of a type in a file, by the file's schema: ("list",), ("record", "map"), ..."""
+"""Kinds of the plain values of a type, from the schema of a file: ("list",), ("record", "map"), ..."""
 
 CODEC = "codec"
-"""The key in a file's metadata that says "pickle" where values of other types were pickled."""
+"""Key in the metadata of a file whose value is "pickle" if the file may contain pickles."""
 
-_LONGEST_FRACTION = 1 << 18  # bits of both numbers; to reduce it takes time that grows with their square
+_MAX_FRACTION_BITS = 1 << 18  # of numerator and denominator together; the time to reduce them is quadratic
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1)
 
 
 class Unloaded:
-    """What a file holds of a value whose type this program has not loaded; see the module.
+    """The stored form of a value whose class this program has not imported; see `onecopy.records.types`.
 
     Examples
     --------
     >>> import onecopy as oc
     >>> from onecopy import records
     >>> records.Unloaded("dataclass:shapes:Box", {"width": 3})
-    <Unloaded dataclass shapes.Box {'width': 3}: import shapes, and read it again>
+    <Unloaded dataclass shapes.Box {'width': 3}: import shapes, then read it again>
     """
 
     __slots__ = ("fields", "type_name")
 
     def __init__(self, type_name: str, fields: Any) -> None:
         self.type_name = type_name
-        """As it is in the file: "dataclass:module:qualname", or what `register` was told."""
+        """Name of the type in the file: "dataclass:module:qualname", or the name given to `register`."""
         self.fields = fields
-        """What the value consists of: a dict of a dataclass, a tuple of a NamedTuple, else what `to_plain` gave."""
+        """The stored value: a dict for a dataclass, a tuple for a NamedTuple, else the result of `to_plain`."""
 
     @property
     def module(self) -> str:
-        """The module of the type; empty where its name does not say."""
+        """Name of the module that defines the type; empty if unknown."""
         return _place_of(self.type_name)[0]
 
     @property
     def name(self) -> str:
-        """The type's name in its module."""
+        """Name of the type in its module."""
         return _place_of(self.type_name)[1]
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -95,15 +95,15 @@ class Unloaded:
         what = f"{kind} " if colon and kind in _CLASSES else ""
         where = f"{self.module}." if self.module else ""
         todo = f"import {self.module}" if self.module else "register the type"
-        return f"<Unloaded {what}{where}{self.name} {self.fields!r}: {todo}, and read it again>"
+        return f"<Unloaded {what}{where}{self.name} {self.fields!r}: {todo}, then read it again>"
 
 
 _NEEDED = {"torch.Tensor": "torch", "ZoneInfo": "tzdata", "datetime": "tzdata", "time": "tzdata"}
-"""The modules without which types that records know come as stand-ins."""
+"""Modules without which values of supported types are read as `Unloaded`."""
 
 
 def _place_of(type_name: str) -> tuple[str, str]:
-    """Return the module that a type needs, and its name there, by its name in a file."""
+    """Return the module that defines a type, and its name there, from the name of the type in a file."""
     *_, module, name = [_NEEDED.get(type_name, ""), *type_name.split(":")]
     return module, name.removeprefix(f"{module}.")
 
@@ -111,20 +111,19 @@ def _place_of(type_name: str) -> tuple[str, str]:
 def register(
     cls: type[T], to_plain: Callable[[T], Any], from_plain: Callable[[Any], T], *, name: str | None = None
 ) -> None:
-    """Teach records another type.
+    """Register functions that convert objects of a type to plain values and back.
 
     Parameters
     ----------
     cls
-        Objects of exactly this type are meant.
+        The type; objects of subclasses are not converted.
     to_plain
-        Gives a plain value that says everything about the object: of the types that records know, or of registered
-        ones.
+        Returns a value that represents the object completely, made of supported or registered types.
     from_plain
-        Makes an object of it. It is called in every process that reads one, so `register` must have been called there
-        too: at the import of the module that defines `cls`, say.
+        Returns an object for such a value. Every process that reads values of this type must call `register` as well,
+        for example when it imports the module that defines `cls`.
     name
-        What it is called in files; None: ``"module:qualname"`` of the class.
+        Name of the type in files; None: ``"module:qualname"`` of the class.
 
     Examples
     --------
@@ -143,7 +142,7 @@ def register(
 
 
 def plain_of(value: Any) -> Named | None:
-    """Name the type of a value and give the plain value that stands for it; None where there is none."""
+    """Return the name of the type of a value and its plain value; None if the type is not supported."""
     kind = type(value)
     known = _TO_PLAIN.get(kind)
     if known is not None:
@@ -160,7 +159,7 @@ def plain_of(value: Any) -> Named | None:
 
 
 def plain_or_pickle(value: Any) -> Named:
-    """Like `plain_of`, with pickle as the last resort (``codec="pickle"``)."""
+    """Return the same as `plain_of`, or ("pickle", pickled value) for unsupported types (``codec="pickle"``)."""
     try:
         found = plain_of(value)
     except NotShareable:
@@ -169,23 +168,23 @@ def plain_or_pickle(value: Any) -> Named:
 
 
 def maker_of(name: str, kinds: Kinds) -> FromPlain:
-    """Return what makes values of a type, by its name in the file, of plain ones of some kinds; imports nothing.
+    """Return the function that converts plain values to a type, given its name in the file; imports no module.
 
     Raises
     ------
     FormatError
-        It is a pickle, or is not made of such values.
+        The type is a pickle, or cannot be made from plain values of these kinds.
     """
     if name == "pickle":
-        raise FormatError("a value is a pickle, and opening a file executes no code: only its own job reads it")
+        raise FormatError("cannot read a pickled value: only the job that wrote it may, because it can execute code")
     if name in _FROM_PLAIN:
         expected = _KINDS.get(name)
         if expected and not set(kinds) <= expected:
-            raise FormatError(f"a value of the type {name!r} that is made of {' or '.join(kinds)}")
+            raise FormatError(f"a value of the type {name!r} cannot be stored as {' or '.join(kinds)}")
         return _FROM_PLAIN[name]
 
     def make(plain: Any) -> Any:
-        # Looked for with each value: the module may be imported after the file was opened.
+        # Searched for each value, because the module may be imported after the file was opened.
         found = _loaded(name)
         return Unloaded(name, plain) if found is None else found(plain)
 
@@ -193,12 +192,12 @@ def maker_of(name: str, kinds: Kinds) -> FromPlain:
 
 
 def maker_with_pickles(name: str, kinds: Kinds) -> FromPlain:
-    """Like `maker_of`, for what this job has pickled: pickles are read."""
+    """Return the same as `maker_of`, or `pickle.loads` for pickles, which this job has written."""
     return pickle.loads if name == "pickle" else maker_of(name, kinds)
 
 
 def _loaded(name: str) -> FromPlain | None:
-    """Return what makes values of a class or a registered type; None where this program has not loaded it."""
+    """Return the function that makes values of a class or registered type; None if this program has not loaded it."""
     if name in _FROM_PLAIN:
         return _FROM_PLAIN[name]
     kind, _, place = name.partition(":")
@@ -211,13 +210,13 @@ def _loaded(name: str) -> FromPlain | None:
     for part in qualname.split("."):
         found = vars(found).get(part) if isinstance(found, type) or found is sys.modules.get(module) else None
     if not (isinstance(found, type) and _IS[kind](found)):
-        raise FormatError(f"a value is of the class {module}.{qualname}, which is no {kind} in this program")
+        raise FormatError(f"a value has the type {module}.{qualname}, which is not a {kind} in this program")
     return _CLASSES[kind](found)
 
 
 def _of_class(kind: str, cls: type) -> str:
     if "<locals>" in cls.__qualname__:
-        raise NotShareable(f"its class {cls.__qualname__} is defined inside a function: other processes cannot find it")
+        raise NotShareable(f"its class {cls.__qualname__} is defined in a function: other processes cannot import it")
     return f"{kind}:{cls.__module__}:{cls.__qualname__}"
 
 
@@ -225,7 +224,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(value)]
     more = sorted(set(getattr(value, "__dict__", ())) - set(names))
     if more:
-        raise NotShareable(f"a dataclass with attributes besides its fields: {', '.join(more)}")
+        raise NotShareable(f"a dataclass with attributes that are not fields: {', '.join(more)}")
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
@@ -249,7 +248,7 @@ def _make_enum(cls: Any) -> FromPlain:
 def _make_namedtuple(cls: Any) -> FromPlain:
     def make(values: Any) -> Any:
         if type(values) is not tuple or len(values) != len(cls._fields):
-            raise FormatError(f"a {cls.__qualname__} of other values than {', '.join(cls._fields)}")
+            raise FormatError(f"a {cls.__qualname__} without exactly the values {', '.join(cls._fields)}")
         return tuple.__new__(cls, values)
 
     return make
@@ -299,40 +298,40 @@ def _plain_zone(value: zoneinfo.ZoneInfo) -> str:
 
 
 def _make_zone(key: str) -> Any:
-    """Find a zone in the system's folders: where there is none, zoneinfo would import tzdata."""
+    """Return a zone of the system's database, or Unloaded: for a missing zone, zoneinfo would import tzdata."""
     parts = pathlib.PurePosixPath(key)
     if parts.is_absolute() or ".." in parts.parts:
-        raise FormatError(f"a ZoneInfo of the key {key!r}")
+        raise FormatError(f"a ZoneInfo with the invalid key {key!r}")
     there = any((pathlib.Path(folder) / parts).is_file() for folder in zoneinfo.TZPATH)
     return zoneinfo.ZoneInfo(key) if there or "tzdata" in sys.modules else Unloaded("ZoneInfo", key)
 
 
 def _make_fraction(plain: Any) -> fractions.Fraction:
     numerator, denominator = plain
-    if numerator.bit_length() + denominator.bit_length() > _LONGEST_FRACTION:
-        raise FormatError("a Fraction of numbers so long that reducing it would take seconds")
+    if numerator.bit_length() + denominator.bit_length() > _MAX_FRACTION_BITS:
+        raise FormatError(f"a Fraction of more than {_MAX_FRACTION_BITS} bits")
     return fractions.Fraction(numerator, denominator)
 
 
 def _plain_fraction(value: fractions.Fraction) -> Any:
-    if value.numerator.bit_length() + value.denominator.bit_length() > _LONGEST_FRACTION:
-        raise NotShareable(f"a Fraction of more than {_LONGEST_FRACTION} bits")
+    if value.numerator.bit_length() + value.denominator.bit_length() > _MAX_FRACTION_BITS:
+        raise NotShareable(f"a Fraction of more than {_MAX_FRACTION_BITS} bits")
     return value.numerator, value.denominator
 
 
 def _make_deque(plain: Any) -> collections.deque[Any]:
     values, longest = plain
-    return collections.deque(_a(list, values), longest)
+    return collections.deque(_checked(list, values), longest)
 
 
 def _make_array(plain: Any) -> array.array[Any]:
     code, values = plain
-    return array.array(_a(str, code), _a(bytes, values))
+    return array.array(_checked(str, code), _checked(bytes, values))
 
 
-def _a(kind: type[T], value: Any) -> T:
+def _checked(kind: type[T], value: Any) -> T:
     if type(value) is not kind:
-        raise FormatError(f"{type(value).__name__} where {kind.__name__} belongs")
+        raise FormatError(f"expected a {kind.__name__}, found a {type(value).__name__}")
     return value
 
 
@@ -344,8 +343,8 @@ def _plain_tensor(value: Any) -> Any:
     if value.requires_grad or value.is_conj() or value.is_neg() or value.layout != sys.modules["torch"].strided:
         raise NotShareable("a tensor that is sparse, lazily conjugated or has a gradient: detach it first")
     if value.device.type != "cpu":
-        raise NotShareable(f"a tensor on {value.device}: only tensors of the CPU are shared")
-    if value.dtype == sys.modules["torch"].bfloat16:  # numpy has none
+        raise NotShareable(f"a tensor on {value.device}: only CPU tensors can be shared")
+    if value.dtype == sys.modules["torch"].bfloat16:  # numpy has no such type
         return "bfloat16", value.view(sys.modules["torch"].int16).numpy()
     return "", value.numpy()
 
@@ -373,7 +372,7 @@ _KINDS: dict[str, set[str]] = {
     "OrderedDict": {"record", "map"},
     "Counter": {"record", "map"},
 }
-"""What values of a type are made of in a file, where to make them of anything else might take any time and memory."""
+"""Kinds of plain values that a type accepts, where converting other kinds could take unbounded time or memory."""
 
 for _cls, _to, _from in (
     (dt.datetime, _plain_datetime, _make_datetime),
@@ -398,4 +397,4 @@ for _cls, _to, _from in (
     (pathlib.PurePosixPath, str, pathlib.PurePosixPath),
     (pathlib.PureWindowsPath, str, pathlib.PureWindowsPath),
 ):
-    register(_cls, _to, _from, name=_cls.__name__)  # type: ignore[arg-type]  # of each its own
+    register(_cls, _to, _from, name=_cls.__name__)  # type: ignore[arg-type]  # functions of different types

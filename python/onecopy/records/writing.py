@@ -1,4 +1,4 @@
-"""Writing records: rows in, a file out, some MB of memory however many there are."""
+"""Write records files: `save`, and `Writer` for row by row; memory use does not grow with the number of rows."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ __all__ = ["Writer", "save"]
 
 
 class Writer:
-    """Writes rows to a records file, one after the other; the file appears at the end, whole, or not at all.
+    """Writes rows to a records file, which appears complete when the writer is closed, or not at all.
 
-    What is appended goes to an unnamed spool file beside the target, because the width of a column and even its type
-    may change with the last row; closing copies it once, in order. It needs the space of the data twice for that time.
+    Rows are first written to an unnamed spool file, because the last row can change the width and the type of a column;
+    closing copies them to the target in order. While closing, the data takes twice its space.
 
     Parameters
     ----------
     path
-        The file to be. Replaced atomically where it exists.
+        Path of the file; an existing file is replaced atomically.
     container
-        "list"; or "dict" for (key, value) pairs that are found by their key.
+        "list", or "dict" for rows that are pairs (key, value) and are looked up by key.
     spool
-        The folder for the spool file; None: that of `path`, or one on a disk where `path` is in memory.
+        The folder for the spool file; None: the folder of `path`, or a folder on disk if that is in memory.
 
     Raises
     ------
     NotShareable
-        From `append` and `extend`: a value that no records file can hold, with its path. What was appended before
-        stays.
+        From `append` and `extend`: a value cannot be stored; the message begins with its path. Rows appended before
+        stay.
     OSError
-        The disk is full (ENOSPC), or the folder cannot be written to.
+        The disk is full (ENOSPC), or the folder is not writable.
 
     Examples
     --------
@@ -74,18 +74,21 @@ class Writer:
         return self._core
 
     def append(self, row: Any) -> None:
-        """Append a row; of a dict a pair (key, value)."""
+        """Append one row; a pair (key, value) for ``container="dict"``."""
         self._builder().append(row, plain_of)
 
     def extend(self, rows: Iterable[Any], *, progress: Callable[[int], object] | None = None) -> int:
-        """Append rows and return how many; `progress` gets their number now and then, and may raise."""
+        """Append rows and return their number.
+
+        `progress` is called from time to time with the number of rows so far; an exception that it raises is passed on.
+        """
         return fill(self._builder(), rows, plain_of, progress)
 
     def __len__(self) -> int:
         return self._builder().length
 
     def close(self) -> None:
-        """Write the file; a second call does nothing."""
+        """Write the file; further calls do nothing."""
         if self._core is not None:
             builder, self._core = self._core, None
             builder.save(self._path)
@@ -102,9 +105,9 @@ class Writer:
 
 
 def save(path: str | os.PathLike[str], data: Iterable[Any] | Mapping[Any, Any]) -> None:
-    """Write a list, a dict or any iterable of rows to a records file, which `onecopy.open` opens in place.
+    """Write a list, a dict or an iterable of rows to a records file, for `onecopy.open_records`.
 
-    Atomic: readers see the old file or the new one. See `Writer` for what is raised and what it costs.
+    The write is atomic: readers see the old file or the new one. See `Writer` for errors and disk space.
 
     Examples
     --------
@@ -123,27 +126,27 @@ def save(path: str | os.PathLike[str], data: Iterable[Any] | Mapping[Any, Any]) 
 def fill(
     builder: _core.RecordBuilder, rows: Iterable[Any], registry: Any, progress: Callable[[int], object] | None
 ) -> int:
-    """Append rows to a builder: those of a file without making objects of them, where that can be."""
+    """Append rows to a builder and return their number; rows of a `RowSource` without creating Python objects."""
     if isinstance(rows, RowSource):
         return rows.add_to(builder, registry, progress)
     return builder.extend(rows, registry, progress)
 
 
 def rows_of(data: Iterable[Any] | Mapping[Any, Any]) -> tuple[Container, Iterable[Any]]:
-    """Return how data is stored: the pairs of a dict, or the rows of anything else."""
+    """Return the container of data and its rows: the pairs of a mapping, or the items of another iterable."""
     if isinstance(data, (str, bytes)):
-        raise TypeError(f"a list, a dict or an iterable of rows is shared, not one {type(data).__name__}")
+        raise TypeError(f"expected a list, a dict or an iterable of rows, not a {type(data).__name__}")
     if isinstance(data, Mapping):
         return "dict", data.items()
     if isinstance(data, RowSource):
         return data.container, data
     if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
-        raise TypeError(f"a list, a dict or an iterable of rows is shared, not one {type(data).__name__}")
+        raise TypeError(f"expected a list, a dict or an iterable of rows, not a {type(data).__name__}")
     return "list", data
 
 
 def spool_folder(target: Path) -> str:
-    """Choose where to spool: beside the target, unless that is in memory, where it would cost twice."""
+    """Return the folder for the spool file: `target`, or a folder on disk if `target` is in memory."""
     folders = [target, Path(tempfile.gettempdir()), Path("/var/tmp")]  # noqa: S108 - the file is nameless
     on_disk = [folder for folder in folders if folder.is_dir() and not _core.is_in_memory(str(folder))]
     return str((on_disk or folders)[0])

@@ -320,7 +320,7 @@ def test_auto_maps_local_files_and_says_why(tmp_path: Path) -> None:
         assert file.mode == "map"
         assert file.mode_reason.startswith("mapped, because")
         assert pickle.loads(pickle.dumps(file)).mode == "map"
-    assert oc.open(path).mode_reason == "as asked"
+    assert oc.open(path).mode_reason == "as requested"
     with pytest.raises(FileNotFoundError):
         oc.open(tmp_path / "none", "auto")
 

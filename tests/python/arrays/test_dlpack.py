@@ -104,7 +104,7 @@ def test_large_transposed_bfloat16_comes_back(path):
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"device": GPU}, "GPU"),
+        ({"device": GPU}, "only CPU tensors"),
         ({"lanes": 2}, "vectors"),
         ({"code": 4, "bits": 32}, "type code 4 of 32 bits"),
         ({"code": 17, "bits": 4}, "type code 17 of 4 bits"),

@@ -40,7 +40,7 @@ def test_a_file_of_eight_byte_alignment_becomes_an_aligned_copy(odd, cache):
         assert file.metadata["by"] == "them"
         assert file.path.startswith(str(cache))
         assert file.mode_reason == (
-            f"as asked; an aligned copy, because 2 of 3 arrays of {odd} begin at no multiple of 64 bytes"
+            f"as requested; an aligned copy, because 2 of 3 arrays of {odd} are not aligned to 64 bytes"
         )
         assert file.verify().bytes > 0
 
@@ -71,7 +71,7 @@ def test_what_is_aligned_is_opened_as_it_is(tmp_path, cache):
     oc.save(path, {"a": np.zeros(3, np.uint8), "b": np.ones(64)})
     with oc.open(path, align=64) as file:
         assert file.path == str(path)
-        assert file.mode_reason == "as asked; every array begins at a multiple of 64 bytes"
+        assert file.mode_reason == "as requested; every array is aligned to 64 bytes"
     assert not cache.exists()
     with oc.open(path, align=4096) as file:
         assert aligned(file, 4096)

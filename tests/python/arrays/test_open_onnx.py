@@ -38,7 +38,7 @@ def test_a_type_of_the_format_alone_is_bytes_with_its_name():
     assert model.entry("i4").shape == (3,)
     assert model["i4"].tolist() == [0x21, 0x03]
     assert model["i4"].dtype.metadata == {"onecopy": "INT4"}
-    with pytest.raises(ValueError, match="raw bytes"):
+    with pytest.raises(ValueError, match="given as bytes"):
         model.shard("i4", 0, 1)
 
 

@@ -128,7 +128,7 @@ def test_classes_of_a_golden_file_are_found_only_when_their_module_is_imported()
         ROOT,
         FOLDER / "objects.oc",
     )
-    assert f"import {classes.__name__}, and read it again" in said
+    assert f"import {classes.__name__}, then read it again" in said
     assert said.endswith("True\n")
 
 

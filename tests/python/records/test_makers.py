@@ -114,7 +114,7 @@ def test_values_of_the_module_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_cannot_be_told_apart_is_refused(tmp_path: Path) -> None:
     lock = threading.Lock()
-    with pytest.raises(TypeError, match=r"'lock' of the function, a lock, cannot be told from another one"):
+    with pytest.raises(TypeError, match=r"'lock' of the function, a lock, cannot be pickled"):
         oc.share(lambda: [lock.locked()], "k", store=tmp_path / "store")
     assert oc.share(lambda: [lock.locked()])[0] is False  # without a key nothing is told apart
 
@@ -152,5 +152,5 @@ def test_a_name_is_the_same_in_every_process() -> None:
 def test_a_list_of_another_length_under_a_key_is_refused(tmp_path: Path) -> None:
     oc.share([1, 2, 3], "k", store=tmp_path / "store")
     assert oc.share([1, 2, 3], "k", store=tmp_path / "store")[2] == 3
-    with pytest.raises(ValueError, match="key 'k' names data with 3 rows, but 2 were given"):
+    with pytest.raises(ValueError, match="key 'k' refers to data with 3 rows, but 2 rows were given"):
         oc.share([1, 2], "k", store=tmp_path / "store")

@@ -167,7 +167,7 @@ def test_a_file_makes_objects_only_of_classes_that_are_imported(tmp_path, monkey
             "E",
             "A",
         )
-        assert repr(found) == "<Unloaded enum their_module.E 'A': import their_module, and read it again>"
+        assert repr(found) == "<Unloaded enum their_module.E 'A': import their_module, then read it again>"
         with pytest.raises(AttributeError, match="import their_module"):
             assert found.value
     assert "their_module" not in sys.modules
