@@ -150,7 +150,7 @@ coverage-fuzz: .venv/tools.stamp doctest ## lines of the parsers that the commit
 .PHONY: bench
 bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4
 	@[ -n "$(FILE)" ] || { echo "which file? make bench FILE=model.safetensors"; exit 1; }
-	$(BIN)/onecopy bench open "$(FILE)" -n $(N) --cold --json build/bench.json
+	$(BIN)/onecopy bench open "$(FILE)" -n $(N) --cold --json build/bench.jsonl
 
 # What the stories compare with is in the group `dev`; the C++ program takes a minute or two more, once.
 STORIES = build/stories
@@ -159,7 +159,7 @@ STORY ?=
 stories: .venv/core.stamp ## five published stories, measured again here in < 20 min; STORY=start for one; RESUME=1 goes on
 	@mkdir -p $(STORIES) && cmake --preset release -DONECOPY_TESTS=OFF > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	cmake --build --preset release --target bench_structs
-	cd $(STORIES) && $(CURDIR)/$(BIN)/onecopy bench stories --json stories.json -o stories.md -o stories.html -o stories.svg \
+	cd $(STORIES) && $(CURDIR)/$(BIN)/onecopy bench stories --json stories.jsonl -o stories.md -o stories.html -o stories.svg \
 	  $(foreach story,$(STORY),--story $(story)) $(if $(RESUME),--resume)
 	@echo "the page: $(STORIES)/stories.html"
 

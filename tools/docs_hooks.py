@@ -71,7 +71,7 @@ def expanded(items: list[Any], named: set[str]) -> list[Any]:
 
 def stories() -> Path:
     """Return the page of the newest record of the stories, beside it; its first line is a title."""
-    newest = max(RECORDS.glob("*/*-stories.json"), key=lambda path: path.name)
+    newest = max(RECORDS.glob("*/*-stories.jsonl"), key=lambda path: path.name)
     return newest.with_name("stories.md")
 
 

@@ -1,34 +1,39 @@
 """Fill the generated block of a page: tools/fill_tables.py RECORD PAGE.
 
-From a record of `onecopy bench crossover` or `stories` (JSON), or what `onecopy bench structs --markdown` wrote (.md).
+The record is one of `onecopy bench crossover`, `structs` or `stories`.
 """
 
-import json
 import sys
 from pathlib import Path
 
-from onecopy_bench.passes import winners
-from onecopy_bench.passes.series import from_json
+from onecopy_bench.engine import pages
+from onecopy_bench.engine.record import read
+from onecopy_bench.scenarios import structs
+from onecopy_bench.scenarios.passes import winners
+from onecopy_bench.stories import STORIES
 from onecopy_bench.stories import page as stories_page
-from onecopy_bench.stories import record as stories
-from onecopy_bench.stories.every import STORIES
+from onecopy_bench.stories.record import stories_of
 
 STRUCTS = ("<!-- structs:begin -->", "<!-- structs:end -->")
 
 
 def main() -> None:
     """Replace what stands between the two marks of the page."""
-    record, page = (Path(argument) for argument in sys.argv[1:])
-    if record.suffix == ".md":
-        begin, end = STRUCTS
-        block = f"{begin}\n\n{record.read_text().strip()}\n\n{end}"
-        text = winners.filled(page.read_text(), block, begin, end)
-    elif json.loads(record.read_text()).get("format") == stories.FORMAT:
-        block = stories_page.block(stories.from_json(record.read_text(), STORIES), STORIES)
-        text = winners.filled(page.read_text(), block, stories_page.BEGIN, stories_page.END)
+    path, page = (Path(argument) for argument in sys.argv[1:])
+    records = read(path)
+    marks = {"structs": STRUCTS, "crossover": (winners.BEGIN, winners.END)}.get(
+        records[0].scenario, (stories_page.BEGIN, stories_page.END)
+    )
+    if records[0].scenario == "structs":
+        scenario = structs.SCENARIO
+        tables = (table.markdown() for table in scenario.tables(records[0]))
+        parts = [scenario.heading(records[0]), *tables, *scenario.sentences(records[0])]
+        block = "\n\n".join([STRUCTS[0], *parts, STRUCTS[1]])
+    elif records[0].scenario == "crossover":
+        block = winners.to_markdown(records[0])
     else:
-        text = winners.filled(page.read_text(), winners.to_markdown(from_json(record.read_text())))
-    page.write_text(text)
+        block = stories_page.block(stories_of(records), STORIES)
+    page.write_text(pages.filled(page.read_text(), block, *marks))
 
 
 if __name__ == "__main__":

@@ -2,17 +2,21 @@
 
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bench.tests.support import WHEN, made
 from tests.support.children import is_alive
 from tests.support.safetensors_files import write_safetensors
 
-from onecopy_bench import touch
-from onecopy_bench.configurations import Configuration, Job, Opened
-from onecopy_bench.layout import read_layout
-from onecopy_bench.record import Entry, File, Memory, Options, Reading, Record, Sample
-from onecopy_bench.runner import Plan
+from onecopy_bench.engine import rounds
+from onecopy_bench.engine.record import Record, Row, Sample
+from onecopy_bench.files import touch
+from onecopy_bench.files.configurations import Configuration, Job, Opened
+from onecopy_bench.files.layout import read_layout
+from onecopy_bench.files.sampling import turn
+from onecopy_bench.scenarios.open import Options
 
 READY = """
 import json, os, signal, sys, time
@@ -58,13 +62,16 @@ def stand_in():
 
 
 @pytest.fixture
-def plan_of(job: Job, model: Path):
-    """Make a plan around some configurations."""
+def take(job: Job, model: Path):
+    """Take one sample of a configuration, in two processes from a warm cache if not told otherwise."""
 
-    def make(*configurations: Configuration, **options) -> Plan:
-        settings = {"processes": (2,), "iterations": 1, "timeout": 20.0, "idle_wait": 0.0} | options
-        checksum = touch.of_file(model, read_layout(model))
-        return Plan(configurations, job, checksum, Options(**settings))
+    def make(entry: Configuration, *, processes=2, state="warm", at: Job | None = None, **options) -> Sample:
+        settings = Options(**{"timeout": 20.0, "idle_wait": 0.0} | options)
+        own = at or job
+        checksum = touch.of_file(own.path, read_layout(own.path))
+        case = (state, str(processes))
+        one = turn(entry, own, checksum, settings, case=case, state=state, processes=processes)
+        return rounds.take(one, 0, settings, hidden=[str(model.parent)])
 
     return make
 
@@ -74,57 +81,43 @@ def alive():
     return is_alive
 
 
-def memory(pss: float, anonymous: float) -> Memory:
-    """Make the memory of a process, in MB."""
-    return Memory(int(pss * 1e6), int(anonymous * 1e6), int(anonymous * 1e6), 0, 0)
+def process_of(ms: float, pss: float, anonymous: float, **more) -> dict:
+    """Make what is known of one process, in ms and MB above an empty one of 5 and 4 MB."""
+    found = {
+        "open_ns": int(ms * 1e5),
+        "warm_ns": int(ms * 8e5),
+        "resident_ns": int(ms * 1e6),
+        "checksum": 77,
+        "minor_faults": 10,
+        "major_faults": 1,
+        "cpu_ms": 1.0,
+        "read_bytes": 4096,
+        "empty_pss": 5_000_000,
+        "empty_anonymous": 4_000_000,
+        "pss": int((5 + pss) * 1e6),
+        "anonymous": int((4 + anonymous) * 1e6),
+        "file_pmd_mapped": 0,
+        "anon_huge": 0,
+        "notes": {"bytes": 91_000_000},
+    } | more
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def sample_of(
-    name: str, number: int, *, cache: str | None = None, ms: float, pss: float, anonymous: float, n: int, **more
-) -> Sample:
-    """Make a good sample of n processes; the last of them is the slowest, and memory is of all together."""
-    readings = tuple(
-        Reading(
-            open_ns=int(ms * 1e5 * (i + 1) / n),
-            warm_ns=int(ms * 8e5 * (i + 1) / n) if name == "map+warm" else None,
-            resident_ns=int(ms * 1e6 * (i + 1) / n),
-            checksum=more.get("checksum", 77),
-            minor_faults=10,
-            major_faults=1,
-            cpu_ms=1.0,
-            read_bytes=4096,
-            empty=memory(5, 4),
-            held=memory(5 + pss / n, 4 + anonymous / n),
-            notes=more.get("notes", {}),
-        )
-        for i in range(n)
-    )
-    return Sample(
-        configuration=name,
-        round=number,
-        processes=n,
-        state="ok",
-        cache=cache,
-        started="2026-01-01T00:00:00.000+00:00",
-        idle_share=more.get("idle_share", 0.99),
-        cached_before=more.get("cached_before", 0),
-        peak_anonymous=int((anonymous + 4 * n) * 1e6),
-        readings=readings,
-    )
+def sample_of(name: str, number: int, case: tuple[str, ...], ms: float, pss: float, anonymous: float, **more) -> Sample:
+    """Make a good sample; the last of its processes is the slowest, and memory is of all together."""
+    n = int(case[1]) if case else 1
+    if name != "map+warm":
+        more["warm_ns"] = None
+    processes = tuple(process_of(ms * (i + 1) / n, pss / n, anonymous / n, **more) for i in range(n))
+    numbers = {"cached_before": 0, "peak_anonymous": int((anonymous + 4 * n) * 1e6)}
+    return Sample(name, case, number, started=WHEN, idle_share=0.99, numbers=numbers, processes=processes)
 
 
-ENTRIES = (
-    ("copy", "row"),
-    ("map", "row"),
-    ("map+warm", "row"),
-    ("numpy.memmap", "row"),
-    ("empty", "row"),
-    ("o_direct-fresh-1", "ceiling"),
-    ("o_direct-fresh-4", "ceiling"),
-    ("o_direct-reused-4", "ceiling"),
-    ("first-touch-4k", "control"),
-    ("first-touch-huge", "control"),
-)
+ROLES = {
+    **dict.fromkeys(("copy", "map", "map+warm", "numpy.memmap", "empty"), "row"),
+    **dict.fromkeys(("o_direct-fresh-1", "o_direct-fresh-4", "o_direct-reused-4"), "ceiling"),
+    **dict.fromkeys(("first-touch-4k", "first-touch-huge"), "control"),
+}
 
 
 @pytest.fixture
@@ -144,27 +137,33 @@ def record_of():
             "first-touch-4k": {"ms": touch_ms, "pss": 91.0, "anonymous": 91.0, "checksum": None},
             "first-touch-huge": {"ms": 9.0, "pss": 91.0, "anonymous": 91.0, "checksum": None},
         }
-        roles = dict(ENTRIES)
         samples = [
-            sample_of(
-                name,
-                number,
-                n=n if roles[name] == "row" else 1,
-                cache=cache if roles[name] == "row" else None,
-                notes={"bytes": 91_000_000},
-                **values,
-            )
+            sample_of(name, number, (cache, str(n)) if ROLES[name] == "row" else (), **values)
             for number in range(rounds)
             for name, values in loaded.items()
         ]
-        return Record(
-            scenario="open",
-            created="2026-01-01T00:00:00+00:00",
-            machine={"kernel": "Linux 6.18", "read_ahead_bytes": None},
-            options=Options(**{"processes": (n,), "iterations": rounds, "caches": (cache,)} | options),
-            file=File("model.safetensors", "safetensors", 91_000_000, 90_990_000, 103, 77),
-            entries=tuple(Entry(name, "as called", role, role == "row") for name, role in ENTRIES),
-            samples=tuple(samples),
-        )
+        chosen = Options(**{"processes": (n,), "rounds": rounds, "caches": (cache,)} | options)
+        file = {"file": "model.safetensors", "kind": "safetensors", "size": 91_000_000}
+        data = file | {"data_bytes": 90_990_000, "pieces": 103, "checksum": 77}
+        rows = [Row(name, "as called", role=role, uses_cache=role == "row") for name, role in ROLES.items()]
+        machine = {"kernel": "Linux 6.18", "read_ahead_bytes": None}
+        return made("open", samples, rows, options=chosen, data=data, machine=machine)
+
+    return make
+
+
+@pytest.fixture
+def change():
+    """Change some samples of a record; `numbers` and what is told of processes are changed one by one."""
+
+    def make(record: Record, condition, *, numbers=None, processes=None, **changes) -> Record:
+        def changed(sample: Sample) -> Sample:
+            if not condition(sample):
+                return sample
+            known = {k: v for k, v in {**sample.numbers, **(numbers or {})}.items() if v is not None}
+            each = tuple({**one, **(processes or {})} for one in sample.processes)
+            return replace(sample, **{"numbers": known, "processes": each} | changes)
+
+        return replace(record, samples=tuple(map(changed, record.samples)))
 
     return make

@@ -1,20 +1,21 @@
 """A record of all stories whose numbers are made up, every line measured in every round."""
 
-from onecopy_bench.record import Absent, Case, Entry, File, Memory, Options, Reading, Record, Sample
-from onecopy_bench.records.record import Entry as RunEntry
-from onecopy_bench.records.record import Measured, Run
-from onecopy_bench.stories import images, models, structs
-from onecopy_bench.stories.every import STORIES
-from onecopy_bench.stories.record import Kept, Stories
+from dataclasses import replace
+
+from bench.tests.support import made, taken
+
+from onecopy_bench.engine.record import Record, Row, Sample, lines
+from onecopy_bench.stories import STORIES, images, models
+from onecopy_bench.stories.record import Stories
 from onecopy_bench.stories.story import Story
 
 MB, S = 1_000_000, 1_000_000_000
-WHEN = "2026-01-01T00:00:00+00:00"
 CASES = {
     "models": ((models.MODEL, "1 process"), (models.MODEL, "4 processes")),
     "start": (("disk",), ("128K",)),
     "images": (images.CASE,),
     "share": (("fork", "1"), ("fork", "2")),
+    "structs": (("cold", "1"), ("warm", "1")),
 }
 NUMBERS = ("create_ns", "total_ns", "ready_ns", "second_ready_ns")
 DATA = {
@@ -22,46 +23,47 @@ DATA = {
     "start": {"bytes": 2 * S, "places": {"disk": 8 << 20, "128K": 128 << 10}},
     "images": {"shape": [4, 3], "decoded": 400 * MB, "compressed": 9 * MB},
     "share": {"kind": "coco", "rows": 1000, "pickled": 5 * MB},
+    "structs": {"size": 500 * MB, "kmers": None, "questions": 1000, "checksum": 7, "memory_bytes": None},
 }
-OPTIONS = {"rounds": 3, "threads": 1, "work_s": 3, "work": "cpu", "count": 8, "loader": "loop"}
+OPTIONS = {"rounds": 3, "threads": 1, "work_s": 3, "work": "cpu", "count": 8, "loader": "loop", "limit_s": 30}
 
 
-def run_of(story: Story) -> Run:
+def samples_of(row: str, case: tuple[str, ...], at: int, number: int) -> Sample:
     """Make the n-th line take n seconds and n GB, more with each round."""
-    samples = []
-    for number in range(3):
-        for at, line in enumerate(story.lines, start=1):
-            numbers = dict.fromkeys(NUMBERS, at * S * (1 + number / 10))
-            numbers |= dict.fromkeys(("uss", "pss", "worker_uss", "peak_anonymous"), at * S)
-            numbers |= {"back_s": 0.5, "gb_per_s": 1.0 * at}
-            points = tuple((t / 10, at * S * t / 10, S, 0.0, 0.0, 0.0, 0.0) for t in range(10))
-            samples += [
-                Measured(line.row, case, number, "ok", "", WHEN, 1.0, numbers, points) for case in CASES[story.name]
-            ]
-    entries = tuple(RunEntry(line.row, line.words, line.ours) for line in story.lines)
-    return Run(story.name, WHEN, {}, DATA[story.name], OPTIONS, entries, tuple(samples))
+    if case[0] in {"cold", "warm"}:
+        memory = {"pss": at * MB, "anonymous": at * MB, "empty_pss": 0, "empty_anonymous": 0}
+        process = {"open_ns": at * MB, "resident_ns": at * S, "checksum": 7, "notes": {"few_ns": at * MB}, **memory}
+        return replace(taken(row, case, number), processes=(process,))
+    numbers = dict.fromkeys(NUMBERS, at * S * (1 + number / 10))
+    numbers |= dict.fromkeys(("uss", "pss", "worker_uss", "peak_anonymous"), at * S)
+    points = tuple((t / 10, at * S * t / 10, S, 0.0, 0.0, 0.0, 0.0) for t in range(10))
+    return replace(taken(row, case, number, back_s=0.5, gb_per_s=1.0 * at, **numbers), points=points)
 
 
-def record_of() -> Record:
-    """Make the same of the C++ program."""
-    empty, samples = Memory(0, 0, 0, 0, 0), []
-    for number in range(3):
-        for at, line in enumerate(structs.STORY.lines, start=1):
-            for case in (Case(1, "cold"), Case(1, "warm")):
-                held = Memory(at * MB, at * MB, at * MB, 0, 0)
-                reading = Reading(at * MB, None, at * S, 7, 0, 0, 0.0, 0, empty, held, {"few_ns": at * MB})
-                samples.append(Sample(line.row, number, 1, "ok", "", case.cache, WHEN, 1.0, 0, 0, 0, 0, (reading,)))
-    entries = tuple(Entry(line.row, line.words, "row", True) for line in structs.STORY.lines)
-    file = File("index.oc", "struct", 500 * MB, 500 * MB, 1, 7)
-    options = Options(processes=(1,), caches=("cold", "warm"), iterations=3, ceilings="none")
-    return Record("structs", WHEN, {}, options, file, entries, tuple(samples))
+def record_of(story: Story) -> Record:
+    """Make the record of a story."""
+    samples = [
+        samples_of(line.row, case, at, number)
+        for number in range(3)
+        for at, line in enumerate(story.lines, start=1)
+        for case in CASES[story.name]
+    ]
+    rows = [Row(line.row, line.words, line.ours) for line in story.lines]
+    return replace(made(story.name, samples, rows, options=OPTIONS, data=DATA[story.name]), seconds=60.0)
 
 
 def made_up(*, without: str = "", reason: str = "no reason") -> Stories:
     """Return the record, but for a story that could not be measured."""
-    found = {story.name: record_of() if story is structs.STORY else run_of(story) for story in STORIES}
-    kept = [Kept(name, 61.0, samples) for name, samples in found.items() if name != without]
-    absent = (Absent(without, reason),) if without else ()
+    records = {story.name: record_of(story) for story in STORIES if story.name != without}
+    outcomes = [
+        Sample(story.name, (), 0, "skipped", reason) if story.name == without else taken(story.name, (), seconds=61.0)
+        for story in STORIES
+    ]
     facts = {"cpu": "a processor", "cores_usable": 2, "memory_bytes": 8 << 30, "kernel": "Linux 6"}
-    options = {"quick": False, "rounds": None, "seed": 0}
-    return Stories(WHEN, facts, options, tuple(kept), absent)
+    options = {"quick": False, "rounds": None, "seed": 0, "idle_wait": 20.0}
+    return Stories(made("stories", outcomes, options=options, machine=facts), records)
+
+
+def text_of(stories: Stories) -> str:
+    """Return the text of the file of a run."""
+    return "".join(line for record in (stories.heading, *stories.records.values()) for line in lines(record))

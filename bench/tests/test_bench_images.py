@@ -1,16 +1,17 @@
 """`bench images`: images that are decoded, held and stitched, and what is made of their numbers."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench.tests.support import made, read_back, taken
 
-from onecopy_bench.images import sampler, worker
-from onecopy_bench.images.ways import NAMES, Work, paste, way_named
-from onecopy_bench.records import picture, tables
-from onecopy_bench.records.record import Entry, Measured, Run, RunJournal, from_json, plain_options, to_json
+from onecopy_bench.engine import pictures
+from onecopy_bench.engine.record import Record, Row, Sample
 from onecopy_bench.scenarios import images
+from onecopy_bench.scenarios.images import SCENARIO, sampler, worker
+from onecopy_bench.scenarios.images.ways import Work, paste
+from onecopy_bench.stories import NAMES
 
 tifffile = pytest.importorskip("tifffile", reason="tifffile is not installed")
 pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
@@ -35,7 +36,7 @@ def test_every_way_that_is_installed_makes_the_same_canvas(tmp_path, file, kind)
     place = tmp_path / "place"
     place.mkdir()
     run = images.run(place, replace(SMALL, inputs=(kind,)), file=str(file))
-    there = [entry.name for entry in run.entries]
+    there = [entry.name for entry in run.rows]
     assert {"numpy", "numpy.memmap", "onecopy", "onecopy, capped"} <= set(there) <= set(NAMES)
     assert sorted(set(NAMES) - set(there)) == sorted(absent.name for absent in run.absent)
     assert {(s.row, s.state, s.reason) for s in run.samples} == {(name, "ok", "") for name in there}
@@ -44,7 +45,7 @@ def test_every_way_that_is_installed_makes_the_same_canvas(tmp_path, file, kind)
         assert numbers["total_ns"] == numbers["decode_ns"] + numbers["stitch_ns"] + numbers["sync_ns"] > 0
         assert {"peak_anonymous", "peak_file", "peak_dirty", "peak_used", "peak_committed"} <= numbers.keys()
         assert sample.points
-    assert from_json(to_json(run)) == run
+    assert read_back(run) == run
     assert not [path for path in place.rglob("*") if path.is_file() and path.parent.name not in images.INPUTS]
 
 
@@ -68,7 +69,7 @@ def test_a_limit_stops_the_heap_alone(tmp_path):
     run = images.run(place, options, file=str(path))
     states = {sample.row: sample.state for sample in run.samples}
     assert states == {"numpy": "failed", "onecopy": "ok"}
-    assert any("onecopy finishes; these do not: numpy" in sentence for sentence in tables.sentences_of(run))
+    assert any("onecopy finishes; these do not: numpy" in sentence for sentence in SCENARIO.sentences(run))
 
 
 def test_what_cannot_be_read_is_an_error(tmp_path):
@@ -90,7 +91,6 @@ def test_images_stand_in_lines():
     canvas = paste(work, [np.full((2, 3), n, np.uint8) for n in (1, 2, 3)], np.zeros(work.canvas, np.uint8))
     assert canvas.tolist() == [[1, 1, 1, 2, 2, 2]] * 2 + [[3, 3, 3, 0, 0, 0]] * 2
     assert worker.checksum(canvas, 4) == worker.checksum(canvas.copy(), 4) != worker.checksum(canvas + 1, 4)
-    assert way_named("numpy").name == "numpy"
 
 
 def test_the_sampler_tells_what_is_above_its_first_look():
@@ -105,48 +105,30 @@ def test_the_sampler_tells_what_is_above_its_first_look():
     assert looks.until_back(0.1, 5.0) is not None
 
 
-def record() -> Run:
+def record() -> Record:
     case = ("compressed files", "left to the kernel")
     limited = ("compressed files", "at most 24 MiB of private memory")
-    numbers = {"total_ns": 2e9, "decode_ns": 1e9, "peak_anonymous": 900 * MB, "peak_file": 0.0}
-    ours = {"total_ns": 1e9, "decode_ns": 1e9, "peak_anonymous": 20 * MB, "peak_file": 900 * MB}
     points = ((0.1, 1.0, 2.0, 3.0, 4.0), (0.9, 5.0, 6.0, 7.0, 8.0))
-    return Run(
-        scenario="images",
-        created="",
-        machine={},
-        data={"shape": [10, 20, 3], "decoded": 4800, "compressed": 1000},
-        options=plain_options(images.Options(rounds=1)),
-        entries=(Entry("numpy", "", ours=False), Entry("onecopy", "", ours=True)),
-        samples=(
-            Measured("numpy", case, 0, "ok", "", "", 1.0, numbers, points),
-            Measured("onecopy", case, 0, "ok", "", "", 1.0, ours, points),
-            Measured("numpy", limited, 0, "failed", "MemoryError"),
-            Measured("onecopy", limited, 0, "ok", "", "", 1.0, ours, points),
-        ),
-    )
+    heap = {"total_ns": 2e9, "decode_ns": 1e9, "peak_anonymous": 900 * MB, "peak_file": 0.0}
+    ours = {"total_ns": 1e9, "decode_ns": 1e9, "peak_anonymous": 20 * MB, "peak_file": 900 * MB}
+    good = [taken("numpy", case, **heap), taken("onecopy", case, **ours), taken("onecopy", limited, **ours)]
+    samples = [
+        *(replace(sample, points=points) for sample in good),
+        Sample("numpy", limited, 0, "failed", "MemoryError"),
+    ]
+    rows = [Row("numpy"), Row("onecopy", ours=True)]
+    data = {"shape": [10, 20, 3], "decoded": 4800, "compressed": 1000}
+    return made("images", samples, rows, options=images.Options(rounds=1), data=data)
 
 
 def test_tables_sentences_and_pictures_of_a_record(tmp_path):
-    pytest.importorskip("matplotlib")
     run = record()
-    second, first = tables.tables_of(run)
+    second, first = SCENARIO.tables(run)
     assert first.rows[0][:2] == ("numpy", "2")
     assert second.rows[0][1] == "failed"
-    said = tables.sentences_of(run)
+    said = SCENARIO.sentences(run)
     assert "compressed files, left to the kernel: anonymous memory 900 MB -> 20 MB, in 0.5 of the time." in said
-    assert "10 x 20 x 3 bytes" in tables.heading(run)
+    assert "10 x 20 x 3 bytes" in SCENARIO.heading(run)
     for name in ("out.svg", "out.png"):
-        picture.draw(run, tmp_path / name)
+        pictures.save(tmp_path / name, lambda figure: SCENARIO.draw(figure, run))
         assert (tmp_path / name).stat().st_size > 1000
-
-
-def test_a_killed_run_goes_on(tmp_path, file):
-    options = replace(SMALL, ways=("numpy",), inputs=("compressed",), syncs=(False,), rounds=2)
-    journal = tmp_path / "journal"
-    for number, again in enumerate((False, True)):
-        place = tmp_path / f"{number}"
-        place.mkdir()
-        run = images.run(place, options, journal=RunJournal(journal, resume=again), file=str(file))
-    assert len(run.samples) == 2
-    assert json.loads(to_json(run))["scenario"] == "images"

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench.tests.support import read_back
 from tests.support.onnx_models import IDS, save_inline
 
 from onecopy.cli import command_line
-from onecopy_bench.models import generated, ways
-from onecopy_bench.records import picture, tables
-from onecopy_bench.records.record import RunJournal, from_json, to_json
+from onecopy_bench.engine import pages, pictures
+from onecopy_bench.engine.tables import above_empty
 from onecopy_bench.scenarios import models
+from onecopy_bench.scenarios.models import SCENARIO, generated, ways
 
 SMALL = models.Options(rounds=1, idle_wait=0.0, timeout=60.0, processes=(1, 2), runs=2, batches=(1, 4))
 
@@ -37,7 +38,7 @@ def test_every_way_gives_the_outputs_of_onnx_runtime(run):
 @pytest.mark.processes
 def test_what_is_shared_is_held_once(run):
     two = ("words", "2 processes")
-    held = {way.name: tables.above_empty("anonymous")(run, way.name, two).median for way in ways.WAYS}
+    held = {way.name: above_empty("anonymous")(run, way.name, two).median for way in ways.WAYS}
     assert held["inline"] > 2 * 20
     for name in ("onecopy direct", "onecopy direct, inline", "onecopy packed", "onecopy auto"):
         assert held[name] < 15, name
@@ -45,30 +46,17 @@ def test_what_is_shared_is_held_once(run):
 
 @pytest.mark.processes
 def test_tables_sentences_and_a_picture_are_made_of_it(run, tmp_path):
-    first, second = tables.tables_of(run)
+    first, second = SCENARIO.tables(run)
     assert first.title == "words, 1 process"
     assert [heading.split("\n")[0] for heading in first.header][-2:] == ["run, 4", "run, 4"]
     assert len(second.header) == len(first.header) - 4
     assert len(first.rows) == len(ways.WAYS) + 1
-    said = "\n".join(tables.sentences_of(run))
+    said = "\n".join(SCENARIO.sentences(run))
     assert "words, 2 processes: MB in all: onecopy packed" in said
-    picture.draw(run, tmp_path / "picture.svg")
+    pictures.save(tmp_path / "picture.svg", lambda figure: SCENARIO.draw(figure, run))
     assert "MB, less empty" in (tmp_path / "picture.svg").read_text()
-    assert from_json(to_json(run)) == run
-    assert "saved packed" in tables.to_markdown(run)
-
-
-@pytest.mark.processes
-def test_a_run_goes_on_where_it_was_ended(run, tmp_path):
-    model = save_inline(tmp_path / "words.onnx", aligned=True)
-    options = replace(SMALL, ways=("inline",), processes=(1,))
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    before, after = (
-        models.run(tmp_path / name, options, journal=RunJournal(tmp_path / "journal", resume=again), file=str(model))
-        for name, again in (("one", False), ("two", True))
-    )
-    assert after.samples == before.samples
+    assert read_back(run) == run
+    assert "saved packed" in pages.page(SCENARIO, run)
 
 
 @pytest.mark.processes

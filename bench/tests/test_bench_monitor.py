@@ -1,22 +1,21 @@
 """`bench monitor`: processes that hold something, who looks at them, and what is made of the numbers."""
 
 import importlib.util
-import json
 import os
 import signal
 from dataclasses import replace
 
 import pytest
-from bench.tests.journals import resumed
+from bench.tests.support import made, read_back, resumed, taken
 from tests.support.waiting import until
 
 from onecopy.memory import proc
-from onecopy_bench.children import SampleError
-from onecopy_bench.monitors import cases, tables, target, watcher, ways
-from onecopy_bench.records import picture, rounds
-from onecopy_bench.records import tables as reports
-from onecopy_bench.records.record import Entry, Measured, Run, from_json, plain_options, to_json
+from onecopy_bench.engine import pictures
+from onecopy_bench.engine.crew import Crew, SampleError, crew_of
+from onecopy_bench.engine.record import Record, Row, Sample, read
+from onecopy_bench.engine.ways import named
 from onecopy_bench.scenarios import monitor
+from onecopy_bench.scenarios.monitor import SCENARIO, cases, target, watcher, ways
 
 MIB = 1 << 20
 SMALL = monitor.Options(
@@ -25,12 +24,11 @@ SMALL = monitor.Options(
 
 
 def crew(kind: str, **more):
-    return rounds.crew_of(target.__name__, target.Errand(kind, **more), 1, 60.0)
+    return crew_of(target.__name__, target.Errand(kind, **more), 1, 60.0)
 
 
 def started(one) -> list[int]:
-    one.release("start")
-    return [pid for message in one.gather("started") for pid in message["pids"]]
+    return [pid for message in one.step("started") for pid in message["pids"]]
 
 
 @pytest.mark.processes
@@ -40,7 +38,7 @@ def test_every_way_looks_and_what_tells_pss_agrees(tmp_path):
     run = monitor.run(tmp_path, options, screen="onecopy.cli.memory.top_screen")
     assert {(s.state, s.reason) for s in run.samples} == {("ok", "")}
     asked = {
-        (case, row) for case in (ways.COST, ways.CROWD) for row in ways.NAMES if case in ways.way_named(row).questions
+        (case, row) for case in (ways.COST, ways.CROWD) for row in ways.NAMES if case in named(ways.WAYS, row).questions
     }
     missing = {one.name for one in run.absent}
     assert missing <= {"psutil memory_full_info", "psutil memory_maps", "ps"}
@@ -51,8 +49,8 @@ def test_every_way_looks_and_what_tells_pss_agrees(tmp_path):
         assert 0 < numbers["least_ns"] <= numbers["median_ns"] <= numbers["most_ns"]
         assert numbers["least_ns"] <= numbers["mean_ns"] <= numbers["most_ns"]
         assert numbers["said"] > MIB
-    assert from_json(to_json(run)) == run
-    assert len(reports.tables_of(run)) == 5
+    assert read_back(run) == run
+    assert len(list(SCENARIO.tables(run))) == 5
     case = (ways.COST, "8 processes that map one file")
     said = {sample.row: sample.numbers["said"] for sample in run.samples if sample.case == case and sample.row != "ps"}
     assert said[ways.PSS] > SMALL.size
@@ -64,7 +62,7 @@ def test_every_way_looks_and_what_tells_pss_agrees(tmp_path):
 def test_the_truth_is_beside_what_is_said_and_a_sum_of_rss_is_wrong(tmp_path):
     run = monitor.run(tmp_path, replace(SMALL, questions=(ways.ACCURACY,), ways=(ways.OURS, ways.RSS, ways.USS)))
     assert {(s.state, s.reason) for s in run.samples} == {("ok", "")}
-    assert [case[1] for case in tables.cases_of(run)] == [
+    assert [case[1] for case in monitor.cases_of(run)] == [
         "1 process that maps a file",
         *(f"{count} processes that map one file" for count in (2, 4, 8)),
         *(f"8 processes, forked: {when}" for when in ("before they copy a third", "while they copy it", "after that")),
@@ -102,7 +100,7 @@ def test_faults_are_counted_whoever_looks(tmp_path):
         assert 0 < sample.numbers["piece_ns"] <= sample.numbers["p99_ns"] <= sample.numbers["longest_ns"]
         assert sample.numbers["looks"] >= 2
     assert {case[0] for case in run.cases()} == {ways.DISTURBANCE}
-    assert all(tables.slower(run, ways.OURS, case) is not None for case in run.cases())
+    assert all(monitor.slower(run, ways.OURS, case) is not None for case in run.cases())
 
 
 @pytest.mark.processes
@@ -116,27 +114,27 @@ def test_a_byte_is_size_enough(tmp_path):
 def test_what_lacks_something_is_absent_with_its_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(ways.shutil, "which", lambda _: None)
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(ways.importlib.util, "find_spec", lambda name: None if name == "psutil" else find_spec(name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "psutil" else find_spec(name))
     run = monitor.run(
         tmp_path, replace(SMALL, questions=(ways.CROWD,), ways=(*SMALL.ways, ways.DRAWN, "ps", "psutil memory_maps"))
     )
     assert {s.row for s in run.samples} == set(SMALL.ways)
-    said = reports.sentences_of(run)
+    said = SCENARIO.sentences(run)
     assert "psutil memory_maps: not installed: psutil." in said
     assert "ps: there is no program 'ps'." in said
     assert "onecopy, drawn: nobody draws: it is a row of the command only." in said
-    (table,) = reports.tables_of(run)
+    (table,) = SCENARIO.tables(run)
     assert ("ps", "there is no program 'ps'") in [row[:2] for row in table.rows]
 
 
 @pytest.mark.processes
 def test_who_says_that_nothing_is_held_gives_no_result(tmp_path, monkeypatch):
-    gather = rounds.Crew.gather
+    gather = Crew.gather
 
     def nothing(crew, phase, poll=None):
         return [one | {"said": 0} if phase == "looked" else one for one in gather(crew, phase, poll)]
 
-    monkeypatch.setattr(rounds.Crew, "gather", nothing)
+    monkeypatch.setattr(Crew, "gather", nothing)
     run = monitor.run(tmp_path, replace(SMALL, questions=(ways.CROWD,), ways=(ways.PSS,)))
     ((state, reason),) = [(s.state, s.reason) for s in run.samples]
     assert (state, reason) == ("wrong data", "it says that 4 processes hold 0 bytes")
@@ -148,10 +146,9 @@ def test_who_is_looked_at_and_dies_is_no_result():
         pids = tuple(started(targets))
         os.kill(pids[0], signal.SIGKILL)
         errand = watcher.Errand(ways.PSS, pids, 0.1, 10.0)
-        with rounds.crew_of(watcher.__name__, errand, 1, 60.0) as watchers:
-            watchers.release("start")
-            with pytest.raises(SampleError, match="ProcessLookupError"):
-                watchers.gather("looked")
+        watching = crew_of(watcher.__name__, errand, 1, 60.0)
+        with watching as watchers, pytest.raises(SampleError, match="ProcessLookupError"):
+            watchers.step("looked")
 
 
 @pytest.mark.processes
@@ -160,9 +157,8 @@ def test_a_forked_process_that_dies_is_noticed():
         pids = started(targets)
         assert len(set(pids)) == 3
         os.kill(pids[1], signal.SIGKILL)
-        targets.release("go")
         with pytest.raises(SampleError, match="a forked process died"):
-            targets.gather("done")
+            targets.step("done")
 
 
 @pytest.mark.processes
@@ -191,8 +187,7 @@ def test_each_forked_process_copies_a_third_and_no_more():
     with crew(target.FORKED, size=12 * MIB, count=3) as targets:
         pids = started(targets)
         before = [proc.rollup(pid).private_dirty for pid in pids]
-        targets.release("go")
-        targets.gather("done")
+        targets.step("done")
         after = [proc.rollup(pid).private_dirty for pid in pids]
         assert all(now - old == pytest.approx(4 * MIB, rel=0.1) for old, now in zip(before[1:], after[1:], strict=True))
 
@@ -215,28 +210,16 @@ def test_a_run_goes_on_where_it_was_killed(tmp_path):
 
 
 def test_a_program_is_paid_by_who_starts_it():
-    watching = watcher.timed(ways.way_named("ps").begin((os.getpid(),), "").look, watcher.with_programs)
-    alone = watcher.timed(ways.way_named(ways.PSS).begin((os.getpid(),), "").look, watcher.with_programs)
+    watching = watcher.timed(named(ways.WAYS, "ps").begin((os.getpid(),), "").look, watcher.with_programs)
+    alone = watcher.timed(named(ways.WAYS, ways.PSS).begin((os.getpid(),), "").look, watcher.with_programs)
     assert watching.said > MIB
     assert alone.said > 0
 
 
-def record(*samples: Measured, **options) -> Run:
+def record(*samples: Sample) -> Record:
     names = dict.fromkeys(sample.row for sample in samples)
-    return Run(
-        "monitor",
-        "2026-01-01T00:00:00+00:00",
-        {},
-        {"bytes": 1 << 30},
-        plain_options(replace(monitor.Options(), rounds=7, **options)),
-        tuple(Entry(way.name, way.detail, way.ours) for way in ways.WAYS if way.name in names),
-        samples,
-    )
-
-
-def taken(row: str, case: tuple[str, str], number: int = 0, **numbers: float) -> Measured:
-    now = "2026-01-01T00:00:00+00:00"
-    return Measured(row, case, number, "ok", started=now, idle_share=1.0, numbers=numbers)
+    rows = [Row(way.name, way.detail, way.ours) for way in ways.WAYS if way.name in names]
+    return made("monitor", samples, rows, options=monitor.Options(rounds=7), data={"bytes": 1 << 30})
 
 
 def test_slowdown_is_paired_by_round_and_held_against_the_bar():
@@ -245,9 +228,9 @@ def test_slowdown_is_paired_by_round_and_held_against_the_bar():
     ours = [taken(ways.OURS, case, n, faults_per_s=rate) for n, rate in enumerate((995.0, 1990.0, 3980.0))]
     pss = [taken(ways.PSS, case, n, faults_per_s=rate) for n, rate in enumerate((900.0, 1800.0, 3600.0))]
     run = record(*alone, *ours, *pss)
-    assert tables.slower(run, ways.PSS, case).median == pytest.approx(10)
-    assert tables.slower(run, ways.OURS, case).high == pytest.approx(0.5)
-    (said,) = tables.sentences_of(run)
+    assert monitor.slower(run, ways.PSS, case).median == pytest.approx(10)
+    assert monitor.slower(run, ways.OURS, case).high == pytest.approx(0.5)
+    (said,) = SCENARIO.findings(run)
     assert said == (
         "disturbance, faults: 0.5 % (0.5 to 0.5) fewer while onecopy looks: the median is below 1 %; sum of PSS 10."
     )
@@ -257,34 +240,33 @@ def test_the_cheapest_of_others_is_what_ours_stands_beside():
     case = (ways.COST, "bare Python")
     found = {ways.OURS: 0.02e6, ways.PSS: 0.1e6, "psutil memory_maps": 0.7e6, "ps": 0.01e6}
     run = record(*(taken(name, case, mean_ns=value, median_ns=value, share=0.01) for name, value in found.items()))
-    (said,) = tables.sentences_of(run)
+    (said,) = SCENARIO.findings(run)
     assert said == (
         "cost, bare Python: onecopy 0.02 ms a look; sum of PSS 0.1; psutil memory_maps 0.7; ps 0.01. "
         "sum of PSS, the cheapest that counts once: 5 x."
     )
-    (table,) = tables.tables_of(run)
+    (table,) = SCENARIO.tables(run)
     assert table.title == "What a look costs, processor time: bare Python"
     assert [row[0] for row in table.rows] == [ways.OURS, ways.PSS, "psutil memory_maps", "ps"]
-    assert tables.heading(run) == "monitor: looks at 10 Hz for 5 s; a file of 1073.7 MB; 7 rounds"
+    assert SCENARIO.heading(run) == "monitor: looks at 10 Hz for 5 s; a file of 1073.7 MB; 1 round"
 
 
 def test_the_worst_error_counts_whatever_its_sign():
     case = (ways.ACCURACY, "8 processes, forked: while they copy it")
     run = record(taken(ways.OURS, case, worst_error=-0.2), taken(ways.RSS, case, worst_error=6.0))
-    (said,) = tables.sentences_of(run)
+    (said,) = SCENARIO.findings(run)
     assert said.endswith("onecopy was off by 20 % at worst, and by others: sum of RSS 600.")
     assert watcher.errors([(100, 100), (80, 100), (110, 100)])["worst_error"] == -0.2
 
 
 def test_nobody_to_stand_beside_is_not_spoken_of():
-    assert list(tables.sentences_of(record(taken(ways.PSS, (ways.COST, "bare Python"), mean_ns=1.0)))) == []
+    assert list(SCENARIO.findings(record(taken(ways.PSS, (ways.COST, "bare Python"), mean_ns=1.0)))) == []
 
 
 def test_a_record_is_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    case = (ways.COST, "bare Python")
-    picture.draw(record(taken(ways.OURS, case, mean_ns=1e6, share=0.1)), tmp_path / "r.svg")
-    assert "<svg" in (tmp_path / "r.svg").read_text()
+    run = record(taken(ways.OURS, (ways.COST, "bare Python"), mean_ns=1e6, share=0.1))
+    pictures.save(tmp_path / "r.svg", lambda figure: SCENARIO.draw(figure, run))
+    assert "cost, bare Python" in (tmp_path / "r.svg").read_text()
 
 
 @pytest.mark.processes
@@ -296,14 +278,14 @@ def test_the_command_prints_tables_and_writes_a_record(python, tmp_path):
         from onecopy.cli.command_line import run
         small = "--size 8MB --seconds 0.05 --processes 3 --rounds 1 --idle-wait 0 --question crowd --way".split()
         ways = "onecopy", "--way", "onecopy, drawn"
-        sys.exit(run(["bench", "monitor", *small, *ways, "--json", "r.json", "--markdown", "r.md"]))
+        sys.exit(run(["bench", "monitor", *small, *ways, "--json", "r.jsonl", "--markdown", "r.md"]))
         """,
         tmp_path,
     )
-    samples = json.loads((tmp_path / "r.json").read_text())["samples"]
-    assert {(sample["row"], sample["state"]) for sample in samples} == {("onecopy", "ok"), ("onecopy, drawn", "ok")}
+    (found,) = read(tmp_path / "r.jsonl")
+    assert {(sample.row, sample.state) for sample in found.samples} == {("onecopy", "ok"), ("onecopy, drawn", "ok")}
     assert "| onecopy, drawn |" in (tmp_path / "r.md").read_text()
-    assert {path.name for path in tmp_path.iterdir()} == {"r.json", "r.md"}
+    assert {path.name for path in tmp_path.iterdir()} == {"r.jsonl", "r.md"}
 
 
 @pytest.mark.parametrize(

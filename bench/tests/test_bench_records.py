@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from bench.tests.support import made, taken
 
-from onecopy_bench.record import Absent
-from onecopy_bench.records import data, picture, tables, ways
-from onecopy_bench.records.record import Entry, Measured, Run, plain_options
-from onecopy_bench.scenarios import records
+from onecopy_bench.engine import pictures
+from onecopy_bench.engine.record import Absent, Record, Row
+from onecopy_bench.scenarios.rows import data, records, ways
+from onecopy_bench.scenarios.rows.records import SCENARIO
 
 SMALL = records.Options(
     rounds=1, idle_wait=0.0, timeout=60.0, rows=600, strings=600, pairs=600, keys=600, imported=600, shuffle=(3000,),
@@ -71,37 +72,26 @@ def test_a_sampler_has_an_index_for_every_draw_of_every_repeat():
 
 
 @pytest.fixture
-def run() -> Run:
+def run() -> Record:
     """Make a run of two rounds of a case with one peer, ours, and one that is not installed."""
-    samples = tuple(
-        Measured(name, ("row",), number, "ok", started="x", idle_share=1.0, numbers={"best_ns": ns * (1 + number)})
-        for number in range(2)
-        for name, ns in (("list", 100.0), ("onecopy", 50.0))
-    )
-    return Run(
-        scenario="records",
-        created="2026-01-01T00:00:00+00:00",
-        machine={},
-        data={},
-        options=plain_options(replace(SMALL, rounds=2)),
-        entries=(Entry("row: list", "rows[i]", ours=False), Entry("row: onecopy", "rows[i]", ours=True)),
-        samples=samples,
-        absent=(Absent("row: LMDB", "not installed: lmdb"),),
-    )
+    times = {"list": 100.0, "onecopy": 50.0}
+    samples = [taken(name, ("row",), n, best_ns=ns * (1 + n)) for n in range(2) for name, ns in times.items()]
+    rows = [Row("row: list", "rows[i]"), Row("row: onecopy", "rows[i]", ours=True)]
+    absent = [Absent("row: LMDB", "not installed: lmdb")]
+    return made("records", samples, rows, options=replace(SMALL, rounds=2), absent=absent)
 
 
 def test_a_case_is_a_table_and_a_sentence(run):
-    (table,) = tables.tables_of(run)
+    (table,) = SCENARIO.tables(run)
     assert table.title == "row"
     assert [row[:2] for row in table.rows] == [
         ("list", "150\n(100-200)"), ("onecopy", "75\n(50-100)"), ("LMDB", "not installed: lmdb"),
     ]  # fmt: skip
-    said = tables.sentences_of(run)
+    said = SCENARIO.sentences(run)
     assert said[0] == "row, ns: onecopy 50, the best of the others 100 (list)."
     assert "row: LMDB: not installed: lmdb." in said
 
 
 def test_times_are_drawn(run, tmp_path):
-    pytest.importorskip("matplotlib")
-    picture.draw(run, tmp_path / "records.svg")
+    pictures.save(tmp_path / "records.svg", lambda figure: SCENARIO.draw(figure, run))
     assert "<path" in (tmp_path / "records.svg").read_text()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from onecopy_bench.records import data, ways, work
-from onecopy_bench.records.peers import files, heap, nbytes_of
-from onecopy_bench.records.peers.table import SHARED, peer_named
+from onecopy_bench.scenarios.rows import data, ways, work
+from onecopy_bench.scenarios.rows.peers import files, heap, nbytes_of
+from onecopy_bench.scenarios.rows.peers.table import SHARED, peer_named
 
 TENSORS = {"TorchSerializedList", "torch handle"}
 

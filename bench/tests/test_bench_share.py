@@ -1,19 +1,18 @@
 """`bench share`: jobs of real processes, and what is made of their numbers."""
 
-import dataclasses
 import importlib.util
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench.tests.support import made, read_back, taken
 
-from onecopy_bench.children import SampleError
-from onecopy_bench.record import Absent
-from onecopy_bench.records import data, picture, rounds, tables
-from onecopy_bench.records.peers.table import SHARED
-from onecopy_bench.records.record import Entry, Measured, Run, RunJournal, from_json, plain_options, to_json
-from onecopy_bench.scenarios import share
+from onecopy_bench.engine import pages, pictures
+from onecopy_bench.engine.record import Absent, Record, Row, Sample
+from onecopy_bench.engine.tables import above_empty
+from onecopy_bench.scenarios.rows import data, share
+from onecopy_bench.scenarios.rows.peers.table import SHARED
+from onecopy_bench.scenarios.rows.share import SCENARIO
 
 MB = 1_000_000
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -30,7 +29,7 @@ def source(tmp_path):
     return make
 
 
-def sample_of(run: Run, row: str, *case: str) -> Measured:
+def sample_of(run: Record, row: str, *case: str) -> Sample:
     (found,) = [s for s in run.samples if (s.row, s.case) == (row, case)]
     return found
 
@@ -90,8 +89,7 @@ def test_the_leak_of_a_forked_list_is_seen(source, tmp_path):
     options = replace(SMALL, peers=("list", "NumpySerializedList"), starts=("fork",))
     run = share.run(source(10_000), tmp_path, options)
     above = {
-        name: tables.above_empty("worker_uss")(run, name, ("fork", "1")).median
-        for name in ("list", "NumpySerializedList")
+        name: above_empty("worker_uss")(run, name, ("fork", "1")).median for name in ("list", "NumpySerializedList")
     }
     assert above["list"] > 15  # MB: nearly all objects of 6 MB of pickles were written to by their counts
     assert above["NumpySerializedList"] < 5
@@ -142,18 +140,11 @@ def test_what_is_not_installed_is_a_row_that_says_so(monkeypatch):
     assert absent == (Absent("LMDB", "not installed: lmdb"),)
 
 
-def test_a_job_that_needs_more_memory_than_there_is_is_skipped(tmp_path):
-    turn = rounds.Turn("list", ("fork", "8"), 1e18, lambda _: pytest.fail("taken all the same"))
-    sample = rounds.take(turn, 0, rounds.Settings(), tmp_path, rounds.Patience(0))
-    assert sample.state == "skipped"
-    assert "MB are available" in sample.reason
-
-
 def test_forked_objects_and_copied_arrays_are_counted_before_they_are_made(source):
     written, peers = source(), {peer.name: peer for peer in SHARED}
 
     def needs(name, start, ranks=1):
-        mine, empty = (share.memory_of(peers[each], written, start, ranks, SMALL) for each in (name, "empty"))
+        mine, empty = (share.needs_of(peers[each], written, start, ranks, SMALL) for each in (name, "empty"))
         return (mine - empty) / written.pickled
 
     assert needs("list", "fork") > 3 * SMALL.workers
@@ -161,32 +152,8 @@ def test_forked_objects_and_copied_arrays_are_counted_before_they_are_made(sourc
     assert needs("list", "fork", ranks=8) == pytest.approx(8 * needs("list", "fork"))
 
 
-def test_a_journal_gives_back_the_samples_of_a_run(source, tmp_path):
-    written, taken = source(), []
-    turns = [rounds.Turn("list", ("fork", "1"), 0, lambda _: (taken.append(1) or {"pss": 1.0, "nbytes": None}, ()))]
-    heading = Run("share", "then", {}, {}, plain_options(SMALL), (Entry("list", "", ours=False),))
-    settings = replace(rounds.Settings(), rounds=2, idle_wait=0.0)
-    first = rounds.run(heading, turns, settings, tmp_path, journal=RunJournal(tmp_path / "j"))
-    later = replace(heading, created="now")
-    again = rounds.run(later, turns, settings, tmp_path, journal=RunJournal(tmp_path / "j", resume=True))
-    assert (len(taken), again) == (2, first)
-    assert first.samples[0].numbers == {"pss": 1.0}
-    other = replace(heading, data={"rows": written.count})
-    with pytest.raises(ValueError, match="tells of another run: data"):
-        rounds.run(other, turns, settings, tmp_path, journal=RunJournal(tmp_path / "j", resume=True))
-
-
-def test_a_failure_is_a_sample_without_folders(tmp_path):
-    def take(folder):
-        raise SampleError("failed", f"no {folder}/x")
-
-    sample = rounds.take(rounds.Turn("a", ("b",), 0, take), 3, rounds.Settings(), tmp_path, rounds.Patience(0))
-    assert (sample.state, sample.round) == ("failed", 3)
-    assert str(tmp_path) not in sample.reason
-
-
 @pytest.fixture
-def run() -> Run:
+def run() -> Record:
     """Make a run of two rounds: a list that leaks, ours that holds its payload once, one that failed, one not there."""
     numbers = {
         "empty": {"pss": 500 * MB, "worker_uss": 3 * MB, "rows_read": 10},
@@ -197,31 +164,20 @@ def run() -> Run:
         },
     }  # fmt: skip
     samples = [
-        Measured(
-            name, ("fork", "1"), number, "ok", started="x", idle_share=0.99, numbers=found, points=((0, 1e6, 2e6),)
-        )
-        for number in range(2)
+        replace(taken(name, ("fork", "1"), n, **found), points=((0, 1e6, 2e6),))
+        for n in range(2)
         for name, found in numbers.items()
     ]
-    samples.append(Measured("LMDB", ("fork", "1"), 0, "crashed", "SIGSEGV"))
-    samples.append(Measured("list", ("heap", "glibc"), 0, "ok", numbers={"heap": 2500 * MB, "ready_ns": 5e9}))
-    return Run(
-        scenario="share",
-        created="2026-01-01T00:00:00+00:00",
-        machine={"cpu": "a cpu"},
-        data={"kind": "coco", "rows": 1000, "pickled": 500 * MB},
-        options=plain_options(replace(SMALL, rounds=2)),
-        entries=tuple(Entry(name, "as called", name == "onecopy") for name in ("onecopy", "list", "LMDB", "empty")),
-        samples=tuple(samples),
-        absent=(
-            Absent("HF datasets", "not installed: datasets"),
-            Absent("heap: jemalloc", "not installed: libjemalloc"),
-        ),
-    )
+    samples.append(Sample("LMDB", ("fork", "1"), 0, "crashed", "SIGSEGV"))
+    samples.append(taken("list", ("heap", "glibc"), heap=2500 * MB, ready_ns=5e9))
+    rows = [Row(name, "as called", name == "onecopy") for name in ("onecopy", "list", "LMDB", "empty")]
+    absent = [Absent("HF datasets", "not installed: datasets"), Absent("heap: jemalloc", "not installed: libjemalloc")]
+    facts = {"kind": "coco", "rows": 1000, "pickled": 500 * MB}
+    return made("share", samples, rows, options=replace(SMALL, rounds=2), data=facts, absent=absent)
 
 
-def rows_of(run: Run, title: str) -> dict[str, tuple[str, ...]]:
-    (table,) = [each for each in tables.tables_of(run) if each.title == title]
+def rows_of(run: Record, title: str) -> dict[str, tuple[str, ...]]:
+    (table,) = [each for each in SCENARIO.tables(run) if each.title == title]
     return {row[0]: row[1:] for row in table.rows}
 
 
@@ -235,7 +191,7 @@ def test_totals_are_shown_absolute_and_less_an_empty_job(run):
 
 
 def test_the_sentences_say_what_is_held_and_what_is_missing(run):
-    said = tables.sentences_of(run)
+    said = SCENARIO.sentences(run)
     assert "fork, 1: onecopy holds 1.000 of its payload, 1.010 in the second run." in said
     assert "fork, 1: its second run is ready in 1/9000 of the first." in said
     assert "fork, 1: the handle that each worker gets is 170 bytes." in said
@@ -245,28 +201,19 @@ def test_the_sentences_say_what_is_held_and_what_is_missing(run):
     assert "Stopped after 120 s, before all rows: list." in said
 
 
-def test_a_record_is_read_back_and_has_its_tables(run):
-    text = to_json(run, tables=[dataclasses.asdict(table) for table in tables.tables_of(run)])
-    assert from_json(text) == run
-    assert json.loads(text)["tables"][0]["title"].startswith("fork")
-    with pytest.raises(ValueError, match="not a record"):
-        from_json("{}")
-    with pytest.raises(ValueError, match="lacks a field"):
-        from_json('{"format": "onecopy-data 1"}')
+def test_a_record_is_read_back(run):
+    assert read_back(run) == run
 
 
 def test_the_report_has_tables_sentences_and_the_picture(run):
-    page = tables.to_markdown(run, "share.svg")
+    page = pages.page(SCENARIO, run, "share.svg")
     assert "![What it costs](share.svg)" in page
     assert "| list | 9500 | 9000 |" in page
     assert "* LMDB: crashed" in page
 
 
 def test_totals_and_curves_are_drawn(run, tmp_path):
-    pytest.importorskip("matplotlib")
-    picture.draw(run, tmp_path / "share.svg")
-    picture.draw(replace(run, samples=run.samples[:1]), tmp_path / "less.svg")
+    for name, one in (("share.svg", run), ("less.svg", replace(run, samples=run.samples[:1]))):
+        pictures.save(tmp_path / name, lambda figure, one=one: SCENARIO.draw(figure, one))
     text = (tmp_path / "share.svg").read_text()
-    assert text.startswith("<?xml")
-    assert "<path" in text
     assert text.count("<path") > (tmp_path / "less.svg").read_text().count("<path")

@@ -1,18 +1,17 @@
 """`bench start`: programs that do other work before they copy their weights, and what is made of their numbers."""
 
-import json
 from dataclasses import replace
 
 import pytest
-from bench.tests.journals import resumed
+from bench.tests.support import made, read_back, resumed, taken
 
-from onecopy_bench.children import SampleError
-from onecopy_bench.machine import cache
-from onecopy_bench.passes.limits import Unavailable
-from onecopy_bench.records import picture, tables
-from onecopy_bench.records.record import Entry, Measured, Run, from_json, plain_options, to_json
+from onecopy_bench.engine import pictures
+from onecopy_bench.engine.crew import SampleError
+from onecopy_bench.engine.machine import cache, disks
+from onecopy_bench.engine.machine.limits import Unavailable
+from onecopy_bench.engine.record import Record, Row, read
 from onecopy_bench.scenarios import start
-from onecopy_bench.starts import worker
+from onecopy_bench.scenarios.start import SCENARIO, worker
 
 MB = 1_000_000
 SMALL = start.Options(
@@ -33,7 +32,7 @@ def test_every_way_copies_all_bytes_of_a_cold_file(tmp_path):
         assert numbers["total_ns"] >= numbers["work_ns"] + numbers["wait_ns"] + numbers["copy_ns"] > 0
         assert numbers["gb_per_s"] == pytest.approx(SMALL.size / numbers["copy_ns"])
         assert numbers.get("read_bytes", SMALL.size) >= SMALL.size
-    assert from_json(to_json(run)) == run
+    assert read_back(run) == run
 
 
 @pytest.mark.processes
@@ -75,17 +74,17 @@ def test_what_cannot_be_known_to_be_cold_is_no_result(tmp_path, monkeypatch):
 
 @pytest.mark.processes
 def test_a_place_that_cannot_be_made_is_absent_with_its_reason(tmp_path, monkeypatch):
-    spot_of = start.spot_of
+    spot_of = disks.spot_of
 
     def refused(source, ahead, stack):
         if ahead is not None:
             raise Unavailable("a loop device needs root")
         return spot_of(source, ahead, stack)
 
-    monkeypatch.setattr(start, "spot_of", refused)
+    monkeypatch.setattr(disks, "spot_of", refused)
     run = start.run(tmp_path, replace(SMALL, ways=("none",), read_aheads=(None, 128 << 10)))
     assert {s.case for s in run.samples} == {("disk",)}
-    assert "read-ahead of 128 KiB: a loop device needs root." in tables.sentences_of(run)
+    assert "read-ahead of 128 KiB: a loop device needs root." in SCENARIO.sentences(run)
 
 
 @pytest.mark.processes
@@ -120,54 +119,39 @@ def test_a_unit_of_work_takes_time():
     assert 10_000 < worker.pace(0.01) < 1_000_000_000
 
 
-def record(**seconds: float) -> Run:
+def record(**seconds: float) -> Record:
     """Make a record in which each way takes the seconds that are told; underscores are spaces."""
     names = {name.replace("_", " "): value for name, value in seconds.items()}
-    samples = tuple(
-        Measured(
-            name,
-            ("disk",),
-            number,
-            "ok",
-            started="2026-01-01T00:00:00+00:00",
-            idle_share=1.0,
-            numbers={"total_ns": value * 1e9, "work_ns": 5e9, "copy_ns": 1e9, "gb_per_s": 2.0, "read_bytes": 2e9},
-        )
-        for name, value in names.items()
-        for number in range(7)
-    )
-    return Run(
-        "start",
-        "2026-01-01T00:00:00+00:00",
-        {},
-        {"bytes": 2_000_000_000, "places": {"disk": 131072}},
-        plain_options(replace(start.Options(), rounds=7)),
-        tuple(Entry(name, "", ours=name not in {"fromfile", "cat early"}) for name in names),
-        samples,
-    )
+    more = {"work_ns": 5e9, "copy_ns": 1e9, "gb_per_s": 2.0, "read_bytes": 2e9}
+    samples = [
+        taken(name, ("disk",), n, total_ns=value * 1e9, **more) for name, value in names.items() for n in range(7)
+    ]
+    rows = [Row(name, "", ours=name not in {"fromfile", "cat early"}) for name in names]
+    data = {"bytes": 2_000_000_000, "places": {"disk": 131072}}
+    return made("start", samples, rows, options=start.Options(rounds=7), data=data)
 
 
 def test_what_warming_early_saves_is_said():
     run = record(none=25.0, warm_at_copy=18.0, warm_early=9.0, fromfile=20.0, cat_early=12.0)
-    assert tables.heading(run) == "start: 2000.0 MB of weights, cold, beside 5 s of work of one thread; 7 rounds"
-    assert tables.sentences_of(run) == [
+    assert SCENARIO.heading(run) == "start: 2000.0 MB of weights, cold, beside 5 s of work of one thread; 7 rounds"
+    assert SCENARIO.sentences(run) == [
         "disk: s until all is copied: none 25, warm at copy 18, warm early 9;"
         " warm early is 2.78 times as fast as none.",
         "disk: warm early 9 s, the best of the others 12 (cat early).",
     ]
-    (table,) = tables.tables_of(run)
+    (table,) = SCENARIO.tables(run)
     assert table.title == "disk, read-ahead 128 KiB"
     assert table.rows[0] == ("none", "25", "5", "-", "1", "2", "2000")
 
 
 def test_rows_that_are_missing_are_not_spoken_of():
-    assert tables.sentences_of(record(none=25.0)) == []
+    assert SCENARIO.sentences(record(none=25.0)) == []
 
 
 def test_a_record_is_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    picture.draw(record(none=25.0, warm_early=9.0), tmp_path / "r.svg")
-    assert "<svg" in (tmp_path / "r.svg").read_text()
+    run = record(none=25.0, warm_early=9.0)
+    pictures.save(tmp_path / "r.svg", lambda figure: SCENARIO.draw(figure, run))
+    assert "warm early" in (tmp_path / "r.svg").read_text()
 
 
 @pytest.mark.processes
@@ -179,13 +163,14 @@ def test_the_command_prints_tables_and_writes_a_record(python, tmp_path):
         os.chdir(sys.argv[1])
         from onecopy.cli.command_line import run
         small = "--size 2MB --work-s 0.01 --rounds 1 --idle-wait 0 --read-ahead device --way none --way".split()
-        sys.exit(run(["bench", "start", *small, "warm early", "--json", "r.json", "--markdown", "r.md"]))
+        sys.exit(run(["bench", "start", *small, "warm early", "--json", "r.jsonl", "--markdown", "r.md"]))
         """,
         tmp_path,
     )
-    assert {sample["state"] for sample in json.loads((tmp_path / "r.json").read_text())["samples"]} == {"ok"}
+    (found,) = read(tmp_path / "r.jsonl")
+    assert {sample.state for sample in found.samples} == {"ok"}
     assert "| warm early |" in (tmp_path / "r.md").read_text()
-    assert {path.name for path in tmp_path.iterdir()} == {"r.json", "r.md"}  # weights and journal are gone
+    assert {path.name for path in tmp_path.iterdir()} == {"r.jsonl", "r.md"}  # the weights are gone
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from onecopy_bench.machine import cache
+from onecopy_bench.engine.machine import cache
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ The wording and the layout of a page are free to change: a page is never compare
 """
 
 import html
-import importlib.util
-import json
 import re
 import statistics
 import xml.etree.ElementTree as ET
@@ -15,33 +13,28 @@ from pathlib import Path
 import pytest
 from tests.support.places import ROOT
 
-from onecopy_bench import record as open_record
-from onecopy_bench.passes import picture as passes_picture
-from onecopy_bench.passes import series, winners
-from onecopy_bench.passes.tables import number
-from onecopy_bench.record import Record
-from onecopy_bench.records import picture as data_picture
-from onecopy_bench.records import record as data_record
-from onecopy_bench.records import tables as data_tables
-from onecopy_bench.report import markdown
-from onecopy_bench.report import picture as open_picture
-from onecopy_bench.stories import html_page, page, pictures, reading
+from onecopy_bench.engine import pages, pictures
+from onecopy_bench.engine.record import Record, read
+from onecopy_bench.engine.tables import number
+from onecopy_bench.scenarios.every import SCENARIOS
+from onecopy_bench.scenarios.open import page as open_page
+from onecopy_bench.scenarios.open import picture as open_picture
+from onecopy_bench.scenarios.open.summary import Case, cases_of
+from onecopy_bench.scenarios.passes import crossover as crossover_scenario
+from onecopy_bench.scenarios.passes import winners
+from onecopy_bench.stories import NAMES, STORIES, page, reading
+from onecopy_bench.stories import pictures as story_pictures
 from onecopy_bench.stories import record as story_record
-from onecopy_bench.stories.every import NAMES, STORIES
 from onecopy_bench.stories.record import Stories
 
 RECORDS = ROOT / "bench/results"
 pytestmark = pytest.mark.skipif(not RECORDS.is_dir(), reason="the records are not in source packages")
-needs_matplotlib = pytest.mark.skipif(
-    importlib.util.find_spec("matplotlib") is None,
-    reason="matplotlib is not installed: pip install 'onecopy-bench[plots]'",
-)
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def committed(pattern: str) -> list[Path]:
-    return sorted(RECORDS.glob(f"*/*-{pattern}.json"))
+    return sorted(RECORDS.glob(f"*/*-{pattern}.jsonl"))
 
 
 def name_of(path: Path) -> str:
@@ -78,8 +71,8 @@ def lines_of(text: str) -> dict[str, list[str]]:
 @pytest.fixture(scope="module")
 def stories() -> Stories:
     (path,) = committed("stories")
-    found = story_record.from_json(path.read_text(), STORIES)
-    assert {kept.name for kept in found.kept} == set(NAMES)
+    found = story_record.read(path, STORIES)
+    assert set(found.measured) == set(NAMES)
     return found
 
 
@@ -106,7 +99,7 @@ def test_the_table_of_the_readme_is_rendered(stories):
         (line,) = rows[words]
         assert all(figure in line for figure in figures)
     readme = (ROOT / "README.md").read_text()
-    assert shown in winners.filled(readme, shown, page.BEGIN, page.END)
+    assert shown in pages.filled(readme, shown, page.BEGIN, page.END)
 
 
 def test_the_page_of_the_stories_is_rendered(stories):
@@ -119,14 +112,15 @@ def test_the_page_of_the_stories_is_rendered(stories):
 
 
 def test_the_web_page_of_the_stories_is_rendered(stories):
-    shown = html.unescape(html_page.to_html(stories, STORIES))
+    shown = html.unescape(page.to_html(stories, STORIES))
     for cells in (*overview_of(stories), *figures_of(stories)):
         assert all(cell in shown for cell in cells), cells
     assert all(story.title in shown for story in STORIES)
 
 
-def test_the_picture_of_the_stories_is_rendered(stories):
-    shown = " ".join(ET.fromstring(pictures.to_svg(stories, STORIES)).itertext())
+def test_the_picture_of_the_stories_is_rendered(stories, tmp_path):
+    story_pictures.save(tmp_path / "out.svg", stories, STORIES)
+    shown = " ".join(texts_in(tmp_path / "out.svg"))
     for story in STORIES:
         assert story.title in shown
         samples, told = stories.of(story), story.telling[0]
@@ -146,74 +140,68 @@ OPEN = {
 def read_open(names: list[str]) -> list[Record]:
     paths = [path for name in names for path in committed(name)]
     assert len(paths) == len(names)
-    return [open_record.from_json(path.read_text()) for path in paths]
+    return [record for path in paths for record in read(path)]
 
 
-def milliseconds_of(case: Record, row: str) -> float | None:
+def milliseconds_of(case: Case, row: str) -> float | None:
     """Return the median over the good samples of a row of the time of their slowest process, from the raw samples."""
-    good = [s for s in case.samples if s.configuration == row and s.state == "ok"]
-    slowest = [max(reading.resident_ns for reading in sample.readings) / 1e6 for sample in good]
+    slowest = [max(each["resident_ns"] for each in sample.processes) / 1e6 for sample in case.good(row)]
     return statistics.median(slowest) if slowest else None
 
 
 @pytest.mark.parametrize("name", OPEN)
 def test_a_page_of_how_files_open_is_rendered(name):
     records = read_open(OPEN[name])
-    shown = markdown.page(records)
-    column = markdown.HEADINGS.index("all resident, ms (min-max)")
+    shown = open_page.page(records)
+    column = open_page.HEADINGS.index("all resident, ms (min-max)")
     found = iter(re.split(r"^### ", shown, flags=re.MULTILINE)[1:])
     for record in records:
-        for case in record.cases():
-            section = next(one for one in found if one.startswith(str(case.case).capitalize()))
+        for case in cases_of(record):
+            section = next(one for one in found if one.startswith(str(case).capitalize()))
             rows = lines_of(section)
-            for entry in case.entries:
-                if entry.role == "row":
-                    (line,) = rows[entry.name]
-                    wanted = milliseconds_of(case, entry.name)
-                    cell = line.split("|")[1:-1][column].strip().replace(",", "")
-                    if wanted is not None and entry.name != "empty":
-                        assert float(NUMBER.match(cell)[0]) == pytest.approx(wanted, rel=0.01), (entry.name, cell)
+            for row in case.rows():
+                (line,) = rows[row.name]
+                wanted = milliseconds_of(case, row.name)
+                cell = line.split("|")[1:-1][column].strip().replace(",", "")
+                if wanted is not None and row.name != "empty":
+                    assert float(NUMBER.match(cell)[0]) == pytest.approx(wanted, rel=0.01), (row.name, cell)
 
 
-@needs_matplotlib
 def test_the_picture_of_how_files_open_is_rendered(tmp_path):
     records = read_open(OPEN["open-8m.md"])
-    open_picture.draw(records, tmp_path / "out.svg")
-    shown = texts_in(tmp_path / "out.svg")
-    names = {s.configuration for record in records for case in record.cases() for s in case.samples if s.readings}
-    drawn = {entry.name for record in records for entry in record.entries if entry.role == "row"} & names - {"empty"}
+    pictures.save(tmp_path / "out.svg", lambda figure: open_picture.draw(figure, records))
+    drawn = {r.name for one in records for c in cases_of(one) for r in c.rows() if c.good(r.name)} - {"empty"}
     assert drawn
-    assert drawn <= shown
+    assert drawn <= texts_in(tmp_path / "out.svg")
 
 
 # --- bench crossover --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def crossover() -> series.Series:
+def crossover() -> Record:
     (path,) = committed("crossover")
-    return series.from_json(path.read_text())
+    (found,) = read(path)
+    return found
 
 
 def test_the_tables_of_when_to_copy_are_rendered(crossover):
     shown = winners.to_markdown(crossover)
-    for place in crossover.places:
-        assert f"**{place.name}, " in shown
     verdicts = winners.verdicts_of(crossover)
     assert verdicts
     rows = lines_of(shown)
     for verdict in verdicts:
+        assert f"**{verdict.place}, " in shown
         lines = rows[f"{100 * verdict.share:g} %"]
         if verdict.winners:
             milliseconds = f"{number(verdict.times[verdict.winners[0]].median)} ms"
             assert any(verdict.winners[0] in line and milliseconds in line for line in lines), verdict
     page_of_it = (ROOT / "docs/explanation/when-to-copy.md").read_text()
-    assert shown in winners.filled(page_of_it, shown)
+    assert shown in pages.filled(page_of_it, shown, winners.BEGIN, winners.END)
 
 
-@needs_matplotlib
 def test_the_picture_of_when_to_copy_is_rendered(crossover, tmp_path):
-    passes_picture.draw(crossover, tmp_path / "out.svg")
+    pictures.save(tmp_path / "out.svg", lambda figure: crossover_scenario.draw(figure, crossover))
     shown = texts_in(tmp_path / "out.svg")
     for verdict in winners.verdicts_of(crossover):
         assert any(text.startswith(f"{verdict.place}: ") for text in shown)
@@ -222,34 +210,32 @@ def test_the_picture_of_when_to_copy_is_rendered(crossover, tmp_path):
             assert any(text.startswith(milliseconds) for text in shown), milliseconds
 
 
-# --- bench share, records, images, models, monitor, mosaic, start -----------------------------------------------------
+# --- the others -------------------------------------------------------------------------------------------------------
 
-DATA = [path for path in committed("*") if json.loads(path.read_text())["format"] == data_record.FORMAT]
+OTHERS = [path for path in committed("*") if path.with_name(f"{name_of(path)}.md").exists()]
+OTHERS = [path for path in OTHERS if read(path)[0].scenario not in {"stories", "open", "crossover"}]
 
 
-@pytest.mark.parametrize("path", DATA, ids=name_of)
+@pytest.mark.parametrize("path", OTHERS, ids=name_of)
 def test_a_page_of_tables_is_rendered(path):
-    text = path.read_text()
-    shown = data_tables.to_markdown(data_record.from_json(text), "out.svg")
-    assert "(out.svg)" in shown
-    rows = lines_of(shown)
-    for table in json.loads(text)["tables"]:  # as they were shown when it was measured
-        assert table["title"] in shown
-        for name, *cells in table["rows"]:
-            figures = numbers_in(" ".join(cells))
-            assert any(figures <= numbers_in(line.replace(name, "", 1)) for line in rows[name]), (table["title"], name)
+    (record,) = read(path)
+    shown = lines_of(pages.page(SCENARIOS[record.scenario], record, "out.svg"))
+    before = lines_of(path.with_name(f"{name_of(path)}.md").read_text())  # as it was shown when it was measured
+    assert len(before) > 2
+    for name, lines in before.items():
+        for line in lines:
+            figures = numbers_in(line.replace(name, "", 1))
+            assert any(figures <= numbers_in(each.replace(name, "", 1)) for each in shown[name]), (name, line)
 
 
-DRAWN = [path for path in DATA if path.with_name(f"{name_of(path)}.svg").exists()]
+DRAWN = [path for path in OTHERS if path.with_name(f"{name_of(path)}.svg").exists()]
 
 
-@needs_matplotlib
 @pytest.mark.parametrize("path", DRAWN, ids=name_of)
 def test_a_picture_of_tables_is_rendered(path, tmp_path):
-    run = data_record.from_json(path.read_text())
-    data_picture.draw(run, tmp_path / "out.svg")
+    (run,) = read(path)
+    pictures.save(tmp_path / "out.svg", lambda figure: SCENARIOS[run.scenario].draw(figure, run))
     rows = {text.partition(": ")[0] for text in texts_in(tmp_path / "out.svg")}  # some titles say "row: case"
-    measured = {sample.row for sample in run.samples if sample.state == "ok"}
-    ours = {entry.name for entry in run.entries if entry.ours} & measured
+    ours = run.ours & {sample.row for sample in run.samples if sample.state == "ok"}
     assert ours
     assert ours & rows if run.scenario == "images" else ours <= rows  # which has two rows only

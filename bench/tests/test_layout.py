@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onecopy_bench import touch
-from onecopy_bench.layout import Piece, one_piece, parse_safetensors, read_layout, shuffled
+from onecopy_bench.files import touch
+from onecopy_bench.files.layout import Piece, one_piece, parse_safetensors, read_layout, shuffled
 
 
 def test_the_pieces_of_a_safetensors_file_are_the_bytes_that_were_written(model, tensors):

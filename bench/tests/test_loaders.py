@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,16 +13,17 @@ from tests.support.safetensors_files import bytes_of
 
 import onecopy
 from onecopy.memory import proc
-from onecopy_bench import ceilings, configurations, runner, touch
-from onecopy_bench.ceilings import CEILINGS, CONTROLS, SECTOR
-from onecopy_bench.children import table_of
-from onecopy_bench.configurations import Job
-from onecopy_bench.layout import read_layout
-from onecopy_bench.machine.quiet import Patience
-from onecopy_bench.peers import ROWS, ours, twins
-from onecopy_bench.record import Absent, Options
-from onecopy_bench.runner import Plan
+from onecopy_bench.engine import raw, rounds
+from onecopy_bench.engine.record import Absent
+from onecopy_bench.engine.rounds import Settings
+from onecopy_bench.files import ceilings, configurations, touch, twins
+from onecopy_bench.files.ceilings import CEILINGS, CONTROLS, SECTOR
+from onecopy_bench.files.configurations import Job
+from onecopy_bench.files.layout import read_layout
+from onecopy_bench.files.sampling import turn
+from onecopy_bench.peers import ROWS, ours
 from onecopy_bench.scenarios import open as opening
+from onecopy_bench.scenarios.open import Options
 
 HAS_CORE = importlib.util.find_spec("onecopy._core") is not None
 NEEDS_CORE = pytest.mark.skipif(not HAS_CORE, reason="the compiled core is not built")
@@ -33,11 +35,16 @@ LOADERS = [
 ]
 
 
-def plan_for(path, **options) -> Plan:
+QUICK = Settings(timeout=60.0, idle_wait=0.0)
+
+
+def job_of(path) -> Job:
     layout = read_layout(path)
-    job = Job(str(path), layout.kind, layout.size, layout.pieces)
-    settings = {"processes": (2,), "timeout": 60.0, "idle_wait": 0.0} | options
-    return Plan((), job, touch.of_file(path, layout), Options(**settings))
+    return Job(str(path), layout.kind, layout.size, layout.pieces)
+
+
+def take(entry, job, checksum, processes=2):
+    return rounds.take(turn(entry, job, checksum, QUICK, state="warm", processes=processes), 0, QUICK)
 
 
 def with_checksums(path):
@@ -58,32 +65,27 @@ def test_each_configuration_touches_the_bytes_of_the_file(configuration, kind, m
         pytest.skip("does not understand the file")
     if configuration.by_request:
         with_checksums(path)
-    plan = plan_for(path)
-    with twins.written([configuration], plan.job) as (jobs, absent):
+    job = job_of(path)
+    with twins.written([configuration], job) as (jobs, absent):
         assert absent == ()
-        sample = runner.take(replace(plan, twins=jobs), configuration, 0, Patience(0))
+        sample = take(configuration, jobs.get(configuration.name, job), touch.of_file(path, read_layout(path)))
     assert (sample.state, sample.reason) == ("ok", "")
     keeps_data = configuration in ROWS[:-1] or "fresh" in configuration.name
-    for reading in sample.readings:
-        assert (reading.checksum is not None) == keeps_data
-        assert 0 <= reading.open_ns <= reading.resident_ns
+    for each in sample.processes:
+        assert ("checksum" in each) == keeps_data
+        assert 0 <= each["open_ns"] <= each["resident_ns"]
 
 
 @pytest.mark.processes
 def test_a_row_that_loads_other_bytes_is_found_out(model, tmp_path):
-    plan = plan_for(model)
+    checksum = touch.of_file(model, read_layout(model))
     changed = tmp_path / "changed.safetensors"
     data = bytearray(model.read_bytes())
     data[-1] ^= 1
     changed.write_bytes(data)
     memmap = next(entry for entry in ROWS if entry.name == "numpy.memmap")
-    other = Plan((), Job(str(changed), *plan_fields(plan)), plan.checksum, plan.options)
-    assert runner.take(plan, memmap, 0, Patience(0)).state == "ok"
-    assert runner.take(other, memmap, 0, Patience(0)).state == "wrong data"
-
-
-def plan_fields(plan: Plan):
-    return plan.job.kind, plan.job.size, plan.job.pieces
+    assert take(memmap, job_of(model), checksum).state == "ok"
+    assert take(memmap, job_of(changed), checksum).state == "wrong data"
 
 
 @pytest.mark.parametrize("size", [1, SECTOR - 1, SECTOR, 9 * 2**20 + 3, 16 * 2**20])
@@ -104,8 +106,8 @@ def test_o_direct_reads_the_whole_file_with_its_tail(tmp_path, size, threads):
 def test_fresh_memory_is_private_anonymous_and_aligned_to_a_huge_page(huge):
     size = 8 * 2**20
     before = proc.rollup(os.getpid())
-    memory, data = ceilings.fresh_memory(size, huge=huge)
-    assert data.ctypes.data % ceilings.HUGE == 0
+    memory, data = raw.fresh_memory(size, huge=huge)
+    assert data.ctypes.data % raw.HUGE == 0
     assert data.size >= size
     data[:size:4096] = 1
     after = proc.rollup(os.getpid())
@@ -176,13 +178,14 @@ def test_notes_of_a_report_are_its_plain_facts():
 @pytest.mark.processes
 def test_a_whole_run_has_every_sample_and_rows_that_agree(model):
     chosen = tuple(entry for entry in EVERY if entry.name in {"numpy.memmap", "o_direct-fresh-1", "first-touch-4k"})
-    options = Options(processes=(2,), iterations=2, idle_wait=0.0, timeout=60.0, caches=("cold",))
+    options = Options(processes=(2,), rounds=2, idle_wait=0.0, timeout=60.0, caches=("cold",))
     record = opening.run(model, options, configurations=chosen)
     assert [sample.state for sample in record.samples] == ["ok"] * 6
-    assert {len(sample.readings) for sample in record.samples if sample.configuration == "numpy.memmap"} == {2}
-    assert record.file.name == "model.safetensors"
-    assert np.all([s.cached_before == 0 for s in record.samples if s.configuration == "numpy.memmap"])
-    assert all(s.cached_after == record.file.size for s in record.samples if s.configuration == "numpy.memmap")
+    mapped = [sample for sample in record.samples if sample.row == "numpy.memmap"]
+    assert {len(sample.processes) for sample in mapped} == {2}
+    assert record.data["file"] == "model.safetensors"
+    assert {sample.numbers["cached_before"] for sample in mapped} == {0}
+    assert {sample.numbers["cached_after"] for sample in mapped} == {record.data["size"]}
 
 
 @NEEDS_CORE
@@ -196,18 +199,18 @@ def test_every_element_type_is_touched_as_bytes(name, dtype, tmp_path):
     path = tmp_path / "typed.safetensors"
     path.write_bytes(bytes_of({"t": (dtype, shape, data)}))
     row = next(entry for entry in ROWS if entry.name == name)
-    sample = runner.take(plan_for(path, processes=(1,)), row, 0, Patience(0))
+    sample = take(row, job_of(path), touch.of_file(path, read_layout(path)), processes=1)
     assert (sample.state, sample.reason) == ("ok", "")
-    assert sample.readings[0].checksum is not None
+    assert "checksum" in sample.processes[0]
 
 
 ON_THE_CLOCK = """
-import json, sys
-from onecopy_bench import child
-name, path, table = sys.argv[1:]
-configuration, job = child.prepare(name, path, json.loads(table))
+import pickle, sys
+entry, job = pickle.load(sys.stdin.buffer)
+from onecopy_bench.files import child
+child.prepare(entry)
 before = set(sys.modules)
-child.load(configuration, job)
+child.load(entry, job)
 print(sorted(set(sys.modules) - before))
 """
 
@@ -218,9 +221,8 @@ print(sorted(set(sys.modules) - before))
 def test_no_module_is_imported_on_the_clock(configuration, model):
     if configuration.by_request:
         with_checksums(model)
-    job = plan_for(model).job
+    job = job_of(model)
     with twins.written([configuration], job) as (jobs, _):
-        own = jobs.get(configuration.name, job)
-        command = [sys.executable, "-c", ON_THE_CLOCK, configuration.name, own.path, table_of(own).decode()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+        errand = pickle.dumps((configuration, jobs.get(configuration.name, job)))
+        done = subprocess.run([sys.executable, "-c", ON_THE_CLOCK], input=errand, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"[]\n"), done.stderr

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onecopy_bench.passes.pieces import LEAST, MOST, PAGE, choose, cut
+from onecopy_bench.scenarios.passes.pieces import LEAST, MOST, PAGE, choose, cut
 
 
 @given(st.integers(1, 40 << 20), st.integers(0, 5))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from onecopy.memory import cgroup
-from onecopy_bench.passes import disks, limits
-from onecopy_bench.passes.limits import Unavailable
+from onecopy_bench.engine.machine import disks, limits
+from onecopy_bench.engine.machine.limits import Unavailable
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onecopy_bench.machine import quiet
+from onecopy_bench.engine.machine import quiet
 
 
 def test_idle_is_idle_and_waiting_for_a_disk_without_guests_counted_twice():

@@ -5,19 +5,12 @@ import sys
 from dataclasses import replace
 
 import pytest
+from matplotlib.figure import Figure
 
-from onecopy_bench.report import markdown, picture
-
-
-def change(record, name, **changes):
-    readings = [replace(r, **changes) for s in record.samples if s.configuration == name for r in s.readings]
-    return replace(
-        record,
-        samples=tuple(
-            replace(s, readings=tuple(readings[: len(s.readings)])) if s.configuration == name else s
-            for s in record.samples
-        ),
-    )
+from onecopy_bench.engine import pictures
+from onecopy_bench.scenarios.open import page as markdown
+from onecopy_bench.scenarios.open import picture
+from onecopy_bench.scenarios.open.summary import cases_of
 
 
 def line_of(page: str, name: str) -> list[str]:
@@ -38,7 +31,7 @@ def test_a_row_tells_what_it_is_and_what_it_costs(record_of):
 
 
 def test_the_fastest_row_comes_first_and_what_has_no_time_last(record_of):
-    rows = [row.entry.name for row in markdown.sorted_rows(record_of())]
+    rows = [line.name for line in markdown.sorted_lines(cases_of(record_of())[0])]
     assert rows == ["map+warm", "map", "numpy.memmap", "copy", "empty"]
 
 
@@ -53,22 +46,23 @@ def test_a_ratio_of_copies_to_maps_is_written_only_where_fresh_memory_is_fast(re
     assert "claimed here" not in markdown.page([record_of()])
 
 
-def test_a_peer_that_is_ahead_is_marked_and_waits_for_its_explanation(record_of):
-    record = change(record_of(), "numpy.memmap", resident_ns=30_000_000)
+def test_a_peer_that_is_ahead_is_marked_and_waits_for_its_explanation(record_of, change):
+    record = change(record_of(), lambda s: s.row == "numpy.memmap", processes={"resident_ns": 30_000_000})
     page = markdown.page([record])
     assert line_of(page, "numpy.memmap")[4] == "0.75 \u25c0"
     assert f"* **numpy.memmap**, 0.75 of our time: {markdown.UNEXPLAINED}" in page
     notes = {"cold, 4 processes, numpy.memmap": "the disk reads 8 MiB ahead"}
     assert "0.75 of our time: the disk reads 8 MiB ahead" in markdown.page([record], notes=notes)
-    assert "\u25c0" not in markdown.page([change(record_of(), "numpy.memmap", resident_ns=39_000_000)])
+    close = change(record_of(), lambda s: s.row == "numpy.memmap", processes={"resident_ns": 39_000_000})
+    assert "\u25c0" not in markdown.page([close])
 
 
 def test_every_case_has_its_table_and_the_ceilings_come_once(record_of):
     cold, warm = record_of(n=2), record_of(n=2, cache="warm")
     both = replace(
         cold,
-        options=replace(cold.options, caches=("cold", "warm")),
-        samples=(*cold.samples, *(s for s in warm.samples if s.cache)),
+        options={**cold.options, "caches": ["cold", "warm"]},
+        samples=(*cold.samples, *(s for s in warm.samples if s.case)),
     )
     page = markdown.page([both], "p.png")
     assert page.count("### Cold, 2 processes") == page.count("### Warm, 2 processes") == 1
@@ -79,45 +73,40 @@ def test_every_case_has_its_table_and_the_ceilings_come_once(record_of):
 def test_a_row_that_failed_stays_in_the_table_with_its_state(record_of):
     record = record_of()
     samples = tuple(
-        replace(s, state="timeout", reason="late", readings=()) if s.configuration == "map" else s
-        for s in record.samples
+        replace(s, state="timeout", reason="late", processes=()) if s.row == "map" else s for s in record.samples
     )
     page = markdown.page([replace(record, samples=samples)])
     assert line_of(page, "map")[3] == "timeout"
     assert "map: 7 of 7 samples timeout (late)." in page
-    everything = tuple(replace(s, state="timeout", readings=()) for s in record.samples)
+    everything = tuple(replace(s, state="timeout", processes=()) for s in record.samples)
     assert "timeout" in markdown.page([replace(record, samples=everything)])
 
 
 def test_hostile_words_stay_in_their_cell(record_of):
     record = record_of()
-    entries = (replace(record.entries[0], detail="a|b<script>\n\x1b[2J`"), *record.entries[1:])
-    file = replace(record.file, name="x](http://a)\n# y")
-    page = markdown.page([replace(record, entries=entries, file=file)])
+    rows = (replace(record.rows[0], detail="a|b<script>\n\x1b[2J`"), *record.rows[1:])
+    page = markdown.page([replace(record, rows=rows, data={**record.data, "file": "x](http://a)\n# y"})])
     assert "a\\|b\\<script>\\\\n\\\\x1b\\[2J\\`" in page
     assert "\x1b" not in page
     assert "\n# y" not in page
 
 
 def test_a_picture_is_a_file_of_the_kind_its_name_tells(record_of, tmp_path):
-    pytest.importorskip("matplotlib")
-    record = replace(record_of(), file=replace(record_of().file, name="a$b$ {x}.safetensors"))
-    picture.draw([record, record_of(n=1, cache="warm", touch_ms=100.0)], tmp_path / "a.svg")
-    picture.draw([record], tmp_path / "a.png")
-    text = (tmp_path / "a.svg").read_text()
-    assert text.startswith("<?xml")
+    record = record_of()
+    odd = replace(record, data={**record.data, "file": "a$b$ {x}.safetensors"})
+    records = [odd, record_of(n=1, cache="warm", touch_ms=100.0)]
+    for name in ("a.svg", "again.svg", "a.png"):
+        pictures.save(tmp_path / name, lambda figure: picture.draw(figure, records))
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "a.svg").read_text() == (tmp_path / "again.svg").read_text()
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    before = text
-    picture.draw([record, record_of(n=1, cache="warm", touch_ms=100.0)], tmp_path / "a.svg")
-    assert (tmp_path / "a.svg").read_text() == before
 
 
 def test_what_a_picture_shows_is_what_the_record_says(record_of):
-    figures = pytest.importorskip("matplotlib.figure")
-    times, memory = figures.Figure().subplots(1, 2)
+    times, memory = Figure().subplots(1, 2)
     record = record_of(touch_ms=100.0)
-    picture.draw_times(times, record)
-    picture.draw_memory(memory, record)
+    picture.draw_times(times, cases_of(record)[0])
+    picture.draw_memory(memory, cases_of(record)[0])
     names = [label.get_text() for label in times.get_yticklabels()]
     assert names == ["copy", "numpy.memmap", "map", "map+warm"]
     assert [bar.get_width() for bar in times.patches] == pytest.approx([0.4, 0.05, 0.041, 0.04])
@@ -130,13 +119,12 @@ def test_what_a_picture_shows_is_what_the_record_says(record_of):
 
 
 def test_a_run_without_a_good_sample_can_be_drawn(record_of, tmp_path):
-    pytest.importorskip("matplotlib")
     record = record_of()
-    record = replace(record, samples=tuple(replace(s, state="crashed", readings=()) for s in record.samples))
-    picture.draw([record], tmp_path / "a.png")
+    record = replace(record, samples=tuple(replace(s, state="crashed", processes=()) for s in record.samples))
+    pictures.save(tmp_path / "a.png", lambda figure: picture.draw(figure, [record]))
     assert (tmp_path / "a.png").stat().st_size > 0
 
 
-def test_matplotlib_is_imported_by_nobody_who_draws_nothing():
-    code = "import sys, onecopy_bench.report.picture, onecopy_bench.cli.group; sys.exit('matplotlib' in sys.modules)"
+def test_matplotlib_is_imported_when_something_is_drawn_and_not_before():
+    code = "import sys, onecopy_bench.cli; sys.exit('matplotlib' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

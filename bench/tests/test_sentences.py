@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from onecopy_bench.record import Absent
-from onecopy_bench.report.sentences import sentences_of
+from onecopy_bench.engine.record import Absent
+from onecopy_bench.scenarios.open.sentences import sentences_of_case, sentences_of_run
+from onecopy_bench.scenarios.open.summary import cases_of
+
+
+def sentences_of(record):
+    return (*sentences_of_case(cases_of(record)[0]), *sentences_of_run(record))
 
 
 def said(record) -> str:
     return "\n".join(f"{sentence.kind}: {sentence.text}" for sentence in sentences_of(record))
-
-
-def change(record, condition, **changes):
-    samples = tuple(replace(s, **changes) if condition(s) else s for s in record.samples)
-    return replace(record, samples=samples)
 
 
 def test_a_file_held_once_is_said_in_one_plain_sentence(record_of):
@@ -33,13 +33,13 @@ def test_one_process_shares_with_nobody_and_does_not_claim_to(record_of):
     assert "1 process holds the 91 MB in the page cache, where others can share them, and 0.5 MB of its own" in text
 
 
-def test_without_copies_there_is_nothing_to_compare_with(record_of):
-    failed = change(record_of(), lambda s: s.configuration == "copy", state="skipped", reason="x", readings=())
+def test_without_copies_there_is_nothing_to_compare_with(record_of, change):
+    failed = change(record_of(), lambda s: s.row == "copy", state="skipped", reason="x")
     assert "92 MB in total (PSS minus 4 empty interpreters).\n" in said(failed)
 
 
-def test_without_a_mapped_row_nothing_is_claimed(record_of):
-    failed = change(record_of(), lambda s: s.configuration == "map", state="crashed", reason="SIGBUS", readings=())
+def test_without_a_mapped_row_nothing_is_claimed(record_of, change):
+    failed = change(record_of(), lambda s: s.row == "map", state="crashed", reason="SIGBUS")
     text = said(failed)
     assert "hold" not in text.split("limit:")[0]
     assert "limit: map: 7 of 7 samples crashed (SIGBUS)." in text
@@ -57,7 +57,7 @@ def test_cold_runs_tell_the_share_of_both_ceilings(record_of):
 
 def test_small_files_keep_their_digits(record_of):
     record = record_of(pss=0.4)
-    small = replace(record, file=replace(record.file, size=350_000))
+    small = replace(record, data={**record.data, "size": 350_000})
     assert "4 processes hold 0.35 MB 1.14 times, not once: 0.4 MB in total" in said(small)
 
 
@@ -77,27 +77,27 @@ def test_slow_fresh_memory_is_a_warning_and_fast_memory_is_not(record_of):
     assert "Fresh anonymous" not in said(record_of(touch_ms=10.0))
 
 
-def test_an_eviction_that_did_not_work_is_not_called_cold(record_of):
-    half = change(record_of(), lambda s: s.configuration == "map", cached_before=45_500_000)
+def test_an_eviction_that_did_not_work_is_not_called_cold(record_of, change):
+    half = change(record_of(), lambda s: s.row == "map", numbers={"cached_before": 45_500_000})
     text = said(half)
     assert "NOT cold: up to 45.5 of 91.0 MB were still cached before 7 of 35 samples." in text
     assert "Cold: the kernel counted" not in text
     assert "Cold: the kernel counted 0 cached bytes of the file before each of 35 samples." in said(record_of())
 
 
-def test_a_cache_that_was_not_full_is_not_called_warm(record_of):
+def test_a_cache_that_was_not_full_is_not_called_warm(record_of, change):
     assert "NOT warm: as little as 0.0 of 91.0 MB was cached before 35 of 35" in said(record_of(cache="warm"))
-    full = change(record_of(cache="warm"), lambda _: True, cached_before=91_000_000)
+    full = change(record_of(cache="warm"), lambda _: True, numbers={"cached_before": 91_000_000})
     assert "Warm: the whole file was cached" in said(full)
 
 
-def test_an_unknown_cache_is_unknown(record_of):
-    unknown = change(record_of(), lambda s: s.round == 0, cached_before=None)
+def test_an_unknown_cache_is_unknown(record_of, change):
+    unknown = change(record_of(), lambda s: s.round == 0, numbers={"cached_before": None})
     assert "Nobody knows what was cached before 5 of 35 samples." in said(unknown)
 
 
-def test_a_busy_machine_and_few_rounds_are_told(record_of):
-    noisy = change(record_of(rounds=2), lambda s: s.configuration == "copy", idle_share=0.5)
+def test_a_busy_machine_and_few_rounds_are_told(record_of, change):
+    noisy = change(record_of(rounds=2), lambda s: s.row == "copy", idle_share=0.5)
     text = said(noisy)
     assert "2 of 20 samples were taken on a machine that was not known to be 93% idle" in text
     assert "2 rounds: a published number needs 7." in text
@@ -106,9 +106,9 @@ def test_a_busy_machine_and_few_rounds_are_told(record_of):
     assert "published" not in quiet
 
 
-def test_a_checksum_that_differs_takes_the_claim_of_agreement_away(record_of):
+def test_a_checksum_that_differs_takes_the_claim_of_agreement_away(record_of, change):
     assert "agree with a plain read of the file: 6 rows" in said(record_of())
-    wrong = change(record_of(), lambda s: s.configuration == "map", state="wrong data", reason="0x1, 0x2")
+    wrong = change(record_of(), lambda s: s.row == "map", state="wrong data", reason="0x1, 0x2")
     text = said(wrong)
     assert "agree" not in text
     assert "map: 7 of 7 samples wrong data (0x1, 0x2)." in text
@@ -120,22 +120,19 @@ def test_findings_come_before_limits(record_of):
     assert {"finding", "limit"} == set(kinds)
 
 
-def test_who_is_ahead_of_ours_is_told_with_how_much(record_of):
+def test_who_is_ahead_of_ours_is_told_with_how_much(record_of, change):
     assert "Cold, no row is more than 5% ahead of map+warm." in said(record_of())
-    quick = change(record_of(), lambda s: s.configuration == "numpy.memmap", readings=record_of().samples[1].readings)
-    assert "no row is more than" in said(quick)  # 41 against 40 ms
-    readings = tuple(replace(r, resident_ns=20_000_000) for r in record_of().samples[1].readings)
-    quick = change(record_of(), lambda s: s.configuration == "numpy.memmap", readings=readings)
+    quick = change(record_of(), lambda s: s.row == "numpy.memmap", processes={"resident_ns": 39_000_000})
+    assert "no row is more than" in said(quick)  # 39 against 40 ms
+    quick = change(record_of(), lambda s: s.row == "numpy.memmap", processes={"resident_ns": 20_000_000})
     assert "Cold, AHEAD of map+warm by more than 5%: numpy.memmap (0.50 of our time)." in said(quick)
 
 
-def test_no_ratio_of_a_copy_is_told_where_fresh_memory_is_slow(record_of):
-    entries = record_of().entries
-    renamed = replace(record_of(touch_ms=100.0), entries=(replace(entries[3], name="peer"), *entries))
-    copy = next(s for s in renamed.samples if s.configuration == "copy")
-    readings = tuple(replace(r, resident_ns=1_000_000) for r in copy.readings)
-    peer = [replace(copy, configuration="peer", round=number, readings=readings) for number in range(7)]
-    slow = replace(renamed, samples=(*renamed.samples, *peer))
+def test_no_ratio_of_a_copy_is_told_where_fresh_memory_is_slow(record_of, change):
+    record = record_of(touch_ms=100.0)
+    quick = change(record, lambda s: s.row == "copy", processes={"resident_ns": 1_000_000})
+    peer = [replace(sample, row="peer") for sample in quick.samples if sample.row == "copy"]
+    slow = replace(record, rows=(*record.rows, replace(record.rows[0], name="peer")), samples=(*record.samples, *peer))
     assert "peer (it copies, and no ratio is claimed here)" in said(slow)
     assert "fresh huge-page memory" not in said(slow)
 
@@ -146,9 +143,9 @@ def test_rows_that_this_machine_could_not_have_are_told_with_the_reason(record_o
     assert "limit: Not compared: a, b (not installed: x); c (no space left)." in text
 
 
-def test_a_row_with_a_file_of_its_own_is_warm_by_the_size_of_that(record_of):
-    warm = change(record_of(cache="warm"), lambda s: s.cache == "warm", cached_before=91_000_000)
+def test_a_row_with_a_file_of_its_own_is_warm_by_the_size_of_that(record_of, change):
+    warm = change(record_of(cache="warm"), lambda s: s.case[:1] == ("warm",), numbers={"cached_before": 91_000_000})
     assert "Warm: the whole file was cached" in said(warm)
-    bigger = tuple(replace(e, size=95_000_000) if e.name == "map" else e for e in warm.entries)
-    text = said(replace(warm, entries=bigger))
+    bigger = tuple(replace(row, size=95_000_000) if row.name == "map" else row for row in warm.rows)
+    text = said(replace(warm, rows=bigger))
     assert "NOT warm: as little as 91.0 of 95.0 MB was cached before 7 of" in text

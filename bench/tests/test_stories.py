@@ -6,30 +6,29 @@ import re
 from dataclasses import replace
 
 import pytest
-from bench.tests.made_up_stories import made_up
+from bench.tests.made_up_stories import made_up, text_of
+from bench.tests.support import read_back
+from matplotlib.figure import Figure
 from tests.support.places import ROOT
 
-from onecopy_bench.record import Absent
-from onecopy_bench.report.markdown import text
-from onecopy_bench.stories import html_page, images, models, page, pictures, reading, record, running
-from onecopy_bench.stories.every import NAMES, STORIES
-from onecopy_bench.stories.record import Kept
+from onecopy_bench.engine.pages import text
+from onecopy_bench.engine.record import Absent, Log, parse
+from onecopy_bench.stories import NAMES, STORIES, images, models, page, pictures, reading, record, running
 from onecopy_bench.stories.story import Scale
 
 QUICK = Scale(quick=True, idle_wait=0.0)
 HOSTILE = "<script>alert(1)</script> | [x](y) \x1b[31m"
 
 
-def plain_of(stories: record.Stories) -> dict:
-    return json.loads(record.to_json(stories))
+def read(lines: str, tmp_path) -> record.Stories:
+    (tmp_path / "made.jsonl").write_text(lines)
+    return record.read(tmp_path / "made.jsonl", STORIES)
 
 
-def read(plain: dict | str) -> record.Stories:
-    return record.from_json(plain if isinstance(plain, str) else json.dumps(plain), STORIES)
-
-
-def test_a_record_is_read_back_as_it_was_written():
-    assert read(record.to_json(made_up())) == made_up()
+def test_a_record_is_read_back_as_it_was_written(tmp_path):
+    assert read(text_of(made_up()), tmp_path) == made_up()
+    for each in made_up().records.values():
+        assert read_back(each) == each
 
 
 def test_a_story_is_told_by_rows_and_metrics_that_it_has():
@@ -46,7 +45,7 @@ def test_a_story_is_told_by_rows_and_metrics_that_it_has():
         assert any(line.published for line in story.lines)
 
 
-@pytest.mark.parametrize("made", [page.to_markdown, html_page.to_html])
+@pytest.mark.parametrize("made", [page.to_markdown, page.to_html])
 def test_a_page_has_every_published_figure_every_row_and_every_source(made):
     shown = html.unescape(made(made_up(), STORIES)).replace("\\", "")
     for story in STORIES:
@@ -72,13 +71,13 @@ def test_headlines_and_cells_are_computed_from_the_samples():
     assert cell == ("193.13 ms", "2200 ms", "2000-2400")
 
 
-def test_what_could_not_be_measured_says_why_and_its_figures_stay():
+def test_what_could_not_be_measured_says_why_and_its_figures_stay(tmp_path):
     stories = made_up(without="images", reason="bench images needs tifffile: pip install 'onecopy[images]'")
-    for shown in (page.to_markdown(stories, STORIES), html.unescape(html_page.to_html(stories, STORIES))):
+    for shown in (page.to_markdown(stories, STORIES), html.unescape(page.to_html(stories, STORIES))):
         assert "Not measured" in shown
         assert "needs tifffile" in shown
         assert "about 500 MB" in shown
-    assert read(record.to_json(stories)) == stories
+    assert read(text_of(stories), tmp_path) == stories
 
 
 def test_what_went_wrong_is_said():
@@ -94,8 +93,9 @@ def test_what_went_wrong_is_said():
 
 def test_text_of_a_record_is_neither_markup_nor_invisible():
     stories = made_up(without="share", reason=HOSTILE)
-    stories = replace(stories, machine={**stories.machine, "cpu": HOSTILE, "packages": {HOSTILE: HOSTILE}})
-    shown = html_page.to_html(stories, STORIES)
+    machine = {**stories.heading.machine, "cpu": HOSTILE, "packages": {HOSTILE: HOSTILE}}
+    stories = replace(stories, heading=replace(stories.heading, machine=machine))
+    shown = page.to_html(stories, STORIES)
     assert "<script" not in shown
     assert "\x1b" not in shown
     written = page.to_markdown(stories, STORIES) + page.block(stories, STORIES)
@@ -105,110 +105,105 @@ def test_text_of_a_record_is_neither_markup_nor_invisible():
 
 
 def test_a_page_loads_nothing_and_knows_light_and_dark():
-    shown = html_page.to_html(made_up(), STORIES)
+    shown = page.to_html(made_up(), STORIES)
     assert "default-src 'none'" in shown
-    assert not re.search(r"<(script|img|link|iframe)|url\(|@import| src=", shown)
+    assert not re.search(r"<(script|img|link|iframe)|url\((?!#)|@import| src=", shown)
     assert "prefers-color-scheme: dark" in shown
-    assert shown.count("<svg") > 10
+    assert shown.count("<svg") == len(STORIES)
+    assert "currentColor" in shown
 
 
-def test_a_picture_has_bars_of_every_story_and_memory_over_time():
-    drawn = pictures.to_svg(made_up(), STORIES)
+def test_a_picture_has_bars_of_every_story_and_memory_over_time(tmp_path):
+    pictures.save(tmp_path / "s.svg", made_up(), STORIES)
+    drawn = html.unescape((tmp_path / "s.svg").read_text())
     for story in STORIES:
-        assert html.escape(story.title, quote=False) in drawn
+        assert story.title in drawn
     assert "memory over time" in drawn
     assert "logarithmic" not in drawn
-    assert "nan" not in drawn.lower().replace("dominant", "")
+    nothing = replace(made_up(), heading=replace(made_up().heading, samples=()))
     with pytest.raises(ValueError, match="no story was measured"):
-        pictures.to_svg(replace(made_up(), kept=()), STORIES)
+        pictures.save(tmp_path / "none.svg", nothing, STORIES)
 
 
 def test_bars_that_are_far_apart_are_logarithmic():
-    metric, run = models.STORY.metric("load"), made_up().of(models.STORY)
+    run = made_up().of(models.STORY)
     first, *others = (sample for sample in run.samples if sample.round == 0)
 
-    def drawn(nanoseconds):
+    def drawn(nanoseconds: float) -> list[str]:
         sample = replace(first, numbers={**first.numbers, "create_ns": nanoseconds})
-        return pictures.bars(models.STORY, metric, replace(run, samples=(sample, *others)))
+        figure = Figure()
+        pictures.draw(figure, models.STORY, replace(run, samples=(sample, *others)))
+        axes = figure.axes[0]
+        return [axes.get_title(loc="left") + axes.get_title(), *(label.get_text() for label in axes.texts)]
 
-    assert "logarithmic" not in drawn(1e9).title
-    assert "logarithmic" in drawn(1e3).title
-    assert "0 ms" in "".join(drawn(0.0).parts)
-    assert pictures.bars(models.STORY, metric, replace(run, samples=(first,))) is None
+    assert "logarithmic" not in drawn(1e9)[0]
+    assert "logarithmic" in drawn(1e3)[0]
+    assert "0 ms" in drawn(0.0)
+    assert pictures.metrics_of(models.STORY, replace(run, samples=(first,))) == {}
 
 
-def test_a_cut_record_is_refused():
-    whole = record.to_json(made_up())
-    for length in range(0, len(whole) - 2, len(whole) // 97):
-        with pytest.raises(ValueError, match="no JSON, or only a part of it"):
-            read(whole[:length])
+def changed(change) -> str:
+    """Return the lines of the record with one changed: by the scenario, and which of its samples; the header is 0."""
+    found, scenario, at = [], "", 0
+    for line in text_of(made_up()).splitlines():
+        plain = json.loads(line)
+        scenario, at = (plain["scenario"], 0) if "format" in plain else (scenario, at + 1)
+        change(scenario, at, plain)
+        found.append(json.dumps(plain) + "\n")
+    return "".join(found)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("scenario", "at", "change", "message"),
     [
-        (lambda p: p.update(format="other"), "not a record of the format"),
-        (lambda p: p.pop("machine"), "lacks 'machine'"),
-        (lambda p: p.update(stories=[{}]), "lacks 'name'"),
-        (lambda p: p["stories"][0].update(name="odd"), "no story 'odd'"),
-        (lambda p: p["stories"][0].update(record=[]), "the story 'models'"),
-        (lambda p: p["stories"][0].update(seconds="long"), "cannot be read"),
-        (lambda p: p["stories"][0]["record"]["samples"][0]["numbers"].update(uss="much"), "the story 'models'.*'much'"),
-        (lambda p: p["stories"][0]["record"]["samples"][0]["numbers"].update(uss=float("nan")), "'nan' for a number"),
-        (lambda p: p["stories"][0]["record"]["samples"][0]["numbers"].update(uss=1e300), "for a number"),
-        (lambda p: p["stories"][1]["record"]["data"].clear(), "the story 'start': it lacks 'bytes'"),
-        (lambda p: p["stories"][2]["record"]["samples"][0].update(points=[[1.0]]), "the story 'images'"),
-        (lambda p: p["stories"][4]["record"]["samples"][0]["readings"].clear(), "the story 'structs'"),
-        (lambda p: p["stories"][4]["record"]["samples"][0]["readings"][0].update(open_ns="x"), "the story 'structs'"),
-        (lambda p: p["stories"].append(p["stories"][0]), "twice"),
+        ("stories", 0, lambda p: p.update(format="other"), "the format is 'other'"),
+        ("stories", 0, lambda p: p.update(scenario="odd"), "it holds no stories, but"),
+        ("stories", 0, lambda p: p.pop("machine"), "machine"),
+        ("models", 1, lambda p: p["numbers"].update(uss="much"), "'much' for a number"),
+        ("start", 0, lambda p: p["data"].clear(), "the story 'start': it lacks 'bytes'"),
+        ("structs", 1, lambda p: p["processes"][0].update(open_ns="x"), "the story 'structs'"),
+        ("structs", 1, lambda p: p.pop("processes"), "the story 'structs'"),
     ],
 )
-def test_a_changed_record_is_refused_and_says_what_is_wrong(change, message):
-    plain = plain_of(made_up())
-    change(plain)
+def test_a_changed_record_is_refused_and_says_what_is_wrong(tmp_path, scenario, at, change, message):
+    text = changed(lambda name, number, plain: change(plain) if (name, number) == (scenario, at) else None)
     with pytest.raises(ValueError, match=message):
-        read(plain)
+        read(text, tmp_path)
 
 
-@pytest.mark.parametrize("odd", ["[]", "7", '"x"', "[" * 100_000, "{}", "null"])
-def test_what_is_no_record_is_refused(odd):
-    with pytest.raises(ValueError, match=r"no JSON|not a record"):
-        read(odd)
-
-
-def test_a_run_of_another_scale_or_machine_is_not_gone_on_with(tmp_path):
-    for before, message in (
-        (
-            replace(made_up(), options={"quick": False, "rounds": None, "seed": 0}),
-            "another run: quick was False, is True",
-        ),
-        (replace(made_up(), options={"quick": True, "rounds": None, "seed": 0}), "another run: kernel was 'Linux 6'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            running.run(STORIES, tmp_path, QUICK, before=before)
+def test_a_run_of_another_scale_is_not_gone_on_with(tmp_path):
+    path = tmp_path / "r.jsonl"
+    running.run([], tmp_path, Scale(quick=False), Log(path))
+    before = path.read_text()
+    with pytest.raises(ValueError, match="another run: options was"):
+        running.run(STORIES, tmp_path, QUICK, Log(path, resume=True))
+    assert path.read_text() == before
 
 
 def test_what_is_done_is_not_measured_again_and_what_cannot_be_is_told(tmp_path):
-    calls = []
+    calls, path = [], tmp_path / "r.jsonl"
 
     def story(name, error=None):
-        def run(*_):
+        def run(place, scale, watch, log):
             calls.append(name)
             if error:
                 raise error
-            return made_up().of(models.STORY)
+            found = replace(made_up().of(models.STORY), scenario=name, samples=(), seconds=None)
+            return log.begin(found)
 
-        return replace(models.STORY, name=name, run=run)
+        return replace(models.STORY, name=name, run=run, scenario=replace(models.STORY.scenario, name=name))
 
     three = [story("a"), story("b", OSError(28, "No space left on device", "weights")), story("c", RuntimeError("odd"))]
-    steps, told = [], []
-    found = running.run(three, tmp_path, QUICK, json_path=tmp_path / "r.json", told=lambda _, o: told.append(type(o)))
-    assert told == [Kept, Absent, Absent]
+    told = []
+    found = running.run(three, tmp_path, QUICK, Log(path), told=lambda _, outcome: told.append(outcome.state))
+    assert told == ["ok", "skipped", "skipped"]
     assert "No space left" in found.missing(three[1])
-    again = running.run(three[:2], tmp_path, QUICK, before=found, watch=steps.append)
+    again = running.run(three[:2], tmp_path, QUICK, Log(path, resume=True))
     assert calls == ["a", "b", "c", "b"]
-    assert [one.name for one in again.absent] == ["c", "b"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json"]
+    assert again.measured == ["a"]
+    assert again.missing(three[2]) == "odd"
+    assert [each.scenario for each in parse(path.read_text())] == ["stories", "a"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["r.jsonl"]
 
 
 @pytest.mark.processes
@@ -221,22 +216,22 @@ def test_a_story_is_measured_small(name, tmp_path, monkeypatch, request):
         monkeypatch.setattr(module, "WAYS", (told.telling[0].before, told.telling[0].after, told.telling[0].ours))
     if name == "structs":
         binary = request.getfixturevalue("bench_structs")
-        monkeypatch.setattr("onecopy_bench.structs.program.find", lambda: binary)
+        monkeypatch.setattr("onecopy_bench.scenarios.structs.program.find", lambda: binary)
     seen = []
-    found = running.run([story], tmp_path, QUICK, json_path=tmp_path / "r.json", watch=seen.append)
-    if found.absent:
-        pytest.skip(found.absent[0].reason)
+    found = running.run([story], tmp_path, QUICK, Log(tmp_path / "r.jsonl"), watch=seen.append)
+    if not found.measured:
+        pytest.skip(found.missing(story))
     samples = found.of(story)
     assert {(sample.state, sample.reason) for sample in samples.samples} == {("ok", "")}
     assert list(reading.headlines(story, samples))
     assert seen[-1].progress.done == seen[-1].progress.total
-    assert read((tmp_path / "r.json").read_text()) == found
-    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]  # data and journal are gone
+    assert record.read(tmp_path / "r.jsonl", STORIES) == found
+    assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]  # the data are gone
 
 
 def test_the_tool_fills_a_page_from_a_record(tmp_path, python):
-    path, target = tmp_path / "r.json", tmp_path / "page.md"
-    record.write(path, made_up())
+    path, target = tmp_path / "r.jsonl", tmp_path / "page.md"
+    path.write_text(text_of(made_up()))
     target.write_text(f"# Title\n{page.BEGIN}\nold\n{page.END}\nafter\n")
     run = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     python(run, ROOT / "tools/fill_tables.py", path, target)

@@ -4,12 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from onecopy_bench.report import summary
-from onecopy_bench.report.summary import Spread
+from onecopy_bench.engine.tables import Spread
+from onecopy_bench.scenarios.open import summary
+from onecopy_bench.scenarios.open.summary import cases_of
 
 
 def rows(record, role="row"):
-    return {row.entry.name: row for row in summary.rows_of(record, role)}
+    return {line.name: line for line in summary.lines_of(cases_of(record)[0], role)}
+
+
+def case_of(record):
+    return cases_of(record)[0]
 
 
 def with_samples(record, change):
@@ -48,10 +53,10 @@ def test_what_loads_nothing_has_memory_and_no_time(record_of):
 
 def test_failed_samples_are_counted_by_state_and_do_not_touch_the_numbers(record_of):
     def spoil(sample):
-        if sample.configuration != "map" or sample.round > 2:
+        if sample.row != "map" or sample.round > 2:
             return sample
         state, reason = ("timeout", "slow") if sample.round < 2 else ("crashed", "SIGBUS")
-        return replace(sample, state=state, reason=reason, readings=())
+        return replace(sample, state=state, reason=reason, processes=())
 
     row = rows(with_samples(record_of(), spoil))["map"]
     assert row.good == 4
@@ -64,8 +69,8 @@ def test_failed_samples_are_counted_by_state_and_do_not_touch_the_numbers(record
 
 def test_without_a_good_first_row_nothing_is_relative(record_of):
     def spoil(sample):
-        broken = sample.configuration == "copy"
-        return replace(sample, state="skipped", reason="too big", readings=()) if broken else sample
+        broken = sample.row == "copy"
+        return replace(sample, state="skipped", reason="too big", processes=()) if broken else sample
 
     table = rows(with_samples(record_of(), spoil))
     assert table["copy"].values == {}
@@ -77,10 +82,10 @@ def test_ratios_pair_the_samples_of_one_round(record_of):
     def slow_down_round_3(sample):
         if sample.round != 3:
             return sample
-        slower = tuple(replace(r, resident_ns=r.resident_ns * 10) for r in sample.readings)
-        return replace(sample, readings=slower)
+        slower = tuple({**each, "resident_ns": each["resident_ns"] * 10} for each in sample.processes)
+        return replace(sample, processes=slower)
 
-    ratio = summary.paired_ratio(with_samples(record_of(), slow_down_round_3), "map+warm", "numpy.memmap")
+    ratio = summary.paired_ratio(case_of(with_samples(record_of(), slow_down_round_3)), "map+warm", "numpy.memmap")
     assert ratio is not None
     spread, pairs = ratio
     assert pairs == 7
@@ -89,19 +94,19 @@ def test_ratios_pair_the_samples_of_one_round(record_of):
 
 def test_a_round_with_one_failure_is_no_pair(record_of):
     def spoil(sample):
-        lost = (sample.configuration, sample.round) in {("map+warm", 1), ("numpy.memmap", 2)}
-        return replace(sample, state="timeout", readings=()) if lost else sample
+        lost = (sample.row, sample.round) in {("map+warm", 1), ("numpy.memmap", 2)}
+        return replace(sample, state="timeout", processes=()) if lost else sample
 
-    ratio = summary.paired_ratio(with_samples(record_of(), spoil), "map+warm", "numpy.memmap")
+    ratio = summary.paired_ratio(case_of(with_samples(record_of(), spoil)), "map+warm", "numpy.memmap")
     assert ratio is not None
     assert ratio[1] == 5
-    assert summary.paired_ratio(record_of(), "map+warm", "nothing") is None
+    assert summary.paired_ratio(case_of(record_of()), "map+warm", "nothing") is None
 
 
 def test_the_best_ceiling_is_the_one_with_the_shortest_median(record_of):
-    assert summary.best_ceiling(record_of(), "fresh") == "o_direct-fresh-4"
-    assert summary.best_ceiling(record_of(), "reused") == "o_direct-reused-4"
-    assert summary.best_ceiling(with_samples(record_of(), lambda _: None), "fresh") is None
+    assert summary.best_ceiling(case_of(record_of()), "fresh") == "o_direct-fresh-4"
+    assert summary.best_ceiling(case_of(record_of()), "reused") == "o_direct-reused-4"
+    assert summary.best_ceiling(case_of(with_samples(record_of(), lambda _: None)), "fresh") is None
 
 
 def test_the_control_is_the_rate_of_touching_alone(record_of):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onecopy_bench import touch
-from onecopy_bench.layout import Layout, Piece, read_layout
+from onecopy_bench.files import touch
+from onecopy_bench.files.layout import Layout, Piece, read_layout
 
 
 def naive(name: str, data: bytes) -> int:

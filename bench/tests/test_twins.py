@@ -1,14 +1,16 @@
 """Twins hold the same tensors, live as long as their run, and are missed with a reason."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from onecopy_bench.configurations import Configuration, Opened, Twin
-from onecopy_bench.peers import ROWS, twins
-from onecopy_bench.record import Options
+from onecopy_bench.files import twins
+from onecopy_bench.files.configurations import Configuration, Opened, Twin
+from onecopy_bench.peers import ROWS
 from onecopy_bench.scenarios import open as opening
+from onecopy_bench.scenarios.open import Options
 
 READING_TWINS = [entry for entry in ROWS if entry.twin is not None]
 
@@ -69,11 +71,11 @@ def test_without_twins_no_folder_is_made(job, monkeypatch):
 
 @pytest.mark.processes
 def test_a_writer_that_fails_is_a_missing_row_with_its_last_line(job):
-    rows = [replace(row("a", ".x"), name="no such configuration")]
+    rows = [replace(ROWS[0], name="odd", twin=Twin(".x", os.mkdir))]
     with twins.written(rows, job) as (jobs, (absent,)):
         assert jobs == {}
-        assert absent.name == "no such configuration"
-        assert "its file could not be written: ValueError: no configuration" in absent.reason
+        assert absent.name == "odd"
+        assert "its file could not be written: TypeError: " in absent.reason
 
 
 def test_a_folder_that_cannot_be_written_to_is_a_missing_row(job, tmp_path):
@@ -85,8 +87,8 @@ def test_a_folder_that_cannot_be_written_to_is_a_missing_row(job, tmp_path):
 @pytest.mark.processes
 def test_a_record_names_the_size_of_a_twin_and_the_rows_without_one(model, stand_in, monkeypatch, copying):
     good = replace(stand_in("go(); resident(checksum=None); sys.stdin.readline()"), twin=Twin(".x", lambda *_: None))
-    record = opening.run(model, Options(processes=(1,), iterations=1, idle_wait=0.0), configurations=(good,))
-    assert record.entries[0].size == model.stat().st_size + 4
+    record = opening.run(model, Options(processes=(1,), rounds=1, idle_wait=0.0), configurations=(good,))
+    assert record.rows[0].size == model.stat().st_size + 4
     assert record.samples[0].state == "ok"
 
 

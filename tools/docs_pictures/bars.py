@@ -1,9 +1,11 @@
 """Bars, read from a committed record of the benchmarks, as a small SVG that follows a light or dark screen."""
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
+
+from onecopy_bench.engine.record import read
+from onecopy_bench.scenarios.passes import warm
 
 ROOT = Path(__file__).parents[2]
 LEFT, WIDE, STEP, TOP = 280, 230, 30, 62
@@ -49,15 +51,15 @@ def bars_of(title: str, below: str, bars: list[Bar]) -> bytes:
 
 def table_of(record: Path, place: str) -> dict[str, dict[str, str]]:
     """Return {mechanism: {column: cell}} of one table of a record of `onecopy bench warm`."""
-    for table in json.loads(record.read_text())["tables"]:
-        if table["title"].startswith(f"{place},"):
-            header = [column.replace("\n", " ") for column in table["header"]]
-            return {row[0]: dict(zip(header, row, strict=True)) for row in table["rows"]}
+    for table in warm.tables_of(read(record)[0]):
+        if table.title.startswith(f"{place},"):
+            header = [column.replace("\n", " ") for column in table.header]
+            return {row[0]: dict(zip(header, row, strict=True)) for row in table.rows}
     raise ValueError(f"{record}: there is no table of {place!r}")
 
 
-RECORD = ROOT / "bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-warm.json"
-SOURCE = "403 MB, cold, ext4, Linux 6.18, medians of 7 rounds: bench/results/.../2026-11-20-07bf1de-warm.json"
+RECORD = ROOT / "bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-warm.jsonl"
+SOURCE = "403 MB, cold, ext4, Linux 6.18, medians of 7 rounds: bench/results/.../2026-11-20-07bf1de-warm.jsonl"
 
 
 def page_cache() -> bytes:

@@ -1,21 +1,26 @@
 """A recorded benchmark."""
 
 import pytest
+from bench.tests.support import WHEN, made
 
-from onecopy_bench.record import Entry, File, Memory, Options, Reading, Record, Sample
+from onecopy_bench.engine.record import Record, Row, Sample
+from onecopy_bench.scenarios.open import Options
 
-
-def reading(scale: float, memory: int) -> Reading:
-    empty = Memory(18_000_000, 15_000_000, 15_000_000, 0, 0)
-    held = Memory(18_000_000 + memory, 15_000_000 + memory, 15_000_000 + memory, 0, 0)
-    return Reading(int(1.23456e9 * scale), None, int(9.876543e9 * scale), 5, 1, 1, 1.0, 1, empty, held, {})
+EMPTY = 15_000_000
 
 
-def sample(name: str, number: int, scale: float, memory: int, n: int, **more) -> Sample:
-    readings = tuple(reading(scale * (1 + number / 10), memory) for _ in range(n))
-    peak = sum(r.held.anonymous for r in readings)
-    cache = "cold" if n > 1 else None
-    return Sample(name, number, n, "ok", "", cache, "2026-01-01T00:00:00+00:00", 0.99, 0, 0, 0, peak, readings, **more)
+def process(scale: float, memory: int) -> dict:
+    times = {"open_ns": int(1.23456e9 * scale), "resident_ns": int(9.876543e9 * scale), "checksum": 5}
+    counted = {"minor_faults": 1, "major_faults": 1, "read_bytes": 1, "file_pmd_mapped": 0, "anon_huge": 0, "notes": {}}
+    held = {"empty_pss": EMPTY, "empty_anonymous": EMPTY, "pss": EMPTY + memory, "anonymous": EMPTY + memory}
+    return times | counted | held
+
+
+def sample(name: str, number: int, scale: float, memory: int, n: int) -> Sample:
+    processes = tuple(process(scale * (1 + number / 10), memory) for _ in range(n))
+    numbers = {"cached_before": 0, "disk_bytes": 0, "peak_anonymous": n * (EMPTY + memory)}
+    case = ("cold", str(n)) if n > 1 else ()
+    return Sample(name, case, number, "ok", "", WHEN, 0.99, numbers, (), processes)
 
 
 @pytest.fixture
@@ -35,18 +40,13 @@ def record() -> Record:
         for number in range(3)
         for name, (scale, memory) in {**rows, **ceilings}.items()
     ]
-    slow = Reading(0, None, 10**12, None, 1, 1, 1.0, 1, Memory(1, 1, 1, 0, 0), Memory(1, 1, 1, 0, 0), {"bytes": 2**30})
-    samples.append(Sample("first-touch-4k", 0, 1, "ok", started="2026-01-01", readings=(slow,)))
-    samples.append(Sample("first-touch-huge", 0, 1, "timeout", "too late"))
+    slow = process(0, 0) | {"resident_ns": 10**12, "notes": {"bytes": 2**30}}
+    samples.append(Sample("first-touch-4k", (), 0, started=WHEN, numbers={"peak_anonymous": 0}, processes=(slow,)))
+    samples.append(Sample("first-touch-huge", (), 0, "timeout", "too late"))
     roles = dict.fromkeys(rows, "row") | dict.fromkeys(ceilings, "ceiling")
     roles |= {"first-touch-4k": "control", "first-touch-huge": "control"}
     details = {"copy": "open(mode='copy')", "safetensors.numpy": "load_file (copies)"}
-    return Record(
-        scenario="open",
-        created="2026-01-01T00:00:00+00:00",
-        machine={},
-        options=Options(processes=(4,), caches=("cold",), iterations=3),
-        file=File("model.safetensors", "safetensors", 12_345_678_901, 12_345_670_000, 999, 5),
-        entries=tuple(Entry(n, details.get(n, "as called"), role, role == "row") for n, role in roles.items()),
-        samples=tuple(samples),
-    )
+    every = [Row(n, details.get(n, "as called"), role=role, uses_cache=role == "row") for n, role in roles.items()]
+    data = {"file": "model.safetensors", "kind": "safetensors", "size": 12_345_678_901, "data_bytes": 12_345_670_000}
+    options = Options(processes=(4,), caches=("cold",), rounds=3)
+    return made("open", samples, every, options=options, data={**data, "pieces": 999, "checksum": 5})

@@ -1,13 +1,14 @@
 """`onecopy bench share` and `bench records` as commands."""
 
-import json
 import signal
 import subprocess
 import sys
 
 import pytest
-from bench.tests.journals import has_sample
+from bench.tests.support import has_sample
 from tests.support.waiting import until
+
+from onecopy_bench.engine.record import parse, read
 
 pytestmark = pytest.mark.processes
 
@@ -24,50 +25,48 @@ RECORDS = (
 @pytest.mark.parametrize("command", [SHARE, RECORDS], ids=["share", "records"])
 @pytest.mark.slow
 def test_tables_are_printed_and_a_record_a_page_and_a_picture_written(onecopy_process, tmp_path, command):
-    pytest.importorskip("matplotlib")
-    out = tmp_path / "r.json"
+    out = tmp_path / "r.jsonl"
     done = onecopy_process(
         *command, "--json", out, "--markdown", tmp_path / "r.md", "--plot", tmp_path / "r.svg", cwd=tmp_path
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "list" in done.stdout
     assert "1 round: a published number needs" in done.stdout
-    record = json.loads(out.read_text())
-    assert {sample["state"] for sample in record["samples"]} == {"ok"}
-    assert record["sentences"][-1].startswith("1 round")
+    (record,) = read(out)
+    assert {sample.state for sample in record.samples} == {"ok"}
+    assert record.seconds is not None
     assert str(tmp_path) not in out.read_text()
     page = (tmp_path / "r.md").read_text()
     assert "![What it costs](r.svg)" in page
     assert "| list |" in page
     assert "<svg" in (tmp_path / "r.svg").read_text()
-    assert {path.name for path in tmp_path.iterdir()} == {"r.json", "r.md", "r.svg"}  # data and journal are gone
+    assert {path.name for path in tmp_path.iterdir()} == {"r.jsonl", "r.md", "r.svg"}  # the data are gone
 
 
 @pytest.mark.slow
 def test_stdout_takes_the_record_alone(onecopy_process, tmp_path):
     done = onecopy_process(*RECORDS, "--json", "-", cwd=tmp_path)
-    assert json.loads(done.stdout)["scenario"] == "records"
+    assert [record.scenario for record in parse(done.stdout)] == ["records"]
 
 
 @pytest.mark.slow
 def test_a_run_that_is_interrupted_goes_on(onecopy_process, tmp_path):
-    out = tmp_path / "r.json"
-    journal = tmp_path / "r.json.samples"
+    out = tmp_path / "r.jsonl"
     command = [sys.executable, "-m", "onecopy", *RECORDS, "--json", str(out)]
     with subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as running:
-        until(lambda: running.poll() is not None or has_sample(journal), "the first sample")
+        until(lambda: running.poll() is not None or has_sample(out), "the first sample")
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert "go on with --resume" in said
-    taken = journal.read_text().splitlines()[1:]
+    assert "continue with --resume" in said
+    taken = out.read_text().splitlines()[1:]
     assert len(taken) >= 1
     done = onecopy_process(*RECORDS, "--json", out, "--resume", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    samples = json.loads(out.read_text())["samples"]
-    assert samples[: len(taken)] == [json.loads(line) for line in taken]
+    assert out.read_text().splitlines()[1 : len(taken) + 1] == taken
+    assert read(out)[0].seconds is not None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_a_run_that_is_interrupted_goes_on(onecopy_process, tmp_path):
     [
         (("--peer", "none"), "'none' is not one of"),
         (("--resume",), "--resume needs --json OUT"),
-        (("--json", "nowhere/r.json"), "no folder for 'nowhere/r.json'"),
+        (("--json", "nowhere/r.jsonl"), "no folder for 'nowhere/r.jsonl'"),
         (("--ranks", "0"), "not in the range"),
     ],
 )

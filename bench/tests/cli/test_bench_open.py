@@ -1,6 +1,5 @@
 """`onecopy bench open` as a user runs it: in a process of its own."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,14 +12,14 @@ from tests.support.screens import widest_of_tables
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy_bench.record import from_json
+from onecopy_bench.engine.record import parse, read
 
 pytestmark = pytest.mark.processes
 
 
 @pytest.mark.slow
 def test_a_benchmark_prints_its_tables_and_writes_its_record(onecopy_process, model, tmp_path):
-    out = tmp_path / "record.json"
+    out = tmp_path / "record.jsonl"
     arguments = ("bench", "open", model, "-n", "2", "--cold", "--iterations", "1", "--idle-wait", "0")
     done = onecopy_process(*arguments, "--json", out)
     assert (done.returncode, done.stderr) == (0, "")
@@ -28,19 +27,16 @@ def test_a_benchmark_prints_its_tables_and_writes_its_record(onecopy_process, mo
     for word in ("copy", "map+warm", "numpy.memmap", "O_DIRECT", "first touch", "2 processes hold"):
         assert word in done.stdout
     assert widest_of_tables(done.stdout) <= 80
-    record = from_json(out.read_text())
+    (record,) = read(out)
     assert {sample.state for sample in record.samples} == {"ok"}
     assert str(tmp_path) not in out.read_text()
-    plain = json.loads(out.read_text())
-    assert plain["tables"][0]["rows"][0]["entry"]["name"] == "copy"
-    assert any("hold" in sentence for sentence in plain["tables"][0]["sentences"])
 
 
 @pytest.mark.slow
 def test_a_benchmark_can_be_json_alone(onecopy_process, model):
     arguments = ("-n", "1", "--iterations", "1", "--ceilings", "none", "--idle-wait", "0", "--json", "-")
     done = onecopy_process("bench", "open", model, *arguments)
-    assert {entry.role for entry in from_json(done.stdout).entries} == {"row", "control"}
+    assert {row.role for row in parse(done.stdout)[0].rows} == {"row", "control"}
 
 
 def test_a_timeout_of_all_children_is_a_table_and_not_an_end(onecopy_process, model):

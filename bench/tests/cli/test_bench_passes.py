@@ -1,6 +1,5 @@
 """`onecopy bench warm` and `onecopy bench crossover` as commands."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.screens import widest_of_tables
 
-from onecopy_bench.cli import warm as bench_warm
-from onecopy_bench.passes import series
+from onecopy_bench.engine.options import as_read_aheads
+from onecopy_bench.engine.record import parse, read
 
 
 @pytest.fixture
@@ -24,17 +23,16 @@ def big(tmp_path):
 
 @pytest.mark.slow
 def test_warm_prints_a_table_and_writes_a_record(onecopy_process, big, tmp_path):
-    out, page = tmp_path / "r.json", tmp_path / "r.md"
+    out, page = tmp_path / "r.jsonl", tmp_path / "r.md"
     done = onecopy_process(
         "bench", "warm", big, "--iterations", "1", "--idle-wait", "0", "--json", out, "--markdown", page
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "willneed-stepped" in done.stdout
     assert widest_of_tables(done.stdout) <= 80
-    record = series.from_json(out.read_text())
-    assert record.file == "big.bin"
+    (record,) = read(out)
+    assert record.data["file"] == "big.bin"
     assert str(tmp_path) not in out.read_text()
-    assert json.loads(out.read_text())["tables"][0]["rows"][0][0] == "touch"
     assert "| touch |" in page.read_text()
 
 
@@ -54,7 +52,12 @@ def test_a_record_on_stdout_is_alone_there(onecopy_process, big):
         "bench", "crossover", big, "--place", "disk", "--share", "100", "--method", "map", "--passes", "1",
         "--iterations", "1", "--idle-wait", "0", "--order", "file", "--json", "-",
     )  # fmt: skip
-    assert json.loads(done.stdout)["verdicts"][0]["winners"] == ["map"]
+    assert {s.row for s in parse(done.stdout)[0].samples} == {
+        "map",
+        "o_direct-reused-4",
+        "first-touch-4k",
+        "first-touch-huge",
+    }
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,7 @@ def test_without_root_a_read_ahead_is_refused_in_one_line(monkeypatch, big, capf
 
 
 def test_read_aheads_are_bytes_whatever_their_suffix():
-    assert bench_warm.as_read_aheads(None, None, ("device", "128K", "128KiB", "8MiB")) == (None, 131072, 8 << 20)
+    assert as_read_aheads(None, None, ("device", "128K", "128KiB", "8MiB")) == (None, 131072, 8 << 20)
 
 
 def children_of(pid: int) -> str:

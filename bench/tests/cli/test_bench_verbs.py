@@ -1,14 +1,15 @@
 """`onecopy bench open`, `report` and `run` as commands: options, errors, files, tables at 80 and 200 columns."""
 
-import json
 import sys
+from dataclasses import replace
 
 import pytest
+from bench.tests.support import text_of
 from tests.support.screens import widest_of_tables
 
 from onecopy.cli import command_line
-from onecopy_bench.programs.record import from_json as run_from_json
-from onecopy_bench.record import from_json, to_json
+from onecopy_bench.engine.record import Log, parse, read
+from onecopy_bench.scenarios.open.summary import cases_of
 
 READY = "import time; print('it is ready', flush=True); time.sleep(1000)"
 QUICK = ("--only", "map", "--only", "empty", "--ceilings", "none", "--rounds", "1", "--idle-wait", "0")
@@ -16,8 +17,8 @@ QUICK = ("--only", "map", "--only", "empty", "--ceilings", "none", "--rounds", "
 
 @pytest.fixture
 def path(record, tmp_path):
-    file = tmp_path / "record.json"
-    file.write_text(to_json(record))
+    file = tmp_path / "record.jsonl"
+    file.write_text(text_of(record))
     return file
 
 
@@ -59,44 +60,39 @@ def test_help_of_every_verb_is_status_0(capsys, verb):
 @pytest.mark.processes
 @pytest.mark.slow
 def test_several_cases_come_from_one_call(onecopy_process, model, tmp_path):
-    out = tmp_path / "r.json"
+    out = tmp_path / "r.jsonl"
     done = onecopy_process("bench", "open", model, "-n", "1,2", "-n", "2", "--cold", "--warm", *QUICK, "--json", out)
     assert (done.returncode, done.stderr) == (0, "")
-    record = from_json(out.read_text())
-    assert [str(case.case) for case in record.cases()] == [
+    (record,) = read(out)
+    assert [str(case) for case in cases_of(record)] == [
         "cold, 1 process",
         "cold, 2 processes",
         "warm, 1 process",
         "warm, 2 processes",
     ]
-    assert {entry.name for entry in record.entries} == {"map", "empty", "first-touch-4k", "first-touch-huge"}
+    assert {row.name for row in record.rows} == {"map", "empty", "first-touch-4k", "first-touch-huge"}
     assert all(sample.state == "ok" for sample in record.samples)
-    assert len(json.loads(out.read_text())["tables"]) == 4
     assert done.stdout.count("open model.safetensors") == 4
-    assert not (tmp_path / "r.json.samples").exists()
 
 
 @pytest.mark.processes
 @pytest.mark.slow
 def test_a_run_can_be_resumed_and_another_one_cannot(onecopy_process, model, tmp_path):
-    out, journal = tmp_path / "r.json", tmp_path / "r.json.samples"
+    out = tmp_path / "r.jsonl"
     done = onecopy_process("bench", "open", model, "-n", "1", *QUICK, "--json", out)
     assert done.returncode == 0
-    record = from_json(out.read_text())
-    from onecopy_bench.journal import Journal
-
-    kept = Journal(journal)
-    kept.begin(record)
+    (record,) = read(out)
+    log = Log(out)
+    log.begin(record)
     for sample in record.samples[:2]:
-        kept.add(sample)
+        log.add(sample)
     other = onecopy_process("bench", "open", model, "-n", "2", *QUICK, "--json", out, "--resume")
-    assert (other.returncode, "tells of another run: options was" in other.stderr) == (1, True)
+    assert (other.returncode, "is of another run: options was" in " ".join(other.stderr.split())) == (1, True)
     done = onecopy_process("bench", "open", model, "-n", "1", *QUICK, "--json", out, "--resume")
     assert (done.returncode, done.stderr) == (0, "")
-    again = from_json(out.read_text())
+    (again,) = read(out)
     assert again.samples[:2] == record.samples[:2]
     assert len(again.samples) == len(record.samples)
-    assert not journal.exists()
 
 
 @pytest.mark.processes
@@ -110,7 +106,6 @@ def test_a_report_goes_to_stdout_or_into_files_that_belong_together(path, tmp_pa
     page = capsys.readouterr().out
     assert page.startswith("# How files open\n")
     assert "### Cold, 4 processes" in page
-    pytest.importorskip("matplotlib")
     files = [tmp_path / name for name in ("r.md", "r.svg", "r.png")]
     assert command_line.run(["bench", "report", str(path), *(f"-o{file}" for file in files)]) == 0
     assert "](r.svg)" in files[0].read_text()
@@ -130,10 +125,10 @@ def test_a_report_can_be_of_one_case_and_carries_its_notes(path, tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("[]", "not a record of the format"), ("{", "Expecting"), (None, "No such file")]
+    ("text", "words"), [("[]", "record of the format"), ("{", "Expecting"), (None, "No such file")]
 )
 def test_a_file_that_is_no_record_is_told_by_its_name(tmp_path, capsys, text, words):
-    file = tmp_path / "x.json"
+    file = tmp_path / "x.jsonl"
     if text is not None:
         file.write_text(text)
     assert command_line.run(["bench", "report", str(file)]) == 1
@@ -142,25 +137,22 @@ def test_a_file_that_is_no_record_is_told_by_its_name(tmp_path, capsys, text, wo
     assert words in err
 
 
-def test_a_record_of_another_scenario_is_refused(record, tmp_path, capsys):
-    from dataclasses import replace
-
-    file = tmp_path / "keys.json"
-    file.write_text(to_json(replace(record, scenario="keys")))
+def test_a_record_of_any_scenario_has_a_report(record, tmp_path, capsys):
+    file = tmp_path / "keys.jsonl"
+    file.write_text(text_of(replace(record, scenario="keys")))
+    assert command_line.run(["bench", "report", str(file)]) == 0
+    assert "# keys: 999 arrays" in capsys.readouterr().out
+    assert command_line.run(["bench", "report", str(file), "-o", str(tmp_path / "a.svg")]) == 2
+    assert "there is no picture of 'keys'" in capsys.readouterr().err
+    file.write_text(text_of(replace(record, scenario="stories")))
     assert command_line.run(["bench", "report", str(file)]) == 1
-    assert "the scenario 'keys', not of 'open'" in capsys.readouterr().err
-
-
-def test_without_matplotlib_a_picture_is_refused_with_the_cure(path, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert command_line.run(["bench", "report", str(path), "-o", str(tmp_path / "a.png")]) == 1
-    assert "pip install 'onecopy-bench[plots]'" in capsys.readouterr().err
+    assert "see `onecopy bench stories --help`" in capsys.readouterr().err
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("columns", ["80", "200"])
 def test_a_program_is_measured_beside_its_baseline(onecopy_process, tmp_path, columns):
-    out = tmp_path / "r.json"
+    out = tmp_path / "r.jsonl"
     baseline = f'{sys.executable} -c "{READY}"'
     arguments = ("-n", "2", "--ready", "is ready", "--hold-ms", "50", "--rounds", "1", "--baseline", baseline)
     command = ("--json", out, "--", sys.executable, "-c", READY, "{i}")
@@ -169,10 +161,10 @@ def test_a_program_is_measured_beside_its_baseline(onecopy_process, tmp_path, co
     for word in ("ready, slowest copy, s", "PSS, MB", "page tables, MB", "baseline", "ratio"):
         assert word in done.stdout
     assert widest_of_tables(done.stdout) <= int(columns)
-    record = run_from_json(out.read_text())
+    (record,) = read(out)
     assert {sample.state for sample in record.samples} == {"ok"}
-    assert {len(sample.held) for sample in record.samples} == {2}
-    assert record.command[-1] == "{i}"
+    assert {len(sample.processes) for sample in record.samples} == {2}
+    assert record.data["command"][-1] == "{i}"
 
 
 @pytest.mark.processes
@@ -182,11 +174,11 @@ def test_a_program_that_never_gets_ready_is_status_1_with_what_it_said(onecopy_p
         "bench", "run", "--ready", "x", "--timeout", "0.5", "--rounds", "1", "--", sys.executable, "-c", code
     )
     assert done.returncode == 1
-    assert "timeout (1 of 1 copies were not ready within 0.5 s)" in done.stdout.replace("\n", " ")
+    assert "timeout (1 of 1 copies were not ready within 0.5 s; last lines" in done.stdout.replace("\n", " ")
     assert "waiting for godot" in done.stdout
 
 
 @pytest.mark.processes
 def test_a_run_can_be_json_alone(onecopy_process):
     done = onecopy_process("bench", "run", "--rounds", "1", "--json", "-", "--", "true")
-    assert run_from_json(done.stdout).samples[0].state == "ok"
+    assert parse(done.stdout)[0].samples[0].state == "ok"

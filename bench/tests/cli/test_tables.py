@@ -10,8 +10,8 @@ from tests.support.screens import widest_of_tables
 
 from onecopy.cli import ls, screen
 from onecopy.cli.words import significant
-from onecopy_bench.cli import tables as bench_tables
-from onecopy_bench.report import summary
+from onecopy_bench.scenarios.open import summary
+from onecopy_bench.scenarios.open import terminal as bench_tables
 
 
 def console(width: int, **settings) -> Console:
@@ -33,7 +33,7 @@ def shown(record, width: int) -> str:
 def test_every_number_of_a_benchmark_is_there_in_full_at_any_width(record, width):
     text = shown(record, width)
     numbers = set(re.findall(r"[\d.]+", text))
-    for row in summary.rows_of(record):
+    for row in summary.lines_of(summary.cases_of(record)[0]):
         for column in bench_tables.COLUMNS:
             if column in row.values:
                 assert significant(row.values[column].median) in numbers
@@ -58,7 +58,7 @@ def test_where_there_is_room_each_row_is_one_line(record):
 
 def test_all_rows_are_named_with_the_call_they_measure(record):
     text = shown(record, 80)
-    for entry in record.entries:
+    for entry in record.rows:
         if entry.role == "row":
             assert f"\n{entry.name} " in text
             assert entry.detail in text
@@ -67,17 +67,17 @@ def test_all_rows_are_named_with_the_call_they_measure(record):
 def test_ratios_of_times_carry_a_star_where_they_do_not_transfer(record):
     assert "1.00x*" in shown(record, 80)
     assert "do not transfer" in shown(record, 80)
-    unknown = replace(record, samples=tuple(s for s in record.samples if s.configuration != "first-touch-4k"))
+    unknown = replace(record, samples=tuple(s for s in record.samples if s.row != "first-touch-4k"))
     assert "1.00x*" in shown(unknown, 80)
     assert "Without a control" in shown(unknown, 80)
-    (slow,) = (s for s in record.samples if s.configuration == "first-touch-4k")
-    quick = replace(slow, readings=(replace(slow.readings[0], resident_ns=1000),))
+    (slow,) = (s for s in record.samples if s.row == "first-touch-4k")
+    quick = replace(slow, processes=({**slow.processes[0], "resident_ns": 1000},))
     assert "*" not in shown(replace(unknown, samples=(*unknown.samples, quick)), 80)
 
 
 def test_a_row_that_failed_says_so_in_its_place_and_why_below(record):
     samples = tuple(
-        replace(s, state="timeout", reason="2 of 4 processes", readings=()) if s.configuration == "map" else s
+        replace(s, state="timeout", reason="2 of 4 processes", processes=()) if s.row == "map" else s
         for s in record.samples
     )
     text = shown(replace(record, samples=samples), 80)
@@ -86,14 +86,14 @@ def test_a_row_that_failed_says_so_in_its_place_and_why_below(record):
 
 
 def test_a_run_without_any_good_sample_can_be_shown(record):
-    samples = tuple(replace(s, state="crashed", reason="SIGBUS", readings=()) for s in record.samples)
+    samples = tuple(replace(s, state="crashed", reason="SIGBUS", processes=()) for s in record.samples)
     for width in (80, 200):
         assert "SIGBUS" in shown(replace(record, samples=samples), width)
 
 
 def test_hostile_names_in_a_record_stay_on_their_line(record):
-    entries = (replace(record.entries[0], detail="a\x1b[2J\nb[bold]c"), *record.entries[1:])
-    text = shown(replace(record, entries=entries), 80)
+    entries = (replace(record.rows[0], detail="a\x1b[2J\nb[bold]c"), *record.rows[1:])
+    text = shown(replace(record, rows=entries), 80)
     assert "\x1b" not in text
     assert r"a\x1b[2J\nb[bold]c" in text
 

@@ -10,7 +10,7 @@ from tests.support.page_cache import nearly
 import onecopy as oc
 from onecopy.memory import proc
 
-disks = pytest.importorskip("onecopy_bench.passes.disks", reason="onecopy-bench is not installed")
+disks = pytest.importorskip("onecopy_bench.engine.machine.disks", reason="onecopy-bench is not installed")
 
 KIB, MIB = 1 << 10, 1 << 20
 HUGE_PAGE = 2 * MIB

@@ -146,7 +146,7 @@ def test_an_empty_folder_is_told_what_to_do(tmp_path):
     assert "make dist" in look(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["bench/results/a.json", ".ci/run", "python/onecopy/_core.so", "build/x"])
+@pytest.mark.parametrize("name", ["bench/results/a.jsonl", ".ci/run", "python/onecopy/_core.so", "build/x"])
 def test_a_file_that_does_not_belong_into_an_sdist_is_seen(tmp_path, name):
     make_sdist(tmp_path, name)
     make_wheel(tmp_path)

@@ -1,13 +1,13 @@
 """What is compared: the table that a new peer is added to, one file per peer.
 
-A peer is a `Configuration` (see `onecopy_bench.configurations`) in a file of this folder and one line in `ROWS`.
+A peer is a `Configuration` (see `onecopy_bench.files.configurations`) in a file of this folder and one line in `ROWS`.
 It loads what a job names, keeps it, and yields every piece as an array of bytes in the order of the job; the touch
 and the checksum are the same code for all. Peers are imported by name in the children, where they are installed.
 """
 
 from __future__ import annotations
 
-from onecopy_bench.configurations import Configuration, open_nothing
+from onecopy_bench.files.configurations import Configuration, open_nothing
 from onecopy_bench.peers import fastsafetensors, numpy, ours, runai, safetensors, tensorizer, torch
 
 ROWS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onecopy_bench.configurations import Configuration, Job, Opened, module
+from onecopy_bench.files.configurations import Configuration, Job, Opened, module
 from onecopy_bench.peers.torch import bytes_of
 
 

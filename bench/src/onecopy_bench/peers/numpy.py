@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onecopy_bench.configurations import Configuration, Job, Opened, views
+from onecopy_bench.files.configurations import Configuration, Job, Opened, views
 
 
 def open_memmap(job: Job) -> Opened:

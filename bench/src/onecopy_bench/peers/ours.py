@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onecopy_bench.configurations import Configuration, Job, Named, Notes, Opened, items, module, views
+from onecopy_bench.files.configurations import Configuration, Job, Named, Notes, Opened, items, module, views
 from onecopy_bench.peers import torch
 
 if TYPE_CHECKING:

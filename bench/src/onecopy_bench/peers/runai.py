@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from onecopy_bench.configurations import Configuration, Job, Opened, module
+from onecopy_bench.files.configurations import Configuration, Job, Opened, module
 from onecopy_bench.peers.torch import bytes_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from onecopy_bench.configurations import Configuration, Job, Opened, items, module
+from onecopy_bench.files.configurations import Configuration, Job, Opened, items, module
 from onecopy_bench.peers.ours import REPEATS
 from onecopy_bench.peers.torch import bytes_of
 

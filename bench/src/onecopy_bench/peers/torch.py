@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onecopy_bench.configurations import Configuration, Job, Named, Opened, Twin, module
+from onecopy_bench.files.configurations import Configuration, Job, Named, Opened, Twin, module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -1,6 +1,154 @@
-"""Five published stories of big read-only data, measured again: one file each, what runs them, and what shows them.
+"""`onecopy bench stories`: five published stories of big read-only data, measured again.
 
-A story is what somebody published, with its source; a scenario of `onecopy_bench` with options that fit its share
-of twenty minutes; and a reading of the samples in the words of the source. Nothing is measured here: the scenarios do
-that.
+A story is what somebody published, with its source; a scenario of `onecopy_bench` with options that fit its share of
+twenty minutes; and a reading of the samples in the words of the source. Nothing is measured here: the scenarios do
+that. A file for each story; `story` (what one is), `running` (all of them), `reading`, `page` and `pictures` (what is
+shown).
 """
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onecopy.cli import screen
+from onecopy.cli.words import plain
+from onecopy_bench.engine import options as cli
+from onecopy_bench.engine.record import lines
+from onecopy_bench.engine.rounds import Progress, Settings
+from onecopy_bench.stories import images, models, page, pictures, reading, running, share, start, structs
+from onecopy_bench.stories import record as records
+from onecopy_bench.stories.story import Scale
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onecopy_bench.engine.record import Sample
+    from onecopy_bench.stories.record import Stories
+    from onecopy_bench.stories.running import Step
+    from onecopy_bench.stories.story import Story
+
+STORIES = (models.STORY, start.STORY, images.STORY, share.STORY, structs.STORY)
+"""In the order of the page."""
+
+NAMES = tuple(story.name for story in STORIES)
+SUFFIXES = (".md", ".html", ".svg")
+DEFAULTS = Scale()
+HEADS = cli.heads(Settings(idle_wait=DEFAULTS.idle_wait))
+NARROW = 26
+
+
+@click.command("stories")
+@cli.choice("--story", "names", NAMES, "Which.")
+@click.option("--rounds", type=cli.POSITIVE, help="Of each story.  [default: 3, and 1 of share]")
+@click.option("--quick", is_flag=True, help="Small data, one round: to see that it works, not for figures.")
+@HEADS["idle_wait"]
+@HEADS["seed"]
+@HEADS["folder"]
+@HEADS["json_path"]
+@click.option(
+    "-o",
+    "--output",
+    "written",
+    multiple=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="OUT",
+    help="The page as .md or .html, or its picture as .svg; more than once for several.",
+)
+@HEADS["resume"]
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="RECORD",
+    help="Measure nothing: show a record that there is.",
+)
+def command(
+    *,
+    names: tuple[str, ...],
+    folder: str | None,
+    json_path: str | None,
+    written: tuple[Path, ...],
+    resume: bool,
+    source: Path | None,
+    **chosen: Any,
+) -> None:
+    """Measure five published stories again: mapped models, prefetched weights, decoded images, datasets, an index.
+
+    Each is a scenario of `onecopy bench` with options that fit its share of 20 minutes: what was published, with its
+    source, the same done here, and onecopy, in one run. All data is made up, 6 GB at most at a time. What is not
+    installed is a row or a story that says so: pip install 'onecopy-bench[peers]' brings all but the C++ program of
+    the last story, which a checkout builds. `make stories` sets up both.
+    """
+    out = cli.Out(folder, json_path=json_path, resume=resume)
+    cli.check_folders(*map(str, written))
+    out.check()
+    for path in written:
+        if path.suffix not in SUFFIXES:
+            raise click.BadParameter(f"{path.name!r} is none of {', '.join(SUFFIXES)}", param_hint="-o")
+    stories = [story for story in STORIES if story.name in names]
+    if source is not None and json_path is not None:
+        raise click.UsageError("--from measures nothing: there is no --json and no --resume")
+    found = measured(stories, out, Scale(**chosen)) if source is None else records.read(source, STORIES)
+    if json_path == "-":
+        click.echo("".join(line for each in (found.heading, *found.records.values()) for line in lines(each)), nl=False)
+    asked = [story for story in STORIES if found.of(story) is not None or story in stories]
+    write(found, asked, written)
+    if json_path != "-":
+        show(found, asked)
+    if source is None and not any(found.of(story) for story in stories):
+        raise click.ClickException("no story could be measured")
+
+
+def measured(stories: Sequence[Story], out: cli.Out, scale: Scale) -> Stories:
+    """Run the stories in a temporary folder with a bar."""
+    with cli.interruptible(out.json_path), cli.place(out) as place, cli.bar("stories") as bar:
+
+        def watch(step: Step) -> None:
+            now = step.progress
+            words = f"{step.number} of {step.of}, {step.story.name}: {now.next}"
+            bar(Progress(now.done, now.total, words, step.seconds_left))
+
+        return running.run(stories, place, scale, out.log(), watch=watch, told=tell)
+
+
+def tell(story: Story, outcome: Sample) -> None:
+    """Report on stderr what became of a story."""
+    took = f"measured in {reading.duration(outcome.numbers.get('seconds', 0.0))}"
+    words = took if outcome.state == "ok" else f"not measured: {plain(outcome.reason)}"
+    click.echo(f"{story.name}: {words}", err=True)
+
+
+def write(found: Stories, stories: Sequence[Story], written: Sequence[Path]) -> None:
+    """Write page and picture; a Markdown page shows the picture that is written with it."""
+    drawn = [path for path in written if path.suffix == ".svg"]
+    for path in written:
+        if path.suffix == ".html":
+            path.write_text(page.to_html(found, stories))
+        elif path.suffix == ".md":
+            path.write_text(page.to_markdown(found, stories, drawn[0].name if drawn else None))
+        else:
+            pictures.save(path, found, stories)
+
+
+def show(found: Stories, stories: Sequence[Story]) -> None:
+    """Print what the stories come down to."""
+    console = screen.out()
+    if found.heading.options.get("quick"):
+        screen.show_line(console, reading.QUICK, "bold")
+    titles = ("published", "the same here", "onecopy here")
+    columns = (screen.Column(""), *(screen.Column(title, right=True) for title in titles))
+    rows = [
+        (textwrap.fill(told.words, NARROW), *map(plain, (told.published, told.here, told.ours)))
+        for told in reading.overview(found, stories)
+    ]
+    screen.Grid(columns, rows).show(console)
+    for story in stories:
+        samples = found.of(story)
+        for said in [] if samples is None else [*reading.headlines(story, samples), *reading.limits(samples)]:
+            screen.show_line(console, f"{story.name}: {said}")
+        if samples is None:
+            screen.show_line(console, f"{story.name}: not measured: {found.missing(story)}")

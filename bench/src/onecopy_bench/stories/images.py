@@ -8,22 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy.text import size
-from onecopy_bench.images.tables import HEAP, OURS, heading
-from onecopy_bench.records.columns import plain
-from onecopy_bench.records.record import Measured, Run, RunJournal
-from onecopy_bench.report.summary import MB, Spread
+from onecopy_bench.engine.tables import MB, Spread, plain
 from onecopy_bench.scenarios import images
+from onecopy_bench.scenarios.images import HEAP, OURS
 from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling
 
 if TYPE_CHECKING:
-    from onecopy_bench.journal import JournalOf
+    from onecopy_bench.engine.record import Log, Record
     from onecopy_bench.stories.story import Watch
 
 WAYS = (HEAP, "Pillow", "pyvips", "numpy.memmap", OURS, "onecopy, capped")
 CASE = images.case_of("compressed", sync=False, limit=None)
 
 
-def run(place: Path, scale: Scale, watch: Watch, journal: JournalOf[Run] | None) -> Run:
+def run(place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
     """Measure it: eight images decoded, held, and put onto one canvas; a real slide where the test data has one."""
     options = images.Options(
         count=2 if scale.quick else 8,
@@ -34,7 +32,7 @@ def run(place: Path, scale: Scale, watch: Watch, journal: JournalOf[Run] | None)
         syncs=(False,),
         **scale.settings(3),
     )
-    return images.run(place, options, watch, journal, slide())  # type: ignore[arg-type]
+    return images.run(place, options, watch, log, slide())
 
 
 def slide() -> str | None:
@@ -48,17 +46,11 @@ def of_the_process(point: tuple[float, ...]) -> float:
     return point[1] + point[2]
 
 
-def middle(run: Run, row: str) -> Measured | None:
-    """Return the sample whose time is in the middle; None where there is none."""
-    found = sorted((s for s in run.of(row, CASE) if s.points), key=lambda s: s.numbers["total_ns"])
-    return found[len(found) // 2] if found else None
-
-
-def _peak(run: Run, row: str) -> Spread | None:
+def _peak(run: Record, row: str) -> Spread | None:
     return Spread.of(max(map(of_the_process, s.points)) / MB for s in run.of(row, CASE) if s.points)
 
 
-def _number(name: str, unit: float, run: Run, row: str) -> Spread | None:
+def _number(name: str, unit: float, run: Record, row: str) -> Spread | None:
     return plain(name, unit)(run, row, CASE)
 
 
@@ -109,9 +101,8 @@ STORY = Story(
         "Sizes: the source speaks of one session with a program of its own; here it is eight images of one size.",
     ),
     command="onecopy bench images --input compressed",
-    journal=RunJournal,
+    scenario=images.SCENARIO,
     run=run,
-    heading=heading,
     size=lambda run: size(run.data["decoded"]),
     seconds=120.0,
 )  # fmt: skip

@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onecopy.text import size
-from onecopy_bench.models.tables import heading
-from onecopy_bench.records.columns import plain
-from onecopy_bench.records.record import Run, RunJournal
-from onecopy_bench.report.summary import MB
+from onecopy_bench.engine.tables import MB, plain
 from onecopy_bench.scenarios import models
 from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from onecopy_bench.journal import JournalOf
-    from onecopy_bench.report.summary import Spread
+    from onecopy_bench.engine.record import Log, Record
+    from onecopy_bench.engine.tables import Spread
     from onecopy_bench.stories.story import Watch
 
 MODEL, FOUR = "convolutions", 4
@@ -25,7 +22,7 @@ ORT, PACKED = "onecopy direct, ort", "onecopy packed"
 WAYS = ("inline", DEFAULT, MAPPED, IN_PLACE, "saved packed", ORT, PACKED)
 
 
-def run(place: Path, scale: Scale, watch: Watch, journal: JournalOf[Run] | None) -> Run:
+def run(place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
     """Measure it: convolutions of 94 MB, the nearest to resnet50 of what is made up, in one process and in four."""
     options = models.Options(
         models=(MODEL,),
@@ -35,14 +32,14 @@ def run(place: Path, scale: Scale, watch: Watch, journal: JournalOf[Run] | None)
         runs=1 if scale.quick else 5,
         **scale.settings(3),
     )
-    return models.run(place, options, watch, journal)  # type: ignore[arg-type]
+    return models.run(place, options, watch, log)
 
 
-def _first(name: str, unit: float, run: Run, row: str) -> Spread | None:
+def _first(name: str, unit: float, run: Record, row: str) -> Spread | None:
     return plain(name, unit)(run, row, (MODEL, "1 process"))
 
 
-def _several(name: str, unit: float, run: Run, row: str) -> Spread | None:
+def _several(name: str, unit: float, run: Record, row: str) -> Spread | None:
     return plain(name, unit)(run, row, (MODEL, f"{FOUR} processes"))
 
 
@@ -105,9 +102,8 @@ STORY = Story(
         "Private memory of one process counts mapped pages that nobody else has mapped; that of four does not.",
     ),
     command="onecopy bench models --model convolutions --processes 1 --processes 4",
-    journal=RunJournal,
+    scenario=models.SCENARIO,
     run=run,
-    heading=heading,
     size=lambda run: size(sum(run.data.values())),
     seconds=130.0,
 )  # fmt: skip

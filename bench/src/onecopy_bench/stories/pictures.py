@@ -1,179 +1,122 @@
-"""Stories as pictures: bars for each metric, ours in its own colour, and memory over time; SVG, light and dark."""
+"""Stories as pictures: bars for each metric, ours in its own colour, and memory over time."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-from xml.sax.saxutils import escape
+import io
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any
 
-from onecopy.memory.pictures.axes import of_bytes, of_seconds
-from onecopy.memory.pictures.svg import DARK, LIGHT
-from onecopy_bench.images.tables import HEAP
-from onecopy_bench.images.tables import OURS as OURS_IN_FILES
-from onecopy_bench.records.record import Run
+from onecopy_bench.engine import pictures
+from onecopy_bench.engine.pictures import FAINT, INK, WIDTH
+from onecopy_bench.scenarios.images import HEAP, curves, middle
+from onecopy_bench.scenarios.images import OURS as OURS_IN_FILES
 from onecopy_bench.stories import images, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import os
+    from collections.abc import Sequence
 
-    from onecopy_bench.records.record import Measured
+    from onecopy_bench.engine.record import Record
+    from onecopy_bench.engine.tables import Spread
     from onecopy_bench.stories.record import Stories
-    from onecopy_bench.stories.story import Metric, Samples, Story
+    from onecopy_bench.stories.story import Line, Metric, Story
 
-WIDTH = 440
-"""Of a panel in pixels: one fills a phone, two stand side by side."""
-HEAD, ROW, FOOT = 34, 34, 12
-CURVE = 210
 FAR = 50.0
 """Bars whose longest is so many times the shortest are on a logarithmic scale."""
 MOST = 4
-"""Bars of a story: so many metrics."""
-OURS, THEIRS, FILES = "#D55E00", "#7A8794", "#56B4E9"
-FONT = "system-ui, -apple-system, Segoe UI, DejaVu Sans, sans-serif"
+"""Metrics of a story that are drawn."""
+NARROW = 34
+"""Characters of a line of a label."""
+OURS, THEIRS = "#D55E00", "#7A8794"
+PER_LINE, CURVES, HEAD = 0.36, 2.1, 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """A drawing of `WIDTH` by `height` pixels, and what it shows in words."""
-
-    title: str
-    height: float
-    parts: tuple[str, ...]
+def metrics_of(story: Story, record: Record) -> dict[str, dict[str, Spread]]:
+    """Return what is drawn: by metric, the rows that were measured; none that has fewer than two."""
+    found = {m.name: {x.row: s for x in story.lines if (s := m.of(record, x.row))} for m in story.metrics}
+    return dict([(name, rows) for name, rows in found.items() if len(rows) > 1][:MOST])
 
 
-def style() -> str:
-    """Return the rules of style of all panels: as the reader's screen is, light or dark."""
-    marks = f".ours{{fill:{OURS}}}.theirs{{fill:{THEIRS}}}.files{{fill:{FILES}}}"
-    return f"{_rules(LIGHT)}{marks}@media (prefers-color-scheme: dark){{{_rules(DARK)}}}"
+def height_of(story: Story, record: Record) -> float:
+    """Return how high the picture of a story is, in inches."""
+    rows = {row for found in metrics_of(story, record).values() for row in found}
+    return HEAD + max(len(rows), 1) * PER_LINE + (CURVES if _curves(story, record) else 0.0)
 
 
-def _rules(colours: dict[str, str]) -> str:
-    fills = "".join(f".{name}{{fill:{colours[name]}}}" for name in ("paper", "ink", "quiet"))
-    return f"{fills}.grid{{stroke:{colours['faint']};stroke-width:1;fill:none}}"
+def draw(figure: Any, story: Story, record: Record) -> None:
+    """Draw a story into a figure: a column for each metric, a line for each way; and memory over time above them."""
+    found, over_time = metrics_of(story, record), _curves(story, record)
+    lines = [line for line in story.lines if any(line.row in rows for rows in found.values())]
+    above, bars = figure, figure
+    if over_time:
+        above, bars = figure.subfigures(2, 1, height_ratios=(CURVES, height_of(story, record) - CURVES))
+        for axes, (row, sample) in zip(above.subplots(1, 2, sharex=True, sharey=True), over_time, strict=False):
+            curves(axes, sample, machine=False)
+            axes.set_title(f"memory over time: {story.line(row).words}", fontsize=8)
+            axes.set_ylabel("MB", fontsize=8)
+            axes.legend(fontsize=7, frameon=False)
+    panels = bars.subplots(1, max(len(found), 1), squeeze=False, sharey=True)[0]
+    panels[0].set_yticks(range(len(lines)), [textwrap.fill(line.words, NARROW) for line in lines], parse_math=False)
+    panels[0].invert_yaxis()
+    panels[0].tick_params(axis="y", labelsize=8)
+    for axes, name in zip(panels, found, strict=False):
+        _bars(axes, lines, story.metric(name), found[name])
 
 
-def panels_of(story: Story, samples: Samples) -> list[Panel]:
-    """Return the panels of a story: bars of what was measured of several ways, and memory over time."""
-    drawn = [panel for metric in story.metrics if (panel := bars(story, metric, samples)) is not None][:MOST]
-    if story is images.STORY and isinstance(samples, Run):
-        curves = [(row, images.middle(samples, row)) for row in (HEAP, OURS_IN_FILES)]
-        found = [(row, sample) for row, sample in curves if sample is not None]
-        drawn = [*_curves(found), *drawn]
-    return drawn
+def _curves(story: Story, record: Record) -> list[tuple[str, Any]]:
+    if story is not images.STORY:
+        return []
+    return [(row, found) for row in (HEAP, OURS_IN_FILES) if (found := middle(record, row, images.CASE)) is not None]
 
 
-def bars(story: Story, metric: Metric, samples: Samples) -> Panel | None:
-    """Return a bar for each way; None where fewer than two were measured."""
-    spreads = [(line, metric.of(samples, line.row)) for line in story.lines]
-    found = [(line, spread) for line, spread in spreads if spread is not None]
-    if len(found) < 2:
-        return None
-    values = [max(spread.median, 0.0) for _, spread in found]
-    scale = _Scale(values)
-    words = f"{metric.words}, {metric.unit}{', logarithmic' if scale.logarithmic else ''}"
-    parts = [_text(0, 16, words, "ink", weight="600")]
-    for at, (line, spread) in enumerate(found):
-        y = HEAD + at * ROW
-        kind = "ours" if line.ours else "theirs"
-        width = max(scale.share(max(spread.median, 0.0)) * (WIDTH - 84), 2.0)
-        parts.append(
-            _text(0, y + 8, line.words, "ink" if line.ours else "quiet", size=11, weight="600" if line.ours else "")
-        )
-        parts.append(f'<rect class="{kind}" x="0" y="{y + 12}" width="{width:.1f}" height="12" rx="2"/>')
-        parts.append(_text(width + 6, y + 22.5, reading.amount(spread, metric.unit), "ink", size=11.5))
-    return Panel(words, HEAD + len(found) * ROW + FOOT, tuple(parts))
+def _bars(axes: Any, lines: Sequence[Line], metric: Metric, rows: dict[str, Spread]) -> None:
+    """Draw the bars of a metric: logarithmic, where they are far apart."""
+    values = {row: max(spread.median, 0.0) for row, spread in rows.items()}
+    top, least = max(values.values()) or 1.0, min((value for value in values.values() if value > 0), default=1.0)
+    far = top / least > FAR
+    start = least / 3 if far else 0.0
+    for at, line in enumerate(lines):
+        if line.row in values:
+            value = values[line.row]
+            axes.barh(at, value, color=OURS if line.ours else THEIRS, height=0.62)
+            words, place = reading.amount(rows[line.row], metric.unit), (max(value, start), at)
+            axes.annotate(words, place, (4, 0), textcoords="offset points", va="center", fontsize=8)
+    if far:
+        axes.set_xscale("log")
+    axes.set_xlim(start, top * (20 if far else 1.45))
+    title = f"{metric.words}, {metric.unit}{', logarithmic' if far else ''}"
+    axes.set_title(textwrap.fill(title, 24), fontsize=8)
+    pictures.plain_axes(axes)
+    axes.tick_params(axis="x", which="both", length=0, labelbottom=False)
 
 
-class _Scale:
-    """Where a value ends between 0 and 1."""
+def inline(story: Story, record: Record) -> str:
+    """Return the picture of a story for a page: its ink and lines have the colours of the page."""
 
-    def __init__(self, values: Sequence[float]) -> None:
-        self._top = max(values) or 1.0
-        least = min((value for value in values if value > 0), default=self._top)
-        self.logarithmic = self._top / least > FAR
-        self._floor = 10.0 ** math.floor(math.log10(least) - 0.01)
+    def drawn(figure: Any) -> None:
+        figure.set_size_inches(WIDTH, height_of(story, record))
+        draw(figure, story, record)
 
-    def share(self, value: float) -> float:
-        """Return the share of the width."""
-        if not self.logarithmic:
-            return value / self._top
-        if value <= self._floor:
-            return 0.0
-        return math.log(value / self._floor) / math.log(self._top / self._floor)
+    file = io.StringIO()
+    pictures.save(file, drawn, format="svg", transparent=True)
+    svg = file.getvalue()
+    svg = re.sub(INK, "currentColor", svg[svg.index("<svg") :], flags=re.IGNORECASE)
+    return re.sub(FAINT, "var(--faint)", svg, flags=re.IGNORECASE)
 
 
-def _curves(samples: Sequence[tuple[str, Measured]]) -> Iterator[Panel]:
-    """Yield memory over time, all on the same axes."""
-    ends = {row: sample.numbers["total_ns"] / 1e9 for row, sample in samples}
-    shown = {row: [p for p in sample.points if p[0] <= ends[row]] or list(sample.points) for row, sample in samples}
-    if not shown:
-        return
-    across = of_seconds(max(point[0] for points in shown.values() for point in points), 5)
-    up = of_bytes(max(images.of_the_process(point) for points in shown.values() for point in points), 4)
-    left, top, width, height = 62.0, 52.0, WIDTH - 72.0, float(CURVE)
-    for row, points in shown.items():
-        title = f"memory over time: {images.STORY.line(row).words}"
-        parts = [_text(0, 16, title, "ink", weight="600")]
-        for x, kind, words in ((left, "ours", "heap (anonymous)"), (left + 150, "files", "pages of files")):
-            parts.append(f'<rect class="{kind}" x="{x}" y="28" width="12" height="12" rx="2"/>')
-            parts.append(_text(x + 17, 38, words, "ink", size=11.5))
-        for mark, words in up.marks:
-            y = top + height * (1 - mark / up.top)
-            parts.append(f'<path class="grid" d="M{left:.1f} {y:.1f}H{left + width:.1f}"/>')
-            unit = f" {up.unit}" if mark == up.marks[-1][0] else ""
-            parts.append(_text(left - 6, y + 4, words + unit, "quiet", "end", size=11))
-        for mark, words in across.marks:
-            parts.append(_text(left + width * mark / across.top, top + height + 16, words, "quiet", "middle", size=11))
-        parts.append(_text(left + width, top + height + 30, across.unit, "quiet", "end", size=11))
-        xs = [left + width * point[0] / across.top for point in points]
-        low = [top + height * (1 - max(point[1], 0.0) / up.top) for point in points]
-        high = [top + height * (1 - max(images.of_the_process(point), 0.0) / up.top) for point in points]
-        parts += [_band("files", xs, high, low), _band("ours", xs, low, [top + height] * len(xs))]
-        yield Panel(title, top + height + 40, tuple(parts))
-
-
-def _band(kind: str, xs: Sequence[float], upper: Sequence[float], lower: Sequence[float]) -> str:
-    there = [f"{x:.1f} {y:.1f}" for x, y in zip(xs, upper, strict=True)]
-    back = [f"{x:.1f} {y:.1f}" for x, y in zip(xs, lower, strict=True)]
-    return f'<path class="{kind}" d="M{"L".join([*there, *reversed(back)])}Z"/>'
-
-
-def _text(x: float, y: float, words: str, kind: str, anchor: str = "start", size: float = 13, weight: str = "") -> str:
-    more = f' font-weight="{weight}"' if weight else ""
-    where = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'
-    return f'<text class="{kind}" {where}{more}>{escape(words)}</text>'
-
-
-def inline(panel: Panel) -> str:
-    """Return a panel for a page that has the style; it is as wide as its place, and no wider than drawn."""
-    box = f'viewBox="0 0 {WIDTH} {panel.height:.0f}" width="{WIDTH}" height="{panel.height:.0f}"'
-    return (
-        f'<svg {box} role="img" font-family="{FONT}"><title>{escape(panel.title)}</title>{"".join(panel.parts)}</svg>'
-    )
-
-
-def to_svg(record: Stories, stories: Sequence[Story]) -> str:
-    """Return one picture of all stories, two panels in a line; ValueError where nothing was measured."""
-    margin, between, heading = 20, 28, 34
-    parts, y = [], float(margin)
-    for number, story in enumerate(stories, start=1):
-        samples = record.of(story)
-        panels = panels_of(story, samples) if samples is not None else []
-        if not panels:
-            continue
-        parts.append(_text(margin, y + 16, f"{number}. {story.title}", "ink", size=16, weight="600"))
-        y += heading
-        for pair in (panels[at : at + 2] for at in range(0, len(panels), 2)):
-            for column, panel in enumerate(pair):
-                x = margin + column * (WIDTH + between)
-                parts.append(f'<g transform="translate({x} {y:.0f})">{"".join(panel.parts)}</g>')
-            y += max(panel.height for panel in pair) + 10
-        y += 14
-    if not parts:
+def save(path: str | os.PathLike[str], record: Stories, stories: Sequence[Story]) -> None:
+    """Draw all stories into one file; ValueError where nothing was measured."""
+    found = [(number, story, one) for number, story in enumerate(stories, 1) if (one := record.of(story)) is not None]
+    if not found:
         raise ValueError("there is nothing to draw: no story was measured")
-    width = 2 * margin + 2 * WIDTH + between
-    head = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y:.0f}" width="{width}" height="{y:.0f}"'
-    paper = f'<rect class="paper" width="{width}" height="{y:.0f}"/>'
-    first = f'<svg {head} role="img" font-family="{FONT}"><title>Stories</title><style>{style()}</style>{paper}'
-    return "\n".join([first, *parts, "</svg>\n"])
+    heights = [height_of(story, one) + 0.3 for _, story, one in found]
+
+    def drawn(figure: Any) -> None:
+        figure.set_size_inches(WIDTH, sum(heights))
+        below = figure.subfigures(len(found), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for part, (number, story, one) in zip(below, found, strict=True):
+            part.suptitle(f"{number}. {story.title}", x=0.01, ha="left", fontsize=12, fontweight="bold")
+            draw(part, story, one)
+
+    pictures.save(path, drawn)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from onecopy_bench import machine
-from onecopy_bench.machine import quiet
-from onecopy_bench.passes.tables import number
-from onecopy_bench.records.record import Measured
+from onecopy_bench.engine import machine
+from onecopy_bench.engine.machine import quiet
+from onecopy_bench.engine.tables import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from onecopy_bench.report.summary import Spread
+    from onecopy_bench.engine.record import Record
+    from onecopy_bench.engine.tables import Spread
     from onecopy_bench.stories.record import Stories
-    from onecopy_bench.stories.story import Line, Metric, Samples, Story, Telling
+    from onecopy_bench.stories.story import Line, Metric, Story, Telling
 
 ARROW = "→"
 NOTHING = "-"
@@ -43,7 +43,7 @@ def amount(spread: Spread | None, unit: str) -> str:
 
     Examples
     --------
-    >>> from onecopy_bench.report.summary import Spread
+    >>> from onecopy_bench.engine.tables import Spread
     >>> amount(Spread(0.0012, 0, 1), "s"), amount(Spread(12.34, 12, 13), "MB"), amount(None, "s")
     ('1.2 ms', '12.3 MB', '-')
     """
@@ -59,9 +59,9 @@ def amount(spread: Spread | None, unit: str) -> str:
     return f"{number(value)} {words}"
 
 
-def cell(metric: Metric, line: Line, samples: Samples) -> Cell:
+def cell(metric: Metric, line: Line, samples: Record | None) -> Cell:
     """Return a cell of the table of a story."""
-    spread = metric.of(samples, line.row)
+    spread = None if samples is None else metric.of(samples, line.row)
     extremes = ""
     if spread is not None and number(spread.low) != number(spread.high):
         extremes = f"{number(spread.low)}-{number(spread.high)}"
@@ -73,17 +73,19 @@ def is_published(story: Story, metric: Metric) -> bool:
     return any(metric.name in line.published for line in story.lines)
 
 
-def measured(story: Story, samples: Samples) -> list[Line]:
+def measured(story: Story, samples: Record | None) -> list[Line]:
     """Return the lines that have a figure here or in the source."""
-    return [line for line in story.lines if line.published or any(m.of(samples, line.row) for m in story.metrics)]
+    here = set() if samples is None else {x.row for x in story.lines for m in story.metrics if m.of(samples, x.row)}
+    return [line for line in story.lines if line.published or line.row in here]
 
 
-def shown(story: Story, samples: Samples) -> list[Metric]:
+def shown(story: Story, samples: Record | None) -> list[Metric]:
     """Return the metrics that have a figure here or in the source."""
-    return [m for m in story.metrics if is_published(story, m) or any(m.of(samples, line.row) for line in story.lines)]
+    here = set() if samples is None else {m.name for m in story.metrics for x in story.lines if m.of(samples, x.row)}
+    return [metric for metric in story.metrics if is_published(story, metric) or metric.name in here]
 
 
-def told(story: Story, telling: Telling, samples: Samples | None) -> Told:
+def told(story: Story, telling: Telling, samples: Record | None) -> Told:
     """Return what a telling says, in the words of a table."""
     metric = story.metric(telling.metric)
     before, after = (story.line(row).published.get(telling.metric, "") for row in (telling.before, telling.after))
@@ -96,7 +98,7 @@ def told(story: Story, telling: Telling, samples: Samples | None) -> Told:
     return Told(telling.words, published, here, "" if ours == NOTHING else ours)
 
 
-def headlines(story: Story, samples: Samples) -> Iterator[str]:
+def headlines(story: Story, samples: Record) -> Iterator[str]:
     """Yield the sentences of a story; none for what was not measured."""
     for telling in story.telling:
         metric = story.metric(telling.metric)
@@ -107,15 +109,15 @@ def headlines(story: Story, samples: Samples) -> Iterator[str]:
             yield telling.said.format(**texts, size=story.size(samples))
 
 
-def limits(samples: Samples) -> Iterator[str]:
+def limits(samples: Record) -> Iterator[str]:
     """Yield what went wrong, what was not there, and how far figures can be trusted."""
     for absent in samples.absent:
         yield f"{absent.name}: {absent.reason}."
     lost: dict[tuple[str, str, str], int] = {}
     for sample in samples.samples:
         if sample.state != "ok":
-            row = sample.row if isinstance(sample, Measured) else sample.configuration
-            lost[row, sample.state, sample.reason] = lost.get((row, sample.state, sample.reason), 0) + 1
+            key = sample.row, sample.state, sample.reason
+            lost[key] = lost.get(key, 0) + 1
     for (row, state, reason), times in lost.items():
         yield f"{row}: {state}, {times} of its samples: {reason}."
     if doubt := quiet.doubt(samples.samples):
@@ -129,9 +131,9 @@ def overview(record: Stories, stories: Sequence[Story]) -> list[Told]:
 
 def where(record: Stories) -> str:
     """Return machine and day in one sentence."""
-    ahead = record.machine.get("read_ahead_bytes")
-    known = machine.known_of(record.machine, f"{ahead // 1024} KiB read-ahead" if ahead else None)
-    return f"{', '.join(known)}. Measured {record.created}."
+    ahead = record.heading.machine.get("read_ahead_bytes")
+    known = machine.known_of(record.heading.machine, f"{ahead // 1024} KiB read-ahead" if ahead else None)
+    return f"{', '.join(known)}. Measured {record.heading.created}."
 
 
 def duration(seconds: float) -> str:

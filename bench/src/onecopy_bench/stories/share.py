@@ -5,18 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from onecopy_bench.records import data
-from onecopy_bench.records.columns import plain
-from onecopy_bench.records.record import Run, RunJournal
-from onecopy_bench.records.tables import heading
-from onecopy_bench.scenarios import share
+from onecopy_bench.engine.tables import plain
+from onecopy_bench.scenarios.rows import data, share
 from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from onecopy_bench.journal import JournalOf
-    from onecopy_bench.report.summary import Spread
+    from onecopy_bench.engine.record import Log, Record
+    from onecopy_bench.engine.tables import Spread
     from onecopy_bench.stories.story import Watch
 
 ROWS = 200_000
@@ -27,7 +24,7 @@ PEERS = (LIST, NUMPY, TORCH, HANDLE, OURS)
 GIB = 2**30
 
 
-def run(place: Path, scale: Scale, watch: Watch, journal: JournalOf[Run] | None) -> Run:
+def run(place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
     """Measure it: one rank and two, with four workers each, started by fork."""
     count = 2000 if scale.quick else ROWS
     options = share.Options(
@@ -40,10 +37,10 @@ def run(place: Path, scale: Scale, watch: Watch, journal: JournalOf[Run] | None)
         **scale.settings(1),
     )
     source = share.prepared(place, "coco", count, None, watch)
-    return share.run(source, place, options, watch, journal)  # type: ignore[arg-type]
+    return share.run(source, place, options, watch, log)
 
 
-def _held(ranks: str, name: str, unit: float, run: Run, row: str) -> Spread | None:
+def _held(ranks: str, name: str, unit: float, run: Record, row: str) -> Spread | None:
     return plain(name, unit)(run, row, ("fork", ranks))
 
 
@@ -96,9 +93,8 @@ STORY = Story(
         "Seconds: they are those of two processors, and of one round.",
     ),
     command="onecopy bench share --start fork --ranks 1 --ranks 2 --no-heap",
-    journal=RunJournal,
+    scenario=share.SCENARIO,
     run=run,
-    heading=heading,
     size=lambda run: f"{run.data['rows']:,} rows",
     seconds=250.0,
 )  # fmt: skip

@@ -6,18 +6,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from onecopy.text import size
-from onecopy_bench.records.columns import plain
-from onecopy_bench.records.record import Run, RunJournal
+from onecopy_bench.engine.tables import plain
 from onecopy_bench.scenarios import start
-from onecopy_bench.starts.tables import EARLY, NONE, heading
-from onecopy_bench.starts.ways import WILLNEED
+from onecopy_bench.scenarios.start import EARLY, NONE
+from onecopy_bench.scenarios.start.ways import WILLNEED
 from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from onecopy_bench.journal import JournalOf
-    from onecopy_bench.report.summary import Spread
+    from onecopy_bench.engine.record import Log, Record
+    from onecopy_bench.engine.tables import Spread
     from onecopy_bench.stories.story import Watch
 
 SIZE, WORK_S = 2 << 30, 3.0
@@ -25,7 +24,7 @@ NARROW = 128 << 10
 WAYS = (NONE, WILLNEED, "fromfile", "cat early", EARLY)
 
 
-def run(place: Path, scale: Scale, watch: Watch, journal: JournalOf[Run] | None) -> Run:
+def run(place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
     """Measure it: on the disk as it is, and on one that reads 128 KiB ahead, as most do, where that can be made."""
     options = start.Options(
         size=32 << 20 if scale.quick else SIZE,
@@ -34,14 +33,14 @@ def run(place: Path, scale: Scale, watch: Watch, journal: JournalOf[Run] | None)
         read_aheads=(None,) if scale.quick else (None, NARROW),
         **scale.settings(3),
     )
-    return start.run(place, options, watch, journal)  # type: ignore[arg-type]
+    return start.run(place, options, watch, log)
 
 
-def _disk(name: str, unit: float, run: Run, row: str) -> Spread | None:
+def _disk(name: str, unit: float, run: Record, row: str) -> Spread | None:
     return plain(name, unit)(run, row, ("disk",))
 
 
-def _narrow(name: str, unit: float, run: Run, row: str) -> Spread | None:
+def _narrow(name: str, unit: float, run: Record, row: str) -> Spread | None:
     return plain(name, unit)(run, row, ("128K",))
 
 
@@ -93,9 +92,8 @@ STORY = Story(
         "Copying goes to memory here, not to a GPU.",
     ),
     command="onecopy bench start --size 2GiB --work-s 3",
-    journal=RunJournal,
+    scenario=start.SCENARIO,
     run=run,
-    heading=heading,
     size=lambda run: size(run.data["bytes"]),
     seconds=200.0,
 )  # fmt: skip

@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onecopy_bench.journal import JournalOf
-from onecopy_bench.record import Record
-from onecopy_bench.records.record import Run
-from onecopy_bench.report.summary import Spread  # noqa: TC001 - dataclasses are read by their annotations
-from onecopy_bench.runner import Progress
-
-Samples = Run | Record
-"""What a scenario leaves behind, of either kind."""
+from onecopy_bench.engine.pages import Scenario  # noqa: TC001 - as well
+from onecopy_bench.engine.record import Log, Record
+from onecopy_bench.engine.rounds import Progress
+from onecopy_bench.engine.tables import Spread  # noqa: TC001 - dataclasses are read by their annotations
 
 UNKNOWN = "not told"
 """What stands where a source does not say something."""
@@ -59,7 +55,7 @@ class Metric:
     name: str
     words: str
     unit: str
-    of: Callable[[Any, str], Spread | None]
+    of: Callable[[Record, str], Spread | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +124,7 @@ class Scale:
 
 
 Watch = Callable[[Progress], None]
-Runs = Callable[[Path, Scale, Watch, JournalOf[Any] | None], Samples]
+Runs = Callable[[Path, Scale, Watch, Log], Record]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +145,12 @@ class Story:
         What of the result means something on another machine, and what does not.
     command
         The scenario by itself, with all of its options.
-    journal
-        Where its samples are kept as they come.
+    scenario
+        What measures it.
     run
         Measures it in a folder. Raises ModuleNotFoundError, FileNotFoundError or OSError where it cannot.
-    heading, size
-        What was measured, in one line; how much data that was, as a headline says it.
+    size
+        How much data was measured, as a headline says it.
     seconds
         That it takes on two processors, roughly: for the time that is left.
     """
@@ -169,10 +165,9 @@ class Story:
     carries: tuple[str, ...]
     changes: tuple[str, ...]
     command: str
-    journal: type[JournalOf[Any]]
+    scenario: Scenario
     run: Runs
-    heading: Callable[[Any], str]
-    size: Callable[[Any], str]
+    size: Callable[[Record], str]
     seconds: float
 
     def metric(self, name: str) -> Metric:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onecopy.text import size
-from onecopy_bench import runner
-from onecopy_bench.journal import Journal
-from onecopy_bench.report.summary import MB, Spread
+from onecopy_bench.engine.rounds import Progress
+from onecopy_bench.engine.tables import Spread
+from onecopy_bench.files.sampling import above
 from onecopy_bench.scenarios import structs
+from onecopy_bench.scenarios.structs import program, tables
 from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling
-from onecopy_bench.structs import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from onecopy_bench.journal import JournalOf
-    from onecopy_bench.record import Cache, Record, Sample
+    from onecopy_bench.engine.record import Log, Record, Sample
     from onecopy_bench.stories.story import Watch
 
 SIZE = 500_000_000
@@ -25,46 +24,25 @@ LOAD, MAP, OURS, WARMED, COPIED = "s.load", "s.mmap", "map", "warm", "copy"
 MODES = (LOAD, MAP, "fread", "cereal", OURS, WARMED, COPIED)
 
 
-def run(place: Path, scale: Scale, watch: Watch, journal: JournalOf[Record] | None) -> Record:
+def run(place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
     """Measure it: a dictionary of k-mers that is made up, by the C++ program of this checkout."""
     binary = program.find()
     size, questions = (5_000_000, 10_000) if scale.quick else (SIZE, 1_000_000)
     options = structs.Options(
         modes=MODES, threads=(1,), processes=1, fresh=0, nested=0, timeout=300.0, **scale.settings(3)
     )
-    watch(runner.Progress(0, 1, "building the index"))
+    watch(Progress(0, 1, "building the index"))
     files = program.build(binary, place, size=size, questions=questions)
-    return structs.run(binary, files, options, watch, journal).record
+    return structs.run(binary, files, options, watch, log)
 
 
-def _spread(cache: Cache, value: Callable[[Sample], float | None]) -> Callable[[Any, str], Spread | None]:
+def _spread(cache: str, value: Callable[[Sample], float | None]) -> Callable[[Record, str], Spread | None]:
     """Return what computes a number of one process with its cache in a state."""
 
     def of(record: Record, row: str) -> Spread | None:
-        good = (s for s in record.samples if (s.configuration, s.cache, s.state) == (row, cache, "ok"))
-        return Spread.of(number for s in good if s.processes == 1 and (number := value(s)) is not None)
+        return Spread.of(tables.values(record, row, cache, 1, value).values())
 
     return of
-
-
-def _open_ms(sample: Sample) -> float:
-    return sample.readings[0].open_ns / 1e6
-
-
-def _job_ms(sample: Sample) -> float | None:
-    reading = sample.readings[0]
-    return None if reading.checksum is None else reading.resident_ns / 1e6
-
-
-def _private_mb(sample: Sample) -> float:
-    reading = sample.readings[0]
-    return (reading.held.anonymous - reading.empty.anonymous) / MB
-
-
-def heading(record: Record) -> str:
-    """Return what was measured, in one line."""
-    rounds = record.options.iterations
-    return f"structs: {record.file.size / MB:.1f} MB of k-mers, one thread; {rounds} round{'' if rounds == 1 else 's'}"
 
 
 STORY = Story(
@@ -84,11 +62,11 @@ STORY = Story(
         ),
     ),
     metrics=(
-        Metric("warm", "open, file in memory", "ms", _spread("warm", _open_ms)),
-        Metric("cold", "open, file on disk", "ms", _spread("cold", _open_ms)),
-        Metric("job_cold", "the whole job, cold", "ms", _spread("cold", _job_ms)),
-        Metric("job", "the whole job, warm", "ms", _spread("warm", _job_ms)),
-        Metric("private", "private memory", "MB", _spread("warm", _private_mb)),
+        Metric("warm", "open, file in memory", "ms", _spread("warm", tables.TIMES["open\nms"])),
+        Metric("cold", "open, file on disk", "ms", _spread("cold", tables.TIMES["open\nms"])),
+        Metric("job_cold", "the whole job, cold", "ms", _spread("cold", tables.TIMES["all\nanswers"])),
+        Metric("job", "the whole job, warm", "ms", _spread("warm", tables.TIMES["all\nanswers"])),
+        Metric("private", "private memory", "MB", _spread("warm", above("anonymous"))),
     ),
     lines=(
         Line(LOAD, "a packed stream, loaded",
@@ -123,9 +101,8 @@ STORY = Story(
         " layout, and is read by this project's own reader of it.",
     ),
     command="onecopy bench structs --threads 1 --processes 1 --fresh 0 --nested 0",
-    journal=Journal,
+    scenario=structs.SCENARIO,
     run=run,
-    heading=heading,
-    size=lambda record: size(record.file.size),
+    size=lambda record: size(record.data["size"]),
     seconds=120.0,
 )  # fmt: skip

@@ -1,0 +1,71 @@
+"""The child's end of a sample: a fresh process that runs the steps of a module, one for each word of the parent.
+
+    python -P -m onecopy_bench.engine.child MODULE PARENT
+
+The errand comes as the first line of stdin, pickled by the parent. `MODULE.play(errand)` is a generator: it yields the
+name of a phase and a message, which go out as one line of JSON, and continues when the parent says "go":
+
+    -> errand
+    <- {"phase": "ready"}          imports are done; the parent measures the memory of the empty process
+    -> go
+    <- {"phase": ..., ...}         one line per step; the process then holds what it has
+    -> exit
+
+No time is taken across the start of a process: clocks start after a "go". The child dies with its parent, by signal
+and, should that be missed, by the end of its stdin.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import importlib
+import json
+import os
+import pickle
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    Steps = Generator[tuple[str, dict[str, Any]], None, None]
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies; leave at once if it is dead already."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the parent died first")
+
+
+def open_channel() -> TextIO:
+    """Keep stdout for the protocol: what frameworks print goes to stderr from here on."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return channel
+
+
+def main(arguments: list[str]) -> None:
+    """Run the steps of a module until the parent says "exit"."""
+    module, parent = arguments
+    die_with(int(parent))
+    channel = open_channel()
+    errand = pickle.loads(base64.b64decode(sys.stdin.readline()))  # noqa: S301 - by the parent
+    steps: Steps = importlib.import_module(module).play(errand)
+    word = "go"
+    while word == "go":
+        phase, message = next(steps)
+        channel.write(json.dumps({"phase": phase, **message}) + "\n")
+        channel.flush()
+        word = sys.stdin.readline().strip()
+    if word != "exit":
+        sys.exit(f"expected the word 'go' or 'exit', heard {word!r}")
+    steps.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

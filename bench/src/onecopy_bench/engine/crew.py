@@ -1,0 +1,253 @@
+"""The parent's end of a sample: start N children, release them together, and leave none behind.
+
+A `Crew` is a context manager around the processes of one sample. Its children are in process groups of their
+own, so that Ctrl-C reaches the parent alone; leaving the block kills what still lives, whatever happened.
+Nothing a child does raises anything but `SampleError`: too late, dead by a signal, a line that is no JSON, a
+phase out of turn, an exit status. The sample becomes a row that says so, with the last line of its stderr.
+
+A child that an interrupt caught between its start and its place in the list is killed by the kernel when the
+parent ends. Used from the main thread: children ask to die with the *thread* that started them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import pickle
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import IO, TYPE_CHECKING, Any, Literal, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+State = Literal["ok", "timeout", "crashed", "failed", "odd output", "wrong data", "skipped"]
+
+MAX_LINE = 1 << 20
+"""A line of the protocol is short; what is longer is something else."""
+
+_POLL_S = 0.005
+_GRACE_S = 2.0
+
+
+class SampleError(Exception):
+    """A sample that cannot be used, with the state of its row and the reason in words."""
+
+    def __init__(self, state: State, reason: str) -> None:
+        super().__init__(f"{state}: {reason}")
+        self.state = state
+        self.reason = reason
+
+
+@contextlib.contextmanager
+def crew_of(module: str, errand: object, count: int, timeout: float, environment: Sequence[str] = ()) -> Iterator[Crew]:
+    """Start processes that run the steps of a module (see `engine.child`), all with one errand, up to "ready"."""
+    variables = ["env", *environment] if environment else []
+    command = [*variables, sys.executable, "-P", "-m", "onecopy_bench.engine.child", module, str(os.getpid())]
+    with Crew([command] * count, base64.b64encode(pickle.dumps(errand)) + b"\n", timeout) as crew:
+        crew.gather("ready")
+        yield crew
+
+
+class Child:
+    """One process of a sample: its pipes, the bytes that came, and its stderr in an unnamed file."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                process_group=0,
+            )
+        except BaseException:
+            self._stderr.close()
+            raise
+        self._received = bytearray()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        """The pipe that the phases come through."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def send(self, line: bytes) -> None:
+        """Write one line to the child; a child that is gone is noticed when it is read from."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def receive(self, phase: str) -> dict[str, Any] | None:
+        """Read what has come; return the message of `phase`, or None where its line is not complete yet."""
+        piece = os.read(self.stdout.fileno(), 1 << 16)
+        if not piece:
+            raise self._gone(f"before it said {phase!r}")
+        self._received += piece
+        if b"\n" not in self._received:
+            if len(self._received) > MAX_LINE:
+                raise SampleError("odd output", f"{len(self._received)} bytes without an end of line")
+            return None
+        line, _, rest = bytes(self._received).partition(b"\n")
+        self._received = bytearray(rest)
+        return self._parse(line, phase)
+
+    def _parse(self, line: bytes, phase: str) -> dict[str, Any]:
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict) or message.get("phase") != phase:
+            raise SampleError("odd output", f"expected the phase {phase!r}, got {line[:80]!r}")
+        return message
+
+    def leave(self, seconds: float) -> None:
+        """Wait for the end of a child that was told to exit; raises SampleError unless its status is 0."""
+        try:
+            status = self._process.wait(max(seconds, 0))
+        except subprocess.TimeoutExpired:
+            raise SampleError("timeout", "measured, but it did not exit") from None
+        if status != 0:
+            raise self._gone("after it was told to exit")
+
+    def _gone(self, when: str) -> SampleError:
+        """Return the failure of a child whose stdout ended."""
+        try:
+            status = self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            return SampleError("odd output", f"closed its stdout {when}, and stayed")
+        last = self.last_words()
+        said = f": {last}" if last else ""
+        if status < 0:
+            return SampleError("crashed", f"{signal_name(-status)} {when}{said}")
+        if status > 0:
+            return SampleError("failed", f"exit status {status} {when}{said}")
+        return SampleError("odd output", f"exit status 0 {when}{said}")
+
+    def last_words(self) -> str:
+        """Return the last line of its stderr that is not empty, at most 200 characters."""
+        end = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, end - 4096))
+        lines = [line.strip() for line in self._stderr.read().decode("utf-8", "replace").splitlines()]
+        return next((line[:200] for line in reversed(lines) if line), "")
+
+    def close(self) -> None:
+        """Kill the process group if anything of it lives, wait for the child, and close the pipes."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class Crew:
+    """The children of one sample, started together and killed in any case.
+
+    Parameters
+    ----------
+    commands
+        One command line per child.
+    first_line
+        What each child reads first.
+    timeout
+        Seconds that one phase may take.
+    """
+
+    def __init__(self, commands: Sequence[Sequence[str]], first_line: bytes, timeout: float) -> None:
+        self._commands = commands
+        self._first_line = first_line
+        self._timeout = timeout
+        self.children: list[Child] = []
+
+    def __enter__(self) -> Self:
+        try:
+            for command in self._commands:
+                self.children.append(Child(command))
+            for child in self.children:
+                child.send(self._first_line)
+        except OSError as error:
+            self._kill()
+            raise SampleError("failed", f"cannot start a process: {error}") from error
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kill()
+
+    def _kill(self) -> None:
+        for child in self.children:
+            child.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids, in the order in which the children were started."""
+        return [child.pid for child in self.children]
+
+    def release(self, word: str = "go") -> None:
+        """Say one word to all children, one straight after the other."""
+        for child in self.children:
+            child.send(word.encode() + b"\n")
+
+    def step(self, phase: str, poll: Callable[[], None] | None = None) -> list[dict[str, Any]]:
+        """Let all children do their next step, and return their messages when every one has done it."""
+        self.release()
+        return self.gather(phase, poll)
+
+    def gather(self, phase: str, poll: Callable[[], None] | None = None) -> list[dict[str, Any]]:
+        """Wait until every child has said `phase` and return their messages; `poll` runs every 5 ms."""
+        deadline = time.monotonic() + self._timeout
+        messages: dict[int, dict[str, Any]] = {}
+        with selectors.DefaultSelector() as selector:
+            for child in self.children:
+                selector.register(child.stdout, selectors.EVENT_READ, child)
+            while len(messages) < len(self.children):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    missing = len(self.children) - len(messages)
+                    raise SampleError(
+                        "timeout",
+                        f"{missing} of {len(self.children)} processes did not say {phase!r} within {self._timeout:g} s",
+                    )
+                for key, _ in selector.select(min(left, _POLL_S) if poll else left):
+                    message = key.data.receive(phase)
+                    if message is not None:
+                        messages[key.data.pid] = message
+                        selector.unregister(key.fileobj)
+                if poll is not None:
+                    poll()
+        return [messages[pid] for pid in self.pids]
+
+    def dismiss(self) -> None:
+        """Tell all children to exit and wait until they have, each with status 0."""
+        self.release("exit")
+        deadline = time.monotonic() + self._timeout
+        for child in self.children:
+            child.leave(deadline - time.monotonic())

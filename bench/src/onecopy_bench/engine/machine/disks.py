@@ -1,0 +1,147 @@
+"""A disk of our own: an ext4 file system on a loop device, read ahead as told, gone at the end.
+
+The image is unlinked as soon as it is mounted and the device detaches itself with the last user, so a benchmark that is
+killed leaves one mount and no file. Reads go past the page cache of the disk below (``direct-io``); what the loop
+device costs is in every number, so rows of one place compare with each other and not with those of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onecopy.memory import cgroup
+from onecopy_bench.engine.machine.limits import Unavailable, undisturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHUNK = 16 << 20
+"""Files are written in chunks of this size, which leave large folios behind, as `onecopy.save` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A file where it is measured.
+
+    Attributes
+    ----------
+    name, detail
+        What is special there.
+    path, size, read_ahead_bytes
+        The file, and what the kernel reports of it.
+    device_bytes_per_s, memory_bytes
+        The limit of a throttled disk, and of a control group; None without one.
+    groups
+        The control groups that processes join.
+    """
+
+    name: str
+    detail: str
+    path: Path
+    size: int
+    read_ahead_bytes: int | None
+    device_bytes_per_s: int | None = None
+    memory_bytes: int | None = None
+    groups: tuple[Path, ...] = ()
+
+
+def here(source: Path) -> Spot:
+    """Return a file where it is."""
+    status = source.stat()
+    return Spot("disk", "where the file is", source, status.st_size, cgroup.read_ahead(status.st_dev))
+
+
+def spot_of(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -> Spot:
+    """Return a file where it is, or a copy on a loop device that reads so far ahead; raises Unavailable.
+
+    The device goes with the stack; None is the file where it is.
+    """
+    if read_ahead is None:
+        return here(source)
+    size = source.stat().st_size
+    copied = stack.enter_context(loop_disk(source.parent, size, read_ahead)) / source.name
+    copy(source, copied, size)
+    actual = cgroup.read_ahead(copied.stat().st_dev)
+    if actual != read_ahead:
+        raise Unavailable(f"a read-ahead of {read_ahead} bytes was asked for, the kernel made it {actual}")
+    return Spot(f"{read_ahead >> 10}K", "a loop device", copied, size, actual)
+
+
+@contextlib.contextmanager
+def loop_disk(folder: Path, size: int, read_ahead: int) -> Iterator[Path]:
+    """Make an empty file system with room for `size` bytes; yields where it is mounted, raises Unavailable.
+
+    Parameters
+    ----------
+    folder
+        Where the image lies while the disk exists: on the disk that is to be measured.
+    read_ahead
+        Bytes that the kernel reads ahead on the device, a multiple of 1024.
+    """
+    if os.geteuid() != 0:
+        raise Unavailable("a loop device needs root")
+    room = size + size // 16 + (64 << 20)
+    free = shutil.disk_usage(folder).free
+    if free < room:
+        raise Unavailable(f"a loop device needs {room / 1e6:.0f} MB in {folder}, {free / 1e6:.0f} MB are free")
+    mount = Path(tempfile.mkdtemp(prefix="onecopy-bench-"))
+    try:
+        with undisturbed():
+            _make(Path(tempfile.mkdtemp(prefix=".onecopy-bench-", dir=folder)), mount, room, read_ahead)
+        yield mount
+    finally:
+        with undisturbed():
+            _end(mount)
+
+
+def _make(folder: Path, mount: Path, size: int, read_ahead: int) -> None:
+    image, device = folder / "disk.img", ""
+    try:
+        with image.open("wb") as file:
+            file.truncate(size)
+        device = _run("losetup", "--find", "--show", "--direct-io=on", str(image)).strip()
+        ready = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"  # nothing is left to be done later
+        _run("mkfs.ext4", "-q", "-b", "4096", "-m", "0", "-E", ready, device)
+        Path("/sys/block", Path(device).name, "queue/read_ahead_kb").write_text(str(read_ahead // 1024))
+        _run("mount", device, str(mount))
+    finally:
+        if device:
+            _run("losetup", "--detach", device)  # the kernel does it when nobody uses it any more
+        image.unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def _end(mount: Path) -> None:
+    """Unmount, if it came to that; what still holds a file there, such as a traceback, lets go later."""
+    if mount.is_mount():
+        try:
+            _run("umount", str(mount))
+        except Unavailable:
+            _run("umount", "--lazy", str(mount))
+    mount.rmdir()
+
+
+def _run(*command: str) -> str:
+    try:
+        # In a group of its own: Ctrl-C is for us, and comes when the command has done its work.
+        done = subprocess.run(command, capture_output=True, text=True, check=False, process_group=0)
+    except OSError as error:
+        raise Unavailable(f"{command[0]}: {error.strerror}") from error
+    if done.returncode != 0:
+        raise Unavailable(f"{command[0]}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+    return done.stdout
+
+
+def copy(source: Path, target: Path, nbytes: int) -> None:
+    """Write the first `nbytes` bytes of a file to another, down to the disk."""
+    with source.open("rb") as read, target.open("wb", buffering=0) as write:
+        for offset in range(0, nbytes, CHUNK):
+            write.write(read.read(min(CHUNK, nbytes - offset)))
+        os.fsync(write.fileno())

@@ -1,0 +1,323 @@
+"""The record of a run: JSON lines, a header first and then one sample a line, written while the run goes on.
+
+Units are in the names: `_ns` nanoseconds, `_ms` milliseconds, `_s` seconds; everything else that counts is bytes. A
+record holds no host name, no user name and no folder. The last line has the seconds of the whole run; without it the
+run was ended early, and can be resumed. A file may hold the records of several scenarios: each begins with a header of
+its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import subprocess
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onecopy_bench.engine import machine
+from onecopy_bench.engine.tables import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+FORMAT = "onecopy-bench 3"
+LARGEST = 1e30
+"""No measured number is larger; a picture could not show it."""
+
+Case = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A row, a place or a story that this machine cannot measure, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that is compared.
+
+    `role` is "row", or what it is instead: "ceiling", "control". `uses_cache` is False where the page cache plays no
+    part. `size` is that of the file it loads, where that is not the file under test.
+    """
+
+    name: str
+    detail: str = ""
+    ours: bool = False
+    role: str = "row"
+    uses_cache: bool = True
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One row in one case in one round.
+
+    Attributes
+    ----------
+    state, reason
+        "ok", or what went wrong and the facts about it.
+    started, idle_share
+        When the processes were released, ISO 8601, UTC; share of the machine's CPU time that was idle just before.
+    numbers
+        What was measured, by name.
+    points
+        What was measured repeatedly: lines of numbers.
+    processes
+        What was measured of each process, by name.
+    """
+
+    row: str
+    case: Case
+    round: int
+    state: str = "ok"
+    reason: str = ""
+    started: str = ""
+    idle_share: float | None = None
+    numbers: dict[str, float] = field(default_factory=dict)
+    points: tuple[tuple[float, ...], ...] = ()
+    processes: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One run of one scenario: `data` describes what was measured on, `absent` what this machine could not measure."""
+
+    scenario: str
+    created: str
+    commit: str
+    machine: dict[str, Any]
+    options: dict[str, Any]
+    data: dict[str, Any]
+    rows: tuple[Row, ...]
+    absent: tuple[Absent, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    seconds: float | None = None
+
+    def cases(self) -> tuple[Case, ...]:
+        """Return the cases that were measured, in the order of the rows where these name cases."""
+        order = {row.name.partition(": ")[0]: number for number, row in enumerate(self.rows)}
+        found = {sample.case for sample in self.samples if sample.case}
+        return tuple(sorted(found, key=lambda case: (order.get(case[0], 0), case)))
+
+    def of(self, row: str, case: Case) -> list[Sample]:
+        """Return the good samples of a row in a case, in the order of the rounds."""
+        found = [s for s in self.samples if (s.row, s.case, s.state) == (row, case, "ok")]
+        return sorted(found, key=lambda sample: sample.round)
+
+    def spread(self, row: str, case: Case, name: str) -> Spread | None:
+        """Return the spread of a number over the rounds; None where it was not measured."""
+        return Spread.of(s.numbers[name] for s in self.of(row, case) if name in s.numbers)
+
+    @property
+    def ours(self) -> set[str]:
+        """The names of the rows that are onecopy's."""
+        return {row.name for row in self.rows if row.ours}
+
+
+@functools.cache
+def commit() -> str:
+    """Return the commit of the checkout that this package is in; "" where it is in none."""
+    command = ("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
+def heading(
+    scenario: str,
+    place: str | os.PathLike[str],
+    options: Any,
+    rows: Iterable[Any],
+    *,
+    data: dict[str, Any] | None = None,
+    absent: Iterable[Absent] = (),
+) -> Record:
+    """Return a record without samples: when, on which machine and disk, by which options, of which rows and data."""
+    return Record(
+        scenario=scenario,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=commit(),
+        machine=machine.facts(place),
+        options=as_json(asdict(options)),
+        data=as_json(data or {}),
+        rows=tuple(row if isinstance(row, Row) else Row(row.name, row.detail, row.ours) for row in rows),
+        absent=tuple(absent),
+    )
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as the JSON types that it is read back as."""
+    return json.loads(json.dumps(value))
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that are not their defaults."""
+    found = {}
+    for each in dataclasses.fields(value):
+        default = each.default_factory() if callable(each.default_factory) else each.default
+        if (mine := getattr(value, each.name)) != default:
+            found[each.name] = [_plain(one) for one in mine] if each.name in {"rows", "absent"} else mine
+    return found
+
+
+def header_line(record: Record) -> str:
+    """Return the line that a record begins with."""
+    return json.dumps({"format": FORMAT, **_plain(replace(record, samples=(), seconds=None))}) + "\n"
+
+
+def sample_line(sample: Sample) -> str:
+    """Return the line of a sample."""
+    return json.dumps(_plain(sample)) + "\n"
+
+
+def lines(record: Record) -> Iterator[str]:
+    """Yield the lines of a record."""
+    yield header_line(record)
+    yield from map(sample_line, record.samples)
+    if record.seconds is not None:
+        yield json.dumps({"seconds": record.seconds}) + "\n"
+
+
+def parse(text: str) -> list[Record]:
+    """Return the records in a text; raises ValueError that names the line where it holds something else."""
+    found: dict[str, Record] = {}
+    samples: dict[str, list[Sample]] = {}
+    current = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            plain = json.loads(line)
+            if number == 1 or "format" in plain:
+                record = _record(plain)
+                current = record.scenario
+                found.setdefault(current, record)
+                samples.setdefault(current, [])
+            elif "row" in plain:
+                samples[current].append(_sample(plain))
+            else:
+                found[current] = replace(found[current], seconds=float(plain["seconds"]))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            words = f"it lacks {error}" if isinstance(error, KeyError) else str(error)[:300]
+            raise ValueError(f"line {number} is not of a record of the format {FORMAT!r}: {words}") from None
+    if not found:
+        raise ValueError(f"not a record of the format {FORMAT!r}: the file is empty")
+    return [replace(record, samples=tuple(samples[name])) for name, record in found.items()]
+
+
+def read(path: str | os.PathLike[str]) -> list[Record]:
+    """Return the records in a file; raises OSError, or ValueError that names the file."""
+    try:
+        return parse(Path(path).read_text())
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+
+def _record(plain: dict[str, Any]) -> Record:
+    fields = dict(plain)
+    if (named := fields.pop("format", None)) != FORMAT:
+        raise ValueError(f"the format is {str(named)[:100]!r}")
+    rows = tuple(Row(**row) for row in fields.pop("rows"))
+    absent = tuple(Absent(**each) for each in fields.pop("absent", ()))
+    return Record(**fields, rows=rows, absent=absent)
+
+
+def _sample(plain: dict[str, Any]) -> Sample:
+    points = tuple(map(tuple, plain.get("points", ())))
+    sample = Sample(
+        **{
+            **plain,
+            "case": tuple(plain["case"]) if "case" in plain else (),
+            "points": points,
+            "processes": tuple(plain.get("processes", ())),
+        }
+    )
+    for value in (*sample.numbers.values(), *(value for point in points for value in point)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
+            raise ValueError(f"a sample has {str(value)[:40]!r} for a number")
+    return sample
+
+
+class Log:
+    """The file of a record while it is written: every sample is in it as soon as it was taken.
+
+    Parameters
+    ----------
+    path
+        The file; None keeps nothing.
+    resume
+        Continue the run that the file holds; else the file begins anew.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, resume: bool = False) -> None:
+        self.path = None if path is None else Path(path)
+        self.records: list[Record] = []
+        self._last = ""
+        self._begun = bool(resume and self.path is not None and self.path.exists())
+        if self._begun and self.path is not None:
+            text = self.path.read_text()
+            whole = text[: text.rfind("\n") + 1]  # a killed write leaves the beginning of a line
+            try:
+                self.records = parse(whole)
+            except ValueError as error:
+                raise ValueError(f"{self.path}: {error}") from None
+            os.truncate(self.path, len(whole.encode()))
+            self._last = next(
+                plain["scenario"] for line in reversed(whole.splitlines()) if "format" in (plain := json.loads(line))
+            )
+
+    def begin(self, heading: Record) -> Record:
+        """Return the record to continue: the given one, or that of the file with its samples.
+
+        Raises
+        ------
+        ValueError
+            If the file holds another run of the scenario; the message names the first fact that differs.
+        """
+        known = next((record for record in self.records if record.scenario == heading.scenario), None)
+        if known is None:
+            self._write(header_line(heading))
+        else:
+            self._refuse_another_run(known, heading)
+            if self._last != heading.scenario:
+                self._write(header_line(known))
+        self._last = heading.scenario
+        return known or heading
+
+    def add(self, sample: Sample) -> None:
+        """Append one sample; it is in the file when this returns."""
+        self._write(sample_line(sample))
+
+    def end(self, seconds: float) -> None:
+        """Append that the run is complete."""
+        self._write(json.dumps({"seconds": round(seconds, 1)}) + "\n")
+
+    def _write(self, line: str) -> None:
+        if self.path is None:
+            return
+        try:
+            with self.path.open("a" if self._begun else "w") as file:
+                file.write(line)
+        except OSError as error:  # of a full disk it would not name the file
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+        self._begun = True
+
+    def _refuse_another_run(self, then: Record, now: Record) -> None:
+        for name in ("commit", "machine", "options", "data", "rows", "absent"):
+            was, is_now = getattr(then, name), getattr(now, name)
+            if name == "options":  # seconds of waiting change no number
+                was, is_now = ({**each, "idle_wait": None} for each in (was, is_now))
+            if was != is_now:
+                raise ValueError(f"{self.path} is of another run: {name} was {_short(was)}, is {_short(is_now)}")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=_plain)
+    return text if len(text) <= 200 else text[:200] + " ..."

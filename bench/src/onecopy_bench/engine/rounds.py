@@ -1,0 +1,261 @@
+"""Rounds of samples: the loop that every scenario runs in.
+
+A *round* takes every turn once, in an order drawn anew (seeded), so that a machine that grows slower or a disk that
+tires meets all of them. A *sample* is one turn in one round: fresh processes, started and brought to "ready"; the cache
+put into its declared state and proven; the machine waited for; then all released together, their memory polled while
+they work and measured while they hold; then dismissed.
+
+A sample that goes wrong is a sample with a state and a reason; the run continues. Ctrl-C and errors of the parent
+itself end the run, and no child survives either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onecopy_bench.engine import memory
+from onecopy_bench.engine.crew import SampleError
+from onecopy_bench.engine.machine import cache
+from onecopy_bench.engine.machine.quiet import Patience
+from onecopy_bench.engine.record import Log, Sample
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from onecopy_bench.engine.record import Case, Record
+
+    Watch = Callable[["Progress"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What every scenario is run with.
+
+    Attributes
+    ----------
+    rounds
+        Each takes every row in every case once.
+    timeout
+        Seconds that one phase of a child may take.
+    idle_wait
+        Seconds that the whole run may wait for an idle machine.
+    backed
+        Touch and free as much memory as a sample needs before each (see `memory.back`).
+    seed
+        Of all orders and choices.
+    """
+
+    rounds: int = 5
+    timeout: float = 900.0
+    idle_wait: float = 60.0
+    backed: bool = False
+    seed: int = 0
+
+
+class Taken(NamedTuple):
+    """What a sample has measured; numbers that are None are unknown, and left out of the record."""
+
+    numbers: Mapping[str, float | None]
+    points: Iterable[tuple[float, ...]] = ()
+    processes: Iterable[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One row in one case: what is sampled once a round.
+
+    Attributes
+    ----------
+    memory
+        Private bytes that a sample needs: what would exhaust the machine is skipped.
+    take
+        Takes one sample.
+    last
+        Whether a sample is the last of its turn: one that did not end would not end in the next round either.
+    """
+
+    row: str
+    case: Case
+    memory: float
+    take: Callable[[Attempt], Taken]
+    last: Callable[[Sample], bool] = lambda _: False
+
+    @property
+    def title(self) -> str:
+        """What a progress bar shows."""
+        return ", ".join((self.row, *self.case))
+
+
+class Attempt:
+    """What a turn takes its sample with: an empty folder that goes with it, and the wait for an idle machine."""
+
+    def __init__(self, turn: Turn, settings: Settings, place: Path | None, patience: Patience) -> None:
+        self._turn, self._settings, self._place, self._patience = turn, settings, place, patience
+        self._stack = contextlib.ExitStack()
+        self.started = ""
+        self.idle_share: float | None = None
+
+    def close(self) -> None:
+        """Remove the folder."""
+        self._stack.close()
+
+    def folder(self) -> Path:
+        """Return a new empty folder in the place of the run."""
+        return Path(self._stack.enter_context(tempfile.TemporaryDirectory(dir=self._place)))
+
+    def back(self, more: int = 0) -> None:
+        """Touch and free the memory of the turn and `more` bytes, where the run is a backed one."""
+        if self._settings.backed:
+            memory.back(round(self._turn.memory) + more)
+
+    def wait(self) -> None:
+        """Wait for an idle machine, within the budget of the run: the processes are released next."""
+        self.idle_share = self._patience.wait()
+        self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
+
+    def begin(self) -> None:
+        """Do both: what a turn begins with whose cache needs no state."""
+        self.back()
+        self.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: `done` of `total` samples, what comes next ("" at the end), and the seconds left, if known."""
+
+    done: int
+    total: int
+    next: str
+    seconds_left: float | None = None
+
+
+class Clock:
+    """How long samples took, to estimate how long others will: as like ones did, and others as the mean of all."""
+
+    def __init__(self) -> None:
+        self._seen: defaultdict[str, list[float]] = defaultdict(list)
+
+    def add(self, turn: Turn, seconds: float) -> None:
+        """Add the time of a sample."""
+        self._seen[turn.title].append(seconds)
+
+    def seconds_left(self, turns: Iterable[Turn]) -> float | None:
+        """Return the estimate for some samples, or None where nothing was timed yet."""
+        if not self._seen:
+            return None
+        means = {title: sum(seconds) / len(seconds) for title, seconds in self._seen.items()}
+        other = sum(means.values()) / len(means)
+        return sum(means.get(turn.title, other) for turn in turns)
+
+
+def run(
+    heading: Record,
+    turns: Sequence[Turn],
+    settings: Settings,
+    place: Path | None = None,
+    *,
+    watch: Watch = lambda _: None,
+    log: Log | None = None,
+    files: Iterable[str | os.PathLike[str]] = (),
+    budget_s: float | None = None,
+) -> Record:
+    """Take every sample that the log does not have, and return the whole record.
+
+    Parameters
+    ----------
+    heading
+        The record without samples.
+    place
+        A folder for the files of samples; None: that of temporary files.
+    watch
+        Called before each sample and at the end.
+    files
+        What is measured on: a run ends when one of them changes.
+    budget_s
+        Seconds: a round that does not fit any more is not begun; the first is always taken.
+
+    Raises
+    ------
+    ValueError
+        If the log is of another run.
+    RuntimeError
+        If a file changes while it is measured.
+    """
+    log = log or Log()
+    record = log.begin(heading)
+    if record.seconds is not None:
+        return record
+    samples, has = list(record.samples), {(s.row, s.case, s.round): s for s in record.samples}
+    identities = {Path(path): cache.identity(path) for path in files}
+    hidden = [str(folder) for folder in (place, *{path.parent for path in identities}) if folder is not None]
+    chance, patience, clock = random.Random(settings.seed), Patience(settings.idle_wait), Clock()  # noqa: S311 - an order
+    left, begun, longest = list(turns), time.monotonic(), 0.0
+    for number in range(settings.rounds):
+        at = time.monotonic()
+        if number and budget_s is not None and at - begun + longest > budget_s:
+            break
+        order = chance.sample(left, len(left))
+        for position, turn in enumerate(order):
+            sample = has.get((turn.row, turn.case, number))
+            if sample is None:
+                rest = [*order[position:], *left * (settings.rounds - number - 1)]
+                watch(Progress(len(samples), len(samples) + len(rest), turn.title, clock.seconds_left(rest)))
+                start = time.monotonic()
+                sample = take(turn, number, settings, place, patience, hidden)
+                clock.add(turn, time.monotonic() - start)
+                samples.append(sample)
+                log.add(sample)
+            if turn.last(sample):
+                left.remove(turn)
+            for path, identity in identities.items():
+                if cache.identity(path) != identity:
+                    raise RuntimeError(f"{path.name} changed while it was measured")
+        longest = max(longest, time.monotonic() - at)
+    seconds = time.monotonic() - begun
+    log.end(seconds)
+    watch(Progress(len(samples), len(samples), "", 0.0))
+    return replace(record, samples=tuple(samples), seconds=round(seconds, 1))
+
+
+def take(
+    turn: Turn,
+    number: int,
+    settings: Settings,
+    place: Path | None = None,
+    patience: Patience | None = None,
+    hidden: Iterable[str] = (),
+) -> Sample:
+    """Take one sample; a failure is its result. `hidden` are folders that no reason may name."""
+    sample, attempt = Sample(turn.row, turn.case, number), Attempt(turn, settings, place, patience or Patience(0))
+    try:
+        memory.refuse_too_much(turn.memory)
+        numbers, points, processes = turn.take(attempt)
+        sample = replace(
+            sample,
+            numbers={name: value for name, value in numbers.items() if value is not None},
+            points=tuple(points),
+            processes=tuple({k: v for k, v in each.items() if v is not None} for each in processes),
+        )
+    except SampleError as failure:
+        reason = failure.reason
+        for folder in hidden:
+            reason = reason.replace(folder, "")
+        sample = replace(sample, state=failure.state, reason=without_home(reason))
+    finally:
+        attempt.close()
+    return replace(sample, started=attempt.started, idle_share=attempt.idle_share)
+
+
+def without_home(text: str) -> str:
+    """Return a text with the home folder as "~"."""
+    home = str(Path.home())
+    return text.replace(home, "~") if len(home) > 1 else text  # the root folder as a home would match every path

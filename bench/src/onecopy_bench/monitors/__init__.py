@@ -1,1 +1,0 @@
-"""What `onecopy bench monitor` compares: ways to look at the memory of processes, and processes to be looked at."""

@@ -1,0 +1,16 @@
+"""All scenarios, by name, and their commands."""
+
+from __future__ import annotations
+
+from onecopy_bench.scenarios import images, models, monitor, programs, start, structs
+from onecopy_bench.scenarios import open as opening
+from onecopy_bench.scenarios.images import mosaic
+from onecopy_bench.scenarios.open import keys
+from onecopy_bench.scenarios.passes import crossover, warm
+from onecopy_bench.scenarios.rows import records, share
+
+MODULES = (
+    opening, keys, programs, warm, crossover, structs, share, records, monitor, images, mosaic, models, start,
+)  # fmt: skip
+SCENARIOS = {module.NAME: module.SCENARIO for module in MODULES}
+COMMANDS = tuple(module.command for module in MODULES)

@@ -1,0 +1,152 @@
+"""`onecopy bench mosaic`: a canvas far larger than what may be held of it, made of tiles, and down on the disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from onecopy.cli.quantities import SIZE_OF_SOMETHING
+from onecopy_bench.engine import options as cli
+from onecopy_bench.engine import rounds
+from onecopy_bench.engine.crew import SampleError, crew_of
+from onecopy_bench.engine.memory import difference, disk_bytes
+from onecopy_bench.engine.pages import Scenario, rounds_of
+from onecopy_bench.engine.pictures import by_case
+from onecopy_bench.engine.record import heading
+from onecopy_bench.engine.rounds import Progress, Settings, Taken, Turn
+from onecopy_bench.engine.tables import MB, counted, number, plain, table
+from onecopy_bench.engine.ways import installed
+from onecopy_bench.scenarios.images import tiles
+from onecopy_bench.scenarios.images.sampler import Sampler
+from onecopy_bench.scenarios.images.tiles import NAMES, WAYS, Errand, Way
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from onecopy_bench.engine.options import Measure
+    from onecopy_bench.engine.record import Log, Record
+    from onecopy_bench.engine.rounds import Attempt, Watch
+    from onecopy_bench.engine.tables import Column, Table
+
+NAME = "mosaic"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Settings):
+    """How the scenario is run: tiles, pixels of 16 bits on the side of one, bytes of the canvas in memory, ways."""
+
+    rows: int = 20
+    columns: int = 20
+    size: int = 2048
+    cap: int = 512 << 20
+    ways: tuple[str, ...] = NAMES
+
+
+def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
+    """Measure every way, with a canvas in a folder on a disk; raises ValueError if the log is of another run."""
+    watch(Progress(0, 1, "adding up what the canvas must be"))
+    chosen, absent = installed(WAYS, options.ways)
+    errand = errand_of("", str(place), options)
+    nbytes = 2 * errand.shape[0] * errand.shape[1]
+    head = heading(NAME, place, options, chosen, data={"bytes": nbytes}, absent=absent)
+    expected = tiles.expected(errand)
+    case = (f"{options.rows} x {options.columns} tiles",)
+    turns = [Turn(way.name, case, nbytes * way.private, sample(way, expected, nbytes, options)) for way in chosen]
+    return rounds.run(head, turns, options, place, watch=watch, log=log)
+
+
+def errand_of(way: str, folder: str, options: Options) -> Errand:
+    """Return the errand of a worker."""
+    return Errand(way, folder, options.rows, options.columns, options.size, options.cap)
+
+
+def sample(way: Way, expected: int, nbytes: int, options: Options) -> Callable[[Attempt], Taken]:
+    """Return what takes one sample."""
+
+    def take(attempt: Attempt) -> Taken:
+        attempt.begin()
+        folder = attempt.folder()
+        before = disk_bytes(folder, written=True)
+        with crew_of(tiles.__name__, errand_of(way.name, str(folder), options), 1, options.timeout) as crew:
+            sampler = Sampler(crew.pids[0])
+            (message,) = crew.step("started", sampler.poll)
+            numbers: dict[str, float | None] = {
+                "total_ns": float(message["total_ns"]),
+                "cpu_ns": float(message["cpu_ns"]),
+                "mb_per_s": nbytes / MB / (message["total_ns"] / 1e9),
+                "written": difference(disk_bytes(folder, written=True), before),
+                "peak_resident": max((point[1] + point[2] for point in sampler.points), default=0.0),
+                **sampler.peaks(),
+            }
+            (checked,) = crew.step("checked")
+            if checked["checksum"] != expected:
+                raise SampleError("wrong data", "the canvas is not what its tiles are")
+            crew.dismiss()
+        return Taken(numbers, sampler.points)
+
+    return take
+
+
+FLOOR, CAPPED = "write, fdatasync", "onecopy, capped"
+COLUMNS: tuple[Column, ...] = (
+    ("all\ns", plain("total_ns", 1e9)),
+    ("MB/s", plain("mb_per_s")),
+    ("CPU\ns", plain("cpu_ns", 1e9)),
+    ("anon. peak\nMB", plain("peak_anonymous", MB)),
+    ("with file\npages MB", plain("peak_resident", MB)),
+    ("page cache,\npeak MB", plain("peak_cached", MB)),
+    ("dirty,\npeak MB", plain("peak_dirty", MB)),
+    ("written\nMB", plain("written", MB)),
+)
+DRAWN = {"s": plain("total_ns", 1e9), "anonymous and file pages, peak MB": plain("peak_resident", MB)}
+
+
+def tables_of(record: Record) -> Iterator[Table]:
+    """Yield the table."""
+    for case in record.cases():
+        yield table(record, ", ".join(case), case, [row.name for row in record.rows], COLUMNS)
+
+
+def described(record: Record) -> str:
+    """Return what was measured, in one line."""
+    options = record.options
+    return (
+        f"mosaic: {options['rows']} x {options['columns']} tiles of {options['size']} x {options['size']} u16, "
+        f"{record.data['bytes'] / MB:.1f} MB; the cap is {options['cap'] / MB:.1f} MB; "
+        f"{counted(rounds_of(record), 'round')}"
+    )
+
+
+def findings(record: Record) -> Iterator[str]:
+    """Yield how the capped canvas compares with writing the same bytes, and with its cap."""
+    for case in record.cases():
+        floor, ours = (record.spread(name, case, "total_ns") for name in (FLOOR, CAPPED))
+        if floor is not None and ours is not None:
+            yield f"{CAPPED} reaches {number(floor.median / ours.median)} of the rate of {FLOOR}."
+        if (peak := record.spread(CAPPED, case, "peak_resident")) is not None:
+            cap = number(record.options["cap"] / MB)
+            yield f"{CAPPED} holds at most {number(peak.high / MB)} MB, where {cap} may be."
+
+
+SCENARIO = Scenario(NAME, described, tables_of, findings, by_case(DRAWN))
+DEFAULTS = Options()
+
+
+@click.command(NAME)
+@cli.option("--rows", type=cli.POSITIVE, default=DEFAULTS.rows, help="Of tiles.")
+@cli.option("--columns", type=cli.POSITIVE, default=DEFAULTS.columns, help="Of tiles.")
+@cli.option("--size", type=cli.POSITIVE, default=DEFAULTS.size, help="Pixels on the side of a tile.")
+@cli.option("--cap", default="512MiB", type=SIZE_OF_SOMETHING, help="Of the canvas in memory.")
+@cli.choice("--way", "ways", NAMES, "What is compared.")
+@cli.common(SCENARIO, DEFAULTS)
+def command(*, measure: Measure, **chosen: object) -> None:
+    """Measure stitching under a cap: tiles of 16-bit pixels onto a canvas that is brought down to the disk.
+
+    Beside it the same bytes, written and flushed; the heap, where it has room; numpy.memmap; zarr. 40 x 40 tiles are
+    13.4 GB, the usual 20 x 20 a quarter of it.
+    """
+    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
+    measure(lambda place, watch, log: run(place, options, watch, log))

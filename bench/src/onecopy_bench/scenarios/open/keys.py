@@ -1,0 +1,76 @@
+"""`onecopy bench keys`: how long it takes to learn what is in a file of many arrays.
+
+A tool that looks at a checkpoint (a listing, a shard planner, a server that picks layers) opens it and asks for the
+names; no data is read. Each sample is a fresh process that does so `REPEATS` times in a row, so that the cost of the
+first call (code that is loaded on first use) does not drown that of a small file. The file is made for the run: arrays
+of 64 bytes, names as transformers have them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+
+from onecopy_bench.engine import options as cli
+from onecopy_bench.engine.pages import Scenario, rounds_of
+from onecopy_bench.engine.tables import MISSING, Table, counted
+from onecopy_bench.peers import KEYS
+from onecopy_bench.peers.ours import REPEATS
+from onecopy_bench.scenarios import open as opening
+from onecopy_bench.scenarios.open import summary
+from onecopy_bench.scenarios.open.terminal import ratio_of, second_line, with_extremes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from onecopy_bench.engine.options import Measure
+    from onecopy_bench.engine.record import Log, Record
+    from onecopy_bench.engine.rounds import Watch
+    from onecopy_bench.scenarios.open import Options
+
+NAME = "keys"
+DEFAULTS = replace(opening.DEFAULTS, processes=(1,), ceilings="none")
+
+
+def run(
+    place: Path, count: int, options: Options = DEFAULTS, watch: Watch = lambda _: None, log: Log | None = None
+) -> Record:
+    """Measure how long opening a file of `count` arrays and listing their names takes; one process a sample."""
+    import onecopy
+
+    path = place / f"{count}-arrays.safetensors"
+    names = (f"model.layers.{i // 8}.mlp.experts.{i % 8}.weight" for i in range(count))
+    onecopy.save(path, dict.fromkeys(names, np.zeros(16, np.float32)))
+    chosen = tuple(row for row in KEYS if row.is_installed())
+    return opening.run(path, options, watch, log, configurations=chosen, scenario=NAME)
+
+
+def described(record: Record) -> str:
+    """Return what was measured, in one line."""
+    return f"keys: {record.data['pieces']} arrays, {counted(rounds_of(record), 'round')}"
+
+
+def tables_of(record: Record) -> Iterator[Table]:
+    """Yield milliseconds of one opening and listing."""
+    rows = []
+    for line in summary.lines_of(summary.cases_of(record)[0]):
+        spread, ratio = line.values.get("open_ms"), line.relative.get("open_ms")
+        each = MISSING if spread is None else with_extremes(spread.divided_by(REPEATS))
+        rows.append((line.name, second_line(line), each, MISSING if ratio is None else f"{ratio_of(ratio)}x"))
+    yield Table("Opening and listing", ("configuration", "", "ms (min-max)", "ratio"), tuple(rows))
+
+
+SCENARIO = Scenario(NAME, described, tables_of, lambda _: ())
+
+
+@click.command(NAME)
+@cli.option("--arrays", type=cli.POSITIVE, default=20_000, help="Arrays in the file.")
+@cli.common(SCENARIO, DEFAULTS)
+def command(*, arrays: int, measure: Measure, **chosen: object) -> None:
+    """Measure opening a file of many arrays and listing their names."""
+    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
+    measure(lambda place, watch, log: run(place, arrays, options, watch, log))

@@ -1,0 +1,336 @@
+"""`onecopy bench run`: any program, N copies of it, and of its baseline in the same rounds.
+
+A sample is all copies once: files evicted, copies launched and released together, waited for until they are ready,
+held, measured, ended. Of N copies, times are the median and the slowest, memory is the sum. Ratios and differences are
+medians over the rounds in which both commands went well. The command line is kept, with the home folder as "~".
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import statistics
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onecopy.cli import screen
+from onecopy.cli.words import plain, significant
+from onecopy_bench.engine import options as cli
+from onecopy_bench.engine import rounds
+from onecopy_bench.engine.crew import SampleError
+from onecopy_bench.engine.machine import cache
+from onecopy_bench.engine.machine.processes import totals_of
+from onecopy_bench.engine.memory import difference, disk_bytes
+from onecopy_bench.engine.pages import Scenario, few_rounds, rounds_of
+from onecopy_bench.engine.record import Row, heading
+from onecopy_bench.engine.rounds import Settings, Taken, Turn, without_home
+from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, counted
+from onecopy_bench.scenarios.programs.copies import Copies, numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from onecopy_bench.engine.options import Measure
+    from onecopy_bench.engine.record import Log, Record, Sample
+    from onecopy_bench.engine.rounds import Attempt, Watch
+
+NAME = "run"
+COMMAND, BASELINE = "command", "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Settings):
+    """How programs are run.
+
+    Attributes
+    ----------
+    processes
+        Copies of the program that are started together.
+    ready
+        A copy is ready when it has said this text on stdout or stderr.
+    settle
+        A copy is ready when its memory has stood still for this many seconds. Without both: when it has ended.
+    hold_ms
+        Milliseconds between "all are ready" and the reading of the memory.
+    evict
+        Files that are dropped from the page cache before each sample.
+    """
+
+    rounds: int = 3
+    timeout: float = 120.0
+    idle_wait: float = 0.0
+    processes: int = 1
+    ready: str | None = None
+    settle: float | None = None
+    hold_ms: float = 500.0
+    evict: tuple[str, ...] = ()
+
+    @property
+    def waits_for_exit(self) -> bool:
+        """Whether a copy is ready when it has ended."""
+        return self.ready is None and self.settle is None
+
+
+def run(
+    command: Sequence[str],
+    baseline: Sequence[str] = (),
+    options: Options = Options(),
+    watch: Watch = lambda _: None,
+    log: Log | None = None,
+) -> Record:
+    """Measure a program, and another one beside it; `copies.NUMBER` in an argument becomes the number of the copy.
+
+    Raises
+    ------
+    OSError
+        If a file to be evicted cannot be opened.
+    """
+    commands = {COMMAND: command, **({BASELINE: baseline} if baseline else {})}
+    turns = [Turn(name, (), 0.0, sample(words, options)) for name, words in commands.items()]
+    data = {name: [without_home(word) for word in words] for name, words in commands.items()}
+    place = options.evict[0] if options.evict else Path.cwd()
+    nameless = replace(options, evict=tuple(Path(path).name for path in options.evict))
+    rows = [Row(name, shlex.join(words)) for name, words in data.items()]
+    return rounds.run(heading(NAME, place, nameless, rows, data=data), turns, options, watch=watch, log=log)
+
+
+def sample(command: Sequence[str], options: Options) -> Callable[[Attempt], Taken]:
+    """Return what takes one sample."""
+
+    def take(attempt: Attempt) -> Taken:
+        for path in options.evict:
+            cache.evict(path)
+        attempt.wait()
+        copies = Copies(command, options)
+        try:
+            with copies:
+                cached, disk = _cached(options.evict), _disk_bytes(options.evict)
+                copies.start()
+                copies.wait_until_ready()
+                if not options.waits_for_exit:
+                    copies.hold(options.hold_ms / 1e3)
+                held = [] if options.waits_for_exit else [asdict(totals_of(pids)) for pids in copies.members]
+                read = difference(_disk_bytes(options.evict), disk)
+        except SampleError as failure:
+            said = copies.last_lines()
+            words = f"; last lines: {' | '.join(said)}" if said else ""
+            raise SampleError(failure.state, f"{failure.reason}{words}") from failure
+        numbers = {
+            "peak_anonymous": max(copies.peak_anonymous, sum(each["anonymous"] for each in held)),
+            "disk_bytes": read,
+            "cached_before": cached,
+            "killed": copies.killed,
+        }
+        ready = [{"ready_ns": copy.ready_ns or 0} for copy in copies.copies]
+        totals: list[dict[str, Any]] = held or [{} for _ in ready]
+        return Taken(numbers, processes=[{**one, **two} for one, two in zip(ready, totals, strict=True)])
+
+    return take
+
+
+def _cached(paths: Sequence[str]) -> int | None:
+    """Return how many bytes of some files are cached together; None for no files, and where it is unknown."""
+    known = [cache.ask(path) for path in paths]
+    return None if None in known or not known else sum(filter(None, known))
+
+
+def _disk_bytes(paths: Sequence[str]) -> int | None:
+    """Return the bytes read since boot from the disks of some files, else from that of the working folder."""
+    disks = {Path(path).stat().st_dev: os.fspath(path) for path in (paths or (os.curdir,))}
+    known = [disk_bytes(path) for path in disks.values()]
+    return None if None in known else sum(filter(None, known))
+
+
+def _sum(name: str, unit: float = MB) -> Callable[[Sample], float | None]:
+    """Return what adds a number up over the copies; what is unknown of one is unknown of all."""
+
+    def value(sample: Sample) -> float | None:
+        return sum(each[name] for each in sample.processes) / unit if all(name in p for p in sample.processes) else None
+
+    return value
+
+
+MEASURES: dict[str, Callable[[Sample], float | None]] = {
+    "ready, median copy, s": lambda s: statistics.median(each["ready_ns"] for each in s.processes) / 1e9,
+    "ready, slowest copy, s": lambda s: max(each["ready_ns"] for each in s.processes) / 1e9,
+    "PSS, MB": _sum("pss"),
+    "anonymous (PSS), MB": _sum("anonymous_pss"),
+    "file (PSS), MB": _sum("file"),
+    "shared memory (PSS), MB": _sum("shmem"),
+    "private, MB": _sum("private"),
+    "swap, MB": _sum("swap"),
+    "page tables, MB": _sum("page_tables"),
+    "peak anonymous (RSS), MB": lambda s: s.numbers["peak_anonymous"] / MB,
+    "read from disk, MB": lambda s: s.numbers["disk_bytes"] / MB if "disk_bytes" in s.numbers else None,
+    "major faults": _sum("major_faults", 1),
+    "minor faults": _sum("minor_faults", 1),
+    "processes": _sum("processes", 1),
+}
+"""What a table shows, by name: each is computed from one sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One thing that was measured: its spread for both commands, and how they compare, paired by round."""
+
+    name: str
+    command: Spread | None
+    baseline: Spread | None
+    ratio: Spread | None
+    difference: Spread | None
+
+
+def measures_of(record: Record) -> list[Measured]:
+    """Return everything that was measured in at least one good sample, in the order of the table."""
+    found = []
+    for name, value in MEASURES.items():
+        rows = ({s.round: value(s) for s in record.of(row, ())} for row in (COMMAND, BASELINE))
+        command, baseline = ({n: each for n, each in row.items() if each is not None} for row in rows)
+        pairs = [(command[number], baseline[number]) for number in command if number in baseline]
+        ratio = Spread.of(mine / other for mine, other in pairs if other > 0)
+        apart = Spread.of(mine - other for mine, other in pairs)
+        if command or baseline:
+            found.append(Measured(name, Spread.of(command.values()), Spread.of(baseline.values()), ratio, apart))
+    return found
+
+
+def tables_of(record: Record) -> Iterator[Table]:
+    """Yield the table: a line per measure; the baseline and the comparison where there is one."""
+    compared = BASELINE in record.data
+    titles = (COMMAND, BASELINE, "ratio", "difference") if compared else (COMMAND,)
+    rows = []
+    for each in measures_of(record):
+        cells = [spread(cell) for cell in (each.command, each.baseline)[: len(titles)]]
+        cells += [MISSING if cell is None else significant(cell.median) for cell in (each.ratio, each.difference)]
+        rows.append((each.name, *cells[: len(titles)]))
+    words = "; ratio and difference: median of paired rounds" if compared else ""
+    title = f"Medians (min-max) over the rounds; memory of all copies together, with their children{words}"
+    if rows:
+        yield Table(title, ("", *titles), tuple(rows))
+
+
+def spread(value: Spread | None) -> str:
+    """Return a median with its extremes where they differ from it."""
+    if value is None:
+        return MISSING
+    if value.low == value.high:
+        return significant(value.median)
+    return f"{significant(value.median)} ({significant(value.low)}-{significant(value.high)})"
+
+
+def described(record: Record) -> str:
+    """Return what was measured, in one line."""
+    evicted = record.options["evict"]
+    state = f", {', '.join(evicted)} evicted" if evicted else ""
+    copies = counted(record.options["processes"], "copy", "copies")
+    return f"run: {copies}, {counted(rounds_of(record), 'round')}{state}"
+
+
+def limits(record: Record) -> Iterator[str]:
+    """Yield what limits the numbers: failures with their last lines, files that stayed cached, few rounds."""
+    for each in record.samples:
+        if each.state != "ok":
+            yield f"{each.row}, round {each.round + 1}: {each.state} ({each.reason})."
+    good = [sample for sample in record.samples if sample.state == "ok"]
+    warm = [cached for s in good if (cached := s.numbers.get("cached_before"))]
+    if warm:
+        yield f"NOT cold: up to {max(warm) / MB:.1f} MB of the evicted files were still cached."
+    unknown = [sample for sample in good if "cached_before" not in sample.numbers]
+    if record.options["evict"] and unknown:
+        yield f"Nobody knows what was cached before {len(unknown)} of {len(record.samples)} samples."
+    if killed := sum(s.numbers.get("killed", 0) for s in record.samples):
+        yield f"{killed:.0f} processes did not end on SIGTERM and were killed."
+    if record.options["ready"] is None and record.options["settle"] is None:
+        yield "The copies were waited for until they ended: what they hold is known by its peak only."
+    yield from few_rounds(record)
+
+
+def findings(record: Record) -> Iterator[str]:
+    """Yield the commands."""
+    yield from (f"{row.name}: {row.detail}" for row in record.rows)
+
+
+def show(record: Record) -> None:
+    """Print a record: what was run, a line per measure, and what limits them."""
+    console = screen.out()
+    screen.show_line(console, described(record), "bold")
+    for words in findings(record):
+        screen.show_line(console, words)
+    console.print()
+    for table in tables_of(record):
+        columns = (screen.Column(title, right=at > 0) for at, title in enumerate(table.header))
+        screen.Grid(tuple(columns), [(plain(name), *cells) for name, *cells in table.rows]).show(console)
+        screen.show_line(console, f"{table.title}.", "dim")
+    for note in limits(record):
+        screen.show_line(console, f"note: {note}", "dim")
+
+
+SCENARIO = Scenario(NAME, described, tables_of, findings, limits=limits)
+DEFAULTS = Options()
+
+
+@click.command(NAME, context_settings={"allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@cli.option(
+    "-n",
+    "--processes",
+    type=cli.POSITIVE,
+    default=DEFAULTS.processes,
+    help="Copies that are started in the same instant.",
+)
+@click.option("--ready", metavar="TEXT", help="A copy is ready when it says this on stdout or stderr.")
+@click.option(
+    "--settle", type=cli.SECONDS, metavar="S", help="A copy is ready when its memory has stood still for S seconds."
+)
+@cli.option(
+    "--hold-ms",
+    type=click.FloatRange(min=0),
+    default=DEFAULTS.hold_ms,
+    metavar="M",
+    help="Milliseconds from 'all are ready' to the reading of the memory.",
+)
+@click.option("--baseline", metavar="CMD", help="Another command, in one word, to compare with in each round.")
+@click.option(
+    "--evict",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Drop this file from the page cache before each start; more than once for more.",
+)
+@cli.common(SCENARIO, DEFAULTS, without=("folder", "backed"))
+def command(command: tuple[str, ...], baseline: str | None, measure: Measure, **chosen: object) -> int:  # fmt: skip
+    """Start N copies of COMMAND, wait until they are ready, and report what they hold.
+
+    Exactly the text {i} in an argument becomes the number of the copy, from 0, for ports and folders of their own.
+    Without --ready and --settle a copy is ready when it has ended with status 0. Memory is that of each copy with all
+    its children. Everything is ended afterwards: SIGTERM, five seconds, SIGKILL.
+
+    Example: onecopy bench run -n 4 --ready 'startup complete' -- python -u serve.py --port 80{i}
+    """
+    if chosen["ready"] is not None and chosen["settle"] is not None:
+        raise click.UsageError("--ready and --settle exclude each other: a copy is ready in one way")
+    if chosen["ready"] == "":
+        raise click.BadParameter("an empty text is never said", param_hint="--ready")
+    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
+    words = (found(command), found(words_of(baseline)))
+    record = measure(lambda _, watch, log: run(*words, options, watch, log), show)
+    return 0 if record.of(COMMAND, ()) else 1
+
+
+def words_of(text: str | None) -> tuple[str, ...]:
+    """Return the words of a command that was given as one; raises click.BadParameter where a quote is open."""
+    try:
+        return tuple(shlex.split(text)) if text is not None else ()
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}", param_hint="--baseline") from error
+
+
+def found(command: Sequence[str]) -> Sequence[str]:
+    """Return a command whose program exists; raises click.UsageError otherwise."""
+    if command and shutil.which(numbered(command, 0)[0]) is None:
+        raise click.UsageError(f"no program {command[0]!r}")
+    return command

@@ -1,0 +1,61 @@
+"""Records made by hand, read back, and runs that are resumed."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from onecopy_bench.engine.record import Absent, Log, Record, Row, Sample, as_json, lines, parse
+
+WHEN = "2026-01-01T00:00:00+00:00"
+
+
+def made(
+    scenario: str,
+    samples: Iterable[Sample],
+    rows: Iterable[Row] = (),
+    *,
+    options: Any = None,
+    data: dict[str, Any] | None = None,
+    absent: Iterable[Absent] = (),
+    machine: dict[str, Any] | None = None,
+) -> Record:
+    """Make a record."""
+    chosen = as_json(dataclasses.asdict(options)) if dataclasses.is_dataclass(options) else options
+    return Record(
+        scenario, WHEN, "1234567", machine or {}, chosen or {"rounds": 7}, data or {}, tuple(rows), tuple(absent),
+        tuple(samples),
+    )  # fmt: skip
+
+
+def taken(row: str, case: tuple[str, ...], number: int = 0, **numbers: float) -> Sample:
+    """Make a good sample, taken on an idle machine."""
+    return Sample(row, case, number, started=WHEN, idle_share=1.0, numbers=numbers)
+
+
+def text_of(record: Record) -> str:
+    """Return the text of a record's file."""
+    return "".join(lines(record))
+
+
+def read_back(record: Record) -> Record:
+    """Write a record and read it."""
+    (found,) = parse(text_of(record))
+    return found
+
+
+def has_sample(path: Path) -> bool:
+    """Report whether a record file has a header and at least one sample, a line each."""
+    return path.exists() and path.read_text().count("\n") >= 2
+
+
+def resumed(run: Callable[..., Record], options: Any, folder: Path) -> tuple[Record, Record]:
+    """Run a scenario, cut its file after the first sample, and resume it; return the records of both runs."""
+    path = folder / "samples.jsonl"
+    (folder / "one").mkdir()
+    first = run(folder / "one", options, log=Log(path))
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    (folder / "two").mkdir()
+    second = run(folder / "two", options, log=Log(path, resume=True))
+    assert parse(path.read_text()) == [second]
+    return first, second
