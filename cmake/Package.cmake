@@ -1,9 +1,9 @@
-# What `cmake --install` puts in place: the rooms, the public headers, and how CMake and pkg-config find them.
+# What `cmake --install` puts in place: the modules, the public headers, and how CMake and pkg-config find them.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-get_property(rooms GLOBAL PROPERTY onecopy_rooms)
-list(TRANSFORM rooms PREPEND onecopy_ OUTPUT_VARIABLE libraries)
+get_property(modules GLOBAL PROPERTY onecopy_modules)
+list(TRANSFORM modules PREPEND onecopy_ OUTPUT_VARIABLE libraries)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/onecopy)
 
 install(
@@ -20,7 +20,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/cmake/onecopyConfig.cmake ${PROJECT_BINARY_D
 
 # The prefix is known when it is installed, and not here.
 file(RELATIVE_PATH include_folder ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_FULL_INCLUDEDIR})
-# A static library must stand before those that it uses: the last room first.
+# A static library must stand before those that it uses: the last module first.
 list(REVERSE libraries)
 list(TRANSFORM libraries PREPEND -l)
 list(JOIN libraries " " link_flags)

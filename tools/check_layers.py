@@ -1,6 +1,6 @@
 """Hold every #include against the DEPENDS lists of src/CMakeLists.txt: tools/check_layers.py [ROOT].
 
-A room may include itself and the rooms it depends on; only `os` may include system headers; bindings may include
+A module may include itself and the modules it depends on; only `os` may include system headers; bindings may include
 public headers only. Python's layers are import-linter contracts in pyproject.toml.
 """
 
@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
-ROOM = re.compile(r"onecopy_room\((\w+)\s(.*?)\)", re.DOTALL)
+ROOM = re.compile(r"onecopy_module\((\w+)\s(.*?)\)", re.DOTALL)
 PROCESSOR = "sys/auxv.h"  # which instructions there are: CRC-32C is in `base`
 SYSTEM = re.compile(r"^(sys/|linux/|asm/|mach/|unistd\.h|fcntl\.h|signal\.h|dirent\.h|pthread\.h|windows\.h)")
 
 
-def rooms(cmake: str) -> dict[str, set[str]]:
-    """Return what each room may use, itself included."""
+def modules(cmake: str) -> dict[str, set[str]]:
+    """Return what each module may use, itself included."""
     allowed = {}
     for name, body in ROOM.findall(cmake):
         depends = body.split("DEPENDS", 1)[1].split() if "DEPENDS" in body else []
@@ -23,8 +23,8 @@ def rooms(cmake: str) -> dict[str, set[str]]:
     return allowed
 
 
-def room_of(header: str) -> str:
-    """Return the room of a header as it is included: onecopy/files/x.hpp or files/x.hpp."""
+def module_of(header: str) -> str:
+    """Return the module of a header as it is included: onecopy/files/x.hpp or files/x.hpp."""
     parts = header.split("/")
     return parts[1] if parts[0] == "onecopy" and len(parts) > 1 else parts[0]
 
@@ -34,29 +34,29 @@ def includes(path: Path) -> list[tuple[str, str]]:
     return INCLUDE.findall(path.read_text())
 
 
-def fault_of(room: str, public: bool, kind: str, header: str, allowed: dict[str, set[str]]) -> str | None:
+def fault_of(module: str, public: bool, kind: str, header: str, allowed: dict[str, set[str]]) -> str | None:
     """Return what is wrong with one include, or None."""
     if kind == "<":
-        allowed_here = room == "os" or (room, header) == ("base", PROCESSOR)
+        allowed_here = module == "os" or (module, header) == ("base", PROCESSOR)
         return None if allowed_here or not SYSTEM.match(header) else "system headers belong to os"
-    if room not in allowed:
-        return f"{room} is not a room of src/CMakeLists.txt"
+    if module not in allowed:
+        return f"{module} is not a module of src/CMakeLists.txt"
     if public and not header.startswith("onecopy/"):
         return "public headers include public headers only"
-    if room_of(header) not in allowed[room]:
-        return f"{room} may use {', '.join(sorted(allowed[room]))}"
+    if module_of(header) not in allowed[module]:
+        return f"{module} may use {', '.join(sorted(allowed[module]))}"
     return None
 
 
 def violations(root: Path) -> list[str]:
     """Return one sentence for each include that the diagram forbids."""
-    allowed = rooms((root / "src/CMakeLists.txt").read_text())
+    allowed = modules((root / "src/CMakeLists.txt").read_text())
     found = []
     for folder in ("include/onecopy", "src"):
         for path in sorted((root / folder).rglob("*.[ch]pp")):
-            room = path.relative_to(root / folder).parts[0]
+            module = path.relative_to(root / folder).parts[0]
             for kind, header in includes(path):
-                fault = fault_of(room, folder.startswith("include"), kind, header, allowed)
+                fault = fault_of(module, folder.startswith("include"), kind, header, allowed)
                 if fault:
                     found.append(f"{path.relative_to(root)}: includes {header}: {fault}")
     bindings = root / "bindings"

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from onecopy_bench.engine.record import read
+from onecopy_bench.scenarios.open import summary
 from onecopy_bench.scenarios.passes import warm
 
 ROOT = Path(__file__).parents[2]
@@ -22,31 +23,41 @@ class Bar(NamedTuple):
     label: str
     number: float
     words: str
-    """What stands behind it."""
+    """The text to the right of the bar."""
     ours: bool
 
 
-def bars_of(title: str, below: str, bars: list[Bar]) -> bytes:
-    """Draw bars below one another."""
-    height = TOP + STEP * len(bars) + 34
-    most = max(bar.number for bar in bars)
-    parts = [
+def bars_of(title: str, below: str, *groups: tuple[str, list[Bar]]) -> bytes:
+    """Draw groups of bars below one another; each group has a heading, which may be empty, and a scale of its own."""
+    parts, y = [f'<text class="ink" x="10" y="28" font-size="16" font-weight="600">{escape(title)}</text>'], TOP
+    for heading, bars in groups:
+        if heading:
+            y += STEP // 2 if y > TOP else 0
+            parts.append(f'<text class="ink" x="10" y="{y + 5}" font-weight="600">{escape(heading)}</text>')
+            y += STEP
+        longest = max(bar.number for bar in bars)
+        for bar in bars:
+            parts += lines_of(bar, y, max(WIDE * bar.number / longest, 1))
+            y += STEP
+    height = y + 34
+    parts.append(f'<text class="quiet" x="10" y="{height - 12}" font-size="12">{escape(below)}</text>')
+    head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" width="760" height="{height}" role="img" '
         'font-family="system-ui, -apple-system, Segoe UI, DejaVu Sans, sans-serif" font-size="14">',
         f"<title>{escape(title)}</title><style>{STYLE}</style>",
         f'<rect class="paper" width="760" height="{height}"/>',  # a page may be light on a dark screen
-        f'<text class="ink" x="10" y="28" font-size="16" font-weight="600">{escape(title)}</text>',
     ]
-    for number, bar in enumerate(bars):
-        y, width = TOP + STEP * number, max(WIDE * bar.number / most, 1)
-        kind = "ours" if bar.ours else "other"
-        parts += [
-            f'<text class="ink" x="{LEFT - 10}" y="{y + 5}" text-anchor="end">{escape(bar.label)}</text>',
-            f'<rect class="{kind}" x="{LEFT}" y="{y - 10}" width="{width:.1f}" height="20" rx="2"/>',
-            f'<text class="ink" x="{LEFT + width + 8:.1f}" y="{y + 5}">{escape(bar.words)}</text>',
-        ]
-    parts.append(f'<text class="quiet" x="10" y="{height - 12}" font-size="12">{escape(below)}</text>')
-    return "\n".join([*parts, "</svg>\n"]).encode()
+    return "\n".join([*head, *parts, "</svg>\n"]).encode()
+
+
+def lines_of(bar: Bar, y: int, width: float) -> list[str]:
+    """Return the elements of one bar: its label, the bar, and its value."""
+    kind = "ours" if bar.ours else "other"
+    return [
+        f'<text class="ink" x="{LEFT - 10}" y="{y + 5}" text-anchor="end">{escape(bar.label)}</text>',
+        f'<rect class="{kind}" x="{LEFT}" y="{y - 10}" width="{width:.1f}" height="20" rx="2"/>',
+        f'<text class="ink" x="{LEFT + width + 8:.1f}" y="{y + 5}">{escape(bar.words)}</text>',
+    ]
 
 
 def table_of(record: Path, place: str) -> dict[str, dict[str, str]]:
@@ -70,7 +81,7 @@ def page_cache() -> bytes:
         for name, label in (("touch", "one thread touches"), ("pread-1", "one thread reads"), ("onecopy.warm", "warm")):
             milliseconds = float(table[name]["all resident ms"].split("\n")[0])
             bars.append(Bar(f"{words} ahead, {label}", milliseconds, f"{milliseconds:.0f} ms", label == "warm"))
-    return bars_of("Until all of a cold file is in memory", SOURCE, bars)
+    return bars_of("Until all of a cold file is in memory", SOURCE, ("", bars))
 
 
 def huge_pages() -> bytes:
@@ -86,4 +97,34 @@ def huge_pages() -> bytes:
         faults = int(cells["minor"]) + int(cells["major"])
         words = f"{faults:,} faults, {cells['huge %']} % in 2 MiB pages"
         bars.append(Bar(label, faults, words, name == "onecopy.warm"))
-    return bars_of("Page faults of a first pass over 403 MB", SOURCE, bars)
+    return bars_of("Page faults of a first pass over 403 MB", SOURCE, ("", bars))
+
+
+WORKERS = ROOT / "bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-open-4-128k.jsonl"
+LOADERS = {
+    "safetensors.numpy": "safetensors.numpy.load_file",
+    "numpy.memmap": "numpy.memmap",
+    "safetensors.torch": "safetensors.torch.load_file",
+    "map+warm": "oc.open(path), warm()",
+}
+"""Rows of the record that the picture of four workers shows, in this order, and their labels."""
+
+COLUMNS = ("pss_above_empty_mb", "resident_ms")
+
+
+def four_workers() -> bytes:
+    """Draw the memory of four workers with the same weights, and their cold start, by loader."""
+    (case,) = summary.cases_of(read(WORKERS)[0])
+    rows = {line.name: line for line in summary.lines_of(case)}
+    memory, start = [], []
+    for name, label in LOADERS.items():
+        megabytes, milliseconds = (rows[name].values[column].median for column in COLUMNS)
+        memory.append(Bar(label, megabytes, f"{megabytes:,.0f} MB", name == "map+warm"))
+        start.append(Bar(label, milliseconds, f"{milliseconds:,.0f} ms", name == "map+warm"))
+    below = f"2 CPUs, 128 KiB read-ahead, Linux 6.18, medians of 7 rounds: {WORKERS.stem}"
+    return bars_of(
+        "Four workers with the same 403 MB of weights",
+        below,
+        ("Memory of all four", memory),
+        ("Cold start, until the slowest has touched every page", start),
+    )

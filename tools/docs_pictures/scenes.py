@@ -82,7 +82,7 @@ def write_server(folder: Path) -> None:
 
 @contextlib.contextmanager
 def running(folder: Path, *command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a program until it has said a line; when the block ends its stdin is closed, and it ends."""
+    """Run a program until it has printed a line; when the block ends its stdin is closed, and it ends."""
     with subprocess.Popen(
         [sys.executable, *command], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:

@@ -49,7 +49,7 @@ FORMAT = """\
 def output_of(command: list[str], folder: Path, width: int) -> str:
     """Run a command with a terminal for stdout, and return what it wrote; RuntimeError where it failed.
 
-    A status of 3 is an answer of ours ("something is wrong"), and no failure.
+    A status of 3 is a finding ("something is wrong"), and no failure.
     """
     ours, theirs = pty.openpty()
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -69,7 +69,7 @@ def output_of(command: list[str], folder: Path, width: int) -> str:
 
 
 def _piece(terminal: io.RawIOBase) -> bytes:
-    """Return what comes next; nothing when the last who could write has gone (EIO, on Linux)."""
+    """Return the next output; empty when the last writer has closed the terminal (EIO, on Linux)."""
     select.select([terminal], [], [])
     try:
         return terminal.read(1 << 16) or b""

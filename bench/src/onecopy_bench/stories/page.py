@@ -33,10 +33,15 @@ def _rendered(template: str, record: Stories, stories: Sequence[Story], **more: 
     loader = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
     settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
     environment = jinja2.Environment(loader=loader, autoescape=html, **settings)  # noqa: S701 - Markdown is not HTML
-    environment.filters |= {"text": text, "plain": plain}
+    environment.filters |= {"text": text, "plain": plain, "bold": bold}
     names = {"record": record, "stories": stories, "reading": reading, "how": HOW, "nothing": reading.NOTHING}
     title = f"{TITLES.get(len(stories), 'Stories')}, measured here"
     return environment.get_template(template).render(names, title=title, **more)
+
+
+def bold(figure: str, best: bool) -> str:
+    """Return the best figure of a row in bold, and another one as it is."""
+    return f"**{figure}**" if figure and best else figure
 
 
 def to_markdown(record: Stories, stories: Sequence[Story], picture: str | None = None) -> str:
@@ -53,6 +58,6 @@ def block(record: Stories, stories: Sequence[Story]) -> str:
     """Return the table with its marks, as a README has it."""
     facts = record.heading.machine
     memory = f"{facts.get('memory_bytes', 0) / 2**30:.0f} GiB"
-    words = f"{facts.get('cores_usable')} processors, {memory}, {facts.get('kernel')}, {record.heading.created[:10]}"
+    words = f"{facts.get('cores_usable')} CPUs, {memory}, {facts.get('kernel')}, {record.heading.created[:10]}"
     table = _rendered("table.md", record, stories).rstrip()
     return "\n".join([BEGIN, "", table, "", f"Here: {text(words)}.", "", END])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ARROW = "→"
 NOTHING = "-"
+TIE = 1.05
 QUICK = "A quick run: small data and one round, to see that it works. Its figures mean nothing."
 
 
@@ -96,6 +97,17 @@ def told(story: Story, telling: Telling, samples: Record | None) -> Told:
     first, second, ours = (amount(metric.of(samples, row), metric.unit) for row in rows)
     here = "" if first == second == NOTHING else f"{first} {ARROW} {second}"
     return Told(telling.words, published, here, "" if ours == NOTHING else ours)
+
+
+def ahead(story: Story, telling: Telling, samples: Record | None) -> tuple[bool, bool]:
+    """Return whether the published way is the better one here, and whether onecopy is; both are within 5 %."""
+    metric = story.metric(telling.metric)
+    rows = (telling.before, telling.after, telling.ours)
+    before, after, ours = (metric.of(samples, row) if samples is not None else None for row in rows)
+    theirs = [spread.median for spread in (before, after) if spread is not None]
+    if ours is None or not theirs:
+        return bool(theirs), ours is not None
+    return min(theirs) <= TIE * ours.median, ours.median <= TIE * min(theirs)
 
 
 def headlines(story: Story, samples: Record) -> Iterator[str]:

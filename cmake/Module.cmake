@@ -1,8 +1,8 @@
-# A room is a folder, a static library, and a list of the rooms it may use. The DEPENDS lists in src/CMakeLists.txt are
+# A module is a folder, a static library, and a list of the modules it may use. The DEPENDS lists in src/CMakeLists.txt are
 # the layer diagram: tools/check_layers.py holds every #include against them.
-function(onecopy_room name)
-  cmake_parse_arguments(ROOM "PRIVATE" "" "DEPENDS;SOURCES" ${ARGN})
-  add_library(onecopy_${name} STATIC ${ROOM_SOURCES})
+function(onecopy_module name)
+  cmake_parse_arguments(MODULE "PRIVATE" "" "DEPENDS;SOURCES" ${ARGN})
+  add_library(onecopy_${name} STATIC ${MODULE_SOURCES})
   add_library(onecopy::${name} ALIAS onecopy_${name})
   target_include_directories(
     onecopy_${name}
@@ -19,8 +19,8 @@ function(onecopy_room name)
       target_precompile_headers(onecopy_base PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.hpp)
     endif()
   endif()
-  foreach(dependency IN LISTS ROOM_DEPENDS)
+  foreach(dependency IN LISTS MODULE_DEPENDS)
     target_link_libraries(onecopy_${name} PUBLIC onecopy_${dependency})
   endforeach()
-  set_property(GLOBAL APPEND PROPERTY onecopy_rooms ${name})
+  set_property(GLOBAL APPEND PROPERTY onecopy_modules ${name})
 endfunction()
