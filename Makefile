@@ -4,7 +4,7 @@ N ?= 4
 FILE ?=
 VENV = .venv
 BIN = $(VENV)/bin
-# Tools and interpreter of .venv first, also for CMake, which asks for python, ninja and nanobind.
+# Tools and interpreter of .venv first, also for CMake, which searches python, ninja and nanobind.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -71,11 +71,12 @@ fallbacks: .venv/core.stamp ## the tests of what reaches the kernel, with each i
 	$(BIN)/python -m tests.fallbacks.matrix
 
 .PHONY: check
-check: .venv/core.stamp ## format, lint, types, layers, stubs: fast, before every commit
+check: .venv/core.stamp ## format, lint, types, layers, stubs, words: fast, before every commit
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	find $(CPP) -name '*.[ch]pp' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_words.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -o cache_dir=build/tests/cache-typing tests/typing
@@ -149,7 +150,7 @@ coverage-fuzz: .venv/tools.stamp doctest ## lines of the parsers that the commit
 
 .PHONY: bench
 bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4
-	@[ -n "$(FILE)" ] || { echo "which file? make bench FILE=model.safetensors"; exit 1; }
+	@[ -n "$(FILE)" ] || { echo "FILE is missing: make bench FILE=model.safetensors"; exit 1; }
 	$(BIN)/onecopy bench open "$(FILE)" -n $(N) --cold --json build/bench.jsonl
 
 # What the stories compare with is in the group `dev`; the C++ program takes a minute or two more, once.
@@ -171,6 +172,10 @@ docs: .venv/docs.stamp ## the documentation as a site in build/site; a warning i
 .PHONY: pictures
 pictures: .venv/core.stamp ## make the documentation's pictures anew, into docs/pictures: one to two minutes
 	$(BIN)/python -m tools.docs_pictures
+
+.PHONY: pages
+pages: .venv/core.stamp ## write the generated parts of committed pages: help of the command line, list of decisions
+	$(BIN)/python tools/write_pages.py
 
 .PHONY: dist
 PYTHONS ?= $(PYTHON)
@@ -198,7 +203,7 @@ interpreters = $(foreach python,$(PYTHONS),$(shell p="$(python)"; for c in "$$p"
 clean: ## remove what the targets made
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# --- what the targets stand on ---
+# --- what other targets depend on ---
 
 # Programs that tests start, from Debian's packages; where they cannot be installed, tests skip.
 DEBIAN = chromium fuse3 pkg-config strace
@@ -235,7 +240,7 @@ doctest:
 	@echo "1 of 3: fetching what builds onecopy (150 MB) ..."
 	@$(PIP) install --upgrade pip==26.0
 	@$(PIP) install --group demo
-	@echo "2 of 3: building it (two minutes of a fast machine, six of two slow processors) ..."
+	@echo "2 of 3: building it (two minutes of a fast machine, six of two slow CPUs) ..."
 	@$(PIP) install --no-build-isolation --no-deps --editable . --editable bench
 	@echo "3 of 3: measuring, with the weights of a real model (91 MB) unless FILE=... names yours"
 	@touch $@

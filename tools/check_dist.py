@@ -4,10 +4,10 @@
     tools/check_dist.py --python python3.12 --python python3.13
     tools/check_dist.py --no-sdist           the wheels alone: building the sdist takes minutes
 
-What is in both kinds of file is looked at first. Then, for each interpreter, the wheel goes into a new environment with
+The contents of both kinds of file are checked first. Each interpreter gets a new environment with the wheel,
 its own dependencies and nothing else, and tests/installed/alone.py runs; then the group `installed` joins it, and tests
-that need no framework run from a copy of tests/, out of sight of the checkout. The sdist is built without an index from
-the pinned requirements of pyproject.toml, and asked by alone.py too. Status 1, and a line on stderr, where it fails.
+that need no framework run from a copy of tests/, outside the checkout. The sdist is built without an index from
+the pinned requirements of pyproject.toml, and tested by alone.py too. Status 1, and a line on stderr, where it fails.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def environment(python: str, folder: Path) -> Path:
 
 
 def test_wheel(wheel: Path, python: str, folder: Path) -> None:
-    """Install a wheel with what it asks for, use it, and run the tests that need no framework."""
+    """Install a wheel with its dependencies, use it, and run the tests that need no framework."""
     own = environment(python, folder / "env")
     run(own, "-m", "pip", "install", "-q", wheel)
     shutil.copytree(ROOT / "tests", folder / "tree/tests", ignore=shutil.ignore_patterns("__pycache__"))
@@ -134,7 +134,7 @@ def test_wheel(wheel: Path, python: str, folder: Path) -> None:
 
 
 def test_sdist(sdist: Path, python: str, folder: Path) -> None:
-    """Build an sdist with the network out of reach of pip, and use what comes out."""
+    """Build an sdist without network access for pip, and use the result."""
     own = environment(python, folder / "env")
     tools = [tool for tool in PROJECT["dependency-groups"]["dev"] if re.match("cmake=|ninja=", str(tool))]
     run(

@@ -1,7 +1,7 @@
 """Hold the skips of all test sessions against tests/skips.txt: tools/check_skips.py [--write | --report].
 
-Read are *.json in build/tests/test and build/tests/rest, as pytest writes them with --results, and *.skips, as the C++
-tests do. What one session skips and another one passes is not skipped. tests/skips.txt has a line for each skip of the
+It reads *.json in build/tests/test and build/tests/rest, which pytest writes with --results, and *.skips of the C++
+tests. What one session skips and another one passes is not skipped. tests/skips.txt has a line for each skip of the
 reference machine (root on Debian 12, kernel 6.18, with ../shared/data): "NAME: REASON". Another skip, and a line whose
 test was not skipped, are errors: status 1. --report prints them with status 0, for other machines.
 """

@@ -1,4 +1,4 @@
-"""Compare python/onecopy/_core.pyi with what the extension says: tools/check_stubs.py [--write]."""
+"""Compare python/onecopy/_core.pyi with the interface of the extension: tools/check_stubs.py [--write]."""
 
 import difflib
 import subprocess

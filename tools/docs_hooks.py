@@ -1,8 +1,8 @@
-"""What the site says of itself is made while it is built: the menu, the help of the command line, lists of pages.
+"""Hooks of mkdocs: what the site has and the committed pages have not.
 
-A page may hold `<!-- help of the command line -->`, `<!-- decisions -->`, `<!-- headers -->` and
-`<!-- page of the stories -->`, which is that of the newest record; a nav item that ends in /* is what the folder has
-beyond the items that are named.
+`<!-- headers -->` becomes the comments at the head of all public headers. The link to the page of the stories becomes
+that page. Links that leave `docs/` become text. A nav item that ends in /* stands for the pages of that folder that no
+other item names.
 """
 
 import itertools
@@ -10,15 +10,16 @@ import re
 from pathlib import Path
 from typing import Any
 
-import click
 from mkdocs.structure.files import File
 
 DOCS = Path("docs")
 RECORDS = Path("bench/results")
+STORIES_LINK = re.compile(r"^\[[^\]]*\]\(\.\./(bench/results/[^)]*/stories\.md)\)\.?$", re.MULTILINE)
+OUTSIDE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:bench|include)/[^)]+)\)")
 
 
 def on_config(config: Any) -> Any:
-    """Name in the menu what `folder/*` stands for."""
+    """Replace `folder/*` in the menu by pages."""
     named = {page for page in pages_of(config["nav"]) if not page.endswith("/*")}
     config["nav"] = expanded(config["nav"], named)
     return config
@@ -32,13 +33,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put what is asked for into a page."""
+    """Insert the generated parts of a page, and replace links that work in a checkout only."""
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation", "toc"]  # it is a menu itself
     markdown = re.sub(r"(notebooks/[\w-]+)\.ipynb\)", r"\1.md)", markdown)  # on the site a notebook is a page
-    markdown = markdown.replace("<!-- help of the command line -->", "\n\n".join(helps()))
-    markdown = markdown.replace("<!-- decisions -->", "\n".join(decisions()))
-    markdown = markdown.replace("<!-- page of the stories -->", stories().read_text().partition("\n")[2])
+    markdown = STORIES_LINK.sub(lambda _: stories().read_text().partition("\n")[2], markdown)
+    markdown = OUTSIDE_LINK.sub(r"\1 (`\2`)", markdown)
     return markdown.replace("<!-- headers -->", "\n".join(headers()))
 
 
@@ -52,7 +52,7 @@ def pages_of(items: list[Any]) -> list[str]:
 
 
 def expanded(items: list[Any], named: set[str]) -> list[Any]:
-    """Return a menu with `folder/*` replaced by the pages that nobody names."""
+    """Return a menu with `folder/*` replaced by the pages that no other item names."""
     menu: list[Any] = []
     for item in items:
         if isinstance(item, str) and item.endswith("/*"):
@@ -75,21 +75,12 @@ def stories() -> Path:
     return newest.with_name("stories.md")
 
 
-def decisions() -> list[str]:
-    """List the decisions: their titles are links."""
-    pages = sorted(DOCS.glob("decisions/[0-9]*.md"))
-    titles = [re.sub(r"^# \d+\. ", "", page.read_text().partition("\n")[0]) for page in pages]
-    return [
-        f"{number}. [{title}]({page.name})" for number, (page, title) in enumerate(zip(pages, titles, strict=True), 1)
-    ]
-
-
 def headers() -> list[str]:
-    """Return what stands at the head of each public header, by room."""
+    """Return the comment at the head of each public header, by module."""
     lines: list[str] = []
-    for room in sorted(path for path in Path("include/onecopy").iterdir() if path.is_dir()):
-        lines += [f"## {room.name}", ""]
-        for path in sorted(room.rglob("*.hpp")):
+    for module in sorted(path for path in Path("include/onecopy").iterdir() if path.is_dir()):
+        lines += [f"## {module.name}", ""]
+        for path in sorted(module.rglob("*.hpp")):
             lines += [f"### `{path.relative_to('include')}`", "", *essay(path), ""]
     return lines
 
@@ -99,7 +90,7 @@ def essay(path: Path) -> list[str]:
     code = path.read_text().removeprefix("#pragma once").lstrip().splitlines()
     comment = [line[2:].removeprefix(" ") for line in itertools.takewhile(lambda line: line.startswith("//"), code)]
     if not comment:
-        raise ValueError(f"{path} says nothing of itself")
+        raise ValueError(f"{path} does not begin with a comment")
     lines = [""]
     for line in comment:
         if line.startswith("    ") != lines[-1].startswith("    "):
@@ -109,27 +100,7 @@ def essay(path: Path) -> list[str]:
 
 
 def escaped(line: str) -> str:
-    """Return a line of prose so that Markdown takes its signs for what they are; `code` stays."""
+    """Return a line of prose with Markdown's special characters escaped; `code` stays."""
     parts = line.split("`")
     parts[::2] = [re.sub(r"([*_\[\]])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
     return "`".join(parts)
-
-
-def helps() -> list[str]:
-    """Return the help of every command, as the command line prints it."""
-    from onecopy.cli.command_line import onecopy
-
-    return [f"## `{' '.join(path)}`\n\n```text\n{text}\n```" for path, text in help_of(onecopy, ("onecopy",), None)]
-
-
-def help_of(
-    command: click.Command, path: tuple[str, ...], parent: click.Context | None
-) -> list[tuple[tuple[str, ...], str]]:
-    """Return the help of a command and of those below it."""
-    with click.Context(command, info_name=path[-1], parent=parent, max_content_width=100) as context:
-        found = [(path, command.get_help(context))]
-        for name in command.list_commands(context) if isinstance(command, click.Group) else []:
-            below = command.get_command(context, name)
-            if below is not None:
-                found += help_of(below, (*path, name), context)
-    return found

@@ -1,7 +1,7 @@
 """The notebooks of the site: executed while it is built, and shown as pages like all others.
 
-They are committed without outputs, because these would be of another day than the page around them, and every run
-would be a change. A page is the Markdown of nbconvert; pictures lie beside it, and nothing is fetched when it is read.
+They are committed without outputs, because every run would change these. A page is the Markdown of nbconvert; pictures
+lie beside it, and nothing is fetched when it is read.
 """
 
 import os

@@ -57,7 +57,7 @@ def stream_seeds() -> Iterator[bytes]:
 
 
 def store_seeds() -> Iterator[bytes]:
-    """Make descriptions of artefacts, whole and cut, and with numbers that are none."""
+    """Make descriptions of artefacts, whole and cut, and with invalid numbers."""
     names = ("key", "bytes", "written", "created", "source", "source-inode", "source-bytes", "source-written")
     for values in (("k", 1, 2, 3, "/s", 4, 5, 6), ("", 2**64 - 1, -(2**63), 0, "", 0, 0, 0), (" \n", *"0x1-+.9")):
         lines = [f"{name} {len(str(value))} {value}\n" for name, value in zip(names, values, strict=True)]
@@ -66,7 +66,7 @@ def store_seeds() -> Iterator[bytes]:
 
 
 def json_seeds() -> Iterator[bytes]:
-    """Make texts with everything that JSON has, whole, cut and damaged; the first byte chooses the container."""
+    """Make texts with all of JSON's syntax, whole, cut and damaged; the first byte chooses the container."""
     texts = (
         '[{"a":{"b":[1,-0.5,1e9,12345678901234567890,null,true]},"c":"\u00e9\\ud83d\\ude00\\n"},{"c":1,"a":[]},{}]',
         '{"x":[{"y":"]}"}],"a":{"z":0,"b":[[[]],"k",2.5]}}',

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A file system on a loop device that reads 128 KiB ahead, as most hosts do: tools/loop_disk.sh up|down FOLDER [SIZE]
+# A file system on a loop device that reads 128 KiB ahead, as most machines do: tools/loop_disk.sh up|down FOLDER [SIZE]
 # Needs root. Overhead of the loop device is included in what is measured on it, so compare ratios.
 set -euo pipefail
 verb=${1:?up or down} folder=${2:?folder} size=${3:-4G}

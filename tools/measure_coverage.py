@@ -33,7 +33,7 @@ def tool(name: str) -> str:
 
 
 def counted(profiles: Sequence[Path], programs: Sequence[Path], *sources: Path) -> dict[Path, Any]:
-    """Return what LLVM's counters say of each source: {"lines": {"count": ..., "covered": ...}, "branches": ...}."""
+    """Return LLVM's counters of each source: {"lines": {"count": ..., "covered": ...}, "branches": ...}."""
     merged = BUILD / "merged.profdata"
     subprocess.run([tool("llvm-profdata"), "merge", "-failure-mode=all", *profiles, "-o", merged], check=True)
     objects = [programs[0], *(f"-object={program}" for program in programs[1:])]

@@ -2,8 +2,8 @@
 
 Steps run in their order, as many at a time as there are CPUs. Each prints a line: how it ended, how long it took, and
 the last line of its output. build/tests/TIER keeps all output (STEP.log) and what each test did (STEP.json, .skips);
-the output of a failed step is shown. A failed step does not keep the others from running, but for those that need what
-it makes. Status 1 if one failed. What the tiers are for is told in tests/README.md.
+the output of a failed step is shown. After a failed step the others still run, except those that need its
+output. Status 1 if one failed. What the tiers are for is described in tests/README.md.
 """
 
 import argparse
@@ -154,7 +154,7 @@ def library(name: str) -> str:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line that says something, without its decoration."""
+    """Return the last line with text, without its decoration."""
     lines = [line.strip(" =") for line in log.read_text(errors="replace").splitlines() if line.strip(" =")]
     return lines[-1][:100] if lines else ""
 

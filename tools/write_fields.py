@@ -45,7 +45,7 @@ constexpr std::size_t count_fields() {{
 
 
 def main() -> int:
-    """Write the header, or with --check say whether it is up to date."""
+    """Write the header, or with --check report whether it is up to date."""
     lines = []
     for n in range(1, MOST + 2):
         braces = ["{}"] * (n - 1)
