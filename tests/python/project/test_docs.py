@@ -8,6 +8,7 @@ the libraries that the extension was built from. ```c++ blocks show libraries th
 """
 
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.places import ROOT
+from tools import write_pages
 
 import onecopy
 
@@ -61,8 +63,8 @@ def describe_libraries(folder: Path) -> None:
         pytest.skip("the C++ libraries are not in build/python")
     if not shutil.which("c++") or not shutil.which("pkg-config"):
         pytest.skip("there is no C++ compiler or no pkg-config here")
-    rooms = re.findall(r"^onecopy_room\((\w+)", (ROOT / "src/CMakeLists.txt").read_text(), re.MULTILINE)
-    flags = " ".join(f"-lonecopy_{room}" for room in reversed(rooms))
+    modules = re.findall(r"^onecopy_module\((\w+)", (ROOT / "src/CMakeLists.txt").read_text(), re.MULTILINE)
+    flags = " ".join(f"-lonecopy_{module}" for module in reversed(modules))
     (folder / "onecopy.pc").write_text(
         "Name: onecopy\nDescription: as it was built\nVersion: 0\n"
         f"Cflags: -I{ROOT / 'include'}\nLibs: -L{libraries[0].parent} {flags} -pthread\n"
@@ -146,12 +148,12 @@ def test_a_broken_link_is_seen(tmp_path):
 
 
 def malformed(link: str) -> str:
-    """Tell what is wrong with a link to elsewhere; nothing: it is well formed. Nobody asks the net."""
+    """Return what is wrong with a link to another site; empty: it is well formed. Nothing is fetched."""
     parts = urllib.parse.urlsplit(link)
     if parts.scheme not in ("https", "mailto"):
         return "not https"
     if parts.scheme == "https" and not re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z]{2,}", parts.netloc):
-        return "no host of the net"
+        return "no host name"
     return "" if re.fullmatch(r"[!-~]+", link) and not re.search(r"[.,;:'\"]$", link) else "characters"
 
 
@@ -185,6 +187,49 @@ def test_the_tests_that_show_what_is_promised_exist():
             assert f"\ndef {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
 
 
+def test_one_page_lists_every_public_name_and_no_other():
+    listed = re.findall(r"^\| \[?`oc\.(\w+)`", (ROOT / "docs/reference/index.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == dir(onecopy)
+
+
+def test_that_page_names_modules_and_what_is_in_them():
+    page = (ROOT / "docs/reference/index.md").read_text()
+    for path in re.findall(r"^\| \[`(onecopy\.[\w.]+)`", page, re.MULTILINE):
+        assert pkgutil.resolve_name(path) is not None
+
+
+def test_architecture_names_paths_that_exist():
+    named = re.findall(r"`((?:[\w.]+/)+[\w.]*)`", (ROOT / "ARCHITECTURE.md").read_text())
+    named = [path for path in named if not re.search(r"(?<![a-z])x[./]", path)]  # x: the name of what is to be added
+    folders = [ROOT, ROOT / "src", ROOT / "bench", ROOT / "python/onecopy", ROOT / "bench/src/onecopy_bench"]
+    folders += [ROOT / "bindings", ROOT / "src/os", *(ROOT / "src").iterdir(), ROOT / "python/onecopy/memory"]
+    assert len(named) > 40
+    assert [path for path in named if not any((folder / path).exists() for folder in folders)] == []
+
+
+def test_architecture_has_every_module_and_package():
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    modules = re.findall(r"^onecopy_module\((\w+)", (ROOT / "src/CMakeLists.txt").read_text(), re.MULTILINE)
+    packages = [path.stem for path in (ROOT / "python/onecopy").iterdir() if not path.name.startswith("_")]
+    for name in {*modules, *packages} - {"py"}:
+        assert re.search(rf"`{name}/?`", page), name
+
+
+def test_the_readme_fits_on_one_page():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+@pytest.mark.parametrize("page", write_pages.PARTS)
+def test_the_generated_part_of_a_page_is_up_to_date(page):
+    assert (ROOT / "docs" / page).read_text() == write_pages.written(page), "python tools/write_pages.py"
+
+
+def test_the_page_about_stories_links_to_the_newest_record():
+    newest = max((ROOT / "bench/results").glob("*/*-stories.json*"), key=lambda path: path.name)
+    (linked,) = re.findall(r"\]\(\.\./(bench/results/\S+/stories\.md)\)", (ROOT / "docs/stories.md").read_text())
+    assert ROOT / linked == newest.with_name("stories.md")
+
+
 def test_every_module_with_public_names_is_in_the_reference():
     modules = {path.stem for path in (ROOT / "python/onecopy").iterdir() if not path.name.startswith("_")}
     internal = {"arguments", "atomic_files", "cli", "integrations", "py", "text"}
@@ -192,7 +237,7 @@ def test_every_module_with_public_names_is_in_the_reference():
 
 
 def public_names(header: Path) -> list[str]:
-    """List what a header of the room `structs` has in namespace onecopy: types, concepts, constants, functions."""
+    """List what a header of the module `structs` has in namespace onecopy: types, concepts, constants, functions."""
     text = re.sub(r"^namespace onecopy::structs \{.*", "", header.read_text(), flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^namespace structs \{.*?^\}  // namespace structs", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"^(?:inline |constexpr |consteval |[\w:<>]+ )+?(\w+)(?: \{|\(|\{\}| =|<)", text, re.MULTILINE)
@@ -248,9 +293,9 @@ def test_the_site_has_every_header(site):
 
 @pytest.mark.timeout(600)
 def test_the_site_has_every_name_of_the_library(site):
-    for name, room in onecopy._HOMES.items():
-        page = site / f"reference/{room.replace('.', '/')}/index.html"
-        assert f'id="onecopy.{room}.{name}"' in page.read_text()
+    for name, module in onecopy._HOMES.items():
+        page = site / f"reference/{module.replace('.', '/')}/index.html"
+        assert f'id="onecopy.{module}.{name}"' in page.read_text()
 
 
 @pytest.mark.timeout(600)
