@@ -152,7 +152,7 @@ def test_a_look_anew_finds_what_was_mapped_a_moment_ago(cold_file):
         sampler.sample()
         group.go_on()
         assert str(path) not in [one.path for one in sampler.sample().files]
-        assert str(path) in [one.path for one in sampler.sample(anew=True).files]
+        assert str(path) in [one.path for one in sampler.sample(refresh=True).files]
 
 
 def test_exact_is_a_walk_of_everybody_at_each_look(cold_file):
@@ -356,6 +356,6 @@ def test_a_process_of_somebody_else_is_looked_at_as_far_as_one_may(nobody, in_ch
 
     with Watched("") as group:
         unknown, anonymous, notes = in_child(look, uid=nobody)
-    assert unknown == "somebody else's process"
+    assert unknown == "belongs to another user"
     assert anonymous > MIB
     assert notes[0].startswith("1 of 1 processes were not walked")

@@ -49,7 +49,7 @@ def test_memory_of_the_block_is_seen_and_that_before_it_is_not():
     assert watched.peak.anonymous.bytes > watched.peak.anonymous.grown + len(before)
     assert watched.peak.anonymous.processes[0].pid == os.getpid()
     assert len(block) == 80 * MB
-    assert watched.series.looks == len(watched.series.total) >= 2
+    assert watched.series.samples == len(watched.series.total) >= 2
     assert watched.cost.failed == 0
 
 
@@ -92,8 +92,8 @@ def test_mapped_files_are_no_anonymous_memory_and_count_once(python, tmp_path):
             sum(view[:: 1 << 12])
             until(lambda: any(one.path == path and one.once > 60e6 for one in watched.last.files), "the mapped pages")
             block = bytearray(b"x") * 8_000_000  # so that the peak comes after the file is known
-            looks = watched.series.looks
-            until(lambda: watched.series.looks > looks + 1, "the peak")
+            looks = watched.series.samples
+            until(lambda: watched.series.samples > looks + 1, "the peak")
         watched.assert_peak(anonymous="16 MB", file_dirty="65 MB")
         try:
             watched.assert_peak(real="1 MB", anonymous="1 GB")
@@ -102,8 +102,8 @@ def test_mapped_files_are_no_anonymous_memory_and_count_once(python, tmp_path):
         print(watched.table())
     """
     message, _, table = python(code, path).partition("\n")
-    assert message.startswith("memory, everything once, grew by ")
-    assert "1.00 MB are allowed" in message
+    assert message.startswith("the deduplicated total grew by ")
+    assert "but the limit is 1.00 MB" in message
     assert str(path) in message
     assert str(path) in table
 
@@ -114,7 +114,7 @@ def test_a_watch_draws_what_it_saw_so_far_and_at_the_end(tmp_path):
         watched.plot(tmp_path / "so_far.html")
     watched.plot(str(tmp_path / "all.svg"), title="a <block>")
     assert "a &lt;block&gt;" in (tmp_path / "all.svg").read_text()
-    assert "together, everything once" in (tmp_path / "so_far.html").read_text()
+    assert "deduplicated total" in (tmp_path / "so_far.html").read_text()
     with pytest.raises(FileNotFoundError) as raised:
         watched.plot(tmp_path / "no/x.svg")
     assert raised.value.filename == str(tmp_path / "no/x.svg")
@@ -156,11 +156,11 @@ def test_a_watch_leaves_no_descriptor_open():
 
 def test_a_watch_begins_once():
     watched = oc.watch()
-    with pytest.raises(ValueError, match="nobody has looked"):
+    with pytest.raises(ValueError, match="no sample was taken"):
         _ = watched.last
-    with watched, pytest.raises(RuntimeError, match="begins once"):
+    with watched, pytest.raises(RuntimeError, match="only once"):
         watched.__enter__()
-    with pytest.raises(RuntimeError, match="begins once"):
+    with pytest.raises(RuntimeError, match="only once"):
         watched.__enter__()
 
 
@@ -193,15 +193,15 @@ def test_a_forked_child_has_a_watch_that_does_nothing(in_child):
         for _ in range(20):  # some forks come in the middle of a look
 
             def inside() -> tuple[int, bool]:
-                looks = watched.series.looks
+                looks = watched.series.samples
                 time.sleep(0.01)
                 table = watched.table()
                 watched.close()
-                return watched.series.looks - looks, "anonymous" in table
+                return watched.series.samples - looks, "anonymous" in table
 
             assert in_child(inside) == (0, True)
-        looks = watched.series.looks
-        until(lambda: watched.series.looks > looks)
+        looks = watched.series.samples
+        until(lambda: watched.series.samples > looks)
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")

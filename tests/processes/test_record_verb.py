@@ -51,7 +51,7 @@ sys.exit(3)
     path = tmp_path / "run.jsonl"
     status, out, err = run(path, *python(code))
     assert (status, out) == (3, "mine\n")
-    assert "together, everything once" in err
+    assert "deduplicated total" in err
     assert f"in {path}" in err
     recording = read_recording(path)
     assert 100 * MB < recording.series.peak.anonymous.bytes < 150 * MB
@@ -59,7 +59,7 @@ sys.exit(3)
     assert recording.command[-2:] == ("-c", code)
     assert recording.end.exit == 3
     assert recording.end.max_rss > 60 * MB
-    assert recording.end.looks == recording.series.looks == len(recording.series.total)
+    assert recording.end.looks == recording.series.samples == len(recording.series.total)
     assert not recording.cut
 
 

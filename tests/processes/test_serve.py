@@ -87,7 +87,7 @@ def test_metrics_are_open_metrics_and_few(cold_file):
 
 def test_the_page_gets_a_look():
     with Watched("", count=2) as group, server("--name", EVIL, *group.pids) as address:
-        facts = json.loads(get(f"{address}/look")[1])
+        facts = json.loads(get(f"{address}/snapshot")[1])
         page = get(address)[1]
     assert facts["group"] == EVIL
     assert {one["pid"] for one in facts["processes"]} == set(group.pids)
@@ -97,10 +97,10 @@ def test_the_page_gets_a_look():
 def test_there_is_nothing_to_write_to_and_nothing_else_to_read():
     with Watched("") as group, server(*group.pids) as address:
         for method in ("POST", "PUT", "DELETE", "PATCH"):
-            assert get(f"{address}/look", method)[0] == 405
-        for path in ("/page/../serving.py", "/..%2f..%2fetc/passwd", "/page.py", "/look/1"):
+            assert get(f"{address}/snapshot", method)[0] == 405
+        for path in ("/page/../serving.py", "/..%2f..%2fetc/passwd", "/page.py", "/snapshot/1"):
             assert get(address + path)[0] == 404
-        assert get(f"{address}/look", Host="evil.example")[0] == 400, "a page of the web, by a name of its own"
+        assert get(f"{address}/snapshot", Host="evil.example")[0] == 400, "a page of the web, by a name of its own"
         headers = get(address)[2]
     assert "default-src 'none'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
@@ -152,7 +152,7 @@ def test_connections_that_ask_nothing_shut_nobody_out():
         assert closed >= 80 - 64
         for one in idle[:20]:
             one.close()
-        until(lambda: answers(f"{address}/look"))
+        until(lambda: answers(f"{address}/snapshot"))
         for one in idle:
             one.close()
 
@@ -175,7 +175,7 @@ def test_a_connection_ends_after_a_while(monkeypatch):
             port = int(re.search(r"http://[^:]+:(\d+)/", child.stderr.readline())[1])
             with socket.create_connection(("127.0.0.1", port)) as slow:
                 slow.settimeout(20)
-                slow.sendall(b"GET /look HTTP/1.1\r\nHost: loc")
+                slow.sendall(b"GET /snapshot HTTP/1.1\r\nHost: loc")
                 assert slow.recv(1) == b""
         finally:
             child.send_signal(signal.SIGINT)
@@ -194,12 +194,12 @@ def test_who_ends_leaves_the_page_and_the_server_goes_on():
         group.children[0].kill()
         group.children[0].wait()
         time.sleep(0.2)
-        facts = json.loads(get(f"{address}/look")[1])
+        facts = json.loads(get(f"{address}/snapshot")[1])
         assert [one["pid"] for one in facts["processes"]] == [group.pids[1]]
         group.children[1].kill()
         group.children[1].wait()
         time.sleep(0.2)
-        assert json.loads(get(f"{address}/look")[1])["total"]["real"] == 0
+        assert json.loads(get(f"{address}/snapshot")[1])["total"]["real"] == 0
         assert get(f"{address}/metrics")[0] == 200
 
 

@@ -1,4 +1,4 @@
-"""Whose memory it is: processes and the files that they map, each counted once, at a bounded cost.
+"""Measure the memory of processes and of the files that they map, each page counted once, at a bounded cost.
 
     with Sampler([os.getpid()], children=True) as sampler:
         snapshot = sampler.sample()
@@ -10,14 +10,14 @@
     print(watched.table())
 
 The sum of RSS counts a file once for each process that maps it. The sum of PSS, which divides each page by the number
-of processes that map it, is right, but walks page tables under a lock of the sampled process: 6 ms per GiB of mapped
-files and 22 ms per GiB of anonymous memory, each time. `Sampler` reads counters (8 us a process), queries the page
-cache once per big file, and walks page tables seldom, within a budget, for what the counters cannot tell.
+of processes that map it, is correct, but requires page-table walks under a lock of the sampled process: 6 ms per GiB of
+mapped files and 22 ms per GiB of anonymous memory, each time. `Sampler` reads counters (8 us per process), queries the
+page cache once per big file, and walks page tables rarely, within a budget, for what the counters do not contain.
 
 **When not to use it.** To find the line of a program that allocates, use a profiler (memray, heaptrack).
 
-Importing this package loads nothing else: `proc`, `cgroup` and `pressure`, which parse the kernel's text, are used all
-over the library.
+Importing this package loads none of its modules, because other modules of the library use `proc`, `cgroup` and
+`pressure`, the parsers of files of the kernel, alone.
 """
 
 from importlib import import_module
@@ -121,7 +121,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # to a type checker, this would have every name
+if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
         if name in _READERS:
@@ -129,5 +129,5 @@ if not TYPE_CHECKING:  # to a type checker, this would have every name
         if name not in _HOMES:
             raise AttributeError(f"module 'onecopy.memory' has no attribute {name!r}")
         value = getattr(import_module(f"onecopy.memory.{_HOMES[name]}"), name)
-        globals()[name] = value  # found at once the next time
+        globals()[name] = value  # the next access does not call this function
         return value

@@ -44,31 +44,32 @@ Code: TypeAlias = Literal[
     "container",
 ]
 
-_WORTH_IT = 1 << 20
-"""Smallest amount that gets a sentence; a hundredth of the RSS is the other limit."""
+_MIN_BYTES = 1 << 20
+"""Smallest amount that is reported; files must also reach a hundredth of the RSS."""
 _COPIED = 16 << 20
 """Inherited memory copied since the fork beyond which that is reported as wrong."""
 _GROWS = 1 << 20
 """Bytes per second of growth, or of pages read again, beyond which that is reported as wrong."""
-_MOST = 6
-"""How many files get a sentence."""
+_MAX_FILES = 6
+"""Number of files that are reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One sentence about the memory of a process."""
+    """One reason why a process uses memory, as a sentence."""
 
     code: Code
     """The kind of cause, for scripts."""
     text: str
+    """The sentence."""
     bytes: int
-    """The amount it is about; bytes per second for "growing" and "refaults"."""
+    """The amount of memory in bytes; bytes per second for "growing" and "refaults"."""
     bad: bool = False
-    """Whether something should be done."""
+    """Whether the cause is a problem that should be fixed."""
 
 
 class Causes(NamedTuple):
-    """What `causes_of` found, and the two numbers that stand above it."""
+    """The result of `causes_of`."""
 
     name: str
     """The command line of the process, shortened."""
@@ -77,18 +78,18 @@ class Causes(NamedTuple):
     own: int
     """Bytes of anonymous memory that no other process shares: freed when the process ends."""
     causes: tuple[Cause, ...]
-    """What is wrong first, then by size."""
+    """The causes; problems first, then by size."""
 
 
 def causes_of(pid: int, seconds: float = 0.0) -> Causes:
-    """Return what the memory of a process consists of; with `seconds`, sample twice and report what changed.
+    """Return what the memory of a process consists of; with `seconds`, sample twice and report the growth.
 
-    ProcessLookupError where there is no such process, PermissionError where it belongs to another user.
+    ProcessLookupError if there is no such process, PermissionError if it belongs to another user.
     """
     before = _Moment(pid)
     time.sleep(seconds)
     after = _Moment(pid) if seconds else before
-    regions, memory = proc.smaps(pid), proc.rollup(pid)  # of one moment: one is subtracted from the other
+    regions, memory = proc.smaps(pid), proc.rollup(pid)  # read together: one is subtracted from the other
     shared = _shared(regions)
     causes = [
         *_of_files(regions, memory),
@@ -113,7 +114,7 @@ class _Moment:
 
 
 def _shared(regions: list[proc.MappedRegion]) -> int:
-    """Add up the anonymous memory that other processes map as well."""
+    """Return the bytes of anonymous memory that other processes map as well."""
     return sum(_shared_of(one.memory) for one in regions if one.memory.anonymous)
 
 
@@ -129,9 +130,9 @@ def _of_files(regions: list[proc.MappedRegion], memory: proc.Rollup) -> Iterator
     for region in regions:
         if region.inode:
             files[region.dev, region.inode].append(region)
-    worth = max(_WORTH_IT, memory.rss // 100)
+    worth = max(_MIN_BYTES, memory.rss // 100)
     found = sorted(files.items(), key=lambda pair: -sum(one.memory.rss for one in pair[1]))
-    for key, parts in [pair for pair in found if sum(one.memory.rss for one in pair[1]) >= worth][:_MOST]:
+    for key, parts in [pair for pair in found if sum(one.memory.rss for one in pair[1]) >= worth][:_MAX_FILES]:
         yield from _of_file(key, parts)
     for parts in files.values():
         copied = sum(one.memory.anonymous for one in parts)
@@ -150,7 +151,7 @@ def _of_file(key: Key, parts: list[proc.MappedRegion]) -> Iterator[Cause]:
     inside = sum(one.rss - one.anonymous for one in memories)
     dirty = min(sum(one.shared_dirty + one.private_dirty - one.anonymous for one in memories), inside)
     if kind_of(key, path) == "shmem":
-        if inside >= _WORTH_IT:
+        if inside >= _MIN_BYTES:
             yield Cause(
                 "shmem",
                 f"{size(inside)} is {path}: memory, not a disk; it stays until the file is deleted and unmapped",
@@ -159,16 +160,18 @@ def _of_file(key: Key, parts: list[proc.MappedRegion]) -> Iterator[Cause]:
         return
     alone = sum(one.private_clean for one in memories) >= inside // 2
     mappers = max(round(inside / max(sum(one.pss - (one.pss_anon or 0) for one in memories), 1)), 1)
-    who = (
+    sharing = (
         "Only this process maps it now, so USS counts it as private; a second process would share it"
         if alone
         else f"About {mappers} processes share it, and RSS counts it once for each"
     )
     clean = inside - max(dirty, 0)
-    if clean >= _WORTH_IT:
-        text = f"{size(clean)} is clean page cache of {path}; the kernel can drop it without writing anything. {who}"
+    if clean >= _MIN_BYTES:
+        text = (
+            f"{size(clean)} is clean page cache of {path}; the kernel can drop it without writing anything. {sharing}"
+        )
         yield Cause("cache", text, clean)
-    if dirty >= _WORTH_IT:
+    if dirty >= _MIN_BYTES:
         text = f"{size(dirty)} of {path} are modified and must be written to disk before they can be dropped"
         yield Cause("dirty", text, dirty)
 
@@ -178,28 +181,28 @@ def _of_file(key: Key, parts: list[proc.MappedRegion]) -> Iterator[Cause]:
 
 def _of_heap(memory: proc.Rollup, shared: int, *, own: bool) -> Iterator[Cause]:
     held = memory.anonymous - shared
-    if held >= _WORTH_IT:
+    if held >= _MIN_BYTES:
         text = f"{size(held)} are anonymous memory of this process alone: objects, buffers, stacks, arenas"
         huge = min(memory.anon_huge_pages, held)
-        yield Cause("heap", text + (f", {size(huge)} of them in huge pages" if huge >= _WORTH_IT else ""), held)
+        yield Cause("heap", text + (f", {size(huge)} of them in huge pages" if huge >= _MIN_BYTES else ""), held)
     lazy = memory.lazy_free or 0
-    if lazy >= _WORTH_IT:
+    if lazy >= _MIN_BYTES:
         text = f"{size(lazy)} are freed but stay until the kernel needs them (MADV_FREE); RSS still counts them"
         yield Cause("kept", text, lazy)
     kept = _kept_by_malloc() if own else None
-    if kept is not None and kept >= _WORTH_IT:
+    if kept is not None and kept >= _MIN_BYTES:
         yield Cause(
             "kept",
             f"{size(kept)} are freed but kept by the allocator (malloc_trim(0) of glibc returns what it can)",
             kept,
         )
-    if kept is None and held >= 64 * _WORTH_IT:
-        where = "this C library does not report" if own else "only the process itself can report: oc.explain() in it"
-        yield Cause("kept", f"how much of that is freed but kept by the allocator, {where}", 0)
+    if kept is None and held >= 64 * _MIN_BYTES:
+        where = "this C library does not report it" if own else "call oc.explain() in the process itself"
+        yield Cause("kept", f"unknown how much of that is freed but kept by the allocator: {where}", 0)
 
 
 class _Mallinfo(ctypes.Structure):
-    """glibc's mallinfo2, from 2.33."""
+    """The struct that mallinfo2 of glibc returns (from 2.33)."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
@@ -219,30 +222,28 @@ class _Mallinfo(ctypes.Structure):
 
 
 def _kept_by_malloc() -> int | None:
-    """Return the bytes that malloc of this process holds free; None where it does not report them."""
+    """Return the free bytes that malloc of this process keeps; None if the C library does not report them."""
     with suppress(AttributeError, OSError):
-        ask = ctypes.CDLL(None).mallinfo2
-        ask.restype = _Mallinfo
-        return int(ask().fordblks)
+        mallinfo = ctypes.CDLL(None).mallinfo2
+        mallinfo.restype = _Mallinfo
+        return int(mallinfo().fordblks)
     return None
 
 
 def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: proc.Rollup) -> Iterator[Cause]:
     shared = _shared(regions)
-    if shared < _WORTH_IT:
+    if shared < _MIN_BYTES:
         return
-    theirs: dict[int, proc.MappedRegion] = {}
+    of_parent: dict[int, proc.MappedRegion] = {}
     with suppress(OSError):
-        theirs = {one.start: one for one in proc.smaps(parent) if one.memory.anonymous}
-    alike = [(one, theirs[one.start]) for one in regions if one.start in theirs and _shared_of(one.memory)]
+        of_parent = {one.start: one for one in proc.smaps(parent) if one.memory.anonymous}
+    alike = [(one, of_parent[one.start]) for one in regions if one.start in of_parent and _shared_of(one.memory)]
     inherited = sum(_shared_of(one.memory) for one, _ in alike)
     if inherited < shared // 2:  # it called exec since its parent forked it
         children = len(children_of(pid))
-        with_whom = (
-            f"its {children} child{'' if children == 1 else 'ren'}" if children else "other processes of its tree"
-        )
+        sharers = f"its {children} child{'' if children == 1 else 'ren'}" if children else "other processes of its tree"
         yield Cause(
-            "forked", f"{size(shared)} are shared with {with_whom} since a fork; writing to a page copies it", shared
+            "forked", f"{size(shared)} are shared with {sharers} since a fork; writing to a page copies it", shared
         )
         return
     copied = sum(max(min(one.memory.anonymous, its.memory.anonymous) - _shared_of(one.memory), 0) for one, its in alike)
@@ -261,19 +262,19 @@ def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: pr
 
 
 def _of_status(status: proc.Status, memory: proc.Rollup) -> Iterator[Cause]:
-    if memory.swap >= _WORTH_IT:
+    if memory.swap >= _MIN_BYTES:
         yield Cause(
             "swap", f"{size(memory.swap)} are swapped out: using them again waits for the disk", memory.swap, bad=True
         )
     tables = status.vm_pte or 0
-    if tables >= max(_WORTH_IT, memory.rss // 200):
+    if tables >= max(_MIN_BYTES, memory.rss // 200):
         yield Cause(
             "page-tables",
             f"{size(tables)} of page tables in addition: 8 bytes for each mapped page of 4 KiB",
             tables,
         )
     above = (status.vm_hwm or 0) - memory.rss
-    if above >= max(_WORTH_IT, memory.rss // 10):
+    if above >= max(_MIN_BYTES, memory.rss // 10):
         yield Cause("peak", f"its peak RSS was {size(status.vm_hwm or 0)} (VmHWM), {size(above)} more than now", above)
 
 

@@ -1,21 +1,21 @@
-"""What is around a process: its memory cgroup, the machine's memory, the disk under a file.
+"""Read the environment of a process: its memory cgroup, the memory of the machine, the disk of a file.
 
-The limit that kills in a container is in no file of the process: it is the tightest one of its memory cgroup
-and of all groups above. `memory_group` finds them on cgroup v1, v2 and machines that mount both, from
-``/proc/PID/cgroup`` and the mount points in ``/proc/self/mountinfo``. Beside it are two other things that a
-measurement has to tell: what the machine has left (`meminfo`) and what its disk has read (`block_stat`).
+The memory limit of a container is the tightest limit of its memory cgroup and of all groups above it. `memory_group`
+finds them on cgroup v1, v2 and machines that mount both, from ``/proc/PID/cgroup`` and the mount points in
+``/proc/self/mountinfo``. `meminfo` reads the memory of the machine, and `block_stat` the counters of a disk.
 
-**Units and None** are those of `onecopy.memory.proc`: bytes; None where the kernel does not say, or hides the answer
-from this container.
+**Units and None** are those of `onecopy.memory.proc`: bytes, and None where the kernel does not report a number or
+hides it from this container.
 
-**When not to use it.** To know what one process costs. A group also holds kernel memory, and page cache of
-whoever *first* touched a file, the dead included.
+**When not to use it.** To measure one process. A group is also charged for kernel memory, and for page cache of every
+file that one of its processes was the *first* to read, including processes that have ended.
 
-**Errors.** ``parse_x``: ValueError with the kind of file and the line. Of a process: as in `onecopy.memory.proc`.
+**Errors.** ``parse_x`` raises ValueError with the kind of file and the line; functions of a process raise the errors of
+`onecopy.memory.proc`.
 
-**Ownership and threads.** Results are immutable snapshots, no file stays open; any thread may call anything.
-A group is several files, read one after the other: its numbers may disagree a little. `root` is where the
-file system begins: ``/``, or a recorded copy that holds ``proc`` and ``sys``.
+**Ownership and threads.** Results are immutable, no file stays open, and any thread may call any function. The files of
+a group are read one after the other, so its numbers may be slightly inconsistent. `root` is the root of the file
+system: ``/``, or a recorded copy with ``proc`` and ``sys``.
 """
 
 import errno
@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from onecopy.memory.proc import _build, _numbers, process_text  # one room in two files, by size
+from onecopy.memory.proc import _build, _numbers, process_text  # shared with `proc`; two files because of their size
 
 ROOT = Path("/")
 
@@ -39,7 +39,7 @@ _V2_NAMES = {
     "mapped_file": "file_mapped",
     "dirty": "file_dirty",
     "writeback": "file_writeback",
-    "workingset_refault": "workingset_refault_file",  # before Linux 5.9, of v2 too
+    "workingset_refault": "workingset_refault_file",  # before Linux 5.9 also in v2
 }
 _FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes"),
@@ -49,9 +49,9 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of mountinfo: the directory `root` of a file system is seen at `mount_point`.
+    """One line of mountinfo: the directory `root` of a file system is mounted at `mount_point`.
 
-    `device` is that of `os.stat`. `options` are those of the file system: in a v1 hierarchy, its controllers.
+    `device` is the ``st_dev`` of `os.stat`. `options` are those of the file system: in a v1 hierarchy, its controllers.
     """
 
     device: int
@@ -64,11 +64,11 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStat:
-    """memory.stat under its v2 names, descendants included: bytes, but ``workingset_refault_*`` counts pages.
+    """The contents of memory.stat with v2 names, including descendants: bytes, but pages for ``workingset_refault_*``.
 
-    `file` is page cache with `shmem` in it. `kernel` is all kernel memory (v2: from Linux 5.18; v1: from
-    another file, which `memory_group` reads). A refault is a page read again after its eviction: the sign
-    that memory is short. `hierarchical_memory_limit` is v1's own tightest limit, of groups out of sight too.
+    `file` is page cache, including `shmem`. `kernel` is all kernel memory (v2: from Linux 5.18; v1: from another file,
+    which `memory_group` reads). A refault is a page that was read again after its eviction, a sign of memory shortage.
+    `hierarchical_memory_limit` (v1 only) is the tightest limit, including groups that are not visible.
     """
 
     anon: int
@@ -101,18 +101,18 @@ class MemoryGroup:
     Attributes
     ----------
     version : int
-        1 or 2.
+        Version of control groups: 1 or 2.
     directory : Path
-        Where its files are: of the nearest group above, where the process's own has none or is hidden.
+        Directory of the group; of the nearest group above with memory files if that of the process is hidden.
     limit : int or None
-        Bytes: the tightest limit here and above, as far as can be seen; None when unlimited.
+        The tightest visible limit of the group and of those above, in bytes; None if unlimited.
     limited_by : Path or None
-        The group that sets `limit`; None when unlimited, or set (v1) above what can be seen.
+        The group that has `limit`; None if unlimited, or if the limit (v1) is that of a group that is not visible.
     usage, peak : int or None
-        Bytes charged now, page cache included, and at most so far. None for the root of v2; v2 tells the
-        peak from Linux 5.19.
+        Bytes charged now, including page cache, and their maximum so far. None for the root of v2; the peak is
+        reported by v2 from Linux 5.19.
     stat : MemoryStat
-        What the usage is made of.
+        The parts of the usage.
     """
 
     version: int
@@ -126,10 +126,10 @@ class MemoryGroup:
 
 @dataclass(frozen=True, slots=True)
 class Meminfo:
-    """Memory of the machine in bytes, the host's also inside a container; `cached` has `shmem` in it.
+    """Memory of the whole machine in bytes, also inside a container; `cached` includes `shmem`.
 
-    `mem_available` (free, or to be had without swapping) is None before Linux 3.14. `committed_as` is what programs
-    have been promised: private memory that they may write, touched or not.
+    `mem_available` (free, or reclaimable without swapping) is None before Linux 3.14. `committed_as` is the private
+    writable memory that programs have allocated, used or not.
     """
 
     mem_total: int
@@ -151,7 +151,7 @@ class Meminfo:
 
 @dataclass(frozen=True, slots=True)
 class BlockStat:
-    """Completed requests of a disk or partition since boot, by all processes, and their bytes."""
+    """Completed requests of a disk or partition since boot, by all processes, and their sizes in bytes."""
 
     reads: int
     bytes_read: int
@@ -160,7 +160,7 @@ class BlockStat:
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    r"""Read the text of mountinfo, in the order of mounting.
+    r"""Parse the text of mountinfo, in the order of mounting.
 
     >>> parse_mountinfo("36 35 98:0 / /a\\040b rw shared:1 - ext4 /dev/sda rw,discard\n")[0].mount_point
     '/a b'
@@ -169,7 +169,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    r"""Read the text of ``/proc/PID/cgroup``: group path by controller, that of v2 under "".
+    r"""Parse the text of ``/proc/PID/cgroup``: paths of groups by controller; that of v2 has the key "".
 
     >>> parse_membership("4:memory:/a\n2:cpu,cpuacct:/b\n0::/c\n")
     {'memory': '/a', 'cpu': '/b', 'cpuacct': '/b', '': '/c'}
@@ -184,7 +184,7 @@ def parse_membership(text: str) -> dict[str, str]:
 
 
 def parse_limit(text: str) -> int | None:
-    """Read a limit in bytes; None when there is none: v2's "max", v1's nearly 2**63.
+    """Parse a limit in bytes; None for no limit, which is "max" in v2 and nearly 2**63 in v1.
 
     >>> parse_limit("1048576"), parse_limit("max"), parse_limit("9223372036854771712")
     (1048576, None, None)
@@ -194,7 +194,7 @@ def parse_limit(text: str) -> int | None:
 
 
 def parse_memory_stat(text: str) -> MemoryStat:
-    r"""Read the text of memory.stat, of either version.
+    r"""Parse the text of memory.stat, of either version.
 
     >>> parse_memory_stat("cache 4096\nrss 0\ntotal_cache 8192\ntotal_rss 0\n").file
     8192
@@ -204,13 +204,13 @@ def parse_memory_stat(text: str) -> MemoryStat:
         match = _STAT_LINE.fullmatch(line)
         if match is None:
             raise ValueError(f"memory.stat: cannot read line {line!r}")
-        name = match[1].removeprefix("total_")  # v1 only: the lines with descendants come last, and win
+        name = match[1].removeprefix("total_")  # v1 only: lines that include descendants come last, and are used
         numbers[_V2_NAMES.get(name, name)] = int(match[2])
     return _build(MemoryStat, "memory.stat", numbers)
 
 
 def memory_group(pid: int, *, root: Path = ROOT) -> MemoryGroup | None:
-    """Measure the memory cgroup of a process; None when none is mounted here, or it lies outside what is.
+    """Measure the memory cgroup of a process; None if none is mounted, or the group is outside of the mount.
 
     >>> group = memory_group(os.getpid())
     >>> group is None or group.version in (1, 2)
@@ -233,7 +233,7 @@ def memory_group(pid: int, *, root: Path = ROOT) -> MemoryGroup | None:
 
 
 def parse_meminfo(text: str) -> Meminfo:
-    """Read the text of meminfo.
+    """Parse the text of meminfo.
 
     >>> parse_meminfo(Path("/proc/meminfo").read_text()).mem_total > 2**20
     True
@@ -242,7 +242,7 @@ def parse_meminfo(text: str) -> Meminfo:
 
 
 def meminfo(*, root: Path = ROOT) -> Meminfo:
-    """Read what memory the machine has and how it is used.
+    """Read the size and the use of the memory of the machine.
 
     >>> memory = meminfo()
     >>> 0 < memory.mem_free < memory.mem_total
@@ -252,7 +252,7 @@ def meminfo(*, root: Path = ROOT) -> Meminfo:
 
 
 def parse_block_stat(text: str) -> BlockStat:
-    """Read the text of ``/sys/dev/block/M:m/stat``: 11 numbers or more, sizes in sectors of 512 bytes.
+    """Parse the text of ``/sys/dev/block/M:m/stat``: 11 numbers or more, sizes in sectors of 512 bytes.
 
     >>> parse_block_stat("3 0 8 1 2 0 16 1 0 1 1").bytes_read
     4096
@@ -265,9 +265,9 @@ def parse_block_stat(text: str) -> BlockStat:
 
 
 def block_stat(device: int, *, root: Path = ROOT) -> BlockStat | None:
-    """Read what the disk or partition `device` (an ``st_dev``) did since boot.
+    """Read the counters since boot of the disk or partition `device` (an ``st_dev``).
 
-    None when there is none: tmpfs, overlayfs, btrfs, network.
+    None for file systems without a single block device: tmpfs, overlayfs, btrfs, network file systems.
 
     >>> disk = block_stat(Path("/").stat().st_dev)
     >>> disk is None or disk.bytes_read >= 0
@@ -278,14 +278,14 @@ def block_stat(device: int, *, root: Path = ROOT) -> BlockStat | None:
 
 
 def read_ahead(device: int, *, root: Path = ROOT) -> int | None:
-    """Read how far the kernel reads ahead on `device` (an ``st_dev``), in bytes; None when it does not tell.
+    """Return the readahead of `device` (an ``st_dev``) in bytes; None if the kernel does not report it.
 
     >>> ahead = read_ahead(Path("/").stat().st_dev)
     >>> ahead is None or ahead % 1024 == 0
     True
     """
     name = f"{os.major(device)}:{os.minor(device)}"
-    # The whole disk holds the setting; a partition is a link into the folder of its disk.
+    # The setting belongs to the disk; a partition is a link into the folder of its disk.
     for place in (f"class/bdi/{name}", f"dev/block/{name}/queue", f"dev/block/{name}/../queue"):
         number = _number(Path(root, "sys", place, "read_ahead_kb"))
         if number is not None:
@@ -309,21 +309,21 @@ def _mount(line: str) -> Mount:
 
 
 def _levels(group: str | None, version: int, mounts: list[Mount], root: Path) -> list[Path]:
-    """Directories of a group and of all above it, as far up as it is mounted."""
+    """Return the directories of a group and of the groups above it, up to the mount point."""
     for mount in mounts:
         v1 = mount.fs_type == "cgroup" and "memory" in mount.options
         wanted = v1 if version == 1 else mount.fs_type == "cgroup2"
         if group is None or not wanted or not PurePosixPath(group).is_relative_to(mount.root):
             continue
         below = PurePosixPath(group).relative_to(mount.root)
-        if ".." not in below.parts:  # "..": outside our cgroup namespace, with names that we cannot know
+        if ".." not in below.parts:  # "..": outside of the cgroup namespace, with unknown names
             return [Path(root, mount.mount_point.lstrip("/"), part) for part in (below, *below.parents)]
     return []
 
 
 def _tightest(limits: Iterable[tuple[int | None, Path]], stat: MemoryStat) -> tuple[int | None, Path | None]:
     known = [(limit, at) for limit, at in limits if limit is not None]
-    if stat.hierarchical_memory_limit is not None:  # v1 knows the groups above us, and use_hierarchy=0
+    if stat.hierarchical_memory_limit is not None:  # of v1: includes hidden groups, and respects use_hierarchy=0
         tightest = parse_limit(str(stat.hierarchical_memory_limit))
         return tightest, next((at for limit, at in known if limit == tightest), None)
     return min(known, key=lambda pair: pair[0]) if known else (None, None)
@@ -340,7 +340,7 @@ def _text(path: Path) -> str | None:
         return path.read_text()
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.EOPNOTSUPP):
-            return None  # not on this kernel, or the group was removed meanwhile
+            return None  # not on this kernel, or the group was removed
         raise
 
 

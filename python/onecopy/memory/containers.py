@@ -1,8 +1,8 @@
-"""What a container has left before something in it is killed, and why other tools show another number.
+"""The memory of a container: how much can be allocated before the OOM killer acts, and what other tools show.
 
-A control group is charged for page cache too, of whoever touched a file first; most of that can be dropped at once.
-What counts is what cannot: anonymous memory, shared memory, and the kernel's own. Kubernetes and ``docker stats`` show
-the *working set*, usage less inactive file pages, and so count files that are read again and again as use.
+A control group is also charged for page cache, of the files that its processes were the first to read; most of it can
+be dropped at any time. Anonymous memory, shared memory and kernel memory cannot be dropped. Kubernetes and
+``docker stats`` show the *working set*, usage minus inactive file pages, which includes files that are read repeatedly.
 """
 
 from __future__ import annotations
@@ -29,45 +29,50 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The memory of a control group, in bytes; None: unlimited, or not told. Printed, it is sentences."""
+    """The memory of a control group in bytes; None if unlimited or not reported. Printed, it is sentences."""
 
     version: int
-    """Of control groups: 1 or 2."""
+    """Version of control groups: 1 or 2."""
     directory: str
+    """Directory of the group."""
     limit: int | None
-    """The tightest one, of the group or of one above it."""
+    """The tightest limit of the group and of those above it."""
     limited_by: str | None
-    """The group that has this limit."""
+    """Directory of the group that has `limit`."""
     held: int
-    """Bytes charged to that group, other groups in it included, that cannot be dropped: usage minus page cache."""
+    """Unreclaimable bytes charged to the group in `limited_by`, including groups below it: usage minus page cache."""
     usage: int | None
+    """Bytes charged to the group now, including page cache."""
     peak: int | None
+    """Maximum of `usage` so far."""
     anonymous: int
+    """Bytes of anonymous memory."""
     kernel: int | None
-    """All that the kernel holds for it: page tables, stacks, slab."""
+    """Bytes of kernel memory: page tables, stacks, slab."""
     kernel_reclaimable: int
-    """Of it, caches that can be dropped (v2; v1 does not tell: 0)."""
+    """The part of `kernel` in caches that can be dropped; 0 for v1, which does not report it."""
     shmem: int
-    """tmpfs, /dev/shm, memory files: memory without another place, but swap."""
+    """Bytes of shared memory (tmpfs, /dev/shm, memfd), which can only be swapped out."""
     file_clean: int
-    """Page cache that can be dropped without writing anything."""
+    """Bytes of page cache that can be dropped without writing."""
     file_dirty: int
-    """Page cache that must be written first."""
+    """Bytes of page cache that must be written before they can be dropped."""
     working_set: int | None
-    """What Kubernetes, cAdvisor and ``docker stats`` show: `usage` less inactive file pages."""
+    """The number shown by Kubernetes, cAdvisor and ``docker stats``: `usage` minus inactive file pages."""
     active_file: int | None
-    """What of page cache the working set counts, though it can be dropped."""
+    """Bytes of page cache that the working set includes although they can be dropped."""
     refaults: int | None
-    """Bytes that were read again after they had been dropped, so far: the sign that memory is short."""
+    """Bytes read again after they had been dropped, so far: a sign of memory shortage."""
     kills: int | None
-    """Processes killed for want of memory."""
+    """Number of processes of the group that the OOM killer has killed."""
     pressure: Pressure | None
+    """Time lost to waiting for memory (PSI)."""
     pressure_of: str
-    """"group", or "machine" where groups do not tell theirs (v1)."""
+    """"group", or "machine" if the kernel does not report the pressure of groups (v1)."""
 
     @property
     def unreclaimable(self) -> int:
-        """What cannot be dropped: anonymous and shared memory (but by swapping), and the kernel's own."""
+        """Bytes that cannot be dropped: anonymous and shared memory (without swapping), and kernel memory."""
         return self.anonymous + self.shmem + max((self.kernel or 0) - self.kernel_reclaimable, 0)
 
     @property
@@ -79,34 +84,36 @@ class Container:
         return "\n".join(self.sentences())
 
     def sentences(self) -> Iterator[str]:
-        """Yield what there is to say, the most important first."""
+        """Yield the facts as sentences, the most important first."""
         held = f"{size(self.anonymous)} anonymous, {size(self.shmem)} shmem"
         held += "" if self.kernel is None else f", {size(self.kernel)} kernel"
         cannot = f"{size(self.unreclaimable)} cannot be dropped ({held})"
         yield f"{cannot}; there is no limit" if self.limit is None else cannot
         if self.limit is not None and self.left is not None:
             where = "" if self.limited_by in (None, self.directory) else f" of {self.limited_by}"
-            share = f"{100 * self.held / self.limit:.0f} % of it is taken" if self.limit else "all of it is taken"
-            yield f"limit{where}: {size(self.limit)}, {share}: {size(self.left)} are left before the OOM killer comes"
+            share = f"{100 * self.held / self.limit:.0f} % of it is used" if self.limit else "all of it is used"
+            left = f"{size(self.left)} are left before the OOM killer acts"
+            yield f"limit{where}: {size(self.limit)}, {share}: {left}"
         if self.kills:
-            yield f"it has come before: {self.kills} processes of this group were killed"
+            yield f"the OOM killer has killed {self.kills} processes of this group so far"
         yield (
-            f"page cache: {size(self.file_clean)} clean, which the kernel drops when it needs to; "
-            f"{size(self.file_dirty)} to be written first. It is charged to whoever touched a file first"
+            f"page cache: {size(self.file_clean)} clean, which the kernel drops when memory is short; "
+            f"{size(self.file_dirty)} dirty, which must be written first. It is charged to the group whose process "
+            "read a file first"
         )
         if self.working_set is not None and self.usage is not None:
             yield (
-                f"Kubernetes and docker stats show {size(self.working_set)}: all that is charged ({size(self.usage)}) "
-                f"less inactive file pages; {size(self.active_file or 0)} of it are active file pages, which can be "
-                "dropped too"
+                f"Kubernetes and docker stats show {size(self.working_set)}: the usage ({size(self.usage)}) minus "
+                f"inactive file pages; {size(self.active_file or 0)} of it are active file pages, which can be dropped "
+                "too"
             )
         if self.refaults:
-            yield f"{size(self.refaults)} were read again after having been dropped, so far"
+            yield f"{size(self.refaults)} were read again after they had been dropped, so far"
         if self.pressure is not None and self.pressure.some.avg60 > 0:
             some, full = (significant(100 * stall.avg60) for stall in (self.pressure.some, self.pressure.full))
             yield (
-                f"in the last minute, tasks of this {self.pressure_of} waited for memory {some} % of the time, and all "
-                f"at once {full} %"
+                f"in the last minute, tasks of this {self.pressure_of} waited for memory {some} % of the time, and "
+                f"all tasks at once {full} %"
             )
 
 
@@ -116,14 +123,14 @@ def container(pid: int | None = None, *, root: Path = cgroup.ROOT) -> Container 
     Parameters
     ----------
     pid
-        The process; None: this one.
+        The process; None: this process.
     root
-        Where the file system begins: ``/``, or a recorded copy.
+        Root of the file system: ``/``, or a recorded copy.
 
     Returns
     -------
     Container or None
-        None where there are no memory groups, or none that can be seen from here.
+        None if there are no memory cgroups, or the group is not visible.
 
     Raises
     ------
@@ -143,7 +150,7 @@ def container(pid: int | None = None, *, root: Path = cgroup.ROOT) -> Container 
     stat, directory = group.stat, group.directory
     dirty = (stat.file_dirty or 0) + (stat.file_writeback or 0)
     shmem = stat.shmem or 0
-    told = pressure.pressure(directory, root=root) if group.version == 2 else None
+    of_group = pressure.pressure(directory, root=root) if group.version == 2 else None
     usage, inactive = group.usage, stat.inactive_file
     return Container(
         version=group.version,
@@ -163,13 +170,13 @@ def container(pid: int | None = None, *, root: Path = cgroup.ROOT) -> Container 
         active_file=stat.active_file,
         refaults=None if stat.workingset_refault_file is None else stat.workingset_refault_file * _PAGE,
         kills=pressure.kills(directory),
-        pressure=told or pressure.pressure(root=root),
-        pressure_of="group" if told else "machine",
+        pressure=of_group or pressure.pressure(root=root),
+        pressure_of="group" if of_group else "machine",
     )
 
 
 def _kernel(stat: MemoryStat) -> int | None:
-    """Return what the kernel holds; before Linux 5.18 v2 tells only the parts."""
+    """Return the bytes of kernel memory; the sum of its parts if the total is not reported (v2 before Linux 5.18)."""
     if stat.kernel is not None:
         return stat.kernel
     parts = (stat.slab_reclaimable, stat.slab_unreclaimable, stat.kernel_stack, stat.pagetables, stat.percpu, stat.sock)

@@ -1,4 +1,4 @@
-"""What memory a process or an object holds, how much of it is private, and why: `explain`.
+"""`explain`: report what memory a process or an object holds, how much of it is private, and why.
 
     print(oc.explain())             # this process, in sentences
     print(oc.explain(4711))         # any process of this user
@@ -6,8 +6,8 @@
     print(oc.explain(model))        # a torch module
     print(oc.explain(file))         # what `oc.open` or `oc.open_records` returned, or a numpy array
 
-Nothing is estimated: addresses are looked up in ``/proc/self/maps``, pages that were copied because they were written
-to are counted in ``/proc/self/pagemap`` (of another process: in its smaps).
+The numbers are measured: addresses are searched in ``/proc/self/maps``, and pages that were copied on write are counted
+in ``/proc/self/pagemap``, or in the smaps of another process.
 
 **When not to use it.** In loops: `explain` of a process walks its page tables under a lock, 6 to 22 ms per GiB;
 `onecopy.memory.Sampler` is made for loops.
@@ -33,9 +33,13 @@ __all__ = ["Explanation", "Finding", "explain"]
 
 Kind: TypeAlias = Literal["shared", "written", "private", "heap", "device"]
 
-_WORTH_IT = 1 << 20  # bytes below which a finding gets neither a line nor advice
+_MIN_BYTES = 1 << 20  # smaller findings get neither a line nor advice
 _SHOWN = 12  # lines of findings that are printed
-_PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61  # bits of pagemap; the last one: of a file or shared memory
+_PRESENT, _SWAPPED, _OF_FILE = (
+    1 << 63,
+    1 << 62,
+    1 << 61,
+)  # bits of pagemap; _OF_FILE: or of shared memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,14 @@ class Finding:
     bytes: int
     """Size of its address range."""
     private: int
-    """Bytes that this process alone holds and that no other process can share."""
+    """Bytes that are private to this process."""
     kind: Kind
-    """"shared": on pages of a file. "written": some of them were copied on being written to. "private": a copy that an
-    engine made. "heap": anonymous memory. "device": memory of a device."""
+    """"shared": on pages of a file. "written": some pages of a file were copied on write. "private": a copy made by an
+    engine. "heap": anonymous memory. "device": memory of a device."""
     path: str = ""
-    """The file it lies in; empty for anonymous memory."""
+    """Path of the mapped file; empty for anonymous memory."""
     reason: str = ""
+    """Why it is private, or how it is shared, as text."""
     advice: str = ""
     """What to change; empty where there is nothing to change."""
 
@@ -68,15 +73,17 @@ class Explanation:
     """What `explain` found, the largest private part first. Printed, it is a table."""
 
     target: str
-    """What was explained, as text."""
+    """The explained process or object, as text."""
     findings: tuple[Finding, ...]
+    """Weights, mapped files and kinds of anonymous memory; the largest private part first."""
     causes: tuple[Cause, ...] = ()
-    """Of a process: what its memory consists of, one sentence each; what is wrong comes first."""
+    """What the memory of a process consists of, one sentence each, problems first; empty for an object."""
     pid: int | None = None
+    """The process id; None for an object."""
     rss: int | None = None
-    """Of a process: its resident set size in bytes, as other tools show it."""
+    """Resident set size of a process in bytes, as other tools show it; None for an object."""
     own: int | None = None
-    """Of a process: bytes of anonymous memory that no other process shares, which are freed when it ends."""
+    """Anonymous memory of a process that no other process shares, in bytes; None for an object."""
 
     @property
     def bad(self) -> tuple[Cause, ...]:
@@ -85,7 +92,7 @@ class Explanation:
 
     @property
     def private(self) -> int:
-        """Private bytes in total: what each further process of this kind holds again."""
+        """Private bytes in total, which every further process of this kind would hold again."""
         return sum(one.private for one in self.findings)
 
     @property
@@ -115,26 +122,26 @@ class Explanation:
 
 
 def explain(target: Any = None, *, seconds: float = 0.0) -> Explanation:
-    """Report what memory a process or an object holds, what of it is private, why, and what would save it.
+    """Report what memory a process or an object holds, how much of it is private and why, and how to save it.
 
     Parameters
     ----------
     target
-        None: this process. A process id: that process, which must belong to this user. Else an object of this process:
-        a session of `onecopy.onnxruntime`, a ``torch.nn.Module``, what `onecopy.open` or `onecopy.open_records`
-        returned, or a numpy array.
+        None: this process. An integer: the process with this id, which must belong to this user. Else an object of this
+        process: a session of `onecopy.onnxruntime`, a ``torch.nn.Module``, a result of `onecopy.open` or
+        `onecopy.open_records`, or a numpy array.
     seconds
-        Of a process: sample a second time after so many seconds, and report what grew and what was read again.
+        For a process: sample a second time after this number of seconds, and report growth and refaults.
 
     Returns
     -------
     Explanation
-        Printed, it is a list of sentences (a process) or a table (an object).
+        Printed, it is a list of sentences for a process, or a table for an object.
 
     Raises
     ------
     TypeError
-        For any other object.
+        `target` is any other object.
     ValueError
         The file was closed, or `seconds` is given for an object.
     ProcessLookupError, PermissionError
@@ -167,7 +174,7 @@ def explain(target: Any = None, *, seconds: float = 0.0) -> Explanation:
 
 
 def files_under(tensors: Iterable[Any]) -> list[str]:
-    """Return the paths of the files that tensors of this process lie in."""
+    """Return the paths of the files whose pages hold tensors of this process."""
     regions = _Regions()
     places = [regions.at(tensor.data_ptr()) for tensor in tensors if tensor.device.type == "cpu" and tensor.numel()]
     return list(dict.fromkeys(region.path for region in places if region is not None and region.inode))
@@ -184,7 +191,7 @@ def _of_session(session: Any) -> Explanation:
     ]
     for file in report.mapped:
         written = sum(r.memory.anonymous for r in proc.regions_of(os.getpid(), file.path))
-        reason = "written to, and so copied" if written else ""
+        reason = "some pages were written to, and so copied" if written else ""
         findings.append(Finding(file.path, file.bytes, written, "written" if written else "shared", file.path, reason))
     grown = None if report.private is None else max(report.private - sum(one.private for one in findings), 0)
     if report.mode in ("read", "map"):
@@ -209,27 +216,29 @@ def _of_copied_weights(report: Any, grown: int | None) -> Finding:
     if grown is None:
         in_file = _size_of(report.path) if report.weights is None else report.weights
         private = max(in_file - mapped, 0)
-        why += f"; at least the {size(private)} of the file: by how much the process grew is not known"
+        why += f"; the growth of the process is unknown: at least the {size(private)} of the file"
     elif report.weights is None:
         private = grown
-        why += "; so much the process grew by when the session was made, the engine's own memory among it"
+        why += "; the process grew by this amount when the session was created, including memory of the engine itself"
     else:
         private = min(grown, 2 * report.weights)
-        why += f"; the process grew by {size(grown)} when the session was made, and the file has {size(report.weights)}"
-    if private < _WORTH_IT:
-        return Finding("weights", private, private, "private", "", f"{why}; too little to be worth prepacking")
-    return Finding("weights", private, private, "private", "", why, _PREPACK)
+        why += (
+            f"; the process grew by {size(grown)} with the session, for {size(report.weights)} of weights in the file"
+        )
+    if private < _MIN_BYTES:
+        return Finding("weights", private, private, "private", "", f"{why}; too small to be worth prepacking")
+    return Finding("weights", private, private, "private", "", why, _PACK)
 
 
 def _size_of(path: str) -> int:
     try:
         return os.stat(path).st_size  # noqa: PTH116 - text
-    except OSError:  # gone since
+    except OSError:  # removed since
         return 0
 
 
 def _advice_on(reason: str) -> str:
-    """Return what helps against a copy."""
+    """Return the advice for a copied weight; empty if there is none."""
     return _PREPACK if reason.startswith(("begins", "stored")) else ""
 
 
@@ -246,10 +255,10 @@ def _of_records(rows: Any) -> Explanation:
 
 
 def _of_arrays(file: Any) -> Finding:
-    """Return where the arrays of one file are: in a private copy, or in pages of the file, some written to."""
+    """Return a finding about the arrays of one file: a private copy, or pages of the file, some of them written to."""
     report = file.residency()
     if file.mode == "copy":
-        why = "read into memory of this process, which no other can share"
+        why = "read into private memory of this process"
         return Finding(file.path, report.bytes, report.bytes, "heap", file.path, why, "oc.open(path, mode='map')")
     regions = proc.of_file(proc.smaps(os.getpid()), file.identity[:2], os.path.realpath(file.path))
     if written := sum(region.memory.anonymous for region in regions):
@@ -296,7 +305,7 @@ def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None,
     if region is None or not region.inode:
         why = "anonymous memory: computed here, cast to another dtype, or read instead of mapped"
         advice = "oc.torch.load_into(module, path) maps it; with dtype= and cast='store' also in another dtype"
-        if nbytes < _WORTH_IT:
+        if nbytes < _MIN_BYTES:
             advice = ""
         return Finding(name, nbytes, nbytes, "heap", "", why, advice)
     written = pages.private_bytes(address, nbytes)
@@ -321,7 +330,7 @@ class _Regions:
 
 
 class _Pages:
-    """The pagemap of this process, which it may always read: page numbers are hidden, flags are not."""
+    """The pagemap of this process; an unprivileged process can read the flags, but not the page numbers."""
 
     def __enter__(self) -> _Pages:
         self._fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
@@ -354,7 +363,7 @@ def _of_process(pid: int, seconds: float) -> Explanation:
             others[name] = others.get(name, 0) + region.memory.anonymous
     findings = [_of_file(path, regions) for path, regions in files.items()]
     for name, nbytes in others.items():
-        if nbytes >= _WORTH_IT or name == "[heap]":
+        if nbytes >= _MIN_BYTES or name == "[heap]":
             findings.append(Finding(name, nbytes, nbytes, "heap", "", "anonymous memory: objects, buffers, arenas"))
     target = f"process {pid} ({found.name})"
     return Explanation(target, _sorted(findings), found.causes, pid, found.rss, found.own)

@@ -1,4 +1,4 @@
-"""What changed between looks: faults a second, processor time, and how the share of a process went."""
+"""Changes between samples: faults per second, CPU use, and the recent shares of each process."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ _KEPT = 32
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of a process, per second since the look before; None at the first."""
+    """The activity of a process per second, between two samples."""
 
     minor_faults: float
+    """Page faults per second that did not wait for a disk."""
     major_faults: float
+    """Page faults per second that waited for a disk."""
     cpu: float
-    """Of one processor: 1.0 is one that does nothing else."""
+    """CPU seconds per second: 1.0 is one fully used CPU."""
     anonymous: float
-    """Bytes that it grew by."""
+    """Growth of anonymous memory in bytes per second."""
 
 
 class History:
-    """Remembers the last looks at each process of a group; for one thread at a time."""
+    """The last samples of each process of a group; for one thread at a time."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[int, float], tuple[float, ProcessReading]] = {}
@@ -36,7 +38,7 @@ class History:
         self._shares: dict[tuple[int, float], deque[int]] = {}
 
     def add(self, snapshot: Snapshot) -> None:
-        """Take a look in; of processes that are not in it nothing is kept."""
+        """Add a sample; the history of processes that are not in it is dropped."""
         alive = {one.key for one in snapshot.processes}
         for kept in (self._before, self._rates, self._shares):
             for key in kept.keys() - alive:
@@ -49,11 +51,11 @@ class History:
             self._shares.setdefault(one.key, deque(maxlen=_KEPT)).append(one.share)
 
     def rates(self, process: ProcessReading) -> Rates | None:
-        """Return what a process did since the look before."""
+        """Return the rates of a process since the sample before; None after its first sample."""
         return self._rates.get(process.key)
 
     def shares(self, process: ProcessReading) -> tuple[int, ...]:
-        """Return the shares of a process at the last looks, the latest last."""
+        """Return the shares of a process in bytes at the last samples, the latest last."""
         return tuple(self._shares.get(process.key, ()))
 
 
@@ -67,7 +69,7 @@ def _rates(before: ProcessReading, now: ProcessReading, seconds: float) -> Rates
 
 
 def trend(values: tuple[int, ...], width: int = 8) -> str:
-    """Draw values as small bars, from nothing to the largest of them.
+    """Return values as a line of small bars, scaled to the largest value.
 
     >>> trend((0, 10, 20, 40))
     '▁▃▅█'

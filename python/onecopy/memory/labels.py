@@ -1,4 +1,4 @@
-"""What a process is called: of ten workers that are all "python", the script tells more than the interpreter."""
+"""Short names of processes: for an interpreter, with the name of the script that it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WITH_VALUE = ("-W", "-X")
 
 
 def label_of(pid: int, name: str) -> str:
-    """Return a short name; `name` is what the kernel calls it. Any character may be in it.
+    """Return a short name of a process, given its name in the kernel; the result may contain any character.
 
     >>> label_of(0, "postgres")
     'postgres'
@@ -26,7 +26,7 @@ def label_of(pid: int, name: str) -> str:
 
 
 def label_from(words: list[str], name: str) -> str:
-    """Return the same from a command line.
+    """Return a short name of a process, given the words of its command line and its name in the kernel.
 
     >>> label_from(["/usr/bin/python3", "-u", "/srv/train.py", "--epochs", "3"], "python3")
     'python3 train.py'

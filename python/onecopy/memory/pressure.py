@@ -1,7 +1,7 @@
-"""How short memory is: time that tasks lost waiting for it (PSI), and who was killed for it.
+"""Memory shortage: the time that tasks lost waiting for memory (PSI), and the number of OOM kills.
 
-Readers like those of `onecopy.memory.cgroup`, with the same units, errors and `root`. Pressure is from Linux 4.20, of
-a group only on cgroup v2; a kernel may have it compiled in and switched off (``psi=1`` at boot).
+Units, errors and `root` are those of `onecopy.memory.cgroup`. Linux reports pressure from version 4.20, for groups only
+with cgroup v2; it may be disabled unless booted with ``psi=1``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STALL_LINE = re.compile(r"(some|full) avg10=(\d+\.\d+) avg60=(\d+\.\d+) avg300=
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Time lost to waiting for memory: as a share of the last 10, 60 and 300 seconds, 0 to 1; in seconds since boot."""
+    """Time lost to waiting for memory: shares (0 to 1) of the last 10, 60 and 300 seconds; total seconds since boot."""
 
     avg10: float
     avg60: float
@@ -29,14 +29,14 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """`some`: at least one task waited. `full`: all that had something to do waited, and nothing was done at all."""
+    """`some`: at least one task waited for memory. `full`: all tasks that were not idle waited at the same time."""
 
     some: Stall
     full: Stall
 
 
 def parse_pressure(text: str) -> Pressure:
-    r"""Read the text of ``/proc/pressure/memory``, or of memory.pressure of a group.
+    r"""Parse the text of ``/proc/pressure/memory``, or of memory.pressure of a group.
 
     >>> stall = "avg10=1.50 avg60=0.00 avg300=0.00 total=2000000"
     >>> parse_pressure(f"some {stall}\nfull {stall}\n").some
@@ -56,10 +56,10 @@ def parse_pressure(text: str) -> Pressure:
 
 
 def pressure(group: Path | None = None, *, root: Path = ROOT) -> Pressure | None:
-    """Read the pressure on a group, by its directory, or on the machine; None where the kernel does not tell.
+    """Read the pressure of a group, given its directory, or of the machine; None if the kernel does not report it.
 
-    >>> told = pressure()
-    >>> told is None or 0 <= told.full.avg10 <= 1
+    >>> found = pressure()
+    >>> found is None or 0 <= found.full.avg10 <= 1
     True
     """
     text = _text(Path(root, "proc/pressure/memory") if group is None else group / "memory.pressure")
@@ -67,7 +67,7 @@ def pressure(group: Path | None = None, *, root: Path = ROOT) -> Pressure | None
 
 
 def parse_kills(text: str) -> int | None:
-    r"""Read how many processes of a group were killed for want of memory: memory.events, or v1's memory.oom_control.
+    r"""Return the number of OOM kills from the text of memory.events (v2) or memory.oom_control (v1).
 
     >>> parse_kills("low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\n"), parse_kills("oom_kill_disable 0\n")
     (1, None)
@@ -82,7 +82,7 @@ def parse_kills(text: str) -> int | None:
 
 
 def kills(group: Path) -> int | None:
-    """Count who was killed in a group, given its directory; None where the kernel does not tell.
+    """Return the number of OOM kills of a group, given its directory; None if the kernel does not report it.
 
     >>> kills(Path("/proc"))
     """

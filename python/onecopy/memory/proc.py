@@ -1,20 +1,20 @@
-"""What the Linux kernel says about a process: text in, numbers out.
+"""Parsers of the files that Linux has about a process in ``/proc``.
 
-Every memory proof, the benchmarks and the monitor read the kernel here, and in `onecopy.memory.cgroup` what is
-around a process. ``parse_x(text)`` holds the logic; ``x(pid)`` reads one file and parses it.
+``parse_x(text)`` parses the text of a file; ``x(pid)`` reads the file of a process and parses it. Readers of cgroups
+and of the machine are in `onecopy.memory.cgroup`.
 
-**Units.** Bytes and seconds, never kB or ticks. Names are the kernel's in snake_case. None: the kernel did
-not say; a missing line is 0 only where nothing else can be true. Numbers not known here are skipped.
+**Units.** Bytes and seconds, never kB or ticks. Names are those of the kernel in snake_case. None: the kernel does not
+report the number; a missing line is 0 only if the number must be 0. Unknown numbers are skipped.
 
-**When not to use it.** `rollup`, `smaps` and `regions_of` walk page tables under a lock of the *observed*
-process: 6 ms per GiB of mapped file, 22 ms per GiB of anonymous memory, each time. `status` takes 15 us.
+**When not to use it.** `rollup`, `smaps` and `regions_of` walk page tables under a lock of the *observed* process: 6 ms
+per GiB of mapped files, 22 ms per GiB of anonymous memory, each time. `status` takes 15 us.
 
-**Errors.** ``parse_x``: ValueError with the kind of file and the line. ``x(pid)``: ProcessLookupError (it
-vanished, or has no memory to walk: zombie, kernel thread), PermissionError, FileNotFoundError (this kernel
-lacks the file).
+**Errors.** ``parse_x`` raises ValueError with the kind of file and the line. ``x(pid)`` raises ProcessLookupError (the
+process has ended, or is a zombie or kernel thread without memory), PermissionError, or FileNotFoundError (the kernel
+does not have the file).
 
-**Ownership and threads.** Results are immutable snapshots, no file stays open, nothing is remembered: any
-thread may call anything. Two calls see two moments. `root` is where ``/proc`` is mounted, or a recorded copy.
+**Ownership and threads.** Results are immutable, no file stays open, and any thread may call any function. Two calls
+read two moments. `root` is the mount point of ``/proc``, or a recorded copy.
 """
 
 import errno
@@ -45,16 +45,16 @@ class Rollup:
     Attributes
     ----------
     rss, pss : int
-        Resident; resident with each page divided by the number of its mappers.
+        Resident memory; the same with each page divided by the number of processes that map it.
     shared_clean, shared_dirty, private_clean, private_dirty : int
-        The parts of `rss`. Private means one mapper *now*: a lone mapper's clean file pages are in it.
+        The parts of `rss`. Private pages are mapped by one process *now*; clean file pages can be among them.
     referenced, anonymous, swap, locked, anon_huge_pages : int
-        Recently used; without a file; swapped out; the `pss` under mlock; anonymous in huge pages.
+        Recently used memory; anonymous memory; swapped-out memory; the `pss` under mlock; anonymous huge pages.
     shmem_pmd_mapped, file_pmd_mapped : int
-        Shared memory, and file pages, mapped huge. A kernel without the line cannot do it: 0.
+        Shared memory, and file pages, in huge pages; 0 on kernels without the line, which do not support it.
     shared_hugetlb, private_hugetlb, pss_anon, pss_file, pss_shmem, pss_dirty, swap_pss, lazy_free : int or None
-        hugetlbfs pages (not in `rss`); parts of `pss`; share of `swap`; what an allocator has given up (MADV_FREE) and
-        nobody needed. None on kernels without the line; three kinds of `pss` also in every region, which is of one.
+        hugetlbfs pages (not in `rss`); parts of `pss`; share of `swap`; memory that an allocator has freed (MADV_FREE)
+        and the kernel has not reclaimed. None on kernels without the line; the parts of `pss` are also None in regions.
     """
 
     rss: int
@@ -87,13 +87,13 @@ class Rollup:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    r"""One line of maps: the addresses ``[start, end)``, `offset` bytes into the file behind them.
+    r"""One line of maps: the addresses ``[start, end)``, which map a file from `offset` bytes on.
 
     `perms` is "rwx" or dashes, then "p" (private, copy on write) or "s" (shared). `dev` and `inode` are those
-    of `os.stat` (but see `regions_of`), 0 without a file. `path` is a file, "[heap]", "/memfd:NAME" or, when
-    anonymous, ""; undecodable bytes as in `os.fsdecode`. The kernel writes a newline as ``\012`` but a
-    backslash as it is: a name that contains ``\012`` reads wrongly. `deleted`: the kernel said " (deleted)",
-    so the name is gone (a memfd never had one), or really ends like that.
+    of `os.stat` (but see `regions_of`), 0 without a file. `path` is the path of a file, "[heap]", "/memfd:NAME", or ""
+    for anonymous memory; undecodable bytes as in `os.fsdecode`. The kernel writes a newline as ``\012`` and does not
+    escape backslashes, so a path that contains ``\012`` is parsed wrongly. `deleted`: the path ends in " (deleted)",
+    because the file was removed or is a memfd, or because its name ends like that.
     """
 
     start: int
@@ -108,7 +108,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class MappedRegion(Region):
-    """One entry of smaps: a `Region`, its `memory`, and `vm_flags` ("lo" locked ...; empty if not told)."""
+    """One entry of smaps: a `Region` with its `memory` and `vm_flags` ("lo": locked, ...; empty if not reported)."""
 
     memory: Rollup
     vm_flags: tuple[str, ...]
@@ -116,11 +116,11 @@ class MappedRegion(Region):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a process is and owns, in bytes; no page table is walked.
+    """The state and the memory counters of a process, in bytes, read without a page-table walk.
 
-    `state` is one letter: R, S, D, T, Z ... Zombies and kernel threads own no memory: all 0, but the peaks
-    `vm_hwm` (resident) and `vm_peak` (mapped) are None, as they are lost. `vm_pte` is page tables, `vm_lck`
-    under mlock; the ``rss_*`` add up to `vm_rss`, and are None before Linux 4.5. `uid` is the real one.
+    `state` is one letter: R, S, D, T, Z ... Zombies and kernel threads have no memory: their numbers are 0, and the
+    peaks `vm_hwm` (resident) and `vm_peak` (mapped) are None. `vm_pte` is the size of page tables, `vm_lck` the memory
+    under mlock; the ``rss_*`` add up to `vm_rss`, and are None before Linux 4.5. `uid` is the real user id.
     """
 
     state: str
@@ -141,10 +141,10 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """Faults, CPU seconds and age of a process with all its threads.
+    """Faults, CPU seconds and start time of a process, with all its threads.
 
     `majflt` faults waited for a disk, `minflt` did not. `comm` may hold any byte. `starttime` is in seconds
-    after boot; the pair of `pid` and `starttime` is never used again.
+    after boot; the pair of `pid` and `starttime` identifies a process uniquely.
     """
 
     pid: int
@@ -161,9 +161,9 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Io:
-    """Bytes since a process began: `rchar` and `wchar` through calls, the others from and to a disk.
+    """Bytes since the start of a process: `rchar` and `wchar` by system calls, the others from and to disk.
 
-    What a mapping reads is in `read_bytes` only; `cancelled_write_bytes` were deleted while still unwritten.
+    Reads through mappings count in `read_bytes` only; `cancelled_write_bytes` were deleted before they were written.
     """
 
     rchar: int
@@ -174,7 +174,7 @@ class Io:
 
 
 def process_text(pid: int, name: str, *, root: Path = PROC) -> str:
-    r"""Read ``/proc/PID/NAME`` at once, with the errors told above; undecodable bytes become surrogates.
+    r"""Read ``/proc/PID/NAME``; undecodable bytes become surrogates; errors are those of ``x(pid)`` of this module.
 
     >>> process_text(os.getpid(), "comm").endswith("\n")
     True
@@ -185,15 +185,15 @@ def process_text(pid: int, name: str, *, root: Path = PROC) -> str:
         if text or not name.startswith(("maps", "smaps")):
             return text
     except PermissionError as error:
-        raise PermissionError(error.errno, f"process {pid} is somebody else's", path) from None
+        raise PermissionError(error.errno, f"process {pid} belongs to another user", path) from None
     except (FileNotFoundError, ProcessLookupError) as error:
         if error.errno == errno.ENOENT and Path(root, str(pid)).is_dir():
             raise
-    raise ProcessLookupError(errno.ESRCH, f"process {pid} has gone, or has no memory", path)
+    raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended, or has no memory", path)
 
 
 def parse_rollup(text: str) -> Rollup:
-    r"""Read the text of smaps_rollup.
+    r"""Parse the text of smaps_rollup.
 
     >>> names = "Rss Pss Shared_Clean Shared_Dirty Private_Clean Private_Dirty Referenced Anonymous"
     >>> memory = parse_rollup("".join(f"{n}: 4 kB\n" for n in f"{names} Swap Locked AnonHugePages".split()))
@@ -205,7 +205,7 @@ def parse_rollup(text: str) -> Rollup:
 
 
 def rollup(pid: int, *, root: Path = PROC) -> Rollup:
-    """Add up all memory of a process; walks its page tables. From Linux 4.14.
+    """Return the total memory of a process, by a walk of its page tables; from Linux 4.14.
 
     >>> rollup(os.getpid()).anonymous > 0
     True
@@ -214,7 +214,7 @@ def rollup(pid: int, *, root: Path = PROC) -> Rollup:
 
 
 def parse_maps(text: str) -> list[Region]:
-    r"""Read the text of maps, in the order of addresses.
+    r"""Parse the text of maps, in the order of addresses.
 
     >>> parse_maps("1000-3000 r--s 00001000 fe:00 7      /a b (deleted)\n")[0].path
     '/a b'
@@ -223,7 +223,7 @@ def parse_maps(text: str) -> list[Region]:
 
 
 def maps(pid: int, *, root: Path = PROC) -> list[Region]:
-    """List the regions of a process without their memory; walks no page table.
+    """Return the regions of a process without their memory, and without a page-table walk.
 
     >>> any(region.path == "[stack]" for region in maps(os.getpid()))
     True
@@ -232,7 +232,7 @@ def maps(pid: int, *, root: Path = PROC) -> list[Region]:
 
 
 def parse_smaps(text: str) -> list[MappedRegion]:
-    """Read the text of smaps, in the order of addresses.
+    """Parse the text of smaps, in the order of addresses.
 
     >>> parse_smaps("")
     []
@@ -241,7 +241,7 @@ def parse_smaps(text: str) -> list[MappedRegion]:
 
 
 def smaps(pid: int, *, root: Path = PROC) -> list[MappedRegion]:
-    """List the regions of a process, each with its memory; the most expensive call here.
+    """Return the regions of a process, each with its memory; the most expensive function of this module.
 
     >>> sum(region.memory.rss for region in smaps(os.getpid())) > 2**20
     True
@@ -250,10 +250,10 @@ def smaps(pid: int, *, root: Path = PROC) -> list[MappedRegion]:
 
 
 def regions_of(pid: int, path: str | os.PathLike[str], *, root: Path = PROC) -> list[MappedRegion]:
-    """List the regions of a process that map the file now at `path`, not one that it replaced.
+    """Return the regions of a process that map the file that is now at `path`.
 
-    The inode is the same, and the device or the path: btrfs and overlayfs tell `os.stat` another device.
-    FileNotFoundError when nothing is at `path`.
+    A region matches by inode, and by device or path, because `os.stat` reports another device on btrfs and overlayfs.
+    FileNotFoundError if there is no file at `path`.
 
     >>> regions_of(os.getpid(), os.devnull)
     []
@@ -263,7 +263,7 @@ def regions_of(pid: int, path: str | os.PathLike[str], *, root: Path = PROC) -> 
 
 
 def of_file(regions: list[MappedRegion], file: tuple[int, int], real_path: str) -> list[MappedRegion]:
-    """Pick the regions of one file, told by its device and inode, and its path where the device is another.
+    """Return the regions of one file, given its device and inode, and its path in case the device differs.
 
     >>> of_file([], (0, 0), "/")
     []
@@ -273,7 +273,7 @@ def of_file(regions: list[MappedRegion], file: tuple[int, int], real_path: str) 
 
 
 def parse_status(text: str) -> Status:
-    r"""Read the text of status.
+    r"""Parse the text of status.
 
     >>> zombie = parse_status("State:\tZ (zombie)\nPid:\t7\nPPid:\t1\nUid:\t0\t0\t0\t0\nThreads:\t1\n")
     >>> zombie.state, zombie.vm_rss, zombie.vm_hwm
@@ -286,12 +286,12 @@ def parse_status(text: str) -> Status:
         raise ValueError(f"status: cannot read {lines.get('Uid')!r} or {lines.get('State')!r}") from None
     counts = _numbers("status", "\n".join(lines[name] for name in ("Pid", "PPid", "Threads") if name in lines))
     sizes = _numbers("status", "\n".join(lines[name] for name in lines if name.startswith(("Vm", "Rss"))))
-    sizes = sizes or dict.fromkeys(_OWNED, 0)  # no address space: nothing is owned, the past is not told
+    sizes = sizes or dict.fromkeys(_OWNED, 0)  # no address space: no memory, and the peaks are lost
     return _build(Status, "status", {**counts, **sizes, "state": state, "uid": uid})
 
 
 def status(pid: int, *, root: Path = PROC) -> Status:
-    """Read who a process is and what it owns, zombies too; cheap enough to sample.
+    """Return the state and the memory counters of a process, zombies included; takes 15 us.
 
     >>> status(os.getpid()).ppid == os.getppid()
     True
@@ -300,13 +300,13 @@ def status(pid: int, *, root: Path = PROC) -> Status:
 
 
 def parse_stat(text: str, *, ticks_per_second: int = 100) -> Stat:
-    """Read the text of stat.
+    """Parse the text of stat.
 
     >>> parse_stat("7 (a) b) S 1 7 7 0 -1 0 3 0 2 0 150 50 0 0 20 0 1 0 1000").utime
     1.5
     """
     pid, _, rest = text.partition(" (")
-    comm, _, tail = rest.rpartition(") ")  # the name comes unescaped, and may contain both
+    comm, _, tail = rest.rpartition(") ")  # the name is not escaped, and may contain both
     words = tail.split()
     try:
         ppid, minflt, majflt, *ticks, threads, start = (int(words[i]) for i in (1, 7, 9, 11, 12, 17, 19))
@@ -317,7 +317,7 @@ def parse_stat(text: str, *, ticks_per_second: int = 100) -> Stat:
 
 
 def stat(pid: int, *, root: Path = PROC) -> Stat:
-    """Read the faults and the CPU time of a process, zombies too.
+    """Return the faults and the CPU time of a process, zombies included.
 
     >>> stat(os.getpid()).minflt > 0
     True
@@ -326,7 +326,7 @@ def stat(pid: int, *, root: Path = PROC) -> Stat:
 
 
 def parse_io(text: str) -> Io:
-    r"""Read the text of io.
+    r"""Parse the text of io.
 
     >>> names = "rchar", "wchar", "read_bytes", "write_bytes", "cancelled_write_bytes"
     >>> parse_io("".join(f"{name}: 4096\n" for name in names)).read_bytes
@@ -336,7 +336,7 @@ def parse_io(text: str) -> Io:
 
 
 def io(pid: int, *, root: Path = PROC) -> Io:
-    """Read the bytes that a process has read and written; needs the rights of its owner.
+    """Return the bytes that a process has read and written; PermissionError for processes of other users.
 
     >>> io(os.getpid()).rchar > 0
     True
@@ -347,7 +347,7 @@ def io(pid: int, *, root: Path = PROC) -> Io:
 def _read(path: str) -> str:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # Most files come in one piece, smaps and maps page by page.
+        # Most files are read at once, smaps and maps page by page.
         data = b"".join(iter(lambda: os.read(fd, 1 << 18), b""))
     finally:
         os.close(fd)
@@ -373,7 +373,7 @@ def _mapped_region(entry: str) -> MappedRegion:
 
 
 def _numbers(kind: str, text: str) -> dict[str, int]:
-    found = _NUMBER_LINE.findall(text)  # all at once: twice as fast as line by line
+    found = _NUMBER_LINE.findall(text)  # one call: twice as fast as line by line
     lines = text.removesuffix("\n").split("\n") if text else []
     if len(found) != len(lines):
         line = next(line for line in lines if not _NUMBER_LINE.fullmatch(line))

@@ -1,4 +1,4 @@
-"""What of a look is kept over time: a row of numbers for the group, one for each process, and the files."""
+"""The part of a snapshot that is kept over time: a row of numbers for the group and for each process, and the files."""
 
 from __future__ import annotations
 
@@ -10,62 +10,76 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "FileSample", "ProcessSample", "Row", "Sample", "sample_of"]
 
 COLUMNS = ("anonymous", "file_clean", "file_dirty", "shmem", "page_tables", "swap", "real", "sum_of_rss")
-"""Of a `Row`, all in bytes. Of one process, `real` is its share of the group's, `sum_of_rss` its RSS, and the files and
-the shared memory are what it has mapped in, in full."""
+"""Names of the numbers of a `Row`, all in bytes. For one process, `real` is its share of the real memory of the group,
+`sum_of_rss` its RSS, and files and shared memory are all that it has mapped."""
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 
 
 class ProcessSample(NamedTuple):
-    """A process at one look."""
+    """A process in one sample."""
 
     pid: int
     started: float
-    """Seconds after boot; with `pid` it is never used again."""
+    """Start time in seconds after boot; together with `pid` it identifies a process uniquely."""
     parent: int
+    """Process id of the parent."""
     name: str
+    """Name of the process in the kernel."""
     row: Row
+    """Memory of the process; see `COLUMNS`."""
     peak_rss: int | None
-    """VmHWM: bytes, since the process began."""
+    """Maximum of RSS since the process began (VmHWM), in bytes; None if unknown."""
     minor_faults: int
+    """Page faults that did not wait for a disk, since the process began."""
     major_faults: int
+    """Page faults that waited for a disk, since the process began."""
     cpu_s: float
+    """CPU seconds since the process began."""
 
 
 class FileSample(NamedTuple):
-    """A big file that processes of the group map, at one look."""
+    """A big file that processes of the group map, in one sample."""
 
     key: Key
+    """Device and inode of the file."""
     path: str
+    """Path of the file when it was mapped."""
     kind: str
     """"file" or "shmem"."""
     size: int | None
+    """Size of the file in bytes; None if unknown."""
     dirty: int | None
+    """Bytes in memory that are not yet written back to disk; None if unknown."""
     once: int
-    """Bytes of it that the group's total counts."""
+    """Bytes of the file in the deduplicated total of the group."""
     saves: int
-    """Bytes that would be needed besides if each of its processes had its own copy."""
+    """Extra bytes that would be needed if each process had its own copy."""
     sharers: int
+    """Number of processes of the group that map the file."""
 
 
 class Sample(NamedTuple):
-    """A group at one moment."""
+    """A group of processes at one moment."""
 
     at: float
-    """Seconds since the first look."""
+    """Seconds since the first sample."""
     total: Row
+    """Deduplicated memory of the group; see `COLUMNS`."""
     processes: tuple[ProcessSample, ...]
+    """The processes of the group."""
     files: tuple[FileSample, ...]
+    """The big files that they map."""
 
 
 def sample_of(snapshot: Snapshot) -> Sample:
-    """Pick what is kept of a snapshot.
+    """Return the sample of a snapshot.
 
     >>> import os
     >>> from onecopy.memory import Sampler
     >>> with Sampler([os.getpid()]) as sampler:
-    ...     look = sample_of(sampler.sample())
-    >>> look.processes[0].pid == os.getpid(), look.total[0] > 0
+    ...     sample = sample_of(sampler.sample())
+    >>> sample.processes[0].pid == os.getpid(), sample.total[0] > 0
     (True, True)
     """
     totals = snapshot.totals

@@ -1,8 +1,8 @@
-"""What looks add up to over time: curves of a group and of each process in it, and their peaks.
+"""Memory over time: curves of a group of processes and of each process in it, and their peaks.
 
-Memory is bounded, however long one looks and however many processes come and go: when there are too many points, every
-other one goes, the lower of two; and of processes that have ended those that held least. Peaks are kept apart, and are
-exact: the highest of all looks.
+The memory of a series is bounded: when a curve has too many points, the lower one of each pair is dropped, and when
+there are too many processes, those that have ended and held least are dropped. Peaks are kept separately and are exact:
+the maximum of all samples.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Curve", "FilePeak", "Height", "Holder", "Peaks", "ProcessSeries", "Series"]
 
-MOST_POINTS = 10_000
-"""Of one curve; the curves of all processes together have ten times as many at most."""
-MOST_PROCESSES = 1_000
-MOST_FILES = 1_000
+MAX_POINTS = 10_000
+"""Maximum points of one curve; the curves of all processes have at most ten times as many in total."""
+MAX_PROCESSES = 1_000
+MAX_FILES = 1_000
 _NAMED = 3
-"""Processes and files that are named for a peak."""
+"""Number of processes and files that are named for a peak."""
 _SAME_PEAK = 0.95
-"""Of a peak: who holds so much later on is who held it at the peak."""
+"""Share of a peak from which on a later sample replaces its holders, because files are found up to a second late."""
 _REAL = COLUMNS.index("real")
 _RSS = COLUMNS.index("sum_of_rss")
 
 
 class Curve:
-    """Bytes over time: a column for each of `onecopy.memory.COLUMNS`, as numpy arrays when they are asked for.
+    """Bytes over time, with one column for each of `onecopy.memory.COLUMNS`; columns are returned as numpy arrays.
 
     Examples
     --------
@@ -59,16 +59,16 @@ class Curve:
         return len(self._times)
 
     def __getitem__(self, column: str) -> NDArray[np.int64]:
-        """Return a copy of one column, int64, in bytes; KeyError: there is none of this name."""
+        """Return a copy of one column, int64, in bytes; KeyError if there is no column of this name."""
         return self._copy(self._column(column), "int64")
 
     @property
     def times(self) -> NDArray[np.float64]:
-        """A copy of the moments, float64, in seconds since the first look at the group."""
+        """A copy of the times of the points, float64, in seconds since the first sample of the group."""
         return self._copy(self._times, "float64")
 
     def numbers(self, column: str) -> list[float]:
-        """Return a column, or "times", as plain numbers, without numpy; KeyError: there is none of this name."""
+        """Return a column, or "times", as a list of numbers, without numpy; KeyError if there is no such column."""
         return list(self._times if column == "times" else self._column(column))
 
     def add(self, at: float, row: Row) -> None:
@@ -78,7 +78,7 @@ class Curve:
             values.append(number)
 
     def thin(self) -> None:
-        """Keep the first point and the last one, and of each two between them the one that is higher."""
+        """Keep the first and the last point, and the higher one of each pair between them."""
         count = len(self)
         if count < 4:
             return
@@ -92,7 +92,7 @@ class Curve:
         try:
             return self._values[COLUMNS.index(name)]
         except ValueError:
-            raise KeyError(f"{name!r} is none of {', '.join(COLUMNS)}") from None
+            raise KeyError(f"{name!r} is not one of {', '.join(COLUMNS)}") from None
 
     @staticmethod
     def _copy(values: array[Any], dtype: str) -> NDArray[Any]:
@@ -102,31 +102,35 @@ class Curve:
 
 
 class Holder(NamedTuple):
-    """Who held how much when it was most: a process, or a file where `pid` is 0."""
+    """A process, or a file if `pid` is 0, with the bytes that it held at a peak."""
 
     pid: int
+    """Process id; 0 for a file."""
     name: str
+    """Name of the process, or path of the file."""
     bytes: int
+    """Bytes held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Height:
-    """The highest that a column was."""
+    """The maximum of a column."""
 
     bytes: int
+    """The maximum in bytes."""
     at: float
-    """Seconds since the first look."""
+    """Time of the maximum in seconds since the first sample."""
     grown: int
-    """Bytes above the first look."""
+    """Bytes above the value of the first sample."""
     processes: tuple[Holder, ...]
-    """Those that held most of it, three at most."""
+    """The processes that held most of it, at most three."""
     files: tuple[Holder, ...]
-    """The same of files; none for anonymous memory."""
+    """The files that held most of it, at most three; empty for anonymous memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """The highest of each column of a group's total; each had its own moment."""
+    """The maximum of each column of the total of a group; each maximum has its own time."""
 
     anonymous: Height
     file_clean: Height
@@ -137,10 +141,10 @@ class Peaks:
     real: Height
     sum_of_rss: Height
     high_water: int
-    """The kernel's own peak of RSS of the process that had most (VmHWM), in bytes: since that process began, and no
-    poll can miss it. 0: not told."""
+    """Largest peak of RSS of a process as recorded by the kernel (VmHWM), in bytes, since that process began. Sampling
+    cannot miss it. 0 if unknown."""
     unseen: int
-    """Bytes of RSS that a process had, between looks, above what any look saw; at least, and of one process."""
+    """Lower bound of the RSS in bytes that one process had between samples beyond the maximum of its samples."""
 
 
 class ProcessSeries:
@@ -149,61 +153,68 @@ class ProcessSeries:
     Attributes
     ----------
     pid, started, parent, name
-        As in `onecopy.memory.ProcessReading`; the name is the last one.
+        As in `onecopy.memory.ProcessReading`; the name is that of the last sample.
     curve : Curve
-        Its memory.
+        Memory of the process over time.
     first, last : float
-        When it was seen, in seconds since the first look at the group.
+        Time of the first and the last sample of the process, in seconds since the first sample of the group.
     peak_rss : int or None
-        VmHWM in bytes.
+        Maximum of RSS since the process began (VmHWM), in bytes.
     minor_faults, major_faults, cpu_s
-        Since the first look at the group, or since it began where that was later; as last told.
+        Page faults and CPU seconds since the first sample of the group, or since the process began if that was later.
     """
 
-    def __init__(self, look: ProcessSample, at: float, *, was_there: bool) -> None:
-        self.pid, self.started = look.pid, look.started
+    def __init__(self, sample: ProcessSample, at: float, *, was_there: bool) -> None:
+        self.pid, self.started = sample.pid, sample.started
         self.curve = Curve()
         self.first = at
-        self._first_peak = look.peak_rss or 0
-        self.peak_rss = look.peak_rss
+        self._first_peak = sample.peak_rss or 0
+        self.peak_rss = sample.peak_rss
         self._seen = 0
         self.highest = 0
-        self._before = (look.minor_faults, look.major_faults, look.cpu_s) if was_there else (0, 0, 0.0)
-        self.add(look, at)
+        self._before = (sample.minor_faults, sample.major_faults, sample.cpu_s) if was_there else (0, 0, 0.0)
+        self.add(sample, at)
 
-    def add(self, look: ProcessSample, at: float) -> None:
-        """Add what a look saw of it."""
-        self.parent, self.name, self.last = look.parent, look.name, at
-        self.peak_rss = look.peak_rss or self.peak_rss
+    def add(self, sample: ProcessSample, at: float) -> None:
+        """Add a sample of the process."""
+        self.parent, self.name, self.last = sample.parent, sample.name, at
+        self.peak_rss = sample.peak_rss or self.peak_rss
         minor, major, cpu_s = self._before
-        self.minor_faults, self.major_faults = max(look.minor_faults - minor, 0), max(look.major_faults - major, 0)
-        self.cpu_s = max(look.cpu_s - cpu_s, 0.0)
-        self._seen = max(self._seen, look.row[_RSS])
-        self.highest = max(self.highest, look.row[_REAL])
-        self.curve.add(at, look.row)
+        self.minor_faults, self.major_faults = max(sample.minor_faults - minor, 0), max(sample.major_faults - major, 0)
+        self.cpu_s = max(sample.cpu_s - cpu_s, 0.0)
+        self._seen = max(self._seen, sample.row[_RSS])
+        self.highest = max(self.highest, sample.row[_REAL])
+        self.curve.add(at, sample.row)
 
     @property
     def unseen(self) -> int:
-        """Bytes of RSS that it had between looks above what they saw, as far as its peak grew meanwhile."""
+        """Bytes of RSS between samples beyond their maximum, known if the kernel's peak grew since the first sample."""
         peak = self.peak_rss or 0
         return max(peak - self._seen, 0) if peak > self._first_peak else 0
 
 
 @dataclass(slots=True)
 class FilePeak:
-    """A big file, and the most that was seen of it, in bytes."""
+    """A big file, and the maximum of each of its numbers, in bytes; see `FileSample`."""
 
     path: str
+    """Path of the file."""
     kind: str
+    """"file" or "shmem"."""
     size: int | None
+    """Size of the file in the last sample; None if unknown."""
     once: int
+    """Maximum bytes of the file in the deduplicated total."""
     dirty: int | None
+    """Maximum bytes not yet written back to disk; None if unknown."""
     saves: int
+    """Maximum of the extra bytes that separate copies would need."""
     sharers: int
+    """Maximum number of processes that mapped the file."""
 
 
 class Series:
-    """A group of processes over time; `total` counts everything once.
+    """A group of processes over time; `total` is the curve of its deduplicated total.
 
     Examples
     --------
@@ -216,12 +227,13 @@ class Series:
     (1, True)
     """
 
-    def __init__(self, most_points: int = MOST_POINTS) -> None:
+    def __init__(self, max_points: int = MAX_POINTS) -> None:
         self.total = Curve()
-        self.looks = 0
+        self.samples = 0
+        """Number of samples that were added."""
         self.dropped = 0
-        """Processes that have ended, and whose curves are no longer kept."""
-        self._most = most_points
+        """Number of ended processes whose curves are no longer kept."""
+        self._max_points = max_points
         self._processes: dict[tuple[int, float], ProcessSeries] = {}
         self._points = 0
         self._files: dict[Key, FilePeak] = {}
@@ -232,89 +244,89 @@ class Series:
 
     @property
     def processes(self) -> tuple[ProcessSeries, ...]:
-        """Processes, those that came first at first."""
+        """The processes, in the order of their first sample."""
         return tuple(self._processes.values())
 
     @property
     def files(self) -> tuple[FilePeak, ...]:
-        """Big files, those that held most at first."""
+        """The big files, those with most memory first."""
         return tuple(sorted(self._files.values(), key=lambda one: (-one.once, one.path)))
 
     @property
     def seconds(self) -> float:
-        """When the last look was, after the first one."""
+        """Seconds from the first to the last sample."""
         return self.total.numbers("times")[-1] if len(self.total) else 0.0
 
     @property
     def peak(self) -> Peaks:
-        """The highest of each column. ValueError: nobody has looked yet."""
+        """The maximum of each column; ValueError if there are no samples."""
         if not self._highest:
-            raise ValueError("there is no peak: nobody has looked yet")
+            raise ValueError("there is no peak: no sample was taken yet")
         everyone = self._processes.values()
         high = max([self._high_water, *(one.peak_rss or 0 for one in everyone)])
         unseen = max([self._unseen, *(one.unseen for one in everyone)])
         heights = {name: self._highest[at].height(at) for at, name in enumerate(COLUMNS)}
         return Peaks(**heights, high_water=high, unseen=unseen)
 
-    def add(self, look: Sample) -> None:
-        """Add a look."""
-        self.looks += 1
-        self._first = self._first or look.total
-        self.total.add(look.at, look.total)
-        if len(self.total) > self._most:
+    def add(self, sample: Sample) -> None:
+        """Add a sample."""
+        self.samples += 1
+        self._first = self._first or sample.total
+        self.total.add(sample.at, sample.total)
+        if len(self.total) > self._max_points:
             self.total.thin()
-        for one in look.processes:
-            self._add_process(one, look.at)
-        if look.files is not self._last_files:  # most looks of a recording see what the look before saw
-            self._last_files = look.files
-            for file in look.files:
+        for one in sample.processes:
+            self._add_process(one, sample.at)
+        if sample.files is not self._last_files:  # most samples of a recording have the files of the sample before
+            self._last_files = sample.files
+            for file in sample.files:
                 self._add_file(file)
-        self._raise(look, self._first)
-        self._bound(look.at)
+        self._raise(sample, self._first)
+        self._bound(sample.at)
 
-    def _add_process(self, look: ProcessSample, at: float) -> None:
-        key = look.pid, look.started
+    def _add_process(self, sample: ProcessSample, at: float) -> None:
+        key = sample.pid, sample.started
         known = self._processes.get(key)
         self._points += 1
         if known is None:
-            self._processes[key] = ProcessSeries(look, at, was_there=self.looks == 1)
+            self._processes[key] = ProcessSeries(sample, at, was_there=self.samples == 1)
             return
-        known.add(look, at)
-        if len(known.curve) > self._most:
+        known.add(sample, at)
+        if len(known.curve) > self._max_points:
             self._points -= len(known.curve)
             known.curve.thin()
             self._points += len(known.curve)
 
-    def _add_file(self, look: FileSample) -> None:
-        known = self._files.get(look.key)
+    def _add_file(self, sample: FileSample) -> None:
+        known = self._files.get(sample.key)
         if known is None:
-            if len(self._files) < MOST_FILES:
-                facts = look.path, look.kind, look.size, look.once, look.dirty, look.saves, look.sharers
-                self._files[look.key] = FilePeak(*facts)
+            if len(self._files) < MAX_FILES:
+                facts = sample.path, sample.kind, sample.size, sample.once, sample.dirty, sample.saves, sample.sharers
+                self._files[sample.key] = FilePeak(*facts)
             return
-        known.path, known.size = look.path, look.size
-        known.once, known.saves = max(known.once, look.once), max(known.saves, look.saves)
-        known.sharers = max(known.sharers, look.sharers)
-        if look.dirty is not None:
-            known.dirty = max(known.dirty or 0, look.dirty)
+        known.path, known.size = sample.path, sample.size
+        known.once, known.saves = max(known.once, sample.once), max(known.saves, sample.saves)
+        known.sharers = max(known.sharers, sample.sharers)
+        if sample.dirty is not None:
+            known.dirty = max(known.dirty or 0, sample.dirty)
 
-    def _raise(self, look: Sample, first: Row) -> None:
+    def _raise(self, sample: Sample, first: Row) -> None:
         if not self._highest:
-            self._highest = [_Highest(look, 0, look) for _ in COLUMNS]
-        for at, number in enumerate(look.total):
-            highest = self._highest[at].look.total[at]
+            self._highest = [_Highest(sample, 0, sample) for _ in COLUMNS]
+        for at, number in enumerate(sample.total):
+            highest = self._highest[at].sample.total[at]
             if number > highest:
-                self._highest[at] = _Highest(look, number - first[at], look)
+                self._highest[at] = _Highest(sample, number - first[at], sample)
             elif number >= highest * _SAME_PEAK:
-                self._highest[at] = self._highest[at]._replace(holders=look)
+                self._highest[at] = self._highest[at]._replace(holders=sample)
 
     def _bound(self, at: float) -> None:
-        """Thin curves, and let those of processes go that have ended and held least, where there are too many."""
-        if self._points > 10 * self._most:
+        """Thin the curves if they have too many points, then drop curves of ended processes that held least."""
+        if self._points > 10 * self._max_points:
             for one in self._processes.values():
                 one.curve.thin()
             self._points = sum(len(one.curve) for one in self._processes.values())
-        if len(self._processes) <= MOST_PROCESSES and self._points <= 10 * self._most:
+        if len(self._processes) <= MAX_PROCESSES and self._points <= 10 * self._max_points:
             return
         ended = [(one.highest, key) for key, one in self._processes.items() if one.last < at]
         for _, key in sorted(ended)[: max(len(ended) // 2, 1)]:
@@ -326,21 +338,21 @@ class Series:
 
 
 class _Highest(NamedTuple):
-    """When a column was highest; who held it is found when somebody asks: a look may have thousands of files."""
+    """The sample with the maximum of a column; its holders are computed on demand: it may have thousands of files."""
 
-    look: Sample
+    sample: Sample
     grown: int
     holders: Sample
-    """Files are known up to a second after they were mapped."""
+    """The sample that names the holders: a later one near the peak, because files are found up to a second late."""
 
     def height(self, at: int) -> Height:
         now = _height(self.holders, at, 0)
-        return replace(_height(self.look, at, self.grown), processes=now.processes, files=now.files)
+        return replace(_height(self.sample, at, self.grown), processes=now.processes, files=now.files)
 
 
-def _height(look: Sample, at: int, grown: int) -> Height:
+def _height(sample: Sample, at: int, grown: int) -> Height:
     name = COLUMNS[at]
-    processes = [Holder(one.pid, one.name, one.row[at]) for one in look.processes]
+    processes = [Holder(one.pid, one.name, one.row[at]) for one in sample.processes]
     of_file: dict[str, Callable[[FileSample], int]] = {
         "file_clean": lambda one: max(one.once - (one.dirty or 0), 0) if one.kind == "file" else 0,
         "file_dirty": lambda one: min(one.dirty or 0, one.once) if one.kind == "file" else 0,
@@ -349,8 +361,8 @@ def _height(look: Sample, at: int, grown: int) -> Height:
         "sum_of_rss": lambda one: one.once + one.saves,
     }
     count = of_file.get(name)
-    files = [Holder(0, one.path, count(one)) for one in look.files] if count else []
-    return Height(look.total[at], look.at, grown, _most(processes), _most(files))
+    files = [Holder(0, one.path, count(one)) for one in sample.files] if count else []
+    return Height(sample.total[at], sample.at, grown, _most(processes), _most(files))
 
 
 def _most(holders: list[Holder]) -> tuple[Holder, ...]:

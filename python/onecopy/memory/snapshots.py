@@ -1,7 +1,7 @@
-"""What one look found: processes, the big files that they map, and the group as one.
+"""`Snapshot`: the result of one sample of a group: its processes, the big files that they map, and its totals.
 
-Everything is in bytes and seconds, and None is what the kernel did not tell: never zero. All of it is plain data that
-can be compared, pickled, and written to JSON with `Snapshot.as_dict`.
+Sizes are in bytes and times in seconds. A number that the kernel does not report is None, never zero. Snapshots can be
+compared, pickled, and converted to JSON with `Snapshot.as_dict`.
 """
 
 from __future__ import annotations
@@ -15,67 +15,78 @@ if TYPE_CHECKING:
 __all__ = ["Cost", "FileReading", "Key", "ProcessReading", "Snapshot", "Totals", "Walk", "WatchCost"]
 
 Key: TypeAlias = tuple[int, int]
-"""Device and inode of a file: what stays when its name goes."""
+"""Device and inode of a file, which stay the same when it is renamed or removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What a walk through the page tables of a process found (smaps_rollup): exact, and dear."""
+    """The result of a page-table walk of a process (smaps_rollup), which is exact and expensive."""
 
     at: float
-    """When, in seconds since 1970."""
+    """Time of the walk in seconds since 1970."""
     rss: int
+    """Resident bytes."""
     pss: int
+    """Resident bytes, with each page divided by the number of processes that map it."""
     uss: int
-    """Private now, clean file pages of a lone mapper included: see "Why RSS lies" in the documentation."""
+    """Resident bytes that only this process maps now, including clean pages of files."""
     shared: int
-    """`rss` that others map as well."""
+    """Resident bytes that other processes map as well."""
     pss_anonymous: int | None
-    """The parts of `pss`: None before Linux 5.9."""
+    """The part of `pss` in anonymous memory; None before Linux 5.9."""
     pss_file: int | None
+    """The part of `pss` in files; None before Linux 5.9."""
     pss_shmem: int | None
+    """The part of `pss` in shared memory; None before Linux 5.9."""
     seconds: float
-    """Of processor time, which the observed process may have had to wait for."""
+    """CPU seconds of the walk, during which the observed process may have waited."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessReading:
-    """A process: what its counters say, which costs 8 us, and what a walk through its page tables found, if any."""
+    """A process: its counters, which take 8 us to read, and its last page-table walk, if any."""
 
     pid: int
     parent: int
+    """Process id of the parent."""
     name: str
-    """As the kernel has it, at most 15 bytes; any character."""
+    """Name of the process in the kernel, at most 15 bytes; may contain any character."""
     state: str
-    """A letter: R, S, D, T, Z ..."""
+    """One letter: R, S, D, T, Z ..."""
     started: float
-    """Seconds after boot; with `pid` it is never used again."""
+    """Start time in seconds after boot; together with `pid` it identifies a process uniquely."""
     rss: int
+    """Resident bytes."""
     anonymous: int
-    """Memory of no file: heap, stacks, and private copies of what was written to."""
+    """Resident bytes of anonymous memory: heap, stacks, and private copies of written pages."""
     file: int
-    """Pages of files that are mapped in."""
+    """Resident bytes of mapped files."""
     shmem: int
-    """Shared memory that is mapped in: /dev/shm, memory files, tmpfs."""
+    """Resident bytes of mapped shared memory: /dev/shm, memfd, tmpfs."""
     swap: int | None
+    """Bytes swapped out; None if unknown."""
     page_tables: int | None
+    """Bytes of page tables; None if unknown."""
     peak_rss: int | None
-    """VmHWM: the kernel's own, no poll can miss it."""
+    """Maximum of RSS as recorded by the kernel (VmHWM), in bytes; sampling cannot miss it. None if unknown."""
     minor_faults: int
+    """Page faults that did not wait for a disk, since the process began."""
     major_faults: int
-    """Those that waited for a disk."""
+    """Page faults that waited for a disk, since the process began."""
     cpu_s: float
+    """CPU seconds since the process began."""
     share: int
-    """What of the group's real total is this process's: what it maps with n processes counts 1/n."""
+    """Share of the real total of the group, in bytes: memory that n processes map counts 1/n for each."""
     files: tuple[Key, ...]
-    """The big files that it maps."""
+    """The big files that the process maps."""
     walk: Walk | None
+    """The last page-table walk; None if there was none."""
     unknown: str
-    """Why its files and walks are not known; empty: they are."""
+    """Why files and walks of the process are unknown; empty if they are known."""
 
     @property
     def key(self) -> tuple[int, float]:
-        """What tells this process from another one that gets its number."""
+        """Process id and start time, which identify a process uniquely."""
         return self.pid, self.started
 
 
@@ -85,121 +96,135 @@ class FileReading:
 
     key: Key
     path: str
-    """As it was mapped; of a memory file its name."""
+    """Path of the file when it was mapped; the name of a memfd."""
     deleted: bool
+    """Whether the file was removed, or is a memfd."""
     kind: Literal["file", "shmem"]
-    """"shmem" is memory: tmpfs, /dev/shm, memory files. It has no other place, and cannot be dropped."""
+    """"shmem" for tmpfs, /dev/shm and memfd, whose pages have no copy on disk and cannot be dropped; else "file"."""
     size: int | None
+    """Size of the file in bytes; None if unknown."""
     mapped: int
-    """Bytes of the file in which at least one process has addresses."""
+    """Bytes of the file that at least one process maps."""
     cached: int | None
-    """Of these, in memory, whoever brought them there. None: the kernel does not tell us; see `unknown`."""
+    """Mapped bytes that are in memory, whichever process read them; None if unknown, with the reason in `unknown`."""
     dirty: int | None
+    """Mapped bytes that are not yet written back to disk; None if unknown."""
     recently_evicted: int | None
-    """Fell out of memory so lately that reading it again shows that memory is short."""
+    """Mapped bytes evicted so recently that reading them again indicates memory shortage; None if unknown."""
     huge: float | None
-    """Of the pages that one of its processes has mapped in, the share in 2 MiB entries, 0 to 1; looked at now and then,
-    for `Sampler` with ``huge=True``. None: not looked at, or the kernel does not tell (Linux 6.7)."""
+    """Share, 0 to 1, of the pages in 2 MiB entries among those that one process maps, measured every few seconds by
+    `Sampler` with ``huge=True``; None if not measured or not reported (before Linux 6.7)."""
     pids: tuple[int, ...]
-    """Who maps it, of the group."""
+    """The processes of the group that map the file."""
     once: int
-    """What of it the group's total counts: `cached`, but no more than its processes can have mapped in."""
+    """Bytes of the file in the total of the group: `cached`, but at most the resident file pages of its processes."""
     rss: int
-    """What a sum of RSS counts for it, estimated: no more than each process has mapped in of files."""
+    """Estimated bytes of the file in the sum of RSS, at most the resident file pages of each process."""
     unknown: str
+    """Why `cached` is unknown; empty if it is known."""
 
     @property
     def saves(self) -> int:
-        """Bytes that would be needed besides if each of its processes had its own copy."""
+        """Extra bytes that would be needed if each process had its own copy."""
         return max(self.rss - self.once, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """A group as one: everything once.
+    """The memory of a group in bytes, with each shared page counted once.
 
-    `real` is `anonymous` + `file_clean` + `file_dirty` + `shmem`. Page tables and swap are beside it.
+    `real` is `anonymous` + `file_clean` + `file_dirty` + `shmem`. Page tables and swap are not part of it.
     """
 
     real: int
+    """Deduplicated total."""
     anonymous: int
+    """Anonymous memory."""
     file_clean: int
-    """The kernel can drop it without writing anything."""
+    """Pages of files that the kernel can drop without writing."""
     file_dirty: int
+    """Pages of files that are not yet written back to disk."""
     shmem: int
+    """Shared memory."""
     page_tables: int
+    """Page tables."""
     swap: int
+    """Swapped-out memory."""
     sum_of_rss: int
-    """What adding up RSS says: shared pages once per process."""
+    """Sum of RSS, which counts shared pages once per process."""
     basis: Literal["files", "walks", "exact"]
-    """"files": big files once, by the page cache, and what is small by walks. "walks": anonymous memory is shared by a
-    fork, and what is saved is what walks found, `walked_s` ago. "exact": PSS of now."""
+    """"files": big files from the page cache, small ones from page-table walks. "walks": also anonymous memory
+    that is shared since a fork, by an amount known from walks. "exact": PSS from walks of this sample."""
     walked_s: float | None
-    """Seconds since the oldest walk that this rests on; None: none was needed."""
+    """Age in seconds of the oldest walk that the totals are based on; None without walks."""
     notes: tuple[str, ...]
-    """What is not known, or only estimated, in sentences."""
+    """Numbers that are unknown or estimated, as sentences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What looking costs."""
+    """The cost of sampling."""
 
-    look_s: float
-    """Processor seconds of this look."""
+    sample_s: float
+    """CPU seconds of this sample."""
     share: float
-    """Of one processor, since the first look or over the last half minute."""
-    put_off: int
-    """Walks that were too dear for now."""
+    """Share of one CPU, since the first sample or over the last 30 seconds."""
+    deferred: int
+    """Number of page-table walks and readings of mappings that were deferred, because they exceed the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look at a group of processes."""
+    """One sample of a group of processes."""
 
     time: float
-    """Seconds since 1970."""
+    """Time of the sample in seconds since 1970."""
     elapsed: float
-    """Seconds since the first look."""
+    """Seconds since the first sample."""
     processes: tuple[ProcessReading, ...]
-    """In the order of their numbers, parents or not."""
+    """The processes, sorted by process id."""
     files: tuple[FileReading, ...]
-    """The largest in memory first."""
+    """The big files, those with most bytes in memory first."""
     totals: Totals
+    """The memory of the group."""
     ended: tuple[int, ...]
-    """Processes that were there at the look before."""
+    """Ids of processes of the sample before that have ended."""
     cost: Cost
+    """The cost of sampling."""
 
     def process(self, pid: int) -> ProcessReading:
-        """Return a process; KeyError: it is not, or no longer, in the group."""
+        """Return the process with an id; KeyError if it is not in the group."""
         for one in self.processes:
             if one.pid == pid:
                 return one
         raise KeyError(pid)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the snapshot as a dict that can be converted to JSON."""
         return asdict(self)
 
 
 def largest_first(files: Iterable[FileReading]) -> tuple[FileReading, ...]:
-    """Sort files by what they hold in memory, then by name."""
+    """Return files sorted by decreasing bytes in memory, then by path."""
     return tuple(sorted(files, key=lambda one: (-one.once, one.path, one.key)))
 
 
 @dataclass(frozen=True, slots=True)
 class WatchCost:
-    """What watching took."""
+    """The cost of a `Watch`."""
 
-    looks: int
+    samples: int
+    """Number of samples."""
     seconds: float
-    """From the first look to the last one."""
+    """Seconds from the first to the last sample."""
     cpu_s: float
-    """Processor seconds of all looks."""
+    """CPU seconds of all samples."""
     failed: int
-    """Looks that failed; `reason` is of the first."""
+    """Number of samples that failed."""
     reason: str
+    """The error of the first sample that failed; empty if none failed."""
 
     @property
     def share(self) -> float:
-        """Of one processor; of at least one second."""
+        """CPU seconds per second of watching, which counts as at least one second."""
         return self.cpu_s / max(self.seconds, 1.0)

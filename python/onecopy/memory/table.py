@@ -1,6 +1,6 @@
-"""Tables of memory as text: what a watch saw, and what a list of processes has mapped in now.
+"""Tables of memory as text: the peaks of a series, and the memory of processes now.
 
-Names of processes and files came from elsewhere: control characters in them are shown as escapes.
+Control characters in names of processes and files are escaped.
 """
 
 from __future__ import annotations
@@ -29,36 +29,39 @@ ROWS = {
     "file_clean": "files, clean",
     "file_dirty": "files, dirty",
     "shmem": "shared memory",
-    "real": "together, everything once",
-    "sum_of_rss": "sum of RSS would say",
+    "real": "deduplicated total",
+    "sum_of_rss": "sum of RSS",
     "page_tables": "page tables",
     "swap": "swap",
 }
-"""Columns of a series in the order of tables, and what they are called there."""
+"""Columns of a series in the order of tables, with their labels."""
 _SHOWN = 20
-"""Processes, and files."""
+"""Number of processes, and of files, in a table."""
 _NAME = 40
 
 
 class ProcessMemory(NamedTuple):
-    """What a process has mapped in, in bytes, as MemoryMonitor and psutil call it; walked, so exact and dear."""
+    """The memory of a process in bytes, with the names of MemoryMonitor and psutil; from a page-table walk."""
 
     pid: int
     name: str
+    """Name of the process in the kernel."""
     rss: int
+    """Resident bytes."""
     pss: int
+    """Resident bytes, with each page divided by the number of processes that map it."""
     uss: int
-    """Private now, clean file pages of a lone mapper included."""
+    """Resident bytes that only this process maps now, including clean pages of files."""
     shared: int
-    """Mapped by others too."""
+    """Resident bytes that other processes map as well."""
     shared_file: int
-    """The part of `shared` that is of real files: no memory files, /dev/shm or tmpfs, which MemoryMonitor counts."""
+    """The part of `shared` in files on disk, without memfd, /dev/shm and tmpfs, which MemoryMonitor includes."""
 
 
 def memory_of(pid: int) -> ProcessMemory:
-    """Walk through the page tables of a process: 6 ms per GiB of files, 22 ms per GiB of anonymous memory.
+    """Return the memory of a process by a page-table walk: 6 ms per GiB of files, 22 ms per GiB of anonymous memory.
 
-    ProcessLookupError: it has ended; PermissionError: it is somebody else's.
+    ProcessLookupError if it has ended, PermissionError if it belongs to another user.
 
     >>> import os
     >>> mine = memory_of(os.getpid())
@@ -86,16 +89,16 @@ def memory_of(pid: int) -> ProcessMemory:
 def memory_table(pids: Sequence[int], *, children: bool = False) -> str:
     """Return the memory of processes as a table: time, PID, rss, pss, uss, shared, shared_file, in megabytes (10**6).
 
-    The columns are those of ``MemoryMonitor.table()``, but that `shared_file` has no memory files in it. In the last
-    row `pss` adds up, and so does `real`, of `Sampler`; rss, which counts shared pages once per process, is marked.
-    Processes that have ended, or that we may not look at, are named below.
+    The columns are those of ``MemoryMonitor.table()``, except that `shared_file` does not include memfd files. The last
+    row has sums; that of rss counts shared pages once per process and is marked. Below are the deduplicated total of
+    `Sampler`, and the processes that have ended or belong to another user.
 
     Parameters
     ----------
     pids
-        Numbers of processes.
+        Ids of the processes.
     children
-        Their descendants too.
+        Whether to include their descendants.
 
     Examples
     --------
@@ -109,7 +112,7 @@ def memory_table(pids: Sequence[int], *, children: bool = False) -> str:
         try:
             rows.append(memory_of(pid))
         except PermissionError:
-            troubles.append(f"{pid}: somebody else's process")
+            troubles.append(f"{pid}: belongs to another user")
         except (ProcessLookupError, FileNotFoundError):
             troubles.append(f"{pid}: has ended")
     if not rows:
@@ -121,10 +124,10 @@ def memory_table(pids: Sequence[int], *, children: bool = False) -> str:
     lines.append((now, "all", rss + "*" if len(rows) > 1 else rss, pss, uss, "", "", ""))
     text = [_grid(lines, left={7})]
     if len(rows) > 1:
-        text.append("* counts what is shared once per process")
+        text.append("* counts shared pages once per process")
     real = _real([row.pid for row in rows])
     if real is not None:
-        text.append(f"real, everything once: {_mega(real)} MB")
+        text.append(f"deduplicated total: {_mega(real)} MB")
     return "\n".join([*text, *troubles])
 
 
@@ -135,15 +138,15 @@ def _real(pids: list[int]) -> int | None:
 
 
 def watch_table(series: Series, cost: WatchCost) -> str:
-    """Return what a watch saw, and what it cost."""
-    words = f"{cost.looks} looks in {cost.seconds:.1f} s, {100 * cost.share:.2g} % of a processor"
+    """Return the table of a series, and a line with the cost of the watch."""
+    words = f"{cost.samples} samples in {cost.seconds:.1f} s, {100 * cost.share:.2g} % of a CPU"
     if cost.failed:
-        words += f"; {cost.failed} looks failed: {plain(cost.reason)}"
+        words += f"; {cost.failed} samples failed: {plain(cost.reason)}"
     return f"{series_table(series)}\n{words}"
 
 
 def series_table(series: Series) -> str:
-    """Return the peaks of a group, of its processes, and of the files that they map.
+    """Return the peaks of a group, of its processes, and of the files that they map, as text.
 
     >>> import os
     >>> from onecopy.memory import Sampler, Series, sample_of
@@ -163,7 +166,7 @@ def series_table(series: Series) -> str:
     text = [_grid(lines, left={0}), "", _processes(series)]
     text += ["", _files(series)] if series.files else []
     if peak.unseen > 1 << 20:
-        text += ["", f"Between two looks a process had {size(peak.unseen)} more RSS than any look saw (VmHWM)."]
+        text += ["", f"Between two samples a process had {size(peak.unseen)} more RSS than in any sample (VmHWM)."]
     return "\n".join(text)
 
 
@@ -197,12 +200,12 @@ def _mega(number: int) -> str:
 
 
 def _cut(name: str) -> str:
-    """Return a process's name so that it cannot break a table."""
+    """Return the name of a process, escaped and shortened for a table."""
     return plain(name)[:_NAME]
 
 
 def _grid(lines: Sequence[tuple[str, ...]], left: Iterable[int]) -> str:
-    """Set columns below one another; numbers to the right."""
+    """Return lines with aligned columns: those in `left` to the left, others to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     left = set(left)
     return "\n".join(

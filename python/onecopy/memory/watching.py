@@ -1,4 +1,4 @@
-"""Memory of a block of code: a thread looks while it runs, and at its end the peaks are known."""
+"""`watch`: sample the memory of processes from a thread while a block of code runs, and report its peaks."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Watch", "watch"]
 
-_FASTEST = 1_000.0
-"""Looks a second."""
+_MAX_HZ = 1_000.0
+"""Maximum number of samples per second."""
 _WORDS = {
     "anonymous": "anonymous memory",
     "file_dirty": "mapped files not yet written back",
     "shmem": "shared memory",
     "page_tables": "page tables",
-    "real": "memory, everything once,",
+    "real": "the deduplicated total",
 }
 
 
 class Watch(Closeable):
-    """Looks at processes from a thread while a block runs; made by `watch`, where the parameters are explained.
+    """Samples the memory of processes from a thread while a block runs; created by `watch`, which has the parameters.
 
-    A forked child has no such thread: there a watch shows what was seen until the fork, and does nothing.
+    A forked child does not have the thread: there a watch has the samples until the fork, and takes no more.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class Watch(Closeable):
         exact: bool = False,
         budget: float = 0.01,
     ) -> None:
-        if not 0 < hz <= _FASTEST:
-            raise ValueError(f"hz must be above 0 and at most {_FASTEST:.0f}, not {hz}")
+        if not 0 < hz <= _MAX_HZ:
+            raise ValueError(f"hz must be above 0 and at most {_MAX_HZ:.0f}, not {hz}")
         self._sampler = Sampler(
             [os.getpid()] if pids is None else pids, children=children, files=files, exact=exact, budget=budget
         )
@@ -69,58 +69,58 @@ class Watch(Closeable):
 
     def __enter__(self) -> Self:
         if self._thread is not None or self._closed:
-            raise RuntimeError("a watch begins once: make another one")
-        self._look()
+            raise RuntimeError("a watch can be entered only once: create another one")
+        self._sample()
         if self._last is None:
             self._sampler.close()
-            raise OSError(f"cannot look: {self._reason}")
+            raise OSError(f"cannot sample the processes: {self._reason}")
         self._thread = threading.Thread(target=self._run, name="onecopy watch", daemon=True)
         self._thread.start()
         return self
 
     def close(self) -> None:
-        """Sample once more, and end."""
+        """Take a last sample and stop the thread; further calls do nothing."""
         if self._closed or os.getpid() != self._owner:
             return
         self._closed = True
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-            self._look(anew=True)
+            self._sample(refresh=True)
         self._sampler.close()
 
     @property
     def series(self) -> Series:
-        """All that was seen, over time. It grows while the watch runs: then two columns may be one look apart."""
+        """All samples over time. It grows while the watch runs, so two columns may then differ by one sample."""
         return self._series
 
     @property
     def last(self) -> Snapshot:
-        """The last look. ValueError: there was none."""
+        """The last snapshot; ValueError if there is none."""
         if self._last is None:
-            raise ValueError("nobody has looked yet")
+            raise ValueError("no sample was taken yet")
         return self._last
 
     @property
     def peak(self) -> Peaks:
-        """The highest of each kind of memory so far, who held it, and how much it was above the first look."""
+        """The maximum of each kind of memory so far, its holders, and its growth since the first sample."""
         with self._unchanging():
             return self._series.peak
 
     @property
     def cost(self) -> WatchCost:
-        """What watching has taken."""
-        return WatchCost(self._series.looks, self._series.seconds, self._cpu_s, self._failed, self._reason)
+        """The cost of watching so far."""
+        return WatchCost(self._series.samples, self._series.seconds, self._cpu_s, self._failed, self._reason)
 
     def table(self) -> str:
-        """Return the peaks as text: of the group, of each process, and of the big files."""
+        """Return the peaks of the group, of each process and of the big files, as text."""
         from onecopy.memory.table import watch_table
 
         with self._unchanging():
             return watch_table(self._series, self.cost)
 
     def plot(self, path: str | os.PathLike[str], *, title: str = "", theme: str = "auto") -> None:
-        """Draw what was seen; the name tells the format: .svg, .html or .png. See `onecopy.memory.pictures.draw`."""
+        """Draw the series to a file: .svg, .html or .png, by its suffix; see `onecopy.memory.pictures.draw`."""
         from onecopy.memory.pictures import draw
 
         with self._unchanging():
@@ -136,21 +136,21 @@ class Watch(Closeable):
         real: str | int | None = None,
         grown: bool = True,
     ) -> None:
-        """Raise AssertionError with the facts where a peak is above its limit.
+        """Raise AssertionError if a peak is above its limit.
 
         Parameters
         ----------
         anonymous, file_dirty, shmem, page_tables, real
-            Limits: bytes, or words such as "200 MiB". There is none on RSS, as it grows when a file is mapped.
+            Limits in bytes, or text such as "200 MiB". RSS cannot be limited, because mapping a file increases it.
         grown
-            Compare what came since the first look; False: all there was, the interpreter too.
+            True: compare the growth since the first sample. False: compare the total, including the interpreter.
 
         Raises
         ------
         AssertionError
-            Names limit, peak, moment, processes and files, for each limit that was passed.
+            A limit was exceeded; the message has limit, peak, time, processes and files for each such limit.
         ValueError
-            A limit that is no size; no limit at all.
+            A limit is not a size, or there is no limit.
         """
         limits = {
             "anonymous": anonymous,
@@ -159,33 +159,33 @@ class Watch(Closeable):
             "page_tables": page_tables,
             "real": real,
         }
-        asked = {name: _bytes_of(name, limit) for name, limit in limits.items() if limit is not None}
-        if not asked:
-            raise ValueError(f"assert_peak needs a limit on one of {', '.join(limits)}")
+        given = {name: _bytes_of(name, limit) for name, limit in limits.items() if limit is not None}
+        if not given:
+            raise ValueError(f"assert_peak needs a limit, one of {', '.join(limits)}")
         peak = self.peak
-        complaints = []
-        for name, limit in asked.items():
+        exceeded = []
+        for name, limit in given.items():
             height: Height = getattr(peak, name)
             if (height.grown if grown else height.bytes) > limit:
-                complaints.append(_complaint(name, height, limit, grown=grown))
-        if complaints:
-            raise AssertionError("\n".join(complaints))
+                exceeded.append(_excess(name, height, limit, grown=grown))
+        if exceeded:
+            raise AssertionError("\n".join(exceeded))
 
     def _unchanging(self) -> threading.Lock:
-        """Return what keeps the thread from adding a look; at a fork, it may have been held for ever."""
+        """Return the lock against the sampling thread; a new one in a forked child, where it may be locked for ever."""
         return self._lock if os.getpid() == self._owner else threading.Lock()
 
     def _run(self) -> None:
         while not self._stop.wait(max(self._period, self._sampler.pause)):
-            self._look()
+            self._sample()
 
-    def _look(self, *, anew: bool = False) -> None:
+    def _sample(self, *, refresh: bool = False) -> None:
         start = time.thread_time()
         with self._lock:
             try:
-                self._last = self._sampler.sample(anew=anew)
+                self._last = self._sampler.sample(refresh=refresh)
                 self._series.add(sample_of(self._last))
-            except Exception as error:  # what is watched goes on: the report says that a look failed
+            except Exception as error:  # reported in `cost`: an error must not stop the watched block
                 self._failed += 1
                 self._reason = self._reason or f"{type(error).__name__}: {error}"
             self._cpu_s += time.thread_time() - start
@@ -202,31 +202,31 @@ def watch(
 ) -> Watch:
     """Watch the memory of processes while a ``with`` block runs.
 
-    A thread looks ten times a second, and less often where that would cost more than `budget`. A peak between two
-    looks is not seen, but for RSS (`Peaks.high_water`, `Peaks.unseen`). Memory that was freed, and that the allocator
-    still holds, can be used again without growing. What is kept is bounded, see `Series`: 10 MB at most, however long.
+    A thread takes `hz` samples per second, fewer if that would exceed `budget`. A peak between two samples is missed,
+    except that of RSS (`Peaks.high_water`, `Peaks.unseen`). Freed memory that the allocator keeps can be reused without
+    growth. The samples take at most 10 MB, however long the block runs; see `Series`.
 
     Parameters
     ----------
     pids
-        Numbers of processes; None: this one.
+        Ids of the processes; None: this process.
     children
-        Their descendants too.
+        Whether to include their descendants.
     files
-        Sample at big mapped files; without, all that is of files counts by walks through page tables.
+        Whether to query the page cache for big mapped files; False: all files are counted by page-table walks.
     hz
-        Looks a second, at most 1000.
+        Samples per second, at most 1000.
     exact
-        Walk through the page tables of all processes at every look, whatever it costs: PSS.
+        Whether to walk the page tables of all processes at every sample (PSS), whatever it costs.
     budget
-        What looking may cost, as a share of one processor.
+        Maximum cost of sampling, as a share of one CPU.
 
     Raises
     ------
     ProcessLookupError
-        None of `pids` is there.
+        None of `pids` exists.
     ValueError
-        `hz` or `budget` out of range.
+        `hz` or `budget` is out of range.
 
     Examples
     --------
@@ -247,9 +247,9 @@ def _bytes_of(name: str, limit: str | int) -> int:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _complaint(name: str, height: Height, limit: int, *, grown: bool) -> str:
+def _excess(name: str, height: Height, limit: int, *, grown: bool) -> str:
     found = f"grew by {size(height.grown)}, to {size(height.bytes)}" if grown else f"reached {size(height.bytes)}"
-    words = [f"{_WORDS[name]} {found}, and {size(limit)} are allowed: the peak was {height.at:.2f} s after the start"]
+    words = [f"{_WORDS[name]} {found}, but the limit is {size(limit)}: the peak was {height.at:.2f} s after the start"]
     words += [f"most of it in {_holders(height.processes)}"] if height.processes else []
     words += [f"files: {_holders(height.files)}"] if height.files else []
     return "; ".join(words)

@@ -59,7 +59,7 @@ def test_a_picture_says_what_was_seen():
     assert {"anonymous", "files, clean", "files, dirty", "shared memory", "sum of RSS", "share of a process"} <= set(
         words
     )
-    assert "run: 3 processes, everything once" in words
+    assert "run: 3 processes, deduplicated total" in words
     assert "24.0 MB at most" in words  # 7 + 6 + 5 of processes, and 6 of files and shared memory
     assert "worker (3), 8.00 MB at most are its share" in words
     assert words.count("seconds") == 2
@@ -189,7 +189,7 @@ def test_themes(tmp_path):
 def test_what_cannot_be_drawn_is_an_error(tmp_path, name, options, message):
     with pytest.raises(ValueError, match=message):
         draw([("run", series_of())], tmp_path / name, **options)
-    with pytest.raises(ValueError, match="nobody has looked"):
+    with pytest.raises(ValueError, match="has no samples"):
         draw([("run", Series())], tmp_path / "x.svg")
     assert not list(tmp_path.iterdir())
 

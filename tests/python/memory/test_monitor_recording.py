@@ -54,7 +54,7 @@ def facts(series: Series) -> object:
         (one.pid, one.started, one.parent, one.name, one.peak_rss, one.minor_faults, one.first, one.last, one.highest)
         for one in series.processes
     ]
-    return curve, everyone, series.peak, series.looks, [(one.once, one.dirty, one.size) for one in series.files]
+    return curve, everyone, series.peak, series.samples, [(one.once, one.dirty, one.size) for one in series.files]
 
 
 @given(looks, st.lists(texts, max_size=3))
@@ -159,7 +159,7 @@ def test_a_line_that_makes_no_sense_is_named(written, number, line, message):
 def test_time_does_not_go_back_and_a_process_is_there_once(written):
     lines = lines_of(written)
     look = json.loads(lines[4])
-    for change, message in (({"at": -0.0}, None), ({"processes": look["processes"] * 2}, "a process is there twice")):
+    for change, message in (({"at": -0.0}, None), ({"processes": look["processes"] * 2}, "duplicate process")):
         written.write_text("".join([*lines[:4], json.dumps({**look, **change}) + "\n"]))
         if message is None:
             read_recording(written)
@@ -185,7 +185,7 @@ def test_a_flipped_recording_is_read_or_refused_and_nothing_else(written, data):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     copy.write_bytes(whole)
     with contextlib.suppress(oc.FormatError):
-        assert read_recording(copy).series.looks <= 2
+        assert read_recording(copy).series.samples <= 2
 
 
 @given(st.binary(max_size=300))

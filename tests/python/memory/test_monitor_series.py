@@ -24,7 +24,7 @@ def row(anonymous: int = 0, file: int = 0) -> tuple[int, ...]:
 
 @given(st.lists(rows, min_size=1, max_size=60), st.integers(4, 9))
 def test_peaks_are_those_of_all_looks_however_many_points_are_kept(found, most):
-    series = Series(most_points=most)
+    series = Series(max_points=most)
     for at, one in enumerate(found):
         series.add(Sample(float(at), one, (process(7, one),), ()))
     for at, name in enumerate(COLUMNS):
@@ -63,7 +63,7 @@ def test_columns_are_numpy_arrays_of_bytes_and_copies():
 
 
 def test_processes_that_come_and_go_do_not_fill_memory(monkeypatch):
-    monkeypatch.setattr(module, "MOST_PROCESSES", 10)
+    monkeypatch.setattr(module, "MAX_PROCESSES", 10)
     series = Series()
     for at in range(200):
         big = 500 if at == 20 else 5
@@ -76,7 +76,7 @@ def test_processes_that_come_and_go_do_not_fill_memory(monkeypatch):
 
 
 def test_points_of_many_processes_are_bounded_together():
-    series = Series(most_points=20)
+    series = Series(max_points=20)
     for at in range(100):
         series.add(Sample(float(at), row(at), tuple(process(pid, row(at)) for pid in range(1, 31)), ()))
     assert sum(len(one.curve) for one in series.processes) <= 10 * 20
@@ -117,7 +117,7 @@ def test_faults_count_from_the_first_look_and_of_later_processes_from_their_begi
 
 
 def test_nothing_seen_is_an_error_and_no_zero():
-    with pytest.raises(ValueError, match="nobody has looked"):
+    with pytest.raises(ValueError, match="no sample was taken"):
         _ = Series().peak
     assert Series().seconds == 0.0
 

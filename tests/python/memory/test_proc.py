@@ -384,4 +384,4 @@ def test_the_process_of_somebody_else_is_refused(child):
     )
     command = [sys.executable, "-c", code, str(Path(proc.__file__).parents[2]), str(child.pid)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert answer.stdout.splitlines() == [f"process {child.pid} is somebody else's"] * 4
+    assert answer.stdout.splitlines() == [f"process {child.pid} belongs to another user"] * 4

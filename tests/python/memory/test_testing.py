@@ -40,7 +40,7 @@ def test_a_block_within_its_budget_passes_and_one_above_it_fails_with_facts(proj
     )
     assert "1 failed, 1 passed" in told
     assert "Failed: anonymous memory grew by 9" in told
-    assert "21.0 MB are allowed" in told
+    assert "but the limit is 21.0 MB" in told
     assert "watching.py" not in told
 
 

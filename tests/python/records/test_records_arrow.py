@@ -283,7 +283,7 @@ def test_what_is_no_table_is_refused():
     twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(oc.FormatError, match="'a' is there twice"):
         oc.share(arrow_rows(twice))
-    with pytest.raises(TypeError, match="read by"):
+    with pytest.raises(TypeError, match="cannot iterate Arrow rows"):
         list(arrow_rows(pa.table({"a": [1]})))
 
 

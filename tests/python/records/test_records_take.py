@@ -105,7 +105,7 @@ def test_integers_stay_as_narrow_as_their_column():
 
 def test_numpy_says_why_there_is_no_view():
     table = oc.share([{"a": "x", "b": None, "c": 1}, {"a": "y", "b": 2, "c": 1}])
-    for column, why in (("a", "it holds text"), ("b", "None among its numbers")):
+    for column, why in (("a", "its type is text"), ("b", "it contains None")):
         with pytest.raises(TypeError, match=why):
             table.column(column).numpy()
     with pytest.raises(TypeError, match="take"):

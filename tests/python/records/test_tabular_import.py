@@ -119,7 +119,7 @@ def test_without_rows_there_are_none(written):
         ("a,b\n1,2,3\n", {}, "line 2: 3 fields, but 2 columns"),
         ("a,a\n1,2\n", {}, "line 1: duplicate column names: a, a"),
         ("a\nx\n", {"types": {"a": int}}, "line 2: column 'a': invalid literal for int"),
-        ("a\nx\n", {"types": {"b": int}}, "line 2: no column 'b': there are a"),
+        ("a\nx\n", {"types": {"b": int}}, "line 2: no column 'b': the columns are a"),
         ('a\n"x\n', {}, "unexpected end of data"),
         ("a\n\x80\n", {"encoding": "ascii"}, "can't decode byte"),
     ],

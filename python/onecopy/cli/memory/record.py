@@ -51,7 +51,7 @@ class Looks:
 
     def __init__(self, sampler: Sampler, recorder: Recorder, hz: float) -> None:
         self._sampler, self._recorder, self._period = sampler, recorder, 1 / hz
-        self._cpu_s, self._put_off = 0.0, 0
+        self._cpu_s, self._deferred = 0.0, 0
         # A new process has our peak until it has more: exec does not forget it.
         self._own_rss = proc.status(os.getpid()).vm_hwm or 0
         self.series = Series()
@@ -63,7 +63,7 @@ class Looks:
         snapshot = self._sampler.sample()
         look = sample_of(snapshot)
         self.series.add(look)
-        self._put_off += snapshot.cost.put_off
+        self._deferred += snapshot.cost.deferred
         if not self.failed:
             try:
                 self._recorder.add(look)
@@ -88,7 +88,7 @@ class Looks:
                 "user_s": round(used[0], 6),
                 "system_s": round(used[1], 6),
             }
-        facts |= {"looks": self.series.looks, "look_cpu_s": round(self._cpu_s, 6), "put_off": self._put_off}
+        facts |= {"looks": self.series.samples, "look_cpu_s": round(self._cpu_s, 6), "put_off": self._deferred}
         if not self.failed:
             try:
                 self._recorder.end(End(self.series.seconds, status, **facts))

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from onecopy.cli.memory import groups
-from onecopy.memory.serving import LOOPBACK, Looks, application
+from onecopy.memory.serving import LOOPBACK, SnapshotSource, application
 
 NEEDS = "the server needs starlette, uvicorn and prometheus-client: pip install 'onecopy[serve]'"
 
@@ -62,9 +62,9 @@ def command(
         raise click.ClickException(NEEDS) from None
     title = name or _title(pids, options)
     sampler = groups.sampler_of(pids, tree=tree, budget=budget, **options)
-    with Looks(sampler, every, pids[0] if pids else None) as looks, _listening(host, port) as listener:
+    with SnapshotSource(sampler, every, pids[0] if pids else None) as snapshots, _listening(host, port) as listener:
         try:
-            served = application(looks, title, (*LOOPBACK, host, *names), token=secret)
+            served = application(snapshots, title, (*LOOPBACK, host, *names), token=secret)
             from onecopy.memory.serving.access import Limited
         except ImportError:
             raise click.ClickException(NEEDS) from None

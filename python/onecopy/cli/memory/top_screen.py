@@ -225,10 +225,8 @@ def resident(file: FileReading) -> str:
 def _notes(snapshot: Snapshot, view: View) -> list[Text]:
     notes = list(snapshot.totals.notes)
     notes += dict.fromkeys(f"unknown: {one.unknown}" for one in snapshot.files if one.unknown)
-    if snapshot.cost.put_off:
-        notes.append(
-            f"{snapshot.cost.put_off} walks through page tables are put off: they would cost more than the budget"
-        )
+    if snapshot.cost.deferred:
+        notes.append(f"{snapshot.cost.deferred} page-table walks are deferred: they would exceed the budget")
     if view.limit is not None and len(snapshot.processes) > view.limit:
         rest = sum(one.share for _, one in view.ordered(snapshot.processes)[view.limit :])
         notes.append(f"and {len(snapshot.processes) - view.limit} more processes, which hold {size(rest)}")

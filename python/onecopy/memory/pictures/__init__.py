@@ -1,12 +1,12 @@
-"""Memory over time as a picture: SVG, HTML with all numbers under the pointer, or PNG.
+"""Memory over time as a picture: SVG, interactive HTML, or PNG.
 
     with oc.watch() as watched:
         train()
     watched.plot("run.html")
 
-The SVG is written here, without a library: it follows the reader's light or dark theme, and is the picture of the HTML
-as well, which is one file that loads nothing. A PNG is made of it by pyvips. Names that come out of processes are
-escaped, as text and as data. Colours are those of Okabe and Ito, safe for colour-blind readers.
+The SVG is generated without a library and follows the light or dark theme of the viewer. The HTML is a single file with
+the same SVG, which loads nothing, and shows the numbers under the pointer. pyvips converts the SVG to PNG. Names of
+processes are escaped. The colours are those of Okabe and Ito, which colour-blind readers can distinguish.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["THEMES", "draw", "drawn"]
 
 _DPI = 144
-"""Of PNG: two pixels for each of the SVG's."""
+"""Resolution of PNG: two pixels per pixel of the SVG."""
 
 
 def draw(
@@ -41,29 +41,29 @@ def draw(
     theme: str = "auto",
     processes: int = 8,
 ) -> None:
-    """Draw runs beside one another, on the same axes, into a file; its name tells the format: .svg, .html or .png.
+    """Draw runs side by side, with the same axes, to a file whose suffix is the format: .svg, .html or .png.
 
     Parameters
     ----------
     runs
-        What each is called, and what was seen.
+        Pairs of a name and a series.
     path
-        The file; what is there is replaced when the new one is whole.
+        Path of the file; an existing file is replaced atomically.
     title
-        Above all of it; if empty, the name of the only run.
+        Title of the picture; if empty, the name of the run if there is only one.
     theme
-        "light", "dark", or "auto": as the reader's screen is; a PNG is light then.
+        "light", "dark", or "auto" for the theme of the viewer; a PNG is light then.
     processes
-        So many processes of each run, those that held most, have a panel of their own.
+        Number of processes of each run, those that held most, that have their own panel.
 
     Raises
     ------
     ValueError
-        The name ends otherwise; no such theme; nothing was seen.
+        The suffix or the theme is not supported, or a series has no samples.
     OSError
         The file cannot be written.
     ModuleNotFoundError
-        A PNG, and pyvips is not installed.
+        The format is PNG, and pyvips is not installed.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def draw(
         beside.write_bytes(content)
         if beside != target:
             replace(beside, target, overwrite=True)
-    except OSError as error:  # of a full disk it would not say where
+    except OSError as error:  # adds the path, which the error of a full disk does not have
         raise OSError(error.errno, error.strerror, name) from None
     finally:
         if beside != target:
@@ -94,11 +94,11 @@ def draw(
 def drawn(
     runs: Sequence[tuple[str, Series]], suffix: str, *, title: str = "", theme: str = "auto", processes: int = 8
 ) -> bytes:
-    """Return what `draw` writes for a suffix, ".svg", ".html" or ".png"."""
+    """Return the bytes that `draw` writes for a suffix, ".svg", ".html" or ".png"."""
     if suffix.lower() not in (".svg", ".html", ".png"):
-        raise ValueError(f"a picture is .svg, .html or .png, not {suffix!r}")
+        raise ValueError(f"the suffix of a picture must be .svg, .html or .png, not {suffix!r}")
     if theme not in THEMES:
-        raise ValueError(f"a theme is {', '.join(THEMES)}, not {theme!r}")
+        raise ValueError(f"theme must be one of {', '.join(THEMES)}, not {theme!r}")
     picture = picture_of(runs, title, processes)
     if suffix.lower() == ".html":
         return page_of(picture, runs, theme).encode()

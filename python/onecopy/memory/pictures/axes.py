@@ -1,4 +1,4 @@
-"""Round numbers for axes."""
+"""Axes with round numbers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 class Axis(NamedTuple):
-    """Numbers from 0 to `top`, with marks."""
+    """An axis from 0 to `top`, with marks."""
 
     top: float
+    """The end of the axis in bytes or seconds."""
     unit: str
+    """The unit of the labels."""
     marks: tuple[tuple[float, str], ...]
-    """Where, in bytes or seconds, and what is written there, in `unit`."""
+    """Position of each mark in bytes or seconds, and its label in `unit`."""
 
 
 def of_bytes(highest: float, count: int = 4) -> Axis:
-    """Return an axis on which so many bytes fit, with about so many marks; decimal.
+    """Return an axis for numbers up to `highest` bytes, with about `count` marks and a decimal unit.
 
     >>> of_bytes(1_300_000_000).marks
     ((0.0, '0'), (500000000.0, '0.5'), (1000000000.0, '1'), (1500000000.0, '1.5'))
@@ -32,7 +34,7 @@ def of_bytes(highest: float, count: int = 4) -> Axis:
 
 
 def of_seconds(longest: float, count: int = 8) -> Axis:
-    """Return an axis that ends with so many seconds.
+    """Return an axis that ends at `longest` seconds, with about `count` marks.
 
     >>> of_seconds(7.5).marks[-1], of_seconds(7200).unit
     ((7.0, '7'), 'minutes')

@@ -1,4 +1,4 @@
-"""A picture as a page: the SVG, and under the pointer all numbers of that moment. One file, which loads nothing."""
+"""A picture as an HTML page in one file: the SVG, and a script that shows the numbers under the pointer."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["page_of"]
 
-_NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _NAMES = {
     **BANDS,
-    "real": "together, everything once",
+    "real": "deduplicated total",
     "sum_of_rss": "sum of RSS",
     "page_tables": "page tables",
     "swap": "swap",
@@ -97,7 +97,7 @@ svg.addEventListener("keydown", event => {
 
 
 def page_of(picture: Picture, runs: Sequence[tuple[str, Series]], theme: str = "auto") -> str:
-    """Return a picture as HTML, with the tables of its runs below; `theme` as in `draw`."""
+    """Return a picture as HTML, with the tables of its runs below; `theme` is that of `draw`."""
     title = html.escape(picture.title or "memory over time")
     tables = "".join(
         (f"<h2>{html.escape(plain(name))}</h2>" if len(runs) > 1 else "")
@@ -109,7 +109,7 @@ def page_of(picture: Picture, runs: Sequence[tuple[str, Series]], theme: str = "
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_NOTHING_ELSE}">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>{title}</title>
 <style>{_colours(theme)}{_STYLE}</style>
 </head>
@@ -136,7 +136,7 @@ def _colours(theme: str) -> str:
 
 
 def _data(picture: Picture) -> str:
-    """Return the numbers as JSON that cannot end its element."""
+    """Return the numbers as JSON in which characters of HTML are escaped."""
     frames, width, height = frames_of(picture)
     panels = [
         {

@@ -1,4 +1,4 @@
-"""What is drawn: panels of curves, chosen and thinned, without a word of any format."""
+"""The contents of a picture, independent of its format: panels of curves with a limited number of points."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ BANDS = {
     "file_dirty": "files, dirty",
     "shmem": "shared memory",
 }
-"""Columns that stand on one another, the lowest first, and what they are called."""
+"""Stacked columns, the lowest first, with their labels."""
 _POINTS = 600
-"""Of a panel: about one for each pixel."""
+"""Maximum points of a panel: about one per pixel."""
 _LONG = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Curves over the same seconds."""
+    """Curves with a common time axis."""
 
     title: str
     times: list[float]
-    """Seconds."""
+    """Times of the points in seconds."""
     columns: dict[str, list[float]]
-    """`BANDS`, and "real", "sum_of_rss", "page_tables", "swap"; in bytes."""
+    """Values in bytes of the columns of `BANDS`, "real", "sum_of_rss", "page_tables" and "swap"."""
     line: str
-    """The column that is drawn as a line, and what it is called."""
+    """The column that is drawn as a line."""
     line_words: str
+    """Label of the line."""
     peak: tuple[float, int] | None = None
-    """When all bands together were highest, and how high: exactly, whatever points are drawn."""
+    """Time and bytes of the maximum of the stacked bands, computed from all samples; None: not drawn."""
 
     @property
     def top(self) -> float:
-        """The highest point that is drawn."""
+        """The maximum of the drawn values in bytes."""
         stacked = [sum(values) for values in zip(*(self.columns[name] for name in BANDS), strict=True)]
         return max([*stacked, *self.columns[self.line], self.peak[1] if self.peak else 0], default=0)
 
@@ -56,13 +57,13 @@ class Picture:
     runs: list[list[Panel]]
     seconds: float
     notes: list[str]
-    """Below all of it."""
+    """Lines of text below the panels."""
 
 
 def picture_of(runs: Sequence[tuple[str, Series]], title: str, processes: int) -> Picture:
-    """Choose what to draw of some runs. ValueError: nothing was seen of one."""
+    """Return the picture of some runs; ValueError if one of them has no samples."""
     if any(len(series.total) == 0 for _, series in runs):
-        raise ValueError("there is nothing to draw: nobody has looked")
+        raise ValueError("there is nothing to draw: a run has no samples")
     columns, notes = [], []
     for name, series in runs:
         shown = sorted(series.processes, key=lambda one: -one.highest)[:processes]
@@ -73,7 +74,7 @@ def picture_of(runs: Sequence[tuple[str, Series]], title: str, processes: int) -
             notes.append(f"{plain(name)}: " * (len(runs) > 1) + f"and {more} more processes, which held less")
     if any(len(column) > 1 for column in columns):
         notes.append(
-            "Panels of processes show all that each has mapped in; of what n processes map, 1/n is the share of each."
+            "Panels of processes show all resident memory; of memory that n processes map, the share of each is 1/n."
         )
     seconds = max(series.seconds for _, series in runs)
     return Picture(_cut(title or (runs[0][0] if len(runs) == 1 else "")), columns, seconds, notes)
@@ -83,14 +84,14 @@ def _group(name: str, series: Series) -> Panel:
     peak = series.peak.real
     times, columns = _drawn(series.total)
     count = len(series.processes) + series.dropped
-    words = f"{count} processes, everything once" if count > 1 else "one process"
+    words = f"{count} processes, deduplicated total" if count > 1 else "one process"
     title = f"{_cut(name)}: {words}" if name else words
     return Panel(title, times, columns, "sum_of_rss", "sum of RSS", (peak.at, peak.bytes))
 
 
 def _process(one: ProcessSeries) -> Panel:
     times, columns = _drawn(one.curve)
-    title = f"{_cut(one.name)} ({one.pid}), {size(one.highest)} at most are its share"
+    title = f"{_cut(one.name)} ({one.pid}), share of at most {size(one.highest)}"
     return Panel(title, times, columns, "real", "share of a process")
 
 
@@ -100,7 +101,7 @@ def _cut(text: str) -> str:
 
 
 def _drawn(curve: Curve) -> tuple[list[float], dict[str, list[float]]]:
-    """Return the points to draw: of each stretch of time the first, the last and the highest; a line is as wide."""
+    """Return the points to draw: the first, the last and the highest one of each interval of time."""
     names = (*BANDS, "real", "sum_of_rss", "page_tables", "swap")
     times, real = curve.numbers("times"), curve.numbers("real")
     kept = list(range(len(times)))

@@ -1,4 +1,4 @@
-"""A picture as SVG: text that browsers, editors and printers draw alike."""
+"""A picture as SVG."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TALL, LOW, BETWEEN, AXIS = 250, 90, 30, 34
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a panel is, in pixels, and what its edges stand for."""
+    """The position of a panel in pixels, and its axes."""
 
     panel: Panel
     left: float
@@ -42,14 +42,14 @@ class Frame:
     across: Axis
     up: Axis
     seconds: bool
-    """Whether the axis of time is written below it."""
+    """Whether the time axis has labels."""
 
     def x(self, seconds: float) -> float:
-        """Return where a moment is."""
+        """Return the horizontal position of a time in seconds."""
         return self.left + self.width * seconds / self.across.top
 
     def y(self, nbytes: float) -> float:
-        """Return where so many bytes are."""
+        """Return the vertical position of a number of bytes."""
         return self.top + self.height * (1 - nbytes / self.up.top)
 
 
@@ -74,7 +74,7 @@ def frames_of(picture: Picture) -> tuple[list[Frame], float, float]:
 
 
 def svg_of(picture: Picture, theme: str = "auto") -> str:
-    """Return a picture as SVG; `theme`: "light", "dark", or "auto", as the screen is."""
+    """Return a picture as SVG; `theme` is "light", "dark", or "auto" for the theme of the viewer."""
     frames, width, height = frames_of(picture)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
@@ -95,7 +95,7 @@ def svg_of(picture: Picture, theme: str = "auto") -> str:
 
 
 def style_of(theme: str) -> str:
-    """Return the rules of style of a theme."""
+    """Return the CSS rules of a theme."""
     if theme != "auto":
         return _rules(DARK if theme == "dark" else LIGHT)
     return f"{_rules(LIGHT)}@media (prefers-color-scheme: dark){{{_rules(DARK)}}}"
@@ -149,7 +149,7 @@ def _panel(frame: Frame) -> Iterable[str]:
 
 
 def _bands(frame: Frame) -> Iterable[str]:
-    """Draw what stands on one another; a single look is as wide as a pixel."""
+    """Draw the stacked bands; a single sample is one pixel wide."""
     panel = frame.panel
     xs = [frame.x(seconds) for seconds in panel.times]
     if len(xs) == 1:

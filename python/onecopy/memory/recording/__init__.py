@@ -1,4 +1,4 @@
-r"""Looks in a file: JSON lines that a killed recorder leaves whole, and that are read as if anybody had written them.
+r"""Recordings: samples in a file of JSON lines, which stays readable if the recorder is killed.
 
     {"format": "onecopy memory", "version": 1, "command": [...], "started": ..., "machine": {...}, "columns": [...]}
     {"process": 0, "pid": 4312, "started": 81.5, "parent": 4300, "name": "python"}
@@ -6,9 +6,10 @@ r"""Looks in a file: JSON lines that a killed recorder leaves whole, and that ar
     {"at": 0.1, "total": [...], "processes": [[0, [...], VmHWM, minor, major, cpu_s], ...], "files": [[0, ...], ...]}
     {"end": 12.5, "exit": 0, ...}
 
-`columns` names the numbers of each list in ``total``; processes and files are numbered where they are first seen, and
-told again when a name changes. Of a file a look tells bytes in memory once, dirty bytes, bytes saved, sharers. Lines of
-other kinds are for later versions, and are passed over.
+`columns` names the numbers of each list in ``total``. Processes and files have numbers, which are defined by a line
+before their first sample, and again when a name changes. The list of a file in a sample has its number, bytes in the
+deduplicated total, dirty bytes, bytes saved and number of sharers. Lines of other kinds are reserved for later versions
+and are skipped. The contents are validated when they are read: see `read_recording`.
 """
 
 from onecopy.memory.recording.reading import Recording, read_recording

@@ -1,4 +1,4 @@
-"""Two recordings beside one another, as a table in Markdown."""
+"""Comparison of two recordings as a Markdown table."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ if TYPE_CHECKING:
 __all__ = ["Fact", "compare", "facts_of"]
 
 _LONG = 120
-"""Characters of a command."""
+"""Maximum characters of a command."""
 Fact = tuple[float | None, str]
-"""A number, None where it is not known, and how it is written."""
+"""A number, None if unknown, and its text."""
 
 
 def facts_of(recording: Recording) -> dict[str, Fact]:
-    """Return the peaks of a recording and what the command needed, by the words of `compare`.
+    """Return the peaks of a recording and the resources that the command used, by the labels of `compare`.
 
-    ValueError: nobody has looked.
+    ValueError if the recording has no samples.
     """
     series, end = recording.series, recording.end
     peak = series.peak
     facts = {f"{ROWS[name]}, peak": _fact(getattr(peak, name).bytes, size) for name in ROWS if name in COLUMNS}
     one = max(peak.high_water, (end.max_rss if end else None) or 0)
     facts["largest process, peak of RSS"] = _fact(one or None, size)
-    everyone = series.processes
-    minor = sum(process.minor_faults for process in everyone)
-    major = sum(process.major_faults for process in everyone)
-    cpu = sum(process.cpu_s for process in everyone)
+    processes = series.processes
+    minor = sum(process.minor_faults for process in processes)
+    major = sum(process.major_faults for process in processes)
+    cpu = sum(process.cpu_s for process in processes)
     if end is not None and end.user_s is not None and end.system_s is not None:
         minor, major = max(minor, end.minor_faults or 0), max(major, end.major_faults or 0)
         cpu = max(cpu, end.user_s + end.system_s)
     facts["page faults"] = _fact(minor + major, str)
-    facts["of these, waited for a disk"] = _fact(major, str)
-    facts["processes"] = _fact(len(everyone) + series.dropped, str)
+    facts["major page faults (disk)"] = _fact(major, str)
+    facts["processes"] = _fact(len(processes) + series.dropped, str)
     facts["seconds"] = _fact(end.seconds if end else series.seconds, significant)
-    facts["processor seconds"] = _fact(cpu, significant)
+    facts["CPU seconds"] = _fact(cpu, significant)
     return facts
 
 
 def compare(before: Recording, after: Recording) -> str:
-    """Return two recordings as a table in Markdown, with what was run above it.
+    """Return the comparison of two recordings as a Markdown table, with the two commands above it.
 
-    Peaks have each their own moment. A ratio below 1 means that `after` needs less; where `before` is nothing, or a
-    number is not known, there is none. Control characters in commands are shown as escapes, and no word is markup.
+    Each peak has its own time. A ratio below 1 means that `after` needs less; it is empty if `before` is 0 or a number
+    is unknown. Control characters and markup in commands are escaped.
 
     Raises
     ------
     ValueError
-        Nobody has looked in one of them.
+        One of the recordings has no samples.
     """
     first, second = facts_of(before), facts_of(after)
     lines = [f"* {name}: {_code(run)}{_ended(run)}" for name, run in (("before", before), ("after", after))]

@@ -1,4 +1,4 @@
-"""Recordings read back, whoever wrote them: a file is believed only as far as it makes sense."""
+"""`read_recording`: read and validate recordings, whose contents are not trusted."""
 
 from __future__ import annotations
 
@@ -22,28 +22,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Recording", "read_recording"]
 
-_LONGEST = 64 << 20
-"""Bytes of one line."""
-_MOST = 2**62
-"""Bytes of anything: sums of many must not pass what a number of 64 bits holds."""
-_MOST_NAMED = 1_000_000
-"""Processes, and files, of one recording."""
+_MAX_LINE = 64 << 20
+"""Maximum bytes of one line."""
+_MAX_NUMBER = 2**62
+"""Limit of numbers of bytes, so that sums fit 64 bits."""
+_MAX_NAMED = 1_000_000
+"""Maximum number of processes, and of files, in one recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What `onecopy record` wrote."""
+    """The contents of a file that `onecopy record` wrote."""
 
     path: str
+    """Path of the file."""
     command: tuple[str, ...]
+    """The recorded command as words; empty for processes that were attached to."""
     started: float
-    """Seconds since 1970."""
+    """Time of the start in seconds since 1970."""
     machine: Machine
+    """The machine on which it was recorded."""
     series: Series
+    """The samples over time."""
     end: End | None
-    """None: the recorder was killed, or is still at it."""
+    """Resources used at the end; None if the recorder was killed or is still running."""
     cut: bool
-    """The last line is not whole: the recorder was killed as it wrote, or the disk was full."""
+    """Whether the last line is incomplete, because the recorder was killed or the disk was full."""
 
     @property
     def title(self) -> str:
@@ -52,14 +56,14 @@ class Recording:
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recording:
-    """Read a recording; a last line that is cut is passed over, and told.
+    """Read a recording; an incomplete last line is skipped, and reported by `Recording.cut`.
 
     Raises
     ------
     FormatError
-        It is no recording, or damaged: names the file and the line.
+        The file is not a recording or is damaged; the message has the file and the line.
     OSError
-        It cannot be read.
+        The file cannot be read.
 
     Examples
     --------
@@ -78,7 +82,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
 
 
 class _Reader:
-    """Goes through the lines of one file."""
+    """Parser of the lines of one recording."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -94,89 +98,89 @@ class _Reader:
         self._mapped: tuple[FileSample, ...] = ()
 
     def read(self) -> bool:
-        """Read all lines; return whether the last one is cut."""
+        """Read all lines; return whether the last one is incomplete."""
         with open_regular(self.path) as file:
-            for line in self._lines(file):
-                whole = line.endswith(b"\n")
+            for text in self._lines(file):
+                whole = text.endswith(b"\n")
                 try:
-                    told = json.loads(line, parse_constant=self._refuse_constant)
+                    line = json.loads(text, parse_constant=self._refuse_constant)
                 except (ValueError, RecursionError) as error:
                     if not whole and self._line > 1:
                         return True
-                    self._refuse(f"no line of JSON ({_short(error)})")
-                if not isinstance(told, dict):
-                    self._refuse(f"an object was expected, not {type(told).__name__}")
-                self._take(told)
+                    self._refuse(f"not a line of JSON ({_short(error)})")
+                if not isinstance(line, dict):
+                    self._refuse(f"an object was expected, not {type(line).__name__}")
+                self._take(line)
         if self._line == 0:
             self._refuse("the file is empty")
         return False
 
     def _lines(self, file: Any) -> Iterator[bytes]:
-        while line := file.readline(_LONGEST):
+        while line := file.readline(_MAX_LINE):
             self._line += 1
-            if len(line) == _LONGEST:
-                self._refuse(f"a line of more than {_LONGEST} bytes")
+            if len(line) == _MAX_LINE:
+                self._refuse(f"a line of more than {_MAX_LINE} bytes")
             yield line
 
-    def _take(self, told: dict[str, Any]) -> None:
+    def _take(self, line: dict[str, Any]) -> None:
         if self._line == 1:
-            self._header(told)
-        elif "process" in told:
-            self._process(told)
-        elif "file" in told:
-            self._file(told)
-        elif "at" in told:
-            self._look(told)
-        elif "end" in told:
-            self._end(told)
+            self._header(line)
+        elif "process" in line:
+            self._process(line)
+        elif "file" in line:
+            self._file(line)
+        elif "at" in line:
+            self._sample(line)
+        elif "end" in line:
+            self._end(line)
 
-    def _header(self, told: dict[str, Any]) -> None:
-        if told.get("format") != FORMAT:
-            self._refuse(f"no recording of onecopy: 'format' is {_short(told.get('format'))}, not {FORMAT!r}")
-        if self._whole(told, "version") > VERSION:
-            self._refuse(f"version {told['version']}, and this onecopy reads {VERSION}: a newer one wrote it")
-        columns, command = told.get("columns"), told.get("command")
+    def _header(self, line: dict[str, Any]) -> None:
+        if line.get("format") != FORMAT:
+            self._refuse(f"not a recording of onecopy: 'format' is {_short(line.get('format'))}, not {FORMAT!r}")
+        if self._whole(line, "version") > VERSION:
+            self._refuse(f"version {line['version']} is newer than {VERSION}, which this version of onecopy reads")
+        columns, command = line.get("columns"), line.get("command")
         if columns != list(COLUMNS):
             self._refuse(f"'columns' is {_short(columns)}, not {list(COLUMNS)}")
         if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
             self._refuse("'command' must be a list of words")
         self.command = tuple(command)
-        self.started = self._seconds(told, "started")
-        machine = self._dict(told, "machine")
+        self.started = self._seconds(line, "started")
+        machine = self._dict(line, "machine")
         words = self._text(machine, "name"), self._text(machine, "kernel")
         self.machine = Machine(*words, *(self._whole(machine, name) for name in ("processors", "memory", "page")))
 
-    def _process(self, told: dict[str, Any]) -> None:
-        number = self._number(told, "process", self._processes)
-        pid, parent = self._whole(told, "pid"), self._whole(told, "parent")
+    def _process(self, line: dict[str, Any]) -> None:
+        number = self._number(line, "process", self._processes)
+        pid, parent = self._whole(line, "pid"), self._whole(line, "parent")
         row: Row = (0,) * len(COLUMNS)  # type: ignore[assignment]
-        name = self._text(told, "name")
-        self._processes[number] = ProcessSample(pid, self._seconds(told, "started"), parent, name, row, None, 0, 0, 0.0)
+        name = self._text(line, "name")
+        self._processes[number] = ProcessSample(pid, self._seconds(line, "started"), parent, name, row, None, 0, 0, 0.0)
 
-    def _file(self, told: dict[str, Any]) -> None:
-        number = self._number(told, "file", self._files)
-        kind = self._text(told, "kind")
+    def _file(self, line: dict[str, Any]) -> None:
+        number = self._number(line, "file", self._files)
+        kind = self._text(line, "kind")
         if kind not in ("file", "shmem"):
             self._refuse(f"'kind' is {_short(kind)}, neither 'file' nor 'shmem'")
-        size = None if told.get("size") is None else self._whole(told, "size")
-        self._files[number] = FileSample((0, number), self._text(told, "path"), kind, size, None, 0, 0, 0)
+        size = None if line.get("size") is None else self._whole(line, "size")
+        self._files[number] = FileSample((0, number), self._text(line, "path"), kind, size, None, 0, 0, 0)
 
-    def _look(self, told: dict[str, Any]) -> None:
-        at = self._seconds(told, "at")
+    def _sample(self, line: dict[str, Any]) -> None:
+        at = self._seconds(line, "at")
         if at < self._at:
-            self._refuse(f"'at' is {at}, which is before {self._at} of the look before")
+            self._refuse(f"'at' is {at}, which is before {self._at} of the previous sample")
         self._at = at
-        processes = tuple(map(self._process_look, self._list(told, "processes")))
+        processes = tuple(map(self._process_sample, self._list(line, "processes")))
         if len({one.pid for one in processes}) != len(processes):
-            self._refuse("a process is there twice")
-        if "files" in told:
-            self._mapped = tuple(map(self._file_look, self._list(told, "files")))
-        self.series.add(Sample(at, self._row(told.get("total")), processes, self._mapped))
+            self._refuse("duplicate process")
+        if "files" in line:
+            self._mapped = tuple(map(self._file_sample, self._list(line, "files")))
+        self.series.add(Sample(at, self._row(line.get("total")), processes, self._mapped))
 
-    def _process_look(self, told: object) -> ProcessSample:
-        if not isinstance(told, list) or len(told) != 6:
-            self._refuse(f"a process in a look must be a list of 6, not {_short(told)}")
-        number, row, peak, minor, major, cpu = told
+    def _process_sample(self, line: object) -> ProcessSample:
+        if not isinstance(line, list) or len(line) != 6:
+            self._refuse(f"a process in a sample must be a list of 6, not {_short(line)}")
+        number, row, peak, minor, major, cpu = line
         known = self._processes.get(number) if isinstance(number, int) else None
         if known is None:
             self._refuse(f"there is no process {_short(number)}")
@@ -188,10 +192,10 @@ class _Reader:
             cpu_s=self._real(cpu, "cpu_s"),
         )
 
-    def _file_look(self, told: object) -> FileSample:
-        if not isinstance(told, list) or len(told) != 5:
-            self._refuse(f"a file in a look must be a list of 5, not {_short(told)}")
-        number, once, dirty, saves, sharers = told
+    def _file_sample(self, line: object) -> FileSample:
+        if not isinstance(line, list) or len(line) != 5:
+            self._refuse(f"a file in a sample must be a list of 5, not {_short(line)}")
+        number, once, dirty, saves, sharers = line
         known = self._files.get(number) if isinstance(number, int) else None
         if known is None:
             self._refuse(f"there is no file {_short(number)}")
@@ -202,10 +206,10 @@ class _Reader:
             sharers=self._natural(sharers, "sharers"),
         )
 
-    def _end(self, told: dict[str, Any]) -> None:
-        found: dict[str, Any] = {"seconds": self._seconds(told, "end")}
+    def _end(self, line: dict[str, Any]) -> None:
+        found: dict[str, Any] = {"seconds": self._seconds(line, "end")}
         for one in fields(End)[1:]:
-            value = told.get(one.name)
+            value = line.get(one.name)
             if value is not None:
                 number = -value if one.name == "exit" and isinstance(value, int) and value < 0 else value
                 self._real(number, one.name) if one.name.endswith("_s") else self._natural(number, one.name)
@@ -214,13 +218,13 @@ class _Reader:
 
     # --- values -------------------------------------------------------------------------------------------------------
 
-    def _row(self, told: object) -> Row:
-        if not isinstance(told, list) or len(told) != len(COLUMNS):
-            self._refuse(f"a list of {len(COLUMNS)} numbers was expected, not {_short(told)}")
-        return tuple(self._natural(one, name) for one, name in zip(told, COLUMNS, strict=True))  # type: ignore[return-value]
+    def _row(self, line: object) -> Row:
+        if not isinstance(line, list) or len(line) != len(COLUMNS):
+            self._refuse(f"a list of {len(COLUMNS)} numbers was expected, not {_short(line)}")
+        return tuple(self._natural(one, name) for one, name in zip(line, COLUMNS, strict=True))  # type: ignore[return-value]
 
     def _natural(self, value: object, what: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_NUMBER:
             self._refuse(f"{what} must be a whole number from 0 to 2**62, not {_short(value)}")
         return value
 
@@ -229,46 +233,46 @@ class _Reader:
             self._refuse(f"{what} must be a number of seconds, not {_short(value)}")
         return float(value)
 
-    def _number(self, told: dict[str, Any], name: str, known: dict[int, Any]) -> int:
-        number = self._whole(told, name)
-        if number not in known and len(known) >= _MOST_NAMED:
-            self._refuse(f"more than {_MOST_NAMED} of {name!r}")
+    def _number(self, line: dict[str, Any], name: str, known: dict[int, Any]) -> int:
+        number = self._whole(line, name)
+        if number not in known and len(known) >= _MAX_NAMED:
+            self._refuse(f"more than {_MAX_NAMED} of {name!r}")
         return number
 
-    def _whole(self, told: dict[str, Any], name: str) -> int:
-        return self._natural(told.get(name), repr(name))
+    def _whole(self, line: dict[str, Any], name: str) -> int:
+        return self._natural(line.get(name), repr(name))
 
-    def _seconds(self, told: dict[str, Any], name: str) -> float:
-        return self._real(told.get(name), repr(name))
+    def _seconds(self, line: dict[str, Any], name: str) -> float:
+        return self._real(line.get(name), repr(name))
 
-    def _text(self, told: dict[str, Any], name: str) -> str:
-        value = told.get(name)
+    def _text(self, line: dict[str, Any], name: str) -> str:
+        value = line.get(name)
         if not isinstance(value, str):
             self._refuse(f"{name!r} must be a text, not {_short(value)}")
         return value
 
-    def _list(self, told: dict[str, Any], name: str) -> list[Any]:
-        value = told.get(name)
+    def _list(self, line: dict[str, Any], name: str) -> list[Any]:
+        value = line.get(name)
         if not isinstance(value, list):
             self._refuse(f"{name!r} must be a list, not {_short(value)}")
         return value
 
-    def _dict(self, told: dict[str, Any], name: str) -> dict[str, Any]:
-        value = told.get(name)
+    def _dict(self, line: dict[str, Any], name: str) -> dict[str, Any]:
+        value = line.get(name)
         if not isinstance(value, dict):
             self._refuse(f"{name!r} must be an object, not {_short(value)}")
         return value
 
     def _refuse_constant(self, name: str) -> NoReturn:
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
 
     def _refuse(self, why: str) -> NoReturn:
         raise FormatError(f"{self.path}: line {self._line}: {why}" if self._line else f"{self.path}: {why}")
 
 
 def _short(value: object) -> str:
-    """Show a value that came from elsewhere, in a few characters."""
-    text = f"a number of {value.bit_length()} bits" if isinstance(value, int) and abs(value) > _MOST else ""
+    """Return an untrusted value as short text."""
+    text = f"a number of {value.bit_length()} bits" if isinstance(value, int) and abs(value) > _MAX_NUMBER else ""
     with suppress(RecursionError):
         text = text or (str(value) if isinstance(value, Exception) else repr(value))
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,4 +1,4 @@
-"""Writes looks to a file, line by line."""
+"""`Recorder`: writes samples to a file of JSON lines."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ FORMAT, VERSION = "onecopy memory", 1
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where it was recorded."""
+    """The machine on which a recording was made; the fields are keys of the file format."""
 
     name: str
+    """Name of the machine in the network."""
     kernel: str
+    """Version of the kernel."""
     processors: int
+    """Number of CPUs that the recorder could use."""
     memory: int
-    """Bytes."""
+    """Memory of the machine in bytes."""
     page: int
-    """Bytes."""
+    """Size of a page in bytes."""
 
     @classmethod
     def here(cls) -> Machine:
@@ -49,34 +52,42 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How it ended: the last line. None is what is not known: of processes that were attached to, most."""
+    """The last line of a recording; the fields are keys of the file format.
+
+    Numbers are None if unknown, as most are for processes that were attached to.
+    """
 
     seconds: float
-    """From the first look to the last one."""
+    """Seconds from the first to the last sample."""
     exit: int | None = None
-    """Of the command; -N: killed by signal N."""
+    """Exit status of the command; -N if it was killed by signal N."""
     max_rss: int | None = None
-    """The kernel's peak of RSS of the largest process that was waited for, in bytes."""
+    """Peak of RSS of the largest process that was waited for, in bytes, as recorded by the kernel."""
     minor_faults: int | None = None
+    """Page faults of the command that did not wait for a disk."""
     major_faults: int | None = None
+    """Page faults of the command that waited for a disk."""
     user_s: float | None = None
+    """CPU seconds of the command in user mode."""
     system_s: float | None = None
+    """CPU seconds of the command in the kernel."""
     looks: int = 0
+    """Number of samples."""
     look_cpu_s: float = 0.0
-    """Processor seconds that looking took."""
+    """CPU seconds of sampling."""
     put_off: int = 0
-    """Walks that were too dear."""
+    """Number of page-table walks that were deferred, because they exceed the budget."""
 
 
 @dataclass
-class _Told:
-    """What numbers stand for processes or files, and what was told of them."""
+class _Numbering:
+    """The numbers of processes or files in a recording, and the facts written for each of them."""
 
     numbers: dict[Any, int] = field(default_factory=dict)
     facts: dict[int, object] = field(default_factory=dict)
 
     def number(self, key: object, facts: object) -> tuple[int, bool]:
-        """Return the number of a key, and whether its facts are new."""
+        """Return the number of a key, and whether its facts have changed since they were written."""
         number = self.numbers.setdefault(key, len(self.numbers))
         new = self.facts.get(number) != facts
         self.facts[number] = facts
@@ -84,25 +95,25 @@ class _Told:
 
 
 class Recorder(Closeable):
-    """Writes looks to a file, each at once: whoever kills the recorder loses no look. For one thread at a time.
+    """Writes each sample to a file immediately, so that killing the recorder loses none. For one thread at a time.
 
     Parameters
     ----------
     path
-        The file to make.
+        Path of the file to create.
     command
-        What is looked at, as words.
+        The observed command, as words.
     options
-        How: plain values, kept as they are.
+        Options of the recording, plain values that are stored in the file.
     force
-        Write over a file that is there.
+        Whether to overwrite an existing file.
 
     Raises
     ------
     FileExistsError
-        The file is there, and `force` was not given.
+        The file exists, and `force` is False.
     OSError
-        It cannot be made; and from `look` and `end`, when it cannot be written: what was written till then can be read.
+        The file cannot be created; from `add` and `end`: it cannot be written, but its earlier lines are readable.
     """
 
     def __init__(
@@ -115,7 +126,7 @@ class Recorder(Closeable):
     ) -> None:
         self.path = path_text(path)
         self._last: list[list[int | None]] = []
-        self._processes, self._files = _Told(), _Told()
+        self._processes, self._files = _Numbering(), _Numbering()
         self._is_new = True
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         try:
@@ -136,20 +147,20 @@ class Recorder(Closeable):
         }
 
     def begin(self) -> None:
-        """Write the first line; from here on, what was in the file is gone. The first look does it too."""
+        """Truncate the file and write the first line; `add` and `end` do this if it was not called."""
         if self._head is not None:
             head, self._head = self._head, None
             os.ftruncate(self._descriptor, 0)
             self._write(head)
 
     def discard(self) -> None:
-        """Leave no recording of what has not begun: the file is what it was, or gone where it was not there."""
+        """Close the file; if nothing was written, remove it if this recorder created it, else leave it unchanged."""
         self.close()
         if self._is_new and self._head is not None:
             os.unlink(self.path)  # noqa: PTH108 - text
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file; further calls do nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -185,7 +196,7 @@ class Recorder(Closeable):
         return [number, one.once, one.dirty, one.saves, one.sharers]
 
     def _write(self, *lines: Mapping[str, object]) -> None:
-        """Write lines at once; a disk that is full takes a part of them, which readers pass over."""
+        """Write lines in one call; a full disk leaves an incomplete line, which readers skip."""
         text = "".join(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines)
         left = memoryview(text.encode("ascii"))
         while left:

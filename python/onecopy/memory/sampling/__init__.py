@@ -1,5 +1,6 @@
-"""One look at a group of processes: who is in it, what counters and the page cache say, walks as the budget allows.
+"""Sampling of a group of processes: counters, the page cache, and page-table walks within a budget.
 
-`sampler` puts the others together: `selection` finds processes, `processes` reads their counters, `members` remembers
-them, `mapped` finds their big files, `totals` adds everything up once, and `governor` says what may be spent.
+`sampler` combines the other modules: `selection` finds processes, `processes` reads their counters, `members` keeps
+their state between samples, `mapped` finds their big files, `totals` computes the deduplicated total, and `cpu_budget`
+limits the cost.
 """

@@ -1,7 +1,7 @@
-"""Which big files a process maps, and what the page cache holds of them.
+"""The big files that a process maps, and how much of them is in the page cache.
 
-Lists of mappings are read at most once a second for each process: the kernel holds a lock of the observed process
-meanwhile. What is cached of a file is asked at every look, of the file itself: 0.1 ms per GiB, however many map it.
+The mappings of a process are read at most once per second, because the kernel holds a lock of the process meanwhile.
+The page cache is queried in every sample, once per file: 0.1 ms per GiB, whatever the number of processes.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ if TYPE_CHECKING:
 __all__ = ["BIG", "Cache", "CachedFile", "MappedFile", "files_of", "merged"]
 
 BIG = 4 << 20
-"""Bytes of addresses from which on a file is counted by itself; what is smaller is counted by walks."""
+"""Mapped bytes from which on a file is counted separately; smaller files are counted by page-table walks."""
 
 _FILE_LINE = re.compile(
     r"^([0-9a-f]+)-([0-9a-f]+) .{4} ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) ([1-9][0-9]*) +(\S.*)$", re.MULTILINE
 )
 _MEMORY_NAMES = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV")  # noqa: S108 - as the kernel prints them
-_OPEN_AT_MOST = 256
-_ASKED = 4
-"""Processes through which a file is looked for."""
-_WHOLE = 32
-"""Ranges of one file that are asked about one by one; more are asked about as one."""
+_MAX_OPEN = 256
+_MAX_TRIED = 4
+"""Number of processes through which opening a file is tried."""
+_MAX_RANGES = 32
+"""Number of ranges of a file that are queried separately; more are queried as one range."""
 
 Range = tuple[int, int]
-"""[begin, end) in bytes of the file."""
+"""[begin, end) in bytes from the start of the file."""
 
 
 class MappedFile(NamedTuple):
-    """A file in the addresses of one process."""
+    """A file that one process maps."""
 
     path: str
     deleted: bool
     ranges: tuple[Range, ...]
     addresses: tuple[Range, ...]
-    """[begin, end) of its mappings."""
+    """Addresses of its mappings, [begin, end)."""
 
     @property
     def mapped(self) -> int:
-        """Bytes."""
+        """Number of mapped bytes of the file."""
         return sum(end - begin for begin, end in self.ranges)
 
 
 def files_of(pid: int, least: int = BIG) -> dict[Key, MappedFile]:
-    """Return the files of which a process maps so many bytes; PermissionError: it is somebody else's.
+    """Return the files of which a process maps at least `least` bytes; PermissionError if it is of another user.
 
     >>> len(files_of(os.getpid(), 1 << 60))
     0
@@ -78,7 +78,7 @@ def files_of(pid: int, least: int = BIG) -> dict[Key, MappedFile]:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return ranges in their order without overlaps.
+    """Return ranges sorted, with overlapping and adjacent ones joined.
 
     >>> merged([(8, 12), (0, 4), (4, 6), (10, 16)])
     ((0, 6), (8, 16))
@@ -93,7 +93,7 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def kind_of(key: Key, path: str) -> Literal["file", "shmem"]:
-    """Return whether a file is memory: tmpfs and its kin.
+    """Return "shmem" for files of tmpfs and similar file systems in memory, else "file".
 
     >>> kind_of((0, 1), "/memfd:numbers")
     'shmem'
@@ -110,7 +110,7 @@ def _memory_devices() -> frozenset[int]:
 
 
 class CachedFile(NamedTuple):
-    """What is known of a file; None: the kernel does not tell, and `unknown` says why."""
+    """Size and cached bytes of a file; None if the kernel does not report them, with the reason in `unknown`."""
 
     size: int | None
     cached: int | None
@@ -120,7 +120,7 @@ class CachedFile(NamedTuple):
 
 
 class Cache:
-    """Asks what the page cache holds of files; keeps them open. To be closed."""
+    """Queries the page cache for files, which it keeps open; to be closed."""
 
     def __init__(self) -> None:
         self._open: dict[Key, int | str] = {}
@@ -133,38 +133,38 @@ class Cache:
         self._open.clear()
 
     def keep_only(self, keys: Iterable[Key]) -> None:
-        """Close files that no process maps any more, and forget why others could not be opened."""
+        """Close files that no process maps any more, and retry those that could not be opened."""
         wanted = set(keys)
         for key in [key for key, file in self._open.items() if key not in wanted or isinstance(file, str)]:
             descriptor = self._open.pop(key)
             if isinstance(descriptor, int):
                 os.close(descriptor)
 
-    def look(self, key: Key, file: MappedFile, pids: Iterable[int]) -> CachedFile:
-        """Return what is cached of the ranges of a file that `pids` map."""
+    def query(self, key: Key, file: MappedFile, pids: Iterable[int]) -> CachedFile:
+        """Return how much is cached of the ranges of a file that `pids` map."""
         descriptor = self._open.get(key)
         if descriptor is None:
             descriptor = self._open[key] = self._opened(key, file, pids)
         if isinstance(descriptor, str):
             return CachedFile(None, None, None, None, descriptor)
-        ranges = file.ranges if len(file.ranges) <= _WHOLE else ((file.ranges[0][0], file.ranges[-1][1]),)
+        ranges = file.ranges if len(file.ranges) <= _MAX_RANGES else ((file.ranges[0][0], file.ranges[-1][1]),)
         try:
-            told = [cachestat(descriptor, begin, end - begin) for begin, end in ranges]
+            found = [cachestat(descriptor, begin, end - begin) for begin, end in ranges]
             size = os.fstat(descriptor).st_size
         except OSError as error:
             return self._refused(key, descriptor, error)
         return CachedFile(
             size,
-            cached=sum(one.cached for one in told),
-            dirty=sum(one.dirty for one in told),
-            recently_evicted=sum(one.recently_evicted for one in told),
+            cached=sum(one.cached for one in found),
+            dirty=sum(one.dirty for one in found),
+            recently_evicted=sum(one.recently_evicted for one in found),
             unknown="",
         )
 
     def _refused(self, key: Key, descriptor: int, error: OSError) -> CachedFile:
         size = os.fstat(descriptor).st_size
         if error.errno == errno.EPERM:
-            why = "we neither own the file nor may write it"
+            why = "this user neither owns the file nor may write it"
         elif error.errno == errno.ENOSYS:
             with suppress(OSError, ValueError):
                 found = residency(f"/proc/self/fd/{descriptor}")
@@ -178,43 +178,43 @@ class Cache:
         return CachedFile(size, None, None, None, why)
 
     def _opened(self, key: Key, file: MappedFile, pids: Iterable[int]) -> int | str:
-        """Open a file by one of its names, if what is there is that file; or say why not."""
-        if len(self._open) >= _OPEN_AT_MOST:
-            return f"more than {_OPEN_AT_MOST} files"
-        why = "it has no name that we can open" if file.deleted else "at its name is another file, or none"
+        """Return a descriptor of a file, opened by one of its names, or the reason why it cannot be opened."""
+        if len(self._open) >= _MAX_OPEN:
+            return f"more than {_MAX_OPEN} files"
+        why = "it was removed" if file.deleted else "it was removed or replaced"
         for place in _places(file, pids):
             try:
                 return _open_same(place, key, named=place == file.path)
             except PermissionError:
-                why = "we may not open it"
+                why = "no permission to open it"
             except OSError:
                 continue
         return why
 
 
 def _places(file: MappedFile, pids: Iterable[int]) -> Iterator[str]:
-    """Yield where a file may be opened: by its name, in another mount namespace, by its mapping, by a descriptor."""
+    """Yield paths to open a file: its own, that in the mount namespace of a process, a mapping, a descriptor."""
     if not file.deleted:
         yield file.path
-    for pid in tuple(pids)[:_ASKED]:
+    for pid in tuple(pids)[:_MAX_TRIED]:
         if not file.deleted:
             yield f"/proc/{pid}/root{file.path}"
         begin, end = file.addresses[0]
         yield f"/proc/{pid}/map_files/{begin:x}-{end:x}"  # for root
         if file.deleted:
             with suppress(OSError):
-                for number in os.listdir(f"/proc/{pid}/fd")[:_OPEN_AT_MOST]:  # noqa: PTH208 - text
+                for number in os.listdir(f"/proc/{pid}/fd")[:_MAX_OPEN]:  # noqa: PTH208 - text
                     if os.readlink(f"/proc/{pid}/fd/{number}").startswith(file.path):  # noqa: PTH115 - text
                         yield f"/proc/{pid}/fd/{number}"
 
 
 def _open_same(place: str, key: Key, *, named: bool) -> int:
-    """Open a file that is the one with this key; OSError where it is not. Never waits for a pipe."""
+    """Open a file and return its descriptor; OSError if it is not the file with this key. Does not wait for a FIFO."""
     if not stat.S_ISREG(os.stat(place).st_mode):  # noqa: PTH116 - text
-        raise OSError(errno.EINVAL, "no regular file", place)
+        raise OSError(errno.EINVAL, "not a regular file", place)
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     found = os.fstat(descriptor)
-    # btrfs and overlayfs tell os.stat another device than they tell in maps.
+    # On btrfs and overlayfs, os.stat and maps report different devices.
     if found.st_ino == key[1] and (found.st_dev == key[0] or named):
         return descriptor
     os.close(descriptor)

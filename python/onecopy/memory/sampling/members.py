@@ -1,4 +1,4 @@
-"""A process of a group, with what is remembered of it from look to look."""
+"""`Member`: a process of a group, with its state between samples."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["Member"]
 
 _READING_S = 0.0004
-"""Processor seconds of reading the mappings of a process, until it is known better."""
+"""Estimated CPU seconds of reading the mappings of a process for the first time."""
 _STALE_S = 60.0
-"""When a walk is made again, if there is nothing special about a process."""
+"""Seconds after which a page-table walk is repeated."""
 _MOVED_S, _MOVED = 1.0, 8 << 20
-"""The same of a tree that shares anonymous memory, as only walks see it being copied; of a group that has changed; and
-of a process that has mapped in, or let go, an eighth of its files, or so many bytes."""
+"""Seconds after which a walk is repeated if the group has changed, if the process shares anonymous memory (only walks
+detect copying), or if its resident files changed by an eighth or by this number of bytes, whichever is more."""
 
 
 @dataclass
 class Member:
-    """A process of the group, with what is remembered of it from look to look."""
+    """A process of the group, with its state between samples."""
 
     observed: Observed
     counters: Counters
@@ -34,9 +34,9 @@ class Member:
     files: dict[Key, MappedFile] = field(default_factory=dict)
     files_at: float = -1e9
     reading_s: float = _READING_S
-    """What it took to read its mappings."""
+    """CPU seconds of the last reading of its mappings."""
     files_of: tuple[int, int] = (-1, -1)
-    """What of files and shared memory was mapped in when mappings were read."""
+    """Resident bytes of files and of shared memory when its mappings were read."""
     times_at: float = 0.0
     walk: Walk | None = None
     found: Found | None = None
@@ -45,11 +45,11 @@ class Member:
     unknown: str = ""
 
     def part(self) -> Part:
-        """Return what totals are made of."""
+        """Return the data from which totals are computed."""
         return Part(self.observed.pid, self.observed.name, self.counters, self.files, self.walk, self.found)
 
     def due(self, now: float) -> bool:
-        """Whether a walk would tell something new."""
+        """Return whether a page-table walk is due."""
         if self.unknown or self.counters.rss == 0:
             return False
         if self.walk is None:

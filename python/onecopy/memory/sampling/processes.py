@@ -1,7 +1,7 @@
-"""A process that is looked at again and again, through a file that stays open.
+"""`Observed`: a process that is sampled repeatedly through an open file in ``/proc``.
 
-What is open belongs to that process and to no other: when it has ended, reading fails, even where another one has got
-its number since. It saves two of three system calls too: a look costs 8 us.
+The open file refers to one process: reading fails after the process has ended, even if its PID was reused. Keeping it
+open also saves two of three system calls: reading the counters takes 8 us.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from onecopy.memory import proc
 
-__all__ = ["Counters", "Observed", "Times", "children_of", "everyone", "kernel_lists_children"]
+__all__ = ["Counters", "Observed", "Times", "all_pids", "children_of", "kernel_lists_children"]
 
 _COUNTERS = re.compile(
     rb"\nState:\t(\S).*?\nPPid:\t(\d+)\n(?:.*?\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB\n"
@@ -26,7 +26,7 @@ _ENOUGH = 1 << 14
 
 
 class Counters(NamedTuple):
-    """Of status, in bytes."""
+    """The memory counters of ``/proc/PID/status``, in bytes."""
 
     state: str
     parent: int
@@ -40,7 +40,7 @@ class Counters(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Of stat."""
+    """Page faults and CPU seconds of ``/proc/PID/stat``."""
 
     minor_faults: int
     major_faults: int
@@ -48,7 +48,7 @@ class Times(NamedTuple):
 
 
 class Observed:
-    """A process; to be closed. ProcessLookupError: there is none, or it has ended. Everybody's may be looked at.
+    """A process of any user, to be closed; ProcessLookupError if it does not exist or has ended.
 
     Attributes
     ----------
@@ -64,13 +64,13 @@ class Observed:
         try:
             first = proc.stat(pid)
             self.pid, self.name, self.started = pid, first.comm, first.starttime
-            self.counters()  # of the process that stat was of: its number cannot be another's while this can be read
+            self.counters()  # fails if the process has ended: so `stat` was of the same process
         except BaseException:
             self.close()
             raise
 
     def counters(self) -> Counters:
-        """Read what it holds; zombies hold nothing."""
+        """Read the memory counters; they are 0 for zombies."""
         text = os.pread(self._status, _ENOUGH, 0)
         found = _COUNTERS.search(text)
         if found is None:
@@ -83,11 +83,11 @@ class Observed:
         )
 
     def times(self) -> Times:
-        """Read faults and processor time."""
+        """Read page faults and CPU time."""
         stat = proc.stat(self.pid)
         if stat.starttime != self.started:
-            raise ProcessLookupError(f"process {self.pid} has ended, and another one has its number")
-        self.name = stat.comm  # exec, or a worker that names itself
+            raise ProcessLookupError(f"process {self.pid} has ended, and its PID was reused")
+        self.name = stat.comm  # changed by exec, or by the process itself
         return Times(stat.minflt, stat.majflt, stat.utime + stat.stime)
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Observed:
 
 
 def children_of(pid: int) -> list[int]:
-    """List the children of a process, of all its threads; none when it has ended, or where the kernel keeps no list.
+    """Return the children of all threads of a process; [] if it has ended or the kernel does not list children.
 
     >>> os.getpid() in children_of(os.getppid())
     True
@@ -124,10 +124,10 @@ def kernel_lists_children() -> bool:
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
 
 
-def everyone() -> list[int]:
-    """List all processes of this machine, or of this container.
+def all_pids() -> list[int]:
+    """Return the ids of all processes of this machine or container.
 
-    >>> os.getpid() in everyone()
+    >>> os.getpid() in all_pids()
     True
     """
     return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208

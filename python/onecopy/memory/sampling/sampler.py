@@ -1,4 +1,4 @@
-"""Looks at a group of processes, as often as it is asked to, and for a bounded price."""
+"""`Sampler`: takes snapshots of the memory of a group of processes, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -30,57 +30,57 @@ if TYPE_CHECKING:
 __all__ = ["Sampler"]
 
 _CHILDREN_S, _EVERYONE_S, _TIMES_S = 0.2, 1.0, 1.0
-"""Least seconds between two searches for children, for everybody who fits, and two readings of faults."""
+"""Minimum seconds between two searches for children, for matching processes, and between two readings of faults."""
 _FILES_S, _SAME_FILES_S = 1.0, 5.0
-"""The same of mappings; and where a process has no more and no less of files in memory than at the last reading."""
+"""Minimum seconds between two readings of the mappings of a process; if its resident files have not changed."""
 _HUGE_S = 5.0
-"""The same of what of a file is mapped in huge pages."""
+"""Minimum seconds between two measurements of huge pages of a file."""
 _SCAN_S = 0.0007 / 2**30
-"""Processor seconds for each byte of addresses that is looked at for huge pages."""
+"""Estimated CPU seconds per byte of addresses that is scanned for huge pages."""
 _SAME_S = 0.95
-"""For so long a look is good for a group of which no counter has changed: what else may change is what is dirty."""
+"""Seconds for which a snapshot is reused if no counter has changed; only the dirty bytes can be outdated then."""
 _LEAST_READING_S = 0.002
-"""Processor seconds in which mappings are read at any look, so that everybody has a turn."""
-_SOMEBODY_ELSES = "somebody else's process"
+"""CPU seconds that every sample may spend on reading mappings, so that all processes are read eventually."""
+_OF_ANOTHER_USER = "belongs to another user"
 
 
 class Sampler(Closeable):
-    """Looks at processes: counters each time, big files in the page cache, walks through page tables when it can pay.
+    """Takes snapshots of processes: counters, the page cache of big files, and page-table walks within a budget.
 
-    For one thread at a time. It never stops or changes who is looked at, and needs no rights: what it may not see is
-    told as not known.
+    For one thread at a time. It does not stop or change the observed processes, and needs no privileges: numbers that
+    it may not read are reported as unknown.
 
     Parameters
     ----------
     pids
-        Numbers of processes; None: all of this machine, or those that fit `match`, `group` and `mapping`.
+        Process ids; None: all processes of this machine, or those that match `match`, `group` and `mapping`.
     children
-        Their descendants too.
+        Whether to include descendants.
     match
-        A regular expression, searched for in names and command lines.
+        A regular expression that is searched in names and command lines.
     group
-        A control group: processes in it, or below.
+        A control group, for the processes in it or in groups below.
     mapping
-        A file: processes that map it.
+        Path of a file, for the processes that map it.
     files
-        Sample at mapped files; without, all that is of files counts by walks.
+        Whether to query the page cache for big mapped files; False: all files are counted by page-table walks.
     huge
-        Tell what of mapped files is in huge pages: 0.6 ms per GiB, every few seconds, within the budget.
+        Whether to measure the share of huge pages of mapped files: 0.6 ms per GiB, every 5 seconds, within the budget.
     exact
-        Walk through the page tables of all processes at every look, whatever it costs: PSS.
+        Whether to walk the page tables of all processes in every sample (PSS), whatever it costs.
     budget
-        What looking may cost, as a share of one processor.
+        Maximum cost of sampling, as a share of one CPU.
     at_first
-        Processor seconds that may be spent besides, once: more of them, and the first look knows more.
+        Extra CPU seconds that may be spent once, which make the first snapshot more exact.
 
     Raises
     ------
     ProcessLookupError
-        None of `pids` is there.
+        None of `pids` exists.
     ValueError
-        A budget that is no share; an expression that is none.
+        `budget` is out of range, or `match` is not a regular expression.
     FileNotFoundError
-        `mapping` is not there.
+        The file `mapping` does not exist.
 
     Examples
     --------
@@ -116,10 +116,10 @@ class Sampler(Closeable):
         self._huge_shares: dict[Key, tuple[float, float | None]] = {}
         self._cpu_budget = CpuBudget(budget, at_first)
         self._cache = Cache()
-        self._asked: dict[Key, tuple[object, float, CachedFile]] = {}
+        self._cached_files: dict[Key, tuple[object, float, CachedFile]] = {}
         self._members: dict[int, Member] = {}
         self._ended: list[int] = []
-        self._put_off = 0
+        self._deferred = 0
         self._unseen = 0
         self._found_at = self._grown_at = -1e9
         self._start = time.monotonic()
@@ -138,48 +138,48 @@ class Sampler(Closeable):
 
     @property
     def pause(self) -> float:
-        """Seconds to wait at least before the next look, so that looks keep to the budget."""
+        """Minimum seconds to wait before the next sample to stay within the budget."""
         return self._cpu_budget.pause
 
-    def sample(self, *, anew: bool = False) -> Snapshot:
-        """Sample now.
+    def sample(self, *, refresh: bool = False) -> Snapshot:
+        """Take a snapshot now.
 
         Parameters
         ----------
-        anew
-            Search for children and read mappings even where that was done less than a second ago.
+        refresh
+            Whether to search for children and to read mappings even if that was done less than a second ago.
         """
         self._cpu_budget.begin()
         now, clock = time.time(), time.monotonic()
-        if anew:
+        if refresh:
             self._found_at = self._grown_at = -1e9
             for member in self._members.values():
                 member.files_at = -1e9
-        self._ended, self._put_off = [], 0
+        self._ended, self._deferred = [], 0
         self._find(clock)
         moved = self._count(clock)
-        if self._last is not None and not (moved or anew or self._exact) and clock - self._last_at < _SAME_S:
-            cost = Cost(self._cpu_budget.end(), self._cpu_budget.share, self._last.cost.put_off)
+        if self._last is not None and not (moved or refresh or self._exact) and clock - self._last_at < _SAME_S:
+            cost = Cost(self._cpu_budget.end(), self._cpu_budget.share, self._last.cost.deferred)
             return replace(self._last, time=now, elapsed=clock - self._start, ended=(), cost=cost)
-        files = self._look_at_files(clock)
+        files = self._sample_files(clock)
         self._walk(now, files)
         parts = [member.part() for member in self._members.values()]
         shares = shares_of(parts, files)
         totals = totals_of(parts, files, shares, now, exact=self._exact)
         if self._unseen:
-            note = f"{self._unseen} processes are not counted: this one may open no more files (ulimit -n)"
+            note = f"{self._unseen} processes are not counted: too many open files in this process (ulimit -n)"
             totals = replace(totals, notes=(*totals.notes, note))
         processes = tuple(_reading(self._members[pid], shares[pid]) for pid in sorted(self._members))
         spent = self._cpu_budget.end()
-        cost = Cost(spent, self._cpu_budget.share, self._put_off)
+        cost = Cost(spent, self._cpu_budget.share, self._deferred)
         self._last = Snapshot(now, clock - self._start, processes, files, totals, tuple(self._ended), cost)
         self._last_at = clock
         return self._last
 
-    # --- who ----------------------------------------------------------------------------------------------------------
+    # --- processes----------------------------------------------------------------------------------------------------
 
     def _find(self, clock: float) -> None:
-        """Sample for processes that have come; who has gone is found when it is read."""
+        """Search for new processes; ended ones are detected when their counters are read."""
         if self._selection.grows and clock - self._found_at >= _EVERYONE_S:
             self._found_at = clock
             self._join(self._selection.find())
@@ -189,7 +189,7 @@ class Sampler(Closeable):
 
     def _join(self, pids: Iterable[int]) -> None:
         new = [pid for pid in pids if pid not in self._members]
-        self._unseen = 0  # they are tried anew each time
+        self._unseen = 0  # opening is retried each time
         for pid in new:
             try:
                 observed = Observed(pid)
@@ -210,7 +210,7 @@ class Sampler(Closeable):
             member.outdated = True
 
     def _count(self, clock: float) -> bool:
-        """Read the counters of everybody; tell whether anything is other than it was."""
+        """Read the counters of all processes; return whether anything has changed."""
         moved = False
         for pid, member in list(self._members.items()):
             try:
@@ -231,7 +231,7 @@ class Sampler(Closeable):
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def _look_at_files(self, clock: float) -> tuple[FileReading, ...]:
+    def _sample_files(self, clock: float) -> tuple[FileReading, ...]:
         if not self._files:
             return ()
         self._read_mappings(clock)
@@ -246,28 +246,28 @@ class Sampler(Closeable):
                 if known[0].ranges != file.ranges:
                     whole = known[0]._replace(ranges=merged((*known[0].ranges, *file.ranges)))
                     everyones[key] = whole, known[1]
-        told: dict[Key, tuple[MappedFile, str, CachedFile]] = {
+        states: dict[Key, tuple[MappedFile, str, CachedFile]] = {
             key: (file, kind_of(key, file.path), self._cached(key, file, pids, clock))
             for key, (file, pids) in everyones.items()
         }
-        self._asked = {key: asked for key, asked in self._asked.items() if key in everyones}
+        self._cached_files = {key: found for key, found in self._cached_files.items() if key in everyones}
         self._cache.keep_only(everyones)
         self._huge_shares = {key: share for key, share in self._huge_shares.items() if key in everyones}
-        found = file_readings([member.part() for member in self._members.values()], told)
+        found = file_readings([member.part() for member in self._members.values()], states)
         return tuple(replace(one, huge=self._huge_of(one, clock)) for one in found) if self._huge else found
 
     def _cached(self, key: Key, file: MappedFile, pids: list[int], clock: float) -> CachedFile:
-        """Return what is cached of a file; the last answer while it is recent and its mappers are unchanged."""
+        """Return the cached bytes of a file; the last result while it is recent and its mappers are unchanged."""
         seen = [(self._members[pid].counters.file, self._members[pid].counters.shmem) for pid in pids]
-        known = self._asked.get(key)
+        known = self._cached_files.get(key)
         if known is not None and known[0] == (file.ranges, seen) and clock - known[1] < _SAME_S:
             return known[2]
-        told = self._cache.look(key, file, pids)
-        self._asked[key] = (file.ranges, seen), clock, told
-        return told
+        found = self._cache.query(key, file, pids)
+        self._cached_files[key] = (file.ranges, seen), clock, found
+        return found
 
     def _huge_of(self, file: FileReading, clock: float) -> float | None:
-        """Sample at the process that maps most of a file, if it is time and can be paid for."""
+        """Return the share of huge pages in the process that maps most of a file, if it is due and within budget."""
         at, share = self._huge_shares.get(file.key, (-1e9, None))
         if clock - at < _HUGE_S or not self._cpu_budget.may(file.mapped * _SCAN_S):
             return share
@@ -275,14 +275,14 @@ class Sampler(Closeable):
         pid = max(maps, key=lambda one: maps[one].mapped)
         share = None
         with suppress(OSError):
-            told = [mapped_in(pid, begin, end - begin) for begin, end in maps[pid].addresses]
-            mapped = sum(one.mapped for one in told)
-            share = sum(one.huge for one in told) / mapped if mapped else None
+            found = [mapped_in(pid, begin, end - begin) for begin, end in maps[pid].addresses]
+            mapped = sum(one.mapped for one in found)
+            share = sum(one.huge for one in found) / mapped if mapped else None
         self._huge_shares[file.key] = clock, share
         return share
 
     def _read_mappings(self, clock: float) -> None:
-        """Read mappings that may be others by now, of who has most of files first, for half of what may be spent."""
+        """Read outdated mappings, those of processes with most resident files first, for half of the budget."""
         due = []
         for member in self._members.values():
             now = member.counters.file, member.counters.shmem
@@ -291,7 +291,7 @@ class Sampler(Closeable):
         left = max(self._cpu_budget.left / 2, _LEAST_READING_S)
         for _, member in sorted(due, key=lambda pair: -pair[0]):
             if left < member.reading_s:
-                self._put_off += 1
+                self._deferred += 1
                 continue
             start = time.thread_time()
             member.files_at, member.files_of = clock, (member.counters.file, member.counters.shmem)
@@ -303,7 +303,7 @@ class Sampler(Closeable):
         try:
             member.files, member.unknown = files_of(member.observed.pid) if member.counters.rss else {}, ""
         except PermissionError:
-            member.files, member.unknown = {}, _SOMEBODY_ELSES
+            member.files, member.unknown = {}, _OF_ANOTHER_USER
         except OSError:  # it is ending
             member.files = {}
 
@@ -311,7 +311,7 @@ class Sampler(Closeable):
 
     def _walk(self, now: float, files: tuple[FileReading, ...]) -> None:
         waiting = [one for one in self._members.values() if one.counters.rss > 0 and (self._exact or one.due(now))]
-        # Of each program one at first: the others are taken to be like it. Then who was not seen for longest.
+        # One process per program first, because the others are assumed to be similar; then the oldest walks.
         seen = {one.observed.name for one in self._members.values() if one.walk is not None}
         waiting.sort(key=lambda one: (one.observed.name in seen, one.walk.at if one.walk else 0.0, -one.counters.rss))
         first: dict[str, Member] = {}
@@ -324,7 +324,7 @@ class Sampler(Closeable):
             if self._exact or self._cpu_budget.may(price):
                 self._walk_one(member, files)
             else:
-                self._put_off += 1
+                self._deferred += 1
 
     def _walk_one(self, member: Member, files: tuple[FileReading, ...]) -> None:
         start = time.thread_time()
@@ -332,7 +332,7 @@ class Sampler(Closeable):
             memory = proc.rollup(member.observed.pid)
             member.counters = member.observed.counters()
         except PermissionError:
-            member.unknown = _SOMEBODY_ELSES
+            member.unknown = _OF_ANOTHER_USER
             return
         except OSError:  # it is ending, or this kernel has no rollup
             return
@@ -355,7 +355,7 @@ def _expression(text: str | None) -> re.Pattern[str] | None:
     try:
         return None if text is None else re.compile(text)
     except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def _reading(member: Member, shares: Shares) -> ProcessReading:

@@ -1,4 +1,4 @@
-"""Who is looked at: numbers of processes, their descendants, names, control groups, files."""
+"""`Selection`: which processes are sampled, by PID, name, control group or mapped file, with their descendants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from onecopy.memory import cgroup, proc
 from onecopy.memory.sampling.mapped import files_of
-from onecopy.memory.sampling.processes import children_of, everyone, kernel_lists_children
+from onecopy.memory.sampling.processes import all_pids, children_of, kernel_lists_children
 
 if TYPE_CHECKING:
     import re
@@ -21,21 +21,21 @@ __all__ = ["Selection"]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A group of processes: those that fit all that is asked for, and their descendants. Nothing asked for: all.
+    """A group of processes: those that match all given conditions, and their descendants; all processes without one.
 
     Parameters
     ----------
     pids
-        Their numbers.
+        Process ids.
     match
-        A regular expression, searched for in the command line, or in the name where there is none; who asks is never
-        meant: the expression is in its own command line.
+        A regular expression, searched in the command line, or in the name of processes without one. The calling process
+        never matches, because its own command line may contain the expression.
     group
-        A control group, "/system.slice/x.service": processes in it or below.
+        A control group, "/system.slice/x.service", for processes in it or in groups below.
     mapping
-        A file that they map; by what it is, not by its name.
+        A file that the processes map, compared by device and inode.
     children
-        Descendants too; whoever was one stays in the group when its parent ends.
+        Whether to include descendants, which stay in the group when their parent ends.
     """
 
     pids: tuple[int, ...] | None = None
@@ -46,12 +46,12 @@ class Selection:
 
     @property
     def grows(self) -> bool:
-        """Whether processes may join that descend from nobody in it."""
+        """Whether processes can join that are not descendants of a member."""
         return self.pids is None
 
     def find(self) -> list[int]:
-        """Return the numbers of who fits now, without descendants."""
-        found: Iterable[int] = everyone() if self.pids is None else self.pids
+        """Return the ids of the processes that match now, without descendants."""
+        found: Iterable[int] = all_pids() if self.pids is None else self.pids
         if self.match is not None:
             found = [pid for pid in found if pid != os.getpid() and self.match.search(words_of(pid))]
         if self.group is not None:
@@ -63,7 +63,7 @@ class Selection:
         return list(found)
 
     def with_descendants(self, members: Iterable[int]) -> list[int]:
-        """Return members with their children, and theirs."""
+        """Return `members` and, with `children`, all their descendants."""
         found = dict.fromkeys(members)
         if not self.children:
             return list(found)
@@ -77,7 +77,7 @@ class Selection:
 
 
 def words_of(pid: int) -> str:
-    """Return the command line of a process with spaces between its words; its name where it has none, or has ended.
+    """Return the command line of a process as text; its name if it has none, "" if it has ended.
 
     >>> "python" in words_of(os.getpid()) or "pytest" in words_of(os.getpid())
     True
@@ -104,7 +104,7 @@ def _maps(pid: int, key: tuple[int, int]) -> bool:
 
 def _families() -> dict[int, list[int]]:
     found: defaultdict[int, list[int]] = defaultdict(list)
-    for pid in everyone():
+    for pid in all_pids():
         with suppress(OSError):
             found[proc.stat(pid).ppid].append(pid)
     return found

@@ -1,13 +1,13 @@
-"""What a group of processes really holds: everything once.
+"""The deduplicated total of a group of processes.
 
-Counters say what is anonymous in each process, and the page cache what is in memory of each big file: added up, files
-once, that is the answer in most cases, for a fiftieth of the price of PSS, where files are large. Two things counters
-cannot say: how many small libraries are shared, and how much anonymous memory is still shared after a fork. A walk
-through the page tables (PSS) says both. What walks found is kept, per process, beside what counters said at that
-moment, and added to what they say now:
+The counters of each process have its anonymous memory, and the page cache has the resident bytes of each big file:
+their sum, with files counted once, is the total in most cases, at a fiftieth of the cost of PSS if files are large. The
+counters do not show how many small libraries are shared, and how much anonymous memory is still shared after a fork. A
+page-table walk (PSS) shows both. The results of walks are kept per process with the counters of that moment, and
+combined with the counters of now:
 
-    real = sum of anonymous - what walks found to be shared by forks
-         + each big file once + what else of files walks found, per process
+    real = sum of anonymous - anonymous memory shared by forks, from walks
+         + each big file once + other files, from walks, per process
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WORTH_IT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is known of one process at a look."""
+    """The data about one process in a sample."""
 
     pid: int
     name: str
@@ -41,43 +41,44 @@ class Part:
     files: Mapping[Key, MappedFile]
     walk: Walk | None
     found: Found | None
-    """By that walk."""
+    """The result of that walk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is known of files, or of shared memory, of a process at one moment, in bytes."""
+    """The files, or the shared memory, of a process at one moment, in bytes."""
 
     rss: int
-    """Mapped in, by its counters."""
+    """Resident bytes, from its counters."""
     big: int
-    """Its shares of big files: 1/n of what n processes map."""
+    """Its shares of big files: 1/n of a file that n processes map."""
     known: int
-    """Of `rss`, what may be of big files."""
+    """The part of `rss` that can be in big files."""
 
     @property
     def small(self) -> int:
-        """Of `rss`, what is of no big file that is known."""
+        """The part of `rss` that is not in a known big file."""
         return max(self.rss - self.known, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a walk found, beside what was known of the process at that moment."""
+    """The result of a page-table walk, with the counters of the process at that moment."""
 
     forked: int
-    """Anonymous memory that others of its tree have too, as far as its share of it goes: RSS less PSS."""
+    """Anonymous memory shared with other processes of its tree: RSS minus PSS, in bytes."""
     file: int
     """PSS of files."""
     shmem: int
+    """PSS of shared memory."""
     then: dict[str, Kind]
-    """By "file" and "shmem"."""
+    """Counters at the time of the walk, for "file" and "shmem"."""
 
     def share(self, kind: str, now: Kind) -> int:
-        """Return the share that a process has now.
+        """Return the share of a process now, in bytes.
 
-        Small files are shared as they were. Where a walk found less than the shares of big files, these were cached
-        and not all mapped in: then what is mapped in now is taken to be shared as it was.
+        Small files are assumed to be shared as at the time of the walk. If the PSS of the walk is less than the shares
+        of big files, the process did not have all cached pages mapped; then the PSS is scaled with the resident bytes.
         """
         pss, then = {"file": self.file, "shmem": self.shmem}[kind], self.then[kind]
         if pss >= then.big:
@@ -87,7 +88,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What of the group's total is one process's."""
+    """The share of one process in the total of the group, in bytes."""
 
     anonymous: int
     file: int
@@ -95,29 +96,29 @@ class Shares:
 
     @property
     def all(self) -> int:
-        """Together."""
+        """Sum of anonymous memory, files and shared memory."""
         return self.anonymous + self.file + self.shmem
 
 
 def file_readings(
     parts: Iterable[Part], cached: Mapping[Key, tuple[MappedFile, str, CachedFile]]
 ) -> tuple[FileReading, ...]:
-    """Return the big files of a group, each with what the total counts of it.
+    """Return the big files of a group, each with its bytes in the total.
 
     Parameters
     ----------
     parts
         The processes.
     cached
-        Of each file the bytes that anybody maps, its kind, and what the page cache holds of them.
+        For each file: the ranges that any process maps, its kind, and how much of them is in the page cache.
     """
     sharers: defaultdict[Key, list[Part]] = defaultdict(list)
     for part in parts:
         for key in part.files:
             sharers[key].append(part)
     found = []
-    for key, (file, kind, told) in cached.items():
-        inside = told.cached or 0
+    for key, (file, kind, state) in cached.items():
+        inside = state.cached or 0
         here = [min(inside, _resident(part, kind), part.files[key].mapped) for part in sharers[key]]
         found.append(
             FileReading(
@@ -125,16 +126,16 @@ def file_readings(
                 path=file.path,
                 deleted=file.deleted,
                 kind="shmem" if kind == "shmem" else "file",
-                size=told.size,
+                size=state.size,
                 mapped=file.mapped,
-                cached=told.cached,
-                dirty=told.dirty,
-                recently_evicted=told.recently_evicted,
+                cached=state.cached,
+                dirty=state.dirty,
+                recently_evicted=state.recently_evicted,
                 huge=None,
                 pids=tuple(part.pid for part in sharers[key]),
                 once=min(inside, sum(here)),
                 rss=sum(here),
-                unknown=told.unknown,
+                unknown=state.unknown,
             )
         )
     return largest_first(found)
@@ -145,7 +146,7 @@ def _resident(part: Part, kind: str) -> int:
 
 
 def kind_now(part: Part, kind: str, files: Iterable[FileReading]) -> Kind:
-    """Return what is known of a kind of memory of a process without a walk: "file" or "shmem"."""
+    """Return the files ("file") or the shared memory ("shmem") of a process, known without a walk."""
     rss = getattr(part.counters, kind)
     mine = [one for one in files if one.kind == kind and part.pid in one.pids]
     known = sum(min(one.once, part.files[one.key].mapped) for one in mine)
@@ -153,7 +154,7 @@ def kind_now(part: Part, kind: str, files: Iterable[FileReading]) -> Kind:
 
 
 def found_by(walk: Walk, part: Part, files: tuple[FileReading, ...]) -> Found:
-    """Put what a walk found beside what counters of the same moment say."""
+    """Combine the result of a walk with the counters of the same moment."""
     then = {kind: kind_now(part, kind, files) for kind in _KINDS}
     counters = part.counters
     if walk.pss_anonymous is None or walk.pss_file is None or walk.pss_shmem is None:  # before Linux 5.9: only a sum
@@ -163,7 +164,7 @@ def found_by(walk: Walk, part: Part, files: tuple[FileReading, ...]) -> Found:
 
 
 def shares_of(parts: Iterable[Part], files: tuple[FileReading, ...]) -> dict[int, Shares]:
-    """Return the shares of processes; they add up to what the group holds."""
+    """Return the shares of processes, whose sum is the total of the group."""
     programs: defaultdict[str, list[Part]] = defaultdict(list)
     for part in parts:
         programs[part.name].append(part)
@@ -178,7 +179,7 @@ def shares_of(parts: Iterable[Part], files: tuple[FileReading, ...]) -> dict[int
 
 
 def _forked(program: list[Part]) -> Callable[[Part], int]:
-    """Return a function that tells what a process shares by a fork: of those not walked, as much as of the others."""
+    """Return a function for the bytes that a process shares by forks; without a walk, the average of its program."""
     walked = [part for part in program if part.found is not None]
     shared = sum(part.found.forked for part in walked if part.found is not None)
     whole = max(sum(part.counters.anonymous for part in walked), 1)
@@ -198,9 +199,9 @@ def _shares_of_kind(program: list[Part], kind: str, files: tuple[FileReading, ..
             new[pid] = max(known.small - walked[pid].then[kind].small, 0)
         elif usual is not None:
             shares[pid] = known.big + usual
-        else:  # nobody was walked: what is small counts once, for the first
+        else:  # no process was walked: small files count once, for the first process
             shares[pid] = known.big + (known.small if number == 0 else 0)
-    # What was mapped since and is not yet known to be a big file: as workers do, all of them map the same.
+    # Memory mapped since the walk in files that are not known yet: assumed to be the same for all workers.
     mapping = sum(more > 0 for more in new.values())
     return {
         pid: min(max(share, 0) + (new.get(pid, 0) // mapping if mapping else 0), now[pid].rss)
@@ -211,7 +212,7 @@ def _shares_of_kind(program: list[Part], kind: str, files: tuple[FileReading, ..
 def totals_of(
     parts: Iterable[Part], files: tuple[FileReading, ...], shares: Mapping[int, Shares], now: float, *, exact: bool
 ) -> Totals:
-    """Add a group up."""
+    """Return the totals of a group."""
     parts = tuple(parts)
     anonymous, file, shmem = (
         sum(getattr(one, kind) for one in shares.values()) for kind in ("anonymous", "file", "shmem")
@@ -242,10 +243,9 @@ def _notes(parts: tuple[Part, ...], files: tuple[FileReading, ...]) -> tuple[str
     missing = sum(part.walk is None and part.counters.rss > 0 for part in parts)
     if missing:
         notes.append(
-            f"{missing} of {len(parts)} processes were not walked: what they share with others of their program is "
-            "estimated"
+            f"{missing} of {len(parts)} processes have had no page-table walk: the memory that they share is estimated"
         )
     unknown = [one for one in files if one.cached is None]
     if unknown:
-        notes.append(f"{len(unknown)} big files count by walks only: what is cached of them is unknown")
+        notes.append(f"{len(unknown)} big files are counted by page-table walks only: their cached bytes are unknown")
     return tuple(notes)

@@ -1,8 +1,8 @@
-"""A server that only looks: OpenMetrics at ``/metrics``, a live page at ``/``, a look as JSON at ``/look``.
+"""A read-only server: OpenMetrics at ``/metrics``, a live page at ``/``, a snapshot as JSON at ``/snapshot``.
 
-There is nothing to write to, and nothing that comes with a request is used but the token that lets it in. The page
-shows names as text, whatever is in them, and its policy forbids it to load or to run anything else. Requests for
-another host's name are refused, so that no page of the web can read it through a browser on this machine.
+The server uses no input of a request except the token. The page shows names of processes and files as text, and its
+content security policy forbids it to load or run anything else. Requests for other host names are rejected, so that
+pages of other sites cannot read it through a browser on this machine (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onecopy.memory.sampling.sampler import Sampler
     from onecopy.memory.snapshots import Snapshot
 
-__all__ = ["Looks", "application"]
+__all__ = ["SnapshotSource", "application"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 _POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'"
@@ -35,20 +35,20 @@ _HEADERS = {
 }
 _KINDS = {"page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
 _SHOWN = 40
-"""Processes on the page, those with the largest shares; files as well."""
+"""Number of processes, and of files, on the page: those with the largest shares."""
 
 
-class Looks(Closeable):
-    """Looks that many may ask for, made no more often than `every`; any thread may ask. Owns the sampler.
+class SnapshotSource(Closeable):
+    """Snapshots that several threads may request, taken at most once per `every` seconds. Owns the sampler.
 
     Parameters
     ----------
     sampler
-        Looks.
+        Takes the snapshots.
     every
-        Seconds for which a look is good.
+        Seconds for which a snapshot is reused.
     pid
-        Whose control group is told; None: none.
+        The process whose control group is reported; None: no control group.
     """
 
     def __init__(self, sampler: Sampler, every: float = 1.0, pid: int | None = None) -> None:
@@ -58,7 +58,7 @@ class Looks(Closeable):
         self._last: Snapshot | None = None
 
     def sample(self) -> Snapshot:
-        """Return a look that is recent enough."""
+        """Return the last snapshot if it is recent enough, else a new one."""
         with self._lock:
             now = time.monotonic()
             if self._last is None or now - self._at >= max(self._every, self._sampler.pause):
@@ -66,7 +66,7 @@ class Looks(Closeable):
             return self._last
 
     def container(self) -> Container | None:
-        """Return the control group of the process that was named; None when it has ended."""
+        """Return the control group of the process `pid`; None if there is none or it has ended."""
         if self._pid is None:
             return None
         try:
@@ -75,24 +75,26 @@ class Looks(Closeable):
             return None
 
     def close(self) -> None:
-        """Release the sampler."""
+        """Close the sampler."""
         with self._lock:
             self._sampler.close()
 
 
-def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK, *, token: str | None = None) -> Starlette:
-    """Return an ASGI application that serves looks; for uvicorn, or to be mounted in another one.
+def application(
+    snapshots: SnapshotSource, group: str, hosts: Sequence[str] = LOOPBACK, *, token: str | None = None
+) -> Starlette:
+    """Return an ASGI application that serves snapshots; for uvicorn, or to be mounted in another application.
 
     Parameters
     ----------
-    looks
-        Where looks come from.
+    snapshots
+        Source of the snapshots.
     group
-        The label ``group`` of metrics, and the title of the page.
+        The label ``group`` of the metrics, and the title of the page.
     hosts
-        Names by which it may be asked for; "*": any.
+        Accepted host names; "*": any.
     token
-        What a request has to say (see `onecopy.memory.serving.access.Token`); None: nothing.
+        The token that requests must have (see `onecopy.memory.serving.access.Token`); None: no token.
 
     Raises
     ------
@@ -110,7 +112,7 @@ def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK, *, to
     from onecopy.memory.serving.metrics import Metrics
 
     registry = CollectorRegistry()
-    registry.register(Metrics(looks.sample, looks.container, group))
+    registry.register(Metrics(snapshots.sample, snapshots.container, group))
 
     def metrics(_: Any) -> Response:
         return Response(
@@ -118,7 +120,7 @@ def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK, *, to
         )
 
     def sample(_: Any) -> Response:
-        return JSONResponse(_facts(looks.sample(), group), headers=_HEADERS)
+        return JSONResponse(_facts(snapshots.sample(), group), headers=_HEADERS)
 
     def file(name: str) -> Any:
         text = _page(name)
@@ -128,7 +130,7 @@ def application(looks: Looks, group: str, hosts: Sequence[str] = LOOPBACK, *, to
         Route("/", file("page.html"), methods=["GET"]),
         Route("/page.css", file("page.css"), methods=["GET"]),
         Route("/page.js", file("page.js"), methods=["GET"]),
-        Route("/look", sample, methods=["GET"]),
+        Route("/snapshot", sample, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
     ]
     middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))]
@@ -146,7 +148,7 @@ def _page(name: str) -> str:
 
 
 def _facts(snapshot: Snapshot, group: str) -> dict[str, Any]:
-    """Return what the page shows, in bytes; names as text that can be encoded."""
+    """Return the data of the page; undecodable characters in names are escaped."""
     from onecopy.memory.labels import label_of
 
     shown = sorted(snapshot.processes, key=lambda one: (-one.share, one.pid))[:_SHOWN]

@@ -1,4 +1,4 @@
-"""Who may ask a server, and how much of it: a token, and limits for connections that ask nothing."""
+"""Access control of the server: a token, and limits on the number and the duration of connections."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-MOST_CONNECTIONS = 64
-"""At one time; others are closed at once."""
+MAX_CONNECTIONS = 64
+"""Maximum number of open connections; further ones are closed immediately."""
 SECONDS = 30.0
-"""After so long a connection is closed, unless an answer is on its way: a browser makes a new one without a word."""
+"""Seconds after which a connection is closed once its response is sent; browsers reconnect automatically."""
 
 
 class Token:
-    """ASGI middleware: answers 401 to who does not say the token.
+    """ASGI middleware that responds with 401 to requests without the token.
 
-    It is said as ``Authorization: Bearer TOKEN``, which Prometheus has a setting for, or once as ``?token=TOKEN``: that
-    makes a cookie of it, for the page and what it loads, and leads to the same address without it.
+    A request has the token as ``Authorization: Bearer TOKEN``, which Prometheus supports, or as ``?token=TOKEN``, which
+    sets a cookie for the page and its resources and redirects to the same address without the token.
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or let the application answer."""
+        """Pass a request on to the application, or respond with 401 or a redirect."""
         await (self._answer(scope) if scope["type"] == "http" else self._app)(scope, receive, send)
 
     def _answer(self, scope: Scope) -> ASGIApp:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        cookie = f"onecopy-{scope['server'][1]}"  # of each port its own: to a browser they are one host
+        cookie = f"onecopy-{scope['server'][1]}"  # browsers share cookies between the ports of a host
         if self._is_right(parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]):
             known = RedirectResponse(scope["path"], 303)
             known.set_cookie(cookie, self._token, httponly=True, samesite="strict")
             return known
         kept = SimpleCookie(headers.get(b"cookie", "")).get(cookie)
-        said = headers.get(b"authorization", "").removeprefix("Bearer ")
-        if self._is_right(said) or (kept is not None and self._is_right(kept.value)):
+        given = headers.get(b"authorization", "").removeprefix("Bearer ")
+        if self._is_right(given) or (kept is not None and self._is_right(kept.value)):
             return self._app
-        words = "this server wants the token that it printed: ?token=... or Authorization: Bearer ...\n"
+        words = "missing token: use the one that the server printed, as ?token=... or Authorization: Bearer ...\n"
         return Response(words, 401, {"WWW-Authenticate": "Bearer"}, "text/plain")
 
-    def _is_right(self, said: str) -> bool:
-        return hmac.compare_digest(said.encode("utf-8", "replace"), self._token.encode())
+    def _is_right(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
 
 
 class Limited(H11Protocol):  # type: ignore[misc,unused-ignore]  # uvicorn may be missing where this is checked
-    """uvicorn's protocol, for a bounded number of connections that live for a bounded time."""
+    """The HTTP protocol of uvicorn, with limits on the number and the duration of connections."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override,unused-ignore]
-        """Take a connection, or close it."""
+        """Accept a connection, or close it if there are too many."""
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
             return
         self._end: Any = self.loop.call_later(SECONDS, self.shutdown)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Cancel the timeout of a closed connection."""
         end = getattr(self, "_end", None)
         if end is not None:
             end.cancel()

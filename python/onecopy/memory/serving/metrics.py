@@ -1,7 +1,7 @@
-"""A look at a group as OpenMetrics, for Prometheus and whatever reads its format.
+"""Snapshots of a group as OpenMetrics, for Prometheus and compatible tools.
 
-The number of series is bounded: what grows with the machine (processes, small files) is added up, and big files are
-told for the largest only. Names of files are labels, escaped by prometheus_client.
+The number of time series is bounded: processes and small files are summed, and only the largest files have series.
+Paths of files are labels, which prometheus_client escapes.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 __all__ = ["FILES", "Metrics"]
 
 FILES = 20
-"""Big files that get series of their own, at most."""
+"""Maximum number of files with their own series."""
 
 _GROUP = {
-    "real": "What the processes hold together, everything counted once.",
-    "anonymous": "Memory of no file.",
+    "real": "Deduplicated total of the processes.",
+    "anonymous": "Anonymous memory.",
     "file_clean": "Pages of files that can be dropped without writing.",
-    "file_dirty": "Pages of files that must be written first.",
+    "file_dirty": "Pages of files that must be written before they can be dropped.",
     "shmem": "Shared memory.",
-    "page_tables": "Page tables, which are beside the total.",
-    "swap": "Swapped out.",
-    "sum_of_rss": "What adding up RSS says: shared pages once per process.",
+    "page_tables": "Page tables, which are not part of the total.",
+    "swap": "Swapped-out memory.",
+    "sum_of_rss": "Sum of RSS, which counts shared pages once per process.",
 }
 _FILE = {
-    "cached": "Of a big mapped file, in memory; absent where the kernel does not tell.",
-    "dirty": "Of these, not yet on the disk.",
-    "recently_evicted": "Dropped so lately that reading it again shows that memory is short.",
-    "saves": "What as many private copies would need besides.",
+    "cached": "Bytes of a big mapped file in memory; absent if the kernel does not report them.",
+    "dirty": "Bytes of a big mapped file not yet written back to disk.",
+    "recently_evicted": "Bytes evicted so recently that reading them again indicates memory shortage.",
+    "saves": "Extra bytes that would be needed if each process had its own copy.",
 }
 _CONTAINER = {
-    "limit": "The tightest limit on the control group; absent where there is none.",
-    "left": "What may still be taken before the OOM killer comes.",
-    "unreclaimable": "Anonymous and shared memory, and the kernel's own.",
-    "working_set": "What Kubernetes shows: usage less inactive file pages.",
+    "limit": "The tightest limit on the control group; absent if there is none.",
+    "left": "Bytes that can be allocated before the OOM killer acts.",
+    "unreclaimable": "Anonymous memory, shared memory and kernel memory.",
+    "working_set": "The number that Kubernetes shows: usage minus inactive file pages.",
     "file_clean": "Page cache that can be dropped without writing.",
-    "file_dirty": "Page cache that must be written first.",
+    "file_dirty": "Page cache that must be written before it can be dropped.",
 }
 
 
@@ -53,29 +53,29 @@ class Metrics:
 
     Parameters
     ----------
-    look
-        Gives the look to be told.
+    sample
+        Returns the snapshot to export.
     container
-        Gives the control group, or None.
+        Returns the control group, or None.
     group
         The value of the label ``group``: a name for these processes.
     """
 
-    def __init__(self, look: Callable[[], Snapshot], container: Callable[[], Container | None], group: str) -> None:
-        self._look, self._container, self._group = look, container, group
+    def __init__(self, sample: Callable[[], Snapshot], container: Callable[[], Container | None], group: str) -> None:
+        self._sample, self._container, self._group = sample, container, group
         self._lock = threading.Lock()
         self._seen: dict[tuple[int, float], tuple[int, int]] = {}
         self._faults = [0, 0]
 
     def describe(self) -> list[Metric]:
-        """Return nothing: names are known when somebody looks, and registering does not look."""
+        """Return [], so that registering the collector does not take a snapshot."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Sample, and yield all metrics."""
+        """Take a snapshot and yield all metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        snapshot = self._look()
+        snapshot = self._sample()
         for name, help_text in _GROUP.items():
             gauge = GaugeMetricFamily(f"onecopy_group_{name}_bytes", help_text, labels=["group"])
             gauge.add_metric([self._group], getattr(snapshot.totals, name))
@@ -84,7 +84,7 @@ class Metrics:
         count.add_metric([self._group], len(snapshot.processes))
         yield count
         for kind, value in zip(("minor", "major"), self._counted(snapshot), strict=True):
-            text = f"{kind.title()} faults since this server looks."
+            text = f"{kind.title()} faults since the start of this server."
             faults = CounterMetricFamily(f"onecopy_group_{kind}_faults", text, labels=["group"])
             faults.add_metric([self._group], value)
             yield faults
@@ -93,21 +93,21 @@ class Metrics:
             for one in snapshot.files[:FILES]:
                 value = getattr(one, name)
                 if value is not None and (name != "saves" or one.cached is not None):
-                    gauge.add_metric([self._group, _told(one.path)], value)
+                    gauge.add_metric([self._group, _encodable(one.path)], value)
             yield gauge
         mappers = GaugeMetricFamily(
-            "onecopy_file_mappers", "Processes of the group that map it.", labels=["group", "path"]
+            "onecopy_file_mappers", "Processes of the group that map the file.", labels=["group", "path"]
         )
         for one in snapshot.files[:FILES]:
-            mappers.add_metric([self._group, _told(one.path)], len(one.pids))
+            mappers.add_metric([self._group, _encodable(one.path)], len(one.pids))
         yield mappers
         yield from self._of_container()
-        cost = GaugeMetricFamily("onecopy_own_cost_ratio", "Of one processor, what looking takes.")
+        cost = GaugeMetricFamily("onecopy_own_cost_ratio", "Share of one CPU that sampling takes.")
         cost.add_metric([], snapshot.cost.share)
         yield cost
 
     def _counted(self, snapshot: Snapshot) -> tuple[int, int]:
-        """Add what processes did since they were seen last: a sum that does not fall when one of them ends."""
+        """Add the faults since the snapshot before to sums, which do not decrease when a process ends."""
         with self._lock:
             now = {one.key: (one.minor_faults, one.major_faults) for one in snapshot.processes}
             for key, faults in now.items():
@@ -129,8 +129,12 @@ class Metrics:
                 gauge.add_metric([self._group], value)
                 yield gauge
         for name, value, help_text in (
-            ("refaults_bytes", found.refaults, "Read again after having been dropped: the sign that memory is short."),
-            ("kills", found.kills, "Processes killed for want of memory."),
+            (
+                "refaults_bytes",
+                found.refaults,
+                "Bytes read again after they had been dropped: a sign of memory shortage.",
+            ),
+            ("kills", found.kills, "Processes killed by the OOM killer."),
         ):
             if value is not None:
                 counter = CounterMetricFamily(f"onecopy_container_{name}", help_text, labels=["group"])
@@ -138,6 +142,6 @@ class Metrics:
                 yield counter
 
 
-def _told(path: str) -> str:
-    """Return a path that can be encoded: bytes that are no UTF-8 become escapes."""
+def _encodable(path: str) -> str:
+    """Return a path as text that can be encoded: bytes that are not UTF-8 are escaped."""
     return path.encode("utf-8", "backslashreplace").decode()

@@ -1,9 +1,9 @@
 "use strict";
-// Looks every second and shows what came. Names are only ever set as text: nothing of them is parsed.
+// Fetches a snapshot every second and shows it. Names are set as text content, never as HTML.
 
 const EVERY_MS = 1000, KEPT = 300, KINDS = ["anonymous", "file_clean", "file_dirty", "shmem"];
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"], SVG = "http://www.w3.org/2000/svg";
-const looks = [];
+const snapshots = [];
 let before = new Map(), beforeTime = 0;
 
 const at = (id) => document.getElementById(id);
@@ -23,10 +23,10 @@ function cell(row, text, number) {
   return made;
 }
 
-function showProcesses(look) {
-  const body = at("processes"), now = new Map(), passed = look.time - beforeTime;
+function showProcesses(snapshot) {
+  const body = at("processes"), now = new Map(), passed = snapshot.time - beforeTime;
   body.replaceChildren();
-  for (const one of look.processes) {
+  for (const one of snapshot.processes) {
     const row = body.insertRow(), last = before.get(one.pid);
     now.set(one.pid, one.minor_faults);
     cell(row, String(one.pid), true);
@@ -36,14 +36,14 @@ function showProcesses(look) {
     cell(row, String(rate), true);
   }
   before = now;
-  beforeTime = look.time;
-  at("count").textContent = look.count > look.processes.length ? `the largest ${look.processes.length} of ${look.count}` : look.count;
+  beforeTime = snapshot.time;
+  at("count").textContent = snapshot.count > snapshot.processes.length ? `the largest ${snapshot.processes.length} of ${snapshot.count}` : snapshot.count;
 }
 
-function showFiles(look) {
+function showFiles(snapshot) {
   const body = at("files");
   body.replaceChildren();
-  for (const one of look.files) {
+  for (const one of snapshot.files) {
     const row = body.insertRow();
     cell(row, one.path, false);
     cell(row, size(one.size), true);
@@ -62,12 +62,12 @@ function showFiles(look) {
 }
 
 function showCurve() {
-  const curve = at("curve"), count = Math.max(looks.length - 1, 1);
-  const top = Math.max(...looks.map((one) => one.total.real), 1);
+  const curve = at("curve"), count = Math.max(snapshots.length - 1, 1);
+  const top = Math.max(...snapshots.map((one) => one.total.real), 1);
   curve.replaceChildren();
-  let below = looks.map(() => 0);
+  let below = snapshots.map(() => 0);
   for (const kind of KINDS) {
-    const above = looks.map((one, i) => below[i] + one.total[kind]);
+    const above = snapshots.map((one, i) => below[i] + one.total[kind]);
     const point = (value, i) => `${((600 * i) / count).toFixed(1)},${(158 - (150 * value) / top).toFixed(1)}`;
     const area = document.createElementNS(SVG, "polygon");
     area.setAttribute("class", kind.replace("_", "-"));
@@ -75,42 +75,42 @@ function showCurve() {
     curve.append(area);
     below = above;
   }
-  at("oldest").textContent = `${Math.round(looks[looks.length - 1].time - looks[0].time)} s ago`;
+  at("oldest").textContent = `${Math.round(snapshots[snapshots.length - 1].time - snapshots[0].time)} s ago`;
   at("highest").textContent = `highest: ${size(top)}`;
 }
 
-function show(look) {
-  looks.push(look);
-  if (looks.length > KEPT) looks.shift();
-  document.title = `${size(look.total.real)} ${look.group}`;
-  at("group").textContent = look.group;
-  at("real").textContent = size(look.total.real);
-  at("rss").textContent = `a sum of RSS says ${size(look.total.sum_of_rss)}`;
+function show(snapshot) {
+  snapshots.push(snapshot);
+  if (snapshots.length > KEPT) snapshots.shift();
+  document.title = `${size(snapshot.total.real)} ${snapshot.group}`;
+  at("group").textContent = snapshot.group;
+  at("real").textContent = size(snapshot.total.real);
+  at("rss").textContent = `sum of RSS: ${size(snapshot.total.sum_of_rss)}`;
   at("kinds").replaceChildren(...[...KINDS, "page_tables", "swap"].map((kind) => {
     const item = document.createElement("li");
     item.className = kind.replace("_", "-");
-    item.textContent = `${kind.replace("_", " ")} ${size(look.total[kind])}`;
+    item.textContent = `${kind.replace("_", " ")} ${size(snapshot.total[kind])}`;
     return item;
   }));
-  at("notes").replaceChildren(...look.total.notes.map((note) => {
+  at("notes").replaceChildren(...snapshot.total.notes.map((note) => {
     const item = document.createElement("li");
     item.textContent = note;
     return item;
   }));
   showCurve();
-  showProcesses(look);
-  showFiles(look);
-  const cost = (100 * look.cost.share).toFixed(2);
-  at("state").textContent = `${new Date(1000 * look.time).toLocaleTimeString()}, looking costs ${cost} % of a processor`;
+  showProcesses(snapshot);
+  showFiles(snapshot);
+  const cost = (100 * snapshot.cost.share).toFixed(2);
+  at("state").textContent = `${new Date(1000 * snapshot.time).toLocaleTimeString()}, sampling takes ${cost} % of a CPU`;
   at("state").className = "";
 }
 
 async function run() {
   try {
-    const answer = await fetch("look", { cache: "no-store" });
-    if (!answer.ok) throw new Error(`the server says ${answer.status}`);
-    const look = await answer.json();
-    if (looks.length === 0 || look.time !== looks[looks.length - 1].time) show(look);
+    const answer = await fetch("snapshot", { cache: "no-store" });
+    if (!answer.ok) throw new Error(`the server returned ${answer.status}`);
+    const snapshot = await answer.json();
+    if (snapshots.length === 0 || snapshot.time !== snapshots[snapshots.length - 1].time) show(snapshot);
   } catch (error) {
     at("state").textContent = `no answer: ${error.message}`;
     at("state").className = "late";
