@@ -351,7 +351,7 @@ def reasons(place: Any) -> tuple[str, str, list[str]]:
 
 @pytest.mark.parametrize("kind", SQUATS)
 @pytest.mark.parametrize("place", ["disk", "memory"])
-def test_it_is_told_why_another_folder_is_used(folders, place, kind) -> None:
+def test_the_reason_for_another_folder_is_reported(folders, place, kind) -> None:
     folder = folders[place]
     SQUATS[kind].make(folder)
     told, default, logged = in_victim(reasons, place)

@@ -90,7 +90,7 @@ def test_a_forked_worker_that_copies_what_it_inherited(cold_file):
     assert "its 1 child " in above.text
 
 
-def test_shared_memory_is_told_to_be_memory():
+def test_shared_memory_is_reported_as_memory():
     code = """
         import mmap, os
         fd = os.memfd_create("tensors")
@@ -135,7 +135,7 @@ def test_growth_is_found_by_looking_twice():
     assert explained.causes[0].bad, "what is wrong comes first"
 
 
-def test_what_is_its_own_after_the_wait_is_told():
+def test_what_is_its_own_after_the_wait_is_reported():
     """Shared with a child before, and its own when the child has ended: both numbers are of one moment."""
     code = """
         import os, signal, threading, time
@@ -150,7 +150,7 @@ def test_what_is_its_own_after_the_wait_is_told():
         assert oc.explain(group.pids[0], seconds=2.5).own > 64 * MIB
 
 
-def test_who_is_gone_and_who_is_somebody_elses(nobody, in_child):
+def test_ended_processes_and_processes_of_another_user_are_errors(nobody, in_child):
     with Watched("") as group:
         with pytest.raises(PermissionError, match="somebody else"):
             in_child(oc.explain, group.pids[0], uid=nobody)
@@ -165,7 +165,7 @@ def verb(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_verb_tells_by_its_status_that_something_is_wrong(cold_file):
+def test_the_verb_reports_by_its_status_that_something_is_wrong(cold_file):
     path = cold_file(16 * MIB)
     with Watched(MAP, path) as group, Watched(FORK, after=WRITE) as forked:
         pid = group.pids[0]

@@ -56,7 +56,7 @@ def told(call) -> tuple[int | None, str, int | None] | None:
     return None
 
 
-def test_lost_bytes_are_zeros_and_the_next_call_tells(path, in_child):
+def test_lost_bytes_are_zeros_and_the_next_call_reports(path, in_child):
     def child():
         mapping, view = lose(path)
         values = view[LEFT - 1], view[LEFT], view[7 * MIB], view[SIZE - 1]
@@ -89,7 +89,7 @@ def test_arrays_tell_too(model, in_child):
     assert answers == [(errno.EIO, str(model), 2 * MIB)] * 5
 
 
-def test_a_loss_outlives_the_file_and_is_told_once(path, in_child):
+def test_a_loss_outlives_the_file_and_is_reported_once(path, in_child):
     def child():
         mapping, view = lose(path)
         zero = view[SIZE - 1]
@@ -111,7 +111,7 @@ def test_a_shorter_file_is_found_before_it_is_touched_and_without_the_guard(path
     assert in_child(child) == ((errno.EIO, str(path), LEFT), None)
 
 
-def test_nothing_lost_is_nothing_told(path, in_child):
+def test_nothing_lost_is_nothing_reported(path, in_child):
     def child():
         oc.guard()
         oc.guard()

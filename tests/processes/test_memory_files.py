@@ -51,7 +51,7 @@ def test_the_arrays_of_a_sealed_memory_file_are_shown_by_its_path(shared):
         assert not file.changed()
 
 
-def test_what_is_asked_of_a_sealed_memory_file_is_answered_with_sense(shared):
+def test_operations_on_a_sealed_memory_file_report_sensible_results(shared):
     with oc.open(f"/dev/fd/{shared}") as file:
         told = file.residency()
         assert told.cached == told.bytes

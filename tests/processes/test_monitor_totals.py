@@ -146,7 +146,7 @@ def test_the_total_keeps_up_while_a_file_and_a_memory_file_are_being_mapped_in(c
             until(lambda: sampler.sample().totals.real == pytest.approx(truth, rel=0.1), f"a total near {truth}")  # noqa: B023
 
 
-def test_a_look_anew_finds_what_was_mapped_a_moment_ago(cold_file):
+def test_a_refreshed_sample_finds_what_was_mapped_a_moment_ago(cold_file):
     path = cold_file(16 * MIB)
     with Watched("import sys", path, after=MAP + "    touch(memory)\n") as group, Sampler(group.pids) as sampler:
         sampler.sample()
@@ -155,7 +155,7 @@ def test_a_look_anew_finds_what_was_mapped_a_moment_ago(cold_file):
         assert str(path) in [one.path for one in sampler.sample(refresh=True).files]
 
 
-def test_exact_is_a_walk_of_everybody_at_each_look(cold_file):
+def test_exact_is_a_walk_of_all_processes_at_each_sample(cold_file):
     path = cold_file(16 * MIB)
     with Watched(MAP + "    touch(memory)\n", path, count=3) as group, Sampler(group.pids, exact=True) as sampler:
         totals = sampler.sample().totals
@@ -199,7 +199,7 @@ def test_memory_files_count_once_as_shmem(private):
         assert "tensor" in file.path
 
 
-def test_dirty_pages_of_a_file_are_told(tmp_path, tells_dirty):
+def test_dirty_pages_of_a_file_are_reported(tmp_path, tells_dirty):
     if not tells_dirty:
         pytest.skip("this kernel does not tell what is dirty")
     path = tmp_path / "written.bin"
@@ -271,7 +271,7 @@ def test_a_number_that_is_used_again_is_another_process(monkeypatch):
         assert sampler.sample().processes == ()
 
 
-def test_processes_that_cannot_be_opened_for_want_of_descriptors_are_told():
+def test_processes_that_cannot_be_opened_for_want_of_descriptors_are_reported():
     with Watched("", count=6) as group:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         null = os.open(os.devnull, os.O_RDONLY)
@@ -348,7 +348,7 @@ def test_what_is_cached_is_right_or_unknown(part, cold_file, cached, nobody, in_
 PAGES = 64 << 10  # what may be read with the last one
 
 
-def test_a_process_of_somebody_else_is_looked_at_as_far_as_one_may(nobody, in_child):
+def test_a_process_of_another_user_is_sampled_as_far_as_permitted(nobody, in_child):
     def look() -> tuple[str, int, tuple[str, ...]]:
         with Sampler([group.pids[0]]) as sampler:
             snapshot = sampler.sample()

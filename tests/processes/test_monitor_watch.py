@@ -72,7 +72,7 @@ def complaint(watched: oc.memory.Watch, **limits) -> AssertionError:
     return raised.value
 
 
-def test_children_do_not_count_when_nobody_asks_for_them(holder):
+def test_children_do_not_count_unless_requested(holder):
     with oc.watch(children=False, hz=100) as watched:
         holder(80 * MB)
     watched.assert_peak(anonymous=40 * MB)
@@ -220,7 +220,7 @@ def test_forked_workers_share_what_was_there_before(holder):
     assert {os.getpid(), *(worker.pid for worker in workers)} <= {one.pid for one in watched.series.processes}
 
 
-def test_looks_that_fail_are_told_and_end_nothing(monkeypatch):
+def test_samples_that_fail_are_reported_and_end_nothing(monkeypatch):
     with oc.watch(hz=100) as watched:
         monkeypatch.setattr(watched._sampler, "sample", lambda **_: Path("/no/\x1bsuch").stat())
         until(lambda: watched.cost.failed > 1)

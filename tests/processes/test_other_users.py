@@ -90,7 +90,7 @@ def test_the_kernel_refuses_cachestat_here(name, nobody, in_child):
 
 @pytest.mark.parametrize("mapped", [0, 1, SIZE // 4096])
 @pytest.mark.parametrize("cached_share", [0, 0.5, 1])
-def test_residency_is_never_more_than_the_truth_and_says_where_it_is_from(
+def test_residency_is_never_more_than_the_truth_and_reports_its_source(
     name, nobody, in_child, cached, tmp_path, mapped, cached_share
 ):
     with open(name, "rb", buffering=0) as file:  # noqa: PTH123
@@ -113,12 +113,12 @@ def test_residency_is_never_more_than_the_truth_and_says_where_it_is_from(
     assert dirty is None
 
 
-def test_the_owner_who_is_not_root_is_told_the_truth(name, nobody, in_child, tmp_path, cached):
+def test_the_owner_who_is_not_root_gets_the_truth(name, nobody, in_child, tmp_path, cached):
     os.chown(name, nobody, nobody)
     assert told_the_truth(in_child, nobody, tmp_path / name, cached)
 
 
-def test_who_may_write_the_file_is_told_the_truth(name, nobody, in_child, tmp_path, cached):
+def test_a_user_who_may_write_the_file_gets_the_truth(name, nobody, in_child, tmp_path, cached):
     (tmp_path / name).chmod(0o666)
     assert told_the_truth(in_child, nobody, tmp_path / name, cached)
 

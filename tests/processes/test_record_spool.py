@@ -25,7 +25,7 @@ def build(folder: Path) -> _core.RecordBuilder:
 
 @pytest.mark.parametrize(("call", "error"), [("pwrite64", errno.ENOSPC), ("pwrite64", errno.EIO)])
 @pytest.mark.parametrize("unnamed", [True, False])
-def test_a_full_disk_under_the_spool_is_told_with_its_folder(tmp_path, in_child, call, error, unnamed):
+def test_a_full_disk_under_the_spool_is_reported_with_its_folder(tmp_path, in_child, call, error, unnamed):
     def without() -> None:
         refuse(*([] if unnamed else ["O_TMPFILE"]))
         refuse(call, error=error)
@@ -37,7 +37,7 @@ def test_a_full_disk_under_the_spool_is_told_with_its_folder(tmp_path, in_child,
     assert names_in(tmp_path) == []
 
 
-def test_a_spool_folder_that_is_not_there_is_told(tmp_path):
+def test_a_spool_folder_that_is_not_there_is_reported(tmp_path):
     with pytest.raises(FileNotFoundError, match="create a spool file in") as raised:
         build(tmp_path / "missing")
     assert raised.value.filename == str(tmp_path / "missing")
@@ -58,7 +58,7 @@ def test_what_was_refused_by_the_disk_is_not_saved(tmp_path, in_child):
 
 
 @pytest.mark.parametrize("call", ["fallocate", "pwrite64", "fsync"])
-def test_a_full_disk_under_the_file_is_told_and_it_can_be_saved_elsewhere(tmp_path, in_child, call):
+def test_a_full_disk_under_the_file_is_reported_and_it_can_be_saved_elsewhere(tmp_path, in_child, call):
     spool, target, other = (tmp_path / name for name in ("spool", "target", "other"))
     for folder in (spool, target, other):
         folder.mkdir()

@@ -106,7 +106,7 @@ def test_there_is_nothing_to_write_to_and_nothing_else_to_read():
     assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_whoever_asks_says_the_token():
+def test_requests_need_the_token():
     with Watched("") as group, listening("--name", "x", *group.pids) as line:
         address, token = re.search(r"(http://\S+/)\?token=(\S+) ;", line).groups()
         assert f"{address}metrics" in line
@@ -131,7 +131,7 @@ def test_whoever_asks_says_the_token():
         assert subprocess.run(command, capture_output=True, check=False).returncode == 2
 
 
-def test_connections_that_ask_nothing_shut_nobody_out():
+def test_idle_connections_do_not_block_others():
     with Watched("") as group, server(*group.pids) as address:
         host, port = address.removeprefix("http://").split(":")
         idle = []
@@ -203,7 +203,7 @@ def test_who_ends_leaves_the_page_and_the_server_goes_on():
         assert get(f"{address}/metrics")[0] == 200
 
 
-def test_a_port_that_is_taken_is_told():
+def test_a_port_that_is_taken_is_reported():
     with socket.socket() as taken, Watched("") as group:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

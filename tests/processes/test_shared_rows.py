@@ -172,7 +172,7 @@ def test_ctrl_c_ends_a_build_and_leaves_nothing(tmp_path):
     assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix != ".claim"]
 
 
-def test_a_build_that_fails_in_a_child_says_so_here():
+def test_a_build_that_fails_in_a_child_reports_it_here():
     def load() -> Any:
         raise LookupError("no such split")
 

@@ -162,7 +162,7 @@ def test_a_cold_file_is_warmed_into_2_mib_pages(tmp_path, cold_file, populates):
 
 
 @pytest.mark.parametrize("huge", [True, False])
-def test_the_share_of_huge_pages_is_told_as_the_kernel_counts_it(cold_file, huge):
+def test_the_share_of_huge_pages_is_reported_as_the_kernel_counts_it(cold_file, huge):
     path = cold_file(16 * MIB)
     with oc.Mapping(path) as mapping:
         mapping.view()[0]  # something is mapped in, also where warming only reads

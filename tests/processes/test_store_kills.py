@@ -153,7 +153,7 @@ def test_a_claim_of_the_dead_is_no_hindrance(store, tmp_path):
 
 
 @pytest.mark.parametrize("text", [b"", b"nonsense", b"1 2 3\n" * 1000, bytes(100), b"9" * 64])
-def test_a_claim_that_says_nonsense_is_no_hindrance(store, tmp_path, text):
+def test_a_claim_with_invalid_contents_does_not_block(store, tmp_path, text):
     claim = store.path("k").with_suffix(".claim")
     claim.write_bytes(text)
     assert store.ls()[0].state == "stale claim"

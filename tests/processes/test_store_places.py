@@ -31,7 +31,7 @@ def too_much_in_pieces(path: Path) -> None:
 @pytest.mark.parametrize("kind", DISKS)
 @pytest.mark.parametrize("build", [too_much, too_much_in_pieces])
 @pytest.mark.parametrize("where", ["here", "child"])
-def test_a_full_disk_is_told_and_nothing_is_left(small_disk, in_child, tmp_path, kind, build, where):
+def test_a_full_disk_is_reported_and_nothing_is_left(small_disk, in_child, tmp_path, kind, build, where):
     def fill() -> tuple[OSError, list[str], int, bool]:
         try:
             folder = small_disk(kind)
@@ -53,7 +53,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(small_disk, in_child, tmp_path,
     assert fits
 
 
-def test_a_disk_without_a_free_block_is_told(small_disk, in_child):
+def test_a_disk_without_a_free_block_is_reported(small_disk, in_child):
     def fill() -> tuple[OSError, list[str]]:
         folder = small_disk("tmpfs")
         store = oc.Store(folder / "store")

@@ -160,7 +160,7 @@ def test_a_child_that_is_forked_while_another_thread_builds_waits_like_anybody(s
     assert builds(log) == ["k"]
 
 
-def test_a_child_that_comes_back_out_of_a_build_is_told_and_breaks_nothing(store, log):
+def test_a_child_that_comes_back_out_of_a_build_is_reported_and_breaks_nothing(store, log):
     pids: list[int] = []
 
     def forks() -> None:

@@ -90,7 +90,7 @@ def test_a_copy_is_safe(path, in_child):
     assert in_child(lambda: bytes(cut(path, mode="copy").view()) == content)
 
 
-def test_a_model_that_was_cut_tells_so_when_warmed_and_when_opened(tmp_path, in_child):
+def test_a_model_that_was_cut_reports_it_when_warmed_and_when_opened(tmp_path, in_child):
     path = tmp_path / "model.safetensors"
     oc.save(path, {"w": np.zeros(2 * MIB, np.float32)})
 

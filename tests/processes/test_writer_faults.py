@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("unnamed", "call", "error", "operation"), CASES)
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_call_that_fails_is_told_and_the_old_file_stays(
+def test_a_call_that_fails_is_reported_and_the_old_file_stays(
     path, in_child, unnamed_files, unnamed, call, error, operation, exists
 ):
     if unnamed and not unnamed_files:
@@ -69,7 +69,7 @@ def test_a_call_that_fails_is_told_and_the_old_file_stays(
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
-def test_a_folder_that_cannot_be_flushed_is_told_and_the_new_file_is_in_place(path, in_child, unnamed):
+def test_a_folder_that_cannot_be_flushed_is_reported_and_the_new_file_is_in_place(path, in_child, unnamed):
     with pytest.raises(OSError, match="flush folder of") as raised:
         in_child(lambda: save_without(unnamed, path, "open the folder", error=BROKEN))
     assert (raised.value.errno, raised.value.filename) == (BROKEN, str(path))

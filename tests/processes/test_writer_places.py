@@ -40,7 +40,7 @@ def disk(request, small_disk) -> Callable[[], Path]:
 
 @pytest.mark.parametrize("unnamed", [True, False])
 @pytest.mark.parametrize("reserved", [True, False])
-def test_a_full_disk_is_told_and_the_old_file_stays(disk, in_child, unnamed, reserved):
+def test_a_full_disk_is_reported_and_the_old_file_stays(disk, in_child, unnamed, reserved):
     def save() -> tuple[OSError, list[str], bool, int]:
         folder = disk()
         path = folder / "model"
@@ -65,7 +65,7 @@ def test_a_full_disk_is_told_and_the_old_file_stays(disk, in_child, unnamed, res
     assert (names, kept, freed) == (["model"], True, 0)
 
 
-def test_a_read_only_disk_is_told(disk, in_child):
+def test_a_read_only_disk_is_reported(disk, in_child):
     def save() -> OSError:
         folder = disk()
         oc.save(folder / "model", OLD)
@@ -128,7 +128,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_what_cannot_be_replaced_is_told_and_stays(path, kind):
+def test_what_cannot_be_replaced_is_reported_and_stays(path, kind):
     make, number, text = PLACES[kind]
     make(path)
     before = path.lstat()
@@ -141,7 +141,7 @@ def test_what_cannot_be_replaced_is_told_and_stays(path, kind):
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
-def test_names_of_255_bytes_have_room_and_longer_ones_are_told(tmp_path, in_child, unnamed):
+def test_names_of_255_bytes_have_room_and_longer_ones_are_reported(tmp_path, in_child, unnamed):
     for name in ("n" * 255, "é" * 127 + "n"):
         in_child(lambda name=name: save_without(unnamed, tmp_path / name))
         assert list(oc.open(tmp_path / name)) == list(NEW)
@@ -171,7 +171,7 @@ def test_a_folder_that_may_be_written_but_not_read_will_do(path, nobody, in_chil
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
-def test_a_file_of_somebody_else_in_a_shared_folder_stays(path, nobody, in_child, unnamed):
+def test_a_file_of_another_user_in_a_shared_folder_stays(path, nobody, in_child, unnamed):
     path.parent.chmod(0o1777)  # as /tmp: everybody may write, and replace what is their own
     with pytest.raises(PermissionError) as raised:
         in_child(lambda: save_without(unnamed, Path("folder/model")), uid=nobody)
@@ -282,7 +282,7 @@ def make_folder(path: Path) -> None:
         (make_folder, errno.EISDIR),
     ],
 )
-def test_a_place_that_goes_away_meanwhile_is_told(path, in_child, unnamed_files, unnamed, action, number):
+def test_a_place_that_goes_away_meanwhile_is_reported(path, in_child, unnamed_files, unnamed, action, number):
     if unnamed and not unnamed_files:
         pytest.skip("there are no unnamed files here")
     with pytest.raises(OSError, match="save") as raised:

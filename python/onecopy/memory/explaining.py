@@ -227,7 +227,7 @@ def _of_copied_weights(report: Any, grown: int | None) -> Finding:
         )
     if private < _MIN_BYTES:
         return Finding("weights", private, private, "private", "", f"{why}; too small to be worth prepacking")
-    return Finding("weights", private, private, "private", "", why, _PACK)
+    return Finding("weights", private, private, "private", "", why, _PREPACK)
 
 
 def _size_of(path: str) -> int:

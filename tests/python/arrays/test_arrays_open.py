@@ -226,7 +226,7 @@ def test_looking_up_an_array_copies_nothing(model):
     assert file["w"].ctypes.data - file["b"].ctypes.data == file.entry("w").offset - file.entry("b").offset
 
 
-def test_a_closed_file_says_so_and_still_has_a_repr(model):
+def test_a_closed_file_reports_it_and_still_has_a_repr(model):
     file = oc.open(model)
     assert repr(file) == f"<onecopy.ArrayFile {str(model)!r} 2 arrays, 0.0 MB, map>"
     file.close()
@@ -313,7 +313,7 @@ def test_packed_rows_that_cannot_be_split_are_refused_too(write_tensors):
         oc.open(path).shard("w", 0, 2)
 
 
-def test_auto_maps_local_files_and_says_why(tmp_path: Path) -> None:
+def test_auto_maps_local_files_and_gives_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "m"
     oc.save(path, {"a": np.zeros(3)})
     with oc.open(path, "auto") as file:
@@ -333,7 +333,7 @@ def test_auto_knows_memory_file_systems() -> None:
         assert "tmpfs" in oc.open(path, "auto").mode_reason
 
 
-def test_a_name_that_is_not_there_is_told_with_what_there_is(model):
+def test_a_name_that_is_not_there_is_reported_with_what_there_is(model):
     with oc.open(model) as file, pytest.raises(KeyError) as raised:
         file["weight"]
     assert raised.value.args == ("weight",)

@@ -72,7 +72,7 @@ def test_a_file_that_nobody_damaged_opens_without_a_warning(model, tmp_path):
         assert oc.open(tmp_path / "ours").kind == "arrays"
 
 
-def test_a_damaged_header_is_told(model, tmp_path):
+def test_a_damaged_header_is_reported(model, tmp_path):
     path = tmp_path / "ours.safetensors"
     oc.save(path, oc.open(model))
     path.write_bytes(path.read_bytes().replace(b'"w"', b'"v"', 1))
@@ -101,14 +101,14 @@ def test_a_shape_that_numpy_cannot_have_names_the_array(write_tensors) -> None:
         (b"\x80\x04\x95", "a pickle, which is never read: it could execute code"),
     ],
 )
-def test_what_is_opened_by_mistake_is_told_by_its_name(tmp_path, begin, what):
+def test_what_is_opened_by_mistake_is_named_in_the_error(tmp_path, begin, what):
     path = tmp_path / "model.bin"
     path.write_bytes(begin + bytes(100))
     with pytest.raises(oc.FormatError, match=re.escape(f"{path}: no file of arrays, but {what}")):
         oc.open(path)
 
 
-def test_packed_weights_are_told_by_their_end(tmp_path, onecopy_process):
+def test_prepacked_weights_are_detected_by_their_end(tmp_path, onecopy_process):
     path = tmp_path / "packed.oc"
     path.write_bytes(b"\x7f" + bytes(1000) + b"oc-ort-1")
     with pytest.raises(oc.FormatError, match="weights packed for ONNX Runtime"):

@@ -132,7 +132,7 @@ def test_open_can_warm(model, cached):
 
 
 @pytest.mark.parametrize("call", ["warm", "evict", "residency", "pin", "unpin"])
-def test_wrong_names_are_told(model, call):
+def test_wrong_names_are_reported(model, call):
     with oc.open(model) as file:
         method = getattr(file, call)
         with pytest.raises(TypeError, match="list of names"):

@@ -85,7 +85,7 @@ def test_what_is_saved_comes_back_to_us_and_to_the_safetensors_package(path, ten
 
 
 @given(tensors=st.dictionaries(names, arrays(), max_size=8))
-def test_arrays_start_where_the_layout_says(path, tensors):
+def test_arrays_start_at_the_offsets_of_the_layout(path, tensors):
     oc.save(path, tensors)
     entries = sorted(oc.open(path).entries, key=lambda entry: (entry.offset, entry.nbytes))
     end = struct.unpack("<Q", path.read_bytes()[:8])[0] + 8
@@ -311,6 +311,6 @@ def test_a_name_that_promises_another_format_is_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("arrays", [np.ones(3), [np.ones(3)], None])
-def test_what_is_no_dict_of_arrays_is_told(tmp_path, arrays):
+def test_what_is_no_dict_of_arrays_is_reported(tmp_path, arrays):
     with pytest.raises(TypeError, match="a dict from names to arrays"):
         oc.save(tmp_path / "x.oc", arrays)

@@ -141,7 +141,7 @@ def test_views_are_counted(path):
     assert mapping.views == 0
 
 
-def test_the_kernel_says_read_only_and_shared_or_private(path):
+def test_the_kernel_shows_read_only_and_shared_or_private(path):
     def permissions(**options) -> set[str]:
         mapping = oc.Mapping(path, **options)
         inode = os.fstat(mapping.fileno()).st_ino
@@ -155,7 +155,7 @@ def test_the_kernel_says_read_only_and_shared_or_private(path):
 # --- which file it is -------------------------------------------------------------------------------------------------
 
 
-def test_the_identity_is_what_stat_says(path):
+def test_the_identity_is_that_of_stat(path):
     facts = path.stat()
     assert oc.Mapping(path).identity == (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
@@ -264,14 +264,14 @@ def test_a_handle_of_a_file_that_is_gone_is_a_missing_file(path):
 
 
 @pytest.mark.parametrize("mode", ["map", "copy"])
-def test_the_repr_tells_path_size_and_mode_and_after_close_that_it_is_closed(path, mode):
+def test_the_repr_reports_path_size_and_mode_and_after_close_that_it_is_closed(path, mode):
     mapping = oc.Mapping(path, mode=mode)
     assert repr(mapping) == f"<onecopy.Mapping {str(path)!r} {SIZE} bytes, {mode}>"
     mapping.close()
     assert repr(mapping) == f"<onecopy.Mapping {str(path)!r} closed>"
 
 
-def test_a_closed_mapping_says_so(path):
+def test_a_closed_mapping_reports_it(path):
     mapping = oc.Mapping(path)
     mapping.close()
     for use in (

@@ -78,7 +78,7 @@ def test_what_is_aligned_is_opened_as_it_is(tmp_path, cache):
         assert file.path != str(path)
 
 
-def test_only_those_who_ask_get_a_copy(odd, cache):
+def test_only_calls_with_align_get_a_copy(odd, cache):
     oc.open(odd).close()
     assert not cache.exists()
 
@@ -110,7 +110,7 @@ def test_a_set_is_copied_into_one_file_and_anew_when_a_shard_changes(odd, tmp_pa
         assert file["w"].tobytes() == b"\1" * 12
 
 
-def test_a_file_that_is_replaced_meanwhile_is_told(odd, tmp_path, monkeypatch):
+def test_a_file_that_is_replaced_meanwhile_is_reported(odd, tmp_path, monkeypatch):
     from onecopy.arrays import aligned
 
     def replace(target, file, **options):

@@ -66,7 +66,7 @@ def test_a_model_that_is_cut_off_is_an_error_with_the_path(tmp_path):
             oc.open(path)
 
 
-def test_the_format_is_told_by_the_content(tmp_path):
+def test_the_format_is_detected_from_the_content(tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes((MODELS / "small.onnx").read_bytes())
     assert oc.open(path).container == "onnx"
@@ -75,7 +75,7 @@ def test_the_format_is_told_by_the_content(tmp_path):
     assert oc.open(tmp_path / "model.onnx").container == "safetensors"
 
 
-def test_ls_tells_the_container():
+def test_ls_reports_the_container():
     command = [sys.executable, "-m", "onecopy", "ls", "--json", MODELS / "small.onnx"]
     facts = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     assert facts["container"] == "onnx"

@@ -40,7 +40,7 @@ def test_an_array_is_what_the_tool_wrote(folder, name, array, kind, shape, strid
 
 
 @pytest.mark.parametrize(("folder", "name", "why"), REFUSED)
-def test_a_file_that_cannot_be_read_in_place_says_why(folder, name, why):
+def test_a_file_that_cannot_be_read_in_place_gives_the_reason(folder, name, why):
     with pytest.raises(oc.FormatError) as error:
         oc.open(GOLDEN / folder / name)
     assert why in str(error.value)
@@ -58,7 +58,7 @@ def test_numpy_reads_the_same():
         assert ours.tobytes() == theirs.tobytes()
 
 
-def test_an_npz_tells_what_is_compressed(tmp_path):
+def test_an_npz_reports_what_is_compressed(tmp_path):
     np.savez(tmp_path / "stored.npz", a=np.arange(5), b=np.ones((2, 2), order="F"))
     with oc.open(tmp_path / "stored.npz") as file:
         assert file.container == "npz"

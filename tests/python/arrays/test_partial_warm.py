@@ -90,7 +90,7 @@ def test_what_lies_together_is_read_ahead_and_in_huge_pages(tmp_path):
         assert "without what lies around" not in report.reason
 
 
-def test_huge_pages_that_are_asked_for_are_asked_for(tmp_path):
+def test_requested_huge_pages_are_requested_from_the_kernel(tmp_path):
     path = cold_arrays(tmp_path, MIB, 16)
     with oc.open(path) as file:
         report = file.warm(list(file)[::8], huge=True)

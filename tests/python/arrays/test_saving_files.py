@@ -78,7 +78,7 @@ def test_a_format_of_the_users_own_is_kept(path):
         ({"align": 4 * MIB}, oc.FormatError),
     ],
 )
-def test_what_cannot_be_said_in_a_header_is_refused_and_the_old_file_stays(path, arguments, error):
+def test_what_a_header_cannot_represent_is_refused_and_the_old_file_stays(path, arguments, error):
     oc.save(path, OLD)
     before = path.read_bytes()
     with pytest.raises(error):
@@ -188,7 +188,7 @@ def test_a_relative_path_is_one(path, monkeypatch):
         (lambda path: path.parent.rmdir(), FileNotFoundError),
     ],
 )
-def test_a_place_that_cannot_be_written_is_told_with_its_name(tmp_path, make, error):
+def test_a_place_that_cannot_be_written_is_reported_with_its_name(tmp_path, make, error):
     path = tmp_path / "folder" / "model.safetensors"
     path.parent.mkdir()
     make(path)
@@ -197,7 +197,7 @@ def test_a_place_that_cannot_be_written_is_told_with_its_name(tmp_path, make, er
     assert raised.value.filename == str(path)
 
 
-def test_a_folder_of_somebody_else_is_a_permission_error(tmp_path, nobody, in_child):
+def test_a_folder_of_another_user_is_a_permission_error(tmp_path, nobody, in_child):
     with pytest.raises(PermissionError) as raised:
         in_child(oc.save, "model.safetensors", NEW, uid=nobody)
     assert raised.value.errno == errno.EACCES
@@ -260,7 +260,7 @@ def test_a_file_larger_than_allowed_leaves_nothing(path, in_child):
     assert names_in(path.parent) == [path.name]
 
 
-def test_a_full_disk_is_told_before_any_data_is_asked_for(tmp_path):
+def test_a_full_disk_is_reported_before_any_data_is_read(tmp_path):
     code = """
         import errno, os, sys
         import numpy as np

@@ -41,7 +41,7 @@ def test_shards_are_one_mapping_from_names_to_views(index):
         model["layer.0"]
 
 
-def test_an_entry_is_a_place_in_the_file_that_path_of_tells(index):
+def test_an_entry_is_a_place_in_the_file_of_path_of(index):
     model = oc.open(index)
     assert [entry.name for entry in model.entries] == list(ARRAYS)
     for entry in model.entries:
@@ -126,7 +126,7 @@ def test_verifying_reads_all_shards_and_names_the_damaged_one(index):
     assert oc.open(index).verify(["layer.0"]).bytes > 0
 
 
-def test_a_shard_without_checksums_is_told(tmp_path):
+def test_a_shard_without_checksums_is_reported(tmp_path):
     index = write_set(tmp_path, checksum=False)
     with pytest.raises(oc.NoChecksum, match="of-00003"):
         oc.open(index).verify()
@@ -162,7 +162,7 @@ def test_it_pickles_as_a_handle(index, python, monkeypatch):
 
 
 @pytest.mark.parametrize("which", [INDEX, shard_of(1)])
-def test_a_file_that_was_replaced_is_told_when_the_handle_is_opened(index, which):
+def test_a_file_that_was_replaced_is_reported_when_the_handle_is_opened(index, which):
     model = oc.open(index)
     text = pickle.dumps(model)
     assert not model.changed()
@@ -209,7 +209,7 @@ def test_an_index_without_shards_is_refused(index):
     assert "empty" in refused(index, {})
 
 
-def test_a_name_that_its_shard_has_not_is_told_with_both_paths(index):
+def test_a_name_that_its_shard_has_not_is_reported_with_both_paths(index):
     message = refused(index, {"layer.0": shard_of(0), "layer.2": shard_of(0)})
     assert "'layer.2'" in message
     assert shard_of(0) in message
@@ -267,7 +267,7 @@ def test_an_index_is_read_up_to_a_hundred_million_bytes(tmp_path):
         oc.open(path)
 
 
-def test_a_shard_that_is_missing_is_told_with_the_index(index):
+def test_a_shard_that_is_missing_is_reported_with_the_index(index):
     (index.parent / shard_of(1)).unlink()
     with pytest.raises(FileNotFoundError) as error:
         oc.open(index)
@@ -275,7 +275,7 @@ def test_a_shard_that_is_missing_is_told_with_the_index(index):
     assert str(index) in error.value.strerror
 
 
-def test_a_shard_that_is_cut_off_is_told_with_its_path(index):
+def test_a_shard_that_is_cut_off_is_reported_with_its_path(index):
     os.truncate(index.parent / shard_of(2), 5000)
     with pytest.raises(oc.FormatError, match=shard_of(2)):
         oc.open(index)

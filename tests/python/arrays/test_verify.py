@@ -57,7 +57,7 @@ def test_open_verifies(model: Path, mode: str, warm: bool) -> None:
     assert "'b'" in str(caught.value)
 
 
-def test_every_damaged_block_is_told(model: Path) -> None:
+def test_every_damaged_block_is_reported(model: Path) -> None:
     for offset in (4096, BLOCK, model.stat().st_size - 1):
         flip(model, offset)
     with oc.open(model) as file, pytest.raises(oc.ChecksumError, match=r"3 of 5 blocks are damaged") as caught:

@@ -250,7 +250,7 @@ def test_any_membership_is_read_back(groups):
 # --- live -------------------------------------------------------------------------------------------------
 
 
-def test_the_memory_of_the_machine_is_what_sysconf_says():
+def test_the_memory_of_the_machine_is_that_of_sysconf():
     memory = cgroup.meminfo()
     assert memory.mem_total == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert memory.mem_free <= memory.mem_total

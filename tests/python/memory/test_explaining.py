@@ -19,7 +19,7 @@ from onecopy.workers import assert_shared
 MIB = 1 << 20
 
 
-def test_a_session_that_reads_is_told_what_prepacking_would_save(tmp_path, save_inline):
+def test_a_session_that_reads_is_reported_what_prepacking_would_save(tmp_path, save_inline):
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=20_000, width=256)
     trim_heap()  # else the session takes what former tests have freed, and the process does not grow
     told = oc.explain(oc.onnxruntime.session(model))
@@ -28,7 +28,7 @@ def test_a_session_that_reads_is_told_what_prepacking_would_save(tmp_path, save_
     assert told.saves == told.private
 
 
-def test_what_a_session_grew_by_and_what_the_file_has_are_told_apart(tmp_path, save_inline):
+def test_what_a_session_grew_by_and_what_the_file_has_are_distinguished(tmp_path, save_inline):
     """And no part is larger than what it is a part of."""
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=8_000, width=128)
     session = oc.onnxruntime.session(model, "auto", store=tmp_path / "store")

@@ -77,7 +77,7 @@ def test_what_is_left_counts_everybody_under_the_limit(tmp_path):
     assert found is not None
     assert found.unreclaimable == 100 * MIB
     assert found.left == 250 * MIB
-    assert "75 % of it is taken" in str(found)
+    assert "75 % of it is used" in str(found)
 
 
 def test_clean_cache_up_to_the_limit_is_no_reason_to_worry(tmp_path):
@@ -96,13 +96,13 @@ def test_clean_cache_up_to_the_limit_is_no_reason_to_worry(tmp_path):
     assert "839 MB of it are active file pages, which can be dropped too" in text
 
 
-def test_kills_and_pressure_are_told(tmp_path):
+def test_kills_and_pressure_are_reported(tmp_path):
     group = {"memory.stat": stat(anon=1), "memory.pressure": STALL, "memory.events": "max 3\noom 2\noom_kill 2\n"}
     found = container(7, root=machine(tmp_path, group))
     assert found is not None
     assert (found.kills, found.pressure_of) == (2, "group")
     assert found.pressure.some == pressure.Stall(0.0125, 0.1, 0.005, 3.0)
-    assert "2 processes of this group were killed" in str(found)
+    assert "killed 2 processes of this group" in str(found)
     assert "tasks of this group waited for memory 10.0 % of the time, and all at once 2.50 %" in str(found)
 
 
@@ -129,14 +129,14 @@ def test_any_text_is_read_or_refused(text):
             assert str(error).startswith(("pressure", "kills"))  # noqa: PT017
 
 
-def test_the_verb_tells_by_its_status_that_little_is_left(tmp_path, monkeypatch, capsys):
+def test_the_verb_reports_by_its_status_that_little_is_left(tmp_path, monkeypatch, capsys):
     group = {"memory.stat": stat(anon=95 * MIB), "memory.max": f"{100 * MIB}", "memory.current": f"{96 * MIB}"}
     found = container(7, root=machine(tmp_path, group))
     monkeypatch.setattr("onecopy.cli.memory.container.container", lambda _: found)
     assert command_line.run(["container", "7"]) == 3
     out = capsys.readouterr().out
     assert "(cgroup v2)" in out
-    assert "96 % of it is taken" in out
+    assert "96 % of it is used" in out
 
 
 def test_here():

@@ -93,13 +93,13 @@ def written(tmp_path):
     return path
 
 
-def test_a_recording_cut_anywhere_is_told_or_refused_and_keeps_whole_looks(written):
+def test_a_recording_cut_anywhere_is_reported_or_refused_and_keeps_whole_samples(written):
     whole = written.read_bytes()
     header = whole.index(b"\n") + 1
     for length in range(len(whole)):
         written.write_bytes(whole[:length])
         if length < header - 1:
-            with pytest.raises(oc.FormatError, match=r"run\.jsonl: (line 1: no line of JSON|the file is empty)"):
+            with pytest.raises(oc.FormatError, match=r"run\.jsonl: (line 1: not a line of JSON|the file is empty)"):
                 read_recording(written)
             continue
         recording = read_recording(written)
@@ -123,27 +123,27 @@ def test_names_come_back_as_they_were(written):
     ("number", "line", "message"),
     [
         (0, "[]", "line 1: an object was expected, not list"),
-        (0, '{"hello": 1}', "line 1: no recording of onecopy: 'format' is None"),
-        (0, '{"format": "onecopy memory", "version": 2}', "version 2, and this onecopy reads 1"),
+        (0, '{"hello": 1}', "line 1: not a recording of onecopy: 'format' is None"),
+        (0, '{"format": "onecopy memory", "version": 2}', "version 2 is newer than 1"),
         (0, '{"format": "onecopy memory", "version": true}', "'version' must be a whole number"),
         (0, '{"format": "onecopy memory", "version": 1, "columns": ["rss"]}', "'columns' is"),
         (1, '{"process": 0, "pid": -1, "parent": 1, "name": "x", "started": 1}', "'pid' must be a whole number"),
         (1, '{"process": 0, "pid": 1, "parent": 1, "name": 5, "started": 1}', "'name' must be a text"),
         (2, '{"file": 0, "path": "x", "kind": "odd", "size": 1}', "'kind' is 'odd'"),
-        (3, '{"at": NaN}', "NaN is no number"),
+        (3, '{"at": NaN}', "NaN is not a number"),
         (3, '{"at": 1e999}', "'at' must be a number of seconds, not inf"),
         (3, '{"at": -1}', "'at' must be a number of seconds, not -1"),
         (3, '{"at": 2, "total": [1], "processes": []}', "a list of 8 numbers was expected"),
         (3, '{"at": 2, "total": [1,2,3,4,5,6,7,8.5], "processes": []}', "sum_of_rss must be a whole number"),
         (3, f'{{"at": 2, "total": [{2**63},2,3,4,5,6,7,8], "processes": []}}', "a number of 64 bits"),
-        (3, '{"at": 2, "total": [' + "9" * 5000 + "]}", "no line of JSON"),
-        (3, '{"at": 2, "total": [1,2,3,4,5,6,7,8], "processes": [[9]]}', "a process in a look must be a list of 6"),
+        (3, '{"at": 2, "total": [' + "9" * 5000 + "]}", "not a line of JSON"),
+        (3, '{"at": 2, "total": [1,2,3,4,5,6,7,8], "processes": [[9]]}', "a process in a sample must be a list of 6"),
         (3, '{"at": 2, "total": [1,2,3,4,5,6,7,8], "processes": [[[], 1, 1, 1, 1, 1]]}', "there is no process []"),
         (3, '{"at": 2, "total": [1,2,3,4,5,6,7,8], "processes": [], "files": [[5,1,1,1,1]]}', "there is no file 5"),
-        (4, '{"at": 0.0', "line 5: no line of JSON"),
+        (4, '{"at": 0.0', "line 5: not a line of JSON"),
         (5, '{"end": 1, "exit": "0"}', "exit must be a whole number"),
-        (5, "[" * 100_000, "line 6: no line of JSON"),
-        (5, '{"end":' + '{"a":' * 100_000, "line 6: no line of JSON"),
+        (5, "[" * 100_000, "line 6: not a line of JSON"),
+        (5, '{"end":' + '{"a":' * 100_000, "line 6: not a line of JSON"),
     ],
 )  # fmt: skip
 def test_a_line_that_makes_no_sense_is_named(written, number, line, message):

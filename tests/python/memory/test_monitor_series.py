@@ -23,7 +23,7 @@ def row(anonymous: int = 0, file: int = 0) -> tuple[int, ...]:
 
 
 @given(st.lists(rows, min_size=1, max_size=60), st.integers(4, 9))
-def test_peaks_are_those_of_all_looks_however_many_points_are_kept(found, most):
+def test_peaks_are_those_of_all_samples_however_many_points_are_kept(found, most):
     series = Series(max_points=most)
     for at, one in enumerate(found):
         series.add(Sample(float(at), one, (process(7, one),), ()))
@@ -58,7 +58,7 @@ def test_columns_are_numpy_arrays_of_bytes_and_copies():
     column[0] = 9
     assert curve["real"].tolist() == [7]
     assert curve.times.tolist() == [0.5]
-    with pytest.raises(KeyError, match="'rss' is none of anonymous"):
+    with pytest.raises(KeyError, match="'rss' is not one of anonymous"):
         curve["rss"]
 
 
@@ -95,14 +95,14 @@ def test_a_peak_names_who_held_it():
     assert [(one.name, one.bytes) for one in peak.sum_of_rss.files] == [("/big", 160)]
 
 
-def test_what_polling_missed_is_told_when_the_high_water_mark_grew():
+def test_what_polling_missed_is_reported_when_the_high_water_mark_grew():
     series = Series()
     series.add(Sample(0.0, row(10), (process(1, row(10), 90),), ()))
     assert series.peak.unseen == 0  # it was before
     series.add(Sample(1.0, row(20), (process(1, row(20), 95 * MB),), ()))
     assert series.peak.unseen == 95 * MB - 20
     assert series.peak.high_water == 95 * MB
-    assert "than any look saw" in series_table(series)
+    assert "than in any sample" in series_table(series)
 
 
 def test_faults_count_from_the_first_look_and_of_later_processes_from_their_beginning():
@@ -137,7 +137,7 @@ def test_names_cannot_break_a_table():
     assert len(text.splitlines()) == 9 + 1 + 2 + 1 + 2
 
 
-def test_many_looks_at_the_same_many_files_are_not_looked_through_again(monkeypatch):
+def test_many_samples_of_the_same_many_files_are_not_processed_again(monkeypatch):
     """A recording of 150 kB with thousands of files and of looks that see nothing new took 18 seconds to read."""
     looked = []
     files = tuple(FileSample((1, number), f"/{number}", "file", 1, None, 1, 0, 1) for number in range(500))

@@ -94,7 +94,7 @@ def test_a_rollup_has_every_number_of_the_recorded_text_in_bytes():
     assert memory.pss_dirty == expected["Pss_Dirty"]
 
 
-def test_a_rollup_of_an_older_kernel_says_none_for_what_it_was_not_told():
+def test_a_rollup_of_an_older_kernel_has_none_for_missing_lines():
     memory = proc.rollup(100, root=OLD)
     assert (memory.pss_anon, memory.pss_file, memory.pss_shmem, memory.pss_dirty) == (None,) * 4
     assert memory.file_pmd_mapped == 0
@@ -164,7 +164,7 @@ def test_a_status_before_linux_4_5_does_not_know_the_parts_of_its_memory():
     assert (status.rss_anon, status.rss_file, status.rss_shmem) == (None, None, None)
 
 
-def test_a_stat_is_read_although_its_name_looks_like_fields():
+def test_a_stat_is_read_although_its_name_resembles_fields():
     stat = proc.stat(100, root=NOW)
     assert (stat.comm, stat.state, stat.num_threads) == ("a) S 1 (\nb", "S", 1)
     words = recorded("stat").rsplit(")", 1)[1].split()
@@ -284,7 +284,7 @@ def test_a_file_mapped_by_two_processes_is_private_to_neither(children, tmp_path
         assert (region.memory.rss, region.memory.pss, region.memory.uss) == (16 * MIB, 8 * MIB, 0)
 
 
-def test_regions_of_tells_a_file_from_the_one_that_replaced_it(child, tmp_path):
+def test_regions_of_distinguishes_a_file_from_the_one_that_replaced_it(child, tmp_path):
     path, other = tmp_path / os.fsdecode(b"a b\nc\xff"), tmp_path / "other"
     path.write_bytes(b"x" * 8192)
     other.write_bytes(b"y" * 8192)
@@ -374,7 +374,7 @@ def test_bytes_written_are_counted(child, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="must be able to become nobody")
-def test_the_process_of_somebody_else_is_refused(child):
+def test_the_process_of_another_user_is_refused(child):
     code = (
         "import os, sys; sys.path[0:0] = [sys.argv[1]]; from onecopy.memory import proc\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"

@@ -65,7 +65,7 @@ def test_a_marked_test_keeps_its_budget_or_fails(project):
     assert "Failed: anonymous memory grew by 9" in told
 
 
-def test_what_a_test_raises_itself_is_what_is_told(project):
+def test_what_a_test_raises_itself_is_reported(project):
     told = project(
         """
         import pytest

@@ -259,7 +259,7 @@ OPENERS = [
 
 @pytest.mark.parametrize("kind", PLACES)
 @pytest.mark.parametrize("opener", OPENERS)
-def test_what_cannot_be_mapped_is_told_with_name_and_number(tmp_path, kind, opener):
+def test_what_cannot_be_mapped_is_reported_with_name_and_number(tmp_path, kind, opener):
     make, error, number = PLACES[kind]
     path = tmp_path / "thing"
     make(path)

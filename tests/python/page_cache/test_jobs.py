@@ -112,7 +112,7 @@ def test_a_job_of_a_closed_file_still_brings_everything_in(cold_file, cached):
     assert cached(path) == 32 * MIB
 
 
-def test_the_repr_of_a_job_tells_how_far_it_is(cold_file):
+def test_the_repr_of_a_job_reports_how_far_it_is(cold_file):
     job = oc.warm(cold_file(MIB), wait=False)
     job.wait()
     assert repr(job) == f"<onecopy.WarmJob {MIB} of {MIB} bytes, done>"

@@ -101,7 +101,7 @@ def test_warming_ranges_brings_in_those_of_their_pages_that_are_missing(cold_fil
         assert needed <= cached_pages(path)  # the kernel may read ahead
 
 
-def test_what_is_mapped_is_told_of_this_process(cold_file):
+def test_what_is_mapped_is_reported_of_this_process(cold_file):
     path = cold_file(8 * PAGE)
     path.read_bytes()
     with oc.Mapping(path) as mapping:
@@ -113,7 +113,7 @@ def test_what_is_mapped_is_told_of_this_process(cold_file):
         assert after.mapped == sum(region.memory.rss for region in proc.regions_of(os.getpid(), path))
 
 
-def test_unsaved_pages_are_told_or_unknown(cold_file, tells_dirty):
+def test_unsaved_pages_are_reported_or_unknown(cold_file, tells_dirty):
     path = cold_file(8 * PAGE)
     with path.open("r+b") as file:
         file.write(bytes(2 * PAGE))
@@ -126,7 +126,7 @@ def test_unsaved_pages_are_told_or_unknown(cold_file, tells_dirty):
 
 @pytest.mark.parametrize("size", [1, 12, PAGE + 1, 3 * PAGE - 1])
 @pytest.mark.parametrize("offset", [0, 5])
-def test_no_more_is_cached_than_was_asked_about(cold_file, size, offset):
+def test_no_more_is_cached_than_was_queried(cold_file, size, offset):
     path = cold_file(size + offset)
     with oc.Mapping(path, offset) as mapping:
         report = oc.warm(mapping)
@@ -153,7 +153,7 @@ def check_types(report: WarmReport) -> None:
     assert report.reason
 
 
-def test_a_warm_brings_everything_in_and_says_how(cold_file, cached):
+def test_a_warm_brings_everything_in_and_reports_how(cold_file, cached):
     path = cold_file(20 * MIB)
     report = oc.warm(path)
     check_types(report)
@@ -204,7 +204,7 @@ def test_ways_that_do_not_read_bring_nothing_in_and_say_so(cold_file, cached, me
     assert (report.filled, report.complete, report.mechanism) == (0, False, mechanism)
 
 
-def test_in_order_reads_everything_or_tells_that_the_read_ahead_will(cold_file, cached):
+def test_in_order_reads_everything_or_reports_that_the_readahead_will(cold_file, cached):
     path = cold_file(4 * MIB)
     report = oc.warm(path, in_order=True)
     assert report.complete == (cached(path) == 4 * MIB)
@@ -245,7 +245,7 @@ def test_a_copy_is_in_memory_already(cold_file, cached):
         assert cached(path) == 0
 
 
-def test_a_memory_file_can_be_asked_warmed_and_evicted(memfd):
+def test_a_memory_file_can_be_queried_warmed_and_evicted(memfd):
     os.write(memfd, b"abc" * 10_000)
     with oc.Mapping.from_descriptor(memfd) as mapping:
         assert oc.warm(mapping).complete
@@ -296,7 +296,7 @@ def test_changes_to_private_pages_survive_an_evict(cold_file):
         assert bytes(mapping.view(PAGE, 7)) == b"changed"
 
 
-def test_what_another_mapping_holds_stays_and_the_report_says_so(cold_file, cached):
+def test_what_another_mapping_holds_stays_and_the_report_reports_it(cold_file, cached):
     path = cold_file(4 * MIB)
     with oc.Mapping(path) as holder:
         sum(holder.view()[::PAGE])
@@ -342,7 +342,7 @@ def test_pinned_pages_cannot_be_evicted(cold_file, cached):
         assert "locked" in report.reason
 
 
-def test_a_pin_over_the_limit_is_told_and_locks_nothing_more(cold_file, nobody, in_child):
+def test_a_pin_over_the_limit_is_reported_and_locks_nothing_more(cold_file, nobody, in_child):
     if 0 <= resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] < 16 * PAGE:
         pytest.skip("less than 16 pages may be locked here, and nobody may raise that")
     cold_file(64 * PAGE, "model.bin").chmod(0o644)
@@ -387,7 +387,7 @@ def test_ranges_beyond_the_end_are_nothing(cold_file, call):
     assert call(cold_file(PAGE), [(PAGE, 1), (2**64 - 1, 2**64 - 1)]).bytes == 0
 
 
-def test_the_repr_of_a_report_tells_its_numbers(cold_file):
+def test_the_repr_of_a_report_reports_its_numbers(cold_file):
     path = cold_file(3 * PAGE)
     with oc.Mapping(path) as mapping:
         reports = [oc.warm(mapping), residency(mapping), oc.pin(mapping), oc.evict(mapping)]

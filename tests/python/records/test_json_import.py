@@ -106,7 +106,7 @@ JSON_LIKE = st.text(st.sampled_from('[]{}:,"\\ \n0123456789.eE+-truefalsnNaIity/
 
 @given(JSON_LIKE.map(lambda text: f"[{text}]") | JSON_LIKE)
 @settings(max_examples=1000)
-def test_what_looks_like_json_is_taken_or_refused_as_json_loads_does(imported, text):
+def test_what_resembles_json_is_accepted_or_refused_as_by_json_loads(imported, text):
     try:
         wanted = json.loads(text)
         json.dumps(wanted, ensure_ascii=False).encode()  # lone surrogates: refused here alone
@@ -201,7 +201,7 @@ def test_integers_of_any_size_up_to_where_json_loads_refuses(imported):
         (b'["\xff"]', "", "no UTF-8"),
     ],
 )
-def test_what_is_refused_says_where(imported, tmp_path, text, path, message):
+def test_what_is_refused_reports_where(imported, tmp_path, text, path, message):
     with pytest.raises(oc.FormatError, match=message) as error:
         imported(text, [part for part in path.split(".") if part])
     assert str(error.value).startswith(str(tmp_path / "rows.json") + ": JSON at byte ")
@@ -358,7 +358,7 @@ def test_other_threads_run_meanwhile(large, tmp_path):
     assert counts[0] > 1000
 
 
-def test_a_full_disk_is_told_and_nothing_is_left(large, tmp_path, in_child):
+def test_a_full_disk_is_reported_and_nothing_is_left(large, tmp_path, in_child):
     def fill() -> str:
         import resource
 
@@ -374,7 +374,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(large, tmp_path, in_child):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_asked_for_wrongly(tmp_path):
+def test_invalid_arguments_are_refused(tmp_path):
     with pytest.raises(ValueError, match="container must be 'list' or 'dict', not 'table'"):
         records.json_rows(tmp_path / "a.json", container="table")  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):

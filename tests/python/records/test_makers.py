@@ -112,7 +112,7 @@ def test_values_of_the_module_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(names) == 3
 
 
-def test_what_cannot_be_told_apart_is_refused(tmp_path: Path) -> None:
+def test_values_without_a_stable_identity_are_refused(tmp_path: Path) -> None:
     lock = threading.Lock()
     with pytest.raises(TypeError, match=r"'lock' of the function, a lock, cannot be pickled"):
         oc.share(lambda: [lock.locked()], "k", store=tmp_path / "store")

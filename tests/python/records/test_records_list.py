@@ -101,7 +101,7 @@ def test_a_handle_to_another_file_by_now_is_refused(tmp_path):
         pickle.loads(handle)
 
 
-def test_data_that_is_gone_says_who_had_it():
+def test_the_error_for_data_that_is_gone_names_the_process_that_shared_it():
     handle = pickle.dumps(oc.share(["x"]))
     with pytest.raises(FileNotFoundError, match="has ended or closed it"):
         pickle.loads(handle)

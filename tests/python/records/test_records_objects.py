@@ -131,7 +131,7 @@ def test_a_local_class_is_refused_because_others_cannot_find_it():
         oc.share([Local(1)])
 
 
-def test_pickle_is_used_where_it_was_asked_for_and_never_on_open(tmp_path):
+def test_pickle_is_used_where_requested_and_never_on_open(tmp_path):
     rows = oc.share([{"f": math.sqrt, "n": 1}], codec="pickle")
     assert rows[0]["f"] is math.sqrt
     with pytest.raises(oc.NotShareable):

@@ -103,7 +103,7 @@ def test_integers_stay_as_narrow_as_their_column():
     assert [table.take([0])[name].dtype for name in "abcde"] == ["i1", "i2", "i4", "i8", "?"]
 
 
-def test_numpy_says_why_there_is_no_view():
+def test_numpy_gives_the_reason_there_is_no_view():
     table = oc.share([{"a": "x", "b": None, "c": 1}, {"a": "y", "b": 2, "c": 1}])
     for column, why in (("a", "its type is text"), ("b", "it contains None")):
         with pytest.raises(TypeError, match=why):

@@ -131,7 +131,7 @@ def test_what_is_no_table_is_refused_with_its_line(written, text, options, messa
     assert str(error.value).startswith(f"{path}: line ")
 
 
-def test_what_is_asked_for_wrongly(written):
+def test_invalid_arguments_are_refused(written):
     with pytest.raises(ValueError, match="types must be None, 'infer' or a mapping"):
         records.csv_rows(written("a\n"), types="guess")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
@@ -186,7 +186,7 @@ def test_parquet_types_that_only_python_has_come_back_too(tmp_path):
     assert list(records.parquet_rows(path, columns=["n", "f"])) == [{"n": 2**63, "f": 0.1}] * 3
 
 
-def test_parquet_without_pyarrow_says_what_is_missing(tmp_path, python):
+def test_parquet_without_pyarrow_reports_what_is_missing(tmp_path, python):
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     answer = python(
         """

@@ -95,7 +95,7 @@ def test_an_exception_that_cannot_travel_is_named(store):
         store.with_options(where="child").get_or_build("k", fail)
 
 
-def test_a_child_that_is_killed_or_leaves_is_told(store):
+def test_a_child_that_is_killed_or_exits_is_reported(store):
     with pytest.raises(ChildProcessError, match="was killed by SIGKILL"):
         store.with_options(where="child").get_or_build("k", lambda _: os.kill(os.getpid(), 9))
     with pytest.raises(ChildProcessError, match="exited with status 3"):
@@ -103,14 +103,14 @@ def test_a_child_that_is_killed_or_leaves_is_told(store):
     assert list(store.folder.iterdir()) == []
 
 
-def test_a_build_that_makes_no_file_is_told(store):
+def test_a_build_that_makes_no_file_is_reported(store):
     with pytest.raises(FileNotFoundError, match="the build function returned without this file") as raised:
         store.get_or_build("k", lambda _: None)
     assert raised.value.filename == str(store.path("k"))
 
 
 @pytest.mark.parametrize("where", ["here", "child"])
-def test_a_build_that_asks_for_itself_is_an_error(store, where):
+def test_a_recursive_build_is_an_error(store, where):
     with pytest.raises(OSError, match="which is itself") as raised:
         store.with_options(where=where).get_or_build("k", lambda _: store.get_or_build("k", text("x")))
     assert raised.value.errno == errno.EDEADLK
@@ -178,7 +178,7 @@ def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
 
 
 @pytest.mark.parametrize("wrong", [{"where": "there"}, {"timeout": -1}, {"timeout": float("nan")}])
-def test_wrong_options_are_told(store, wrong):
+def test_wrong_options_are_reported(store, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         store.with_options(**wrong).get_or_build("k", text("x"))
 
@@ -298,7 +298,7 @@ def test_a_folder_that_others_may_enter_is_refused(tmp_path, mode):
     assert raised.value.filename == str(tmp_path / "store")
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path, nobody):
+def test_a_folder_of_another_user_is_refused(tmp_path, nobody):
     (tmp_path / "store").mkdir(mode=0o700)
     os.chown(tmp_path / "store", nobody, nobody)
     with pytest.raises(PermissionError, match=f"it belongs to user {nobody}, and we are user {os.geteuid()}"):
@@ -336,7 +336,7 @@ PLACES = {
 
 @pytest.mark.parametrize("suffix", [".oc", ".about", ".claim"])
 @pytest.mark.parametrize("kind", PLACES)
-def test_what_is_no_file_of_ours_is_told_and_stays(store, kind, suffix):
+def test_what_is_no_file_of_ours_is_reported_and_stays(store, kind, suffix):
     make, error = PLACES[kind]
     if kind.startswith("somebody") and os.geteuid() != 0:
         pytest.skip("only root can give a file away")
@@ -357,7 +357,7 @@ def test_what_is_no_file_of_ours_is_told_and_stays(store, kind, suffix):
     "damage",
     [lambda about: about[:40], lambda about: about[:-1], lambda _: b"{}", lambda about: about + b"\n"],
 )
-def test_a_damaged_description_is_told_and_prune_removes_it(store, damage):
+def test_a_damaged_description_is_reported_and_prune_removes_it(store, damage):
     about = store.get_or_build("k", text("x")).path.with_suffix(".about")
     about.write_bytes(damage(about.read_bytes()))
     for ask in (lambda: store.find("k"), lambda: store.get_or_build("k", never)):
@@ -369,7 +369,7 @@ def test_a_damaged_description_is_told_and_prune_removes_it(store, damage):
     assert store.get_or_build("k", text("x")).built
 
 
-def test_two_keys_with_one_digest_are_told(store):
+def test_two_keys_with_one_digest_are_reported(store):
     about = store.get_or_build("one key", text("x")).path.with_suffix(".about")
     about.rename(store.path("another").with_suffix(".about"))
     with pytest.raises(oc.FormatError, match="this is of the key 'one key', which has the digest of 'another'"):

@@ -47,7 +47,7 @@ def made_long_ago(store: oc.Store, key: str) -> Path:
     return about
 
 
-def test_only_what_was_asked_not_to_be_flushed_has_a_boot(store):
+def test_only_unflushed_artefacts_have_a_boot(store):
     boot = BOOT.read_text().strip()
     for key, durable in (("a", True), ("b", False)):
         about = store.with_options(durable=durable).get_or_build(key, build).path.with_suffix(".about")

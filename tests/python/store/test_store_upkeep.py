@@ -43,7 +43,7 @@ def test_artefacts_are_listed_by_their_last_use(store, tmp_path):
     assert store.find("b").last_used > 300
 
 
-def test_prune_takes_what_it_is_asked_for(store, tmp_path):
+def test_prune_removes_what_is_requested(store, tmp_path):
     now = time.time()
     source = tmp_path / "source"
     source.write_text("x")
@@ -91,7 +91,7 @@ def test_a_file_key_is_another_one_when_the_file_or_the_version_is(tmp_path):
         oc.file_key(tmp_path / "nothing")
 
 
-def test_the_environment_says_where_the_store_is(tmp_path, monkeypatch):
+def test_the_environment_sets_the_folder_of_the_store(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("ONECOPY_CACHE", raising=False)
     assert oc.Store().folder == tmp_path / "cache" / "onecopy"
@@ -131,7 +131,7 @@ def test_small_things_fit_and_huge_ones_fit_nowhere(tmp_path, monkeypatch):
         assert raised.value.errno == errno.ENOSPC
 
 
-def test_what_does_not_fit_into_memory_goes_to_the_disk_and_says_why(monkeypatch):
+def test_what_does_not_fit_into_memory_goes_to_the_disk_and_gives_the_reason(monkeypatch):
     monkeypatch.setattr("onecopy._core.available_memory", lambda: (100 << 20, "the control group /jobs/7"))
     assert choose_place(90 << 20, "memory") == (
         "disk",
