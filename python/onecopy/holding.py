@@ -1,26 +1,26 @@
-"""Files that stay in memory: `Hold` maps and locks them, and brings back what the kernel dropped.
+"""`Hold` keeps files in memory: it maps and locks them, and reads back what the kernel evicted.
 
-Page cache is lent: when memory is short, when a backup reads the disk once, or when a container's last process goes,
-the kernel takes pages back, and the next worker that starts waits for the disk again. A `Hold` looks at its files now
-and then, and warms what is missing, within a budget; `onecopy warm --hold` is this and a loop.
+The kernel evicts page cache when memory is short, when a backup reads the disk, or when the last process of a container
+ends; the next worker that starts waits for the disk again. A `Hold` checks its files when `refresh` is called, and
+warms missing pages within a budget. ``onecopy warm --hold`` calls it in a loop.
 
     with Hold(["encoder.safetensors", "decoder.safetensors"], max_bytes="12 GiB") as hold:
         while not stop.wait(10):
-            for change in hold.look():
+            for change in hold.refresh():
                 log.info("%s: %s", change.path, change.reason)
 
-**The plan** is the order in which the files are given: each gets what the budget has left, from its first byte on.
-Of that, as much is locked as RLIMIT_MEMLOCK allows; the rest the kernel may take, and the next look brings it back.
+**The budget** is assigned in the order of the files: each gets what is left, from its first byte on. As many of these
+bytes are locked as RLIMIT_MEMLOCK allows; the kernel may evict the others, and the next `refresh` reads them back.
 
-**Files change.** A path that leads to another file is held anew; a file that was truncated, written in place or
-removed is let go, and held again once two looks found it the same. None of it raises: `look` tells it as a `Change`.
+**Changed files.** If a path leads to a new file, that one is held instead. A file that was truncated, written in place
+or removed is released, and held again when two refreshes in a row find it unchanged. These are no exceptions: `refresh`
+reports a `Change`.
 
-**When not to use it.** For files that one living process maps and reads all the time: these stay by themselves. Where
-memory is short for good: a hold and its neighbours would then read the disk by turns; give it a budget that fits.
+**When not to use it.** For files that a living process maps and reads all the time: they stay in memory without it. If
+memory is always short: the hold and other processes would evict each other's pages; give a budget that fits.
 
-**Ownership and threads.** There is no thread of its own: a look is a call, and belongs to one thread at a time. Locks
-and mappings end with `close` or with the process, however it ends; what is in the page cache stays until memory is
-needed. A forked child has no locks: they are its parent's.
+**Ownership and threads.** A `Hold` has no thread. Its methods are for one thread at a time. Locks and mappings end with
+`close` or with the process; pages stay in the page cache until memory is needed. A forked child has no locks.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ What: TypeAlias = Literal["held", "warmed", "short", "replaced", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a look found or did, and where a file stands since.
+    """A change of one file that `Hold.refresh` found or made, and the state of the file after it.
 
     Attributes
     ----------
     path
-        As it was given.
+        Path of the file, as given.
     what
-        "held": in memory as planned, for the first time. "warmed": bytes that had been dropped are back. "short": less
-        than planned is in memory. "replaced": the path leads to another file, which is held now. "lost": truncated,
-        written in place, removed or unreadable, and let go until it is at rest.
+        "held": the planned bytes are in memory for the first time. "warmed": evicted bytes were read back. "short":
+        less than planned is in memory. "replaced": the path leads to a new file, which is held now. "lost": the file
+        was truncated, written in place, removed or is unreadable; it is released until it stops changing.
     reason
-        A sentence about it.
+        A sentence that explains the change.
     size, wanted, resident, locked
-        Bytes: of the file, of these planned, in memory (None: the kernel does not tell), and locked.
+        Bytes of the file, planned bytes, bytes in memory (None if the kernel does not report it), and locked bytes.
     filled
-        Bytes that this look brought in.
+        Bytes that this refresh read from the disk.
     """
 
     path: str
@@ -79,17 +79,17 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class _File:
-    """A path and what of it is held now."""
+    """A path, its mapping, and the bytes of it that are held."""
 
     path: str
     mapping: Mapping | None = None
     seen: Identity | None = None
-    """At the last look, where there is no mapping."""
+    """Identity of the file at the last refresh, if it is not mapped."""
     wanted: int = 0
     resident: int | None = 0
     locked: int = 0
-    told: tuple[What, str, int | None, int] | None = field(default=None)
-    """The last change about memory: the same is not told twice."""
+    reported: tuple[What, str, int | None, int] | None = field(default=None)
+    """State in the last reported change: equal states are not reported twice."""
 
     @property
     def size(self) -> int:
@@ -98,30 +98,31 @@ class _File:
     def change(self, what: What, reason: str, filled: int = 0) -> Change:
         return Change(self.path, what, reason, self.size, self.wanted, self.resident, self.locked, filled)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         if self.mapping is not None:
-            self.mapping.close()  # and with it the locks
+            self.mapping.close()  # releases the locks too
         self.mapping, self.wanted, self.resident, self.locked = None, 0, 0, 0
 
 
 class Hold(Closeable):
-    """Keep files in memory, within a budget, as long as it is looked after.
+    """Keeps files in memory within a budget, as long as `refresh` is called regularly.
 
     Parameters
     ----------
     paths
-        Regular files; the first ones get the budget first. A path that is given twice counts once.
+        Regular files, in the order in which they get the budget. Duplicates count once.
     max_bytes
-        Bytes of all files at most; None: half of the memory that may be used, of the machine or of the control group.
+        Maximum bytes of all files in memory, as a number or text such as "12 GiB"; None: half of the available memory
+        of the machine or control group.
     pin
-        Bytes to lock at most; None: as many as RLIMIT_MEMLOCK allows (all of the budget, for root), 0: none.
+        Maximum bytes to lock; None: as many as RLIMIT_MEMLOCK allows (for root, the whole budget), 0: none.
     threads, huge
-        As of `onecopy.warm`.
+        Options of `onecopy.warm`.
 
     Raises
     ------
     OSError
-        A path that cannot be opened now, with ``filename``; later, `look` tells it.
+        A path cannot be opened; ``filename`` has it. Later, `refresh` reports such a path as "lost".
 
     Examples
     --------
@@ -130,8 +131,8 @@ class Hold(Closeable):
     >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
     >>> _ = path.write_bytes(bytes(1 << 20))
     >>> with Hold([path], pin=0) as hold:
-    ...     first = hold.look()
-    ...     first[0].what, first[0].resident, hold.look()
+    ...     first = hold.refresh()
+    ...     first[0].what, first[0].resident, hold.refresh()
     ('held', 1048576, [])
     """
 
@@ -145,7 +146,7 @@ class Hold(Closeable):
         huge: bool | None = None,
     ) -> None:
         if isinstance(paths, str | bytes | os.PathLike):
-            raise TypeError(f"expected several paths, such as [{paths!r}], not one")
+            raise TypeError(f"paths must be a list of paths such as [{paths!r}], not one path")
         if max_bytes is None:
             available = available_memory()
             max_bytes = mmap.PAGESIZE << 50 if available is None else available // 2
@@ -162,35 +163,35 @@ class Hold(Closeable):
 
     @property
     def max_bytes(self) -> int:
-        """Bytes of all files at most."""
+        """Maximum bytes of all files in memory."""
         return self._budget
 
     @property
     def files(self) -> int:
-        """How many files there are, those that are lost at the moment among them."""
+        """Number of files, including those that are lost."""
         return len(self._files)
 
     @property
     def wanted(self) -> int:
-        """Bytes planned at the last look."""
+        """Planned bytes at the last refresh."""
         return sum(file.wanted for file in self._files)
 
     @property
     def resident(self) -> int | None:
-        """Bytes of the plan that were in memory at the last look; None where the kernel does not tell."""
+        """Planned bytes in memory at the last refresh; None if the kernel does not report it."""
         known = [file.resident for file in self._files if file.resident is not None]
         return sum(known) if len(known) == len(self._files) else None
 
     @property
     def locked(self) -> int:
-        """Bytes that are locked."""
+        """Locked bytes."""
         return sum(file.locked for file in self._files)
 
-    def look(self) -> list[Change]:
-        """Look at every file once, bring back what is missing, and tell what changed since the last look.
+    def refresh(self) -> list[Change]:
+        """Check every file once, read missing pages back, and return what changed since the last refresh.
 
-        Waits for the disk where something is missing: the first look takes as long as `onecopy.warm` of everything.
-        KeyboardInterrupt leaves it in between, and the next look goes on.
+        It waits for the disk if pages are missing: the first refresh takes as long as `onecopy.warm` of all files.
+        After KeyboardInterrupt, the next refresh continues.
         """
         changes = [change for file in self._files if (change := _compared(file)) is not None]
         self._plan()
@@ -202,13 +203,13 @@ class Hold(Closeable):
         return changes
 
     def close(self) -> None:
-        """Let go of everything; the pages stay in memory until somebody needs it. Closing twice is fine."""
+        """Release all files; their pages stay in memory until it is needed. Closing twice has no effect."""
         for file in self._files:
-            file.let_go()
+            file.release()
         self._files = []
 
     def _plan(self) -> None:
-        """Assign each file its part of the budget, and unlock pages where that part has shrunk."""
+        """Assign each file its part of the budget, and unlock files whose part has shrunk."""
         left = self._budget
         for file in self._files:
             file.wanted = file.size if file.size <= left else left // mmap.PAGESIZE * mmap.PAGESIZE
@@ -221,19 +222,19 @@ class Hold(Closeable):
         part = [(0, file.wanted)]
         filled, short, reason = 0, file.wanted < file.size, ""
         try:
-            told = residency(mapping, part)
-            file.resident = told.mapped if told.cached is None else told.cached
-            if file.resident is None or file.resident < told.bytes or file.told is None:
+            found = residency(mapping, part)
+            file.resident = found.mapped if found.cached is None else found.cached
+            if file.resident is None or file.resident < found.bytes or file.reported is None:
                 report = warm(mapping, part, threads=self._threads, huge=self._huge)
                 filled, file.resident = report.filled, report.cached_after
                 short, reason = short or not report.complete, "" if report.complete else report.reason
-            if not reason:  # to lock what there is no memory for would take it from somebody
+            if not reason:  # without memory for all of it, locking would evict pages of other processes
                 file.locked = _lock(mapping, file.locked, min(file.wanted, lockable))
-        except OSError as error:  # DataLost: truncated between two lines of this function
+        except OSError as error:  # DataLost: the file was truncated during this call
             return _lost(file, error.strerror or str(error))
         if file.wanted < file.size and not reason:
             reason = f"the budget of {in_words(self._budget)} ends here"
-        return _told(file, filled, reason, short=short)
+        return _change_of(file, filled, reason, short=short)
 
     def __repr__(self) -> str:
         count = len(self._files)
@@ -243,18 +244,18 @@ class Hold(Closeable):
         )
 
 
-def _told(file: _File, filled: int, reason: str, *, short: bool) -> Change | None:
-    """Return what to tell of a file that was filled; None where that is what was told last."""
-    what: What = "short" if short else "held" if file.told is None else "warmed"
+def _change_of(file: _File, filled: int, reason: str, *, short: bool) -> Change | None:
+    """Return the change of a file that was filled; None if it equals the last reported one."""
+    what: What = "short" if short else "held" if file.reported is None else "warmed"
     state: tuple[What, str, int | None, int] = ("short" if short else "held", reason, file.resident, file.locked)
-    known, file.told = file.told, state
+    known, file.reported = file.reported, state
     if known is not None and not filled and known == state:
         return None
-    return file.change(what, reason or ("in memory" if what == "held" else "brought back"), filled)
+    return file.change(what, reason or ("in memory" if what == "held" else "read back"), filled)
 
 
 def _compared(file: _File) -> Change | None:
-    """Look where the path leads now; open or let go of what it leads to."""
+    """Compare the path with the mapped file; map or release it if it changed."""
     try:
         status = os.stat(file.path)  # noqa: PTH116 - once a look for each file
     except OSError as error:
@@ -269,34 +270,34 @@ def _compared(file: _File) -> Change | None:
             less = now[2] < before[2]
             return _lost(file, f"truncated from {before[2]} to {now[2]} bytes" if less else "written in place", now)
     elif now != file.seen:
-        file.seen = now  # it may be half written: let us see it twice
+        file.seen = now  # it may be partly written: wait for the next refresh
         return None
     return _opened(file)
 
 
 def _opened(file: _File) -> Change | None:
-    """Map what the path leads to now."""
+    """Map the file that the path leads to."""
     replaced = file.mapping is not None
-    file.let_go()
+    file.release()
     try:
         file.mapping = Mapping(file.path)
     except OSError as error:
         return _lost(file, str(error.strerror), file.seen)
-    file.told = None
-    return file.change("replaced", "another file is there now") if replaced else None
+    file.reported = None
+    return file.change("replaced", "the path leads to another file") if replaced else None
 
 
 def _lost(file: _File, reason: str, seen: Identity | None = None) -> Change | None:
-    """Let go of a file; the same reason is not told twice."""
-    file.let_go()
+    """Release a file; the same reason is not reported twice."""
+    file.release()
     file.seen = seen
     state: tuple[What, str, int | None, int] = ("lost", reason, 0, 0)
-    known, file.told = file.told, state
+    known, file.reported = file.reported, state
     return None if known == state else file.change("lost", reason)
 
 
 def _lock(mapping: Mapping, locked: int, wanted: int) -> int:
-    """Lock the first bytes of a mapping, as many as the system lets us; return how many are locked."""
+    """Lock the first bytes of a mapping up to `wanted`, as far as RLIMIT_MEMLOCK allows; return the locked bytes."""
     if wanted <= locked:
         return locked
     if pin(mapping, [(0, wanted)]).pinned:

@@ -113,7 +113,7 @@ def test_a_replaced_file_is_held_from_then_on(cold_file, cached_now):
         assert cached_now(path) == 2 * MIB
 
 
-def test_a_truncated_file_is_told_and_the_others_are_held(cold_file, cached_now):
+def test_a_truncated_file_is_reported_and_the_others_are_held(cold_file, cached_now):
     path, other = cold_file(4 * MIB, "a.bin"), cold_file(2 * MIB, "b.bin")
     with holder(path, other) as held:
         assert [held.change()["what"] for _ in range(2)] == ["held", "held"]
@@ -146,14 +146,14 @@ def test_errors_are_lines_on_stderr(cold_file):
         assert process.stdout.readline().startswith(f"{path}: held: 1.05 MB of 1.05 MB in memory")
         path.unlink()
         assert process.stderr.readline() == (
-            f"onecopy: {path}: No such file or directory; let go until it is at rest\n"
+            f"onecopy: {path}: No such file or directory; released until it stops changing\n"
         )
         process.terminate()
         assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_it_ends_when_it_is_told_to(cold_file, number, status):
+def test_it_ends_at_signals(cold_file, number, status):
     path = cold_file(MIB)
     with holder(path) as held:
         held.change()

@@ -257,8 +257,8 @@ def pin_and_unpin(w: World) -> None:
 @action(100)
 def hold(w: World) -> None:
     with Hold([w.bytes, w.model], max_bytes=1 << 20, pin=4096) as held:
-        assert [change.what for change in held.look()] == ["held", "held"]
-        assert held.look() == []
+        assert [change.what for change in held.refresh()] == ["held", "held"]
+        assert held.refresh() == []
         assert repr(held)
     refused(FileNotFoundError, Hold, [w.bytes, w.missing])
     refused(TypeError, Hold, w.bytes)

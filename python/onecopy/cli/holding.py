@@ -1,7 +1,7 @@
-"""`onecopy warm --hold FILE...`: look, tell, wait, until somebody ends it.
+"""`onecopy warm --hold FILE...`: keep files in memory until SIGTERM or Ctrl-C, and print each change.
 
-What happens to files goes to stdout, what is wrong with them to stderr, each as one line at once, so that a log of a
-service reads alike. On a terminal, a line below them tells how things are.
+Changes are lines on stdout, lost files lines on stderr, flushed at once for the log of a service. On a terminal, a
+status line stands below them.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 
     from onecopy.holding import Change
 
-LONGEST = 366 * 86_400.0
-"""Seconds between two looks at most."""
+MAX_INTERVAL = 366 * 86_400.0
+"""Maximum seconds between two refreshes."""
 
 
 class Ended(BaseException):
-    """SIGTERM came. No error: nothing but `hold` may catch it."""
+    """SIGTERM was received. A BaseException, so that only `hold` catches it."""
 
 
 def hold(files: tuple[str, ...], interval: float, *, as_json: bool, **options: Any) -> int:
-    """Hold files until SIGTERM, and return the exit status; Ctrl-C raises KeyboardInterrupt."""
+    """Hold files until SIGTERM and return the exit status 0; Ctrl-C raises KeyboardInterrupt."""
     raise_lock_limit()
     try:
         with _ending(), Hold(files, **options) as held, _live() as live:
             if not as_json and options.get("max_bytes") is None:
-                words = f"at most {size(held.max_bytes)}, half of the memory that may be used; --max-bytes changes it"
+                words = f"at most {size(held.max_bytes)}, half of the available memory; --max-bytes sets it"
                 click.echo(f"onecopy: {words}", err=True)
             while True:
-                for change in held.look():
-                    tell(change, as_json=as_json)
+                for change in held.refresh():
+                    show(change, as_json=as_json)
                 if live is not None:
-                    line = f"{summary(held)}; looked at {time.strftime('%H:%M:%S')}"
+                    line = f"{summary(held)}; checked at {time.strftime('%H:%M:%S')}"
                     live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
                 time.sleep(interval)
     except Ended:
@@ -56,7 +56,7 @@ def hold(files: tuple[str, ...], interval: float, *, as_json: bool, **options: A
 
 
 def raise_lock_limit() -> None:
-    """Lift the soft limit on locked memory to the hard one: this process does nothing but hold."""
+    """Raise the soft limit of locked memory to the hard limit."""
     import resource
 
     with contextlib.suppress(OSError, ValueError):
@@ -66,7 +66,7 @@ def raise_lock_limit() -> None:
 
 @contextlib.contextmanager
 def _ending() -> Iterator[None]:
-    """Turn SIGTERM into `Ended` inside the block, in the middle of a look as well."""
+    """Turn SIGTERM into `Ended` inside the block, also during a refresh."""
 
     def end(*_: object) -> NoReturn:
         raise Ended
@@ -80,19 +80,19 @@ def _ending() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _live() -> Iterator[Live | None]:
-    """Show a line that changes, where there is a terminal to show it on."""
+    """Show a status line if stderr is a terminal; else yield None."""
     console = screen.err()
     if not console.is_terminal:
         yield None
         return
-    # A stdout that is no terminal gets its lines itself, and not through this console.
+    # Lines of a redirected stdout must not go through this console.
     both = sys.stdout.isatty()
     with Live(console=console, transient=True, auto_refresh=False, redirect_stdout=both) as live:
         yield live
 
 
-def tell(change: Change, *, as_json: bool) -> None:
-    """Print one change: as a line of JSON, or as words."""
+def show(change: Change, *, as_json: bool) -> None:
+    """Print one change as a line of JSON or of text."""
     if as_json:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         click.echo(json.dumps({"time": at, **dataclasses.asdict(change)}))
@@ -103,30 +103,30 @@ def tell(change: Change, *, as_json: bool) -> None:
 
 
 def sentence(change: Change) -> str:
-    """Return a change in one line.
+    """Return a change as one line.
 
     Examples
     --------
     >>> from onecopy.holding import Change
-    >>> sentence(Change("a.bin", "warmed", "brought back", 4_000_000, 4_000_000, 4_000_000, 0, 1_000_000))
-    'a.bin: warmed: 4.00 MB of 4.00 MB in memory, 1.00 MB brought in'
+    >>> sentence(Change("a.bin", "warmed", "read back", 4_000_000, 4_000_000, 4_000_000, 0, 1_000_000))
+    'a.bin: warmed: 4.00 MB of 4.00 MB in memory, 1.00 MB read'
     >>> sentence(Change("a.bin", "lost", "truncated from 9 to 5 bytes", 0, 0, 0, 0))
-    'a.bin: truncated from 9 to 5 bytes; let go until it is at rest'
+    'a.bin: truncated from 9 to 5 bytes; released until it stops changing'
     """
     if change.what == "lost":
-        return plain(f"{change.path}: {change.reason}; let go until it is at rest")
+        return plain(f"{change.path}: {change.reason}; released until it stops changing")
     if change.what == "replaced":
         return plain(f"{change.path}: replaced: {change.reason}")
     resident = "unknown" if change.resident is None else size(change.resident)
     words = [f"{resident} of {size(change.size)} in memory"]
-    words += [f"{size(change.filled)} brought in"] if change.filled else []
+    words += [f"{size(change.filled)} read"] if change.filled else []
     words += [f"{size(change.locked)} locked"] if change.locked else []
     words += [change.reason] if change.what == "short" else []
     return plain(f"{change.path}: {change.what}: {', '.join(words)}")
 
 
 def summary(held: Hold) -> str:
-    """Return how things are, in a few words."""
+    """Return the status line."""
     files, resident = held.files, held.resident
     part = "unknown" if resident is None else size(resident)
     words = f"{files} file{'' if files == 1 else 's'}, {part} of {size(held.wanted)} in memory"

@@ -1,4 +1,4 @@
-"""`onecopy warm FILE...`: bring files, or some arrays of them, into the page cache and report; or hold them there."""
+"""`onecopy warm FILE...`: read files, or some of their arrays, into the page cache; --hold keeps them there."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HOLDS, WARMS = ("interval", "pin"), ("pattern", "verify")
-"""Options that go with --hold, and that do not."""
+"""Options that need --hold, and options that exclude it."""
 INTERVAL = Quantity(
-    "time", parse_duration, lambda seconds: 0 < seconds <= holding.LONGEST, "more than 0 s and at most a year"
+    "time", parse_duration, lambda seconds: 0 < seconds <= holding.MAX_INTERVAL, "more than 0 s and at most a year"
 )
 
 
 def names_matching(file: Any, pattern: str) -> list[str]:
-    """Return the names of the arrays that match; raises ValueError where none does."""
+    """Return the names of the arrays that match; ValueError if none does."""
     names = [name for name in file.keys() if fnmatch.fnmatchcase(name, pattern)]  # noqa: SIM118
     if not names:
         raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
@@ -48,26 +48,26 @@ def warm(
 @click.command("warm")
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @click.option("--names", "pattern", metavar="GLOB", help="Only arrays whose names match.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads; chosen by size and cores if not given.")
+@click.option("--threads", type=click.IntRange(min=1), help="Number of threads; default: by size and CPUs.")
 @click.option(
     "--max-bytes",
     type=SIZE,
-    help="Bring in so much at most, or hold it; of all FILEs, in their order.",
+    help="Maximum bytes of all FILEs in memory, assigned in their order.",
 )
-@click.option("--huge/--no-huge", default=None, help="Ask for huge pages, or not; chosen if not given.")
-@click.option("--verify", is_flag=True, help="Compare with the stored checksums in the same pass.")
+@click.option("--huge/--no-huge", default=None, help="Use huge pages, or not; default: by the size.")
+@click.option("--verify", is_flag=True, help="Verify the stored checksums in the same pass.")
 @click.option("--hold", is_flag=True, help="Stay, and keep the FILEs in memory until SIGTERM or Ctrl-C.")
 @click.option(
     "--interval",
     default="10s",
     show_default=True,
     type=INTERVAL,
-    help="With --hold: look for what was dropped or replaced so often.",
+    help="With --hold: time between two checks for evicted pages and replaced files.",
 )
 @click.option(
     "--pin",
     type=SIZE,
-    help="With --hold: lock so much at most.  [default: what RLIMIT_MEMLOCK allows]",
+    help="With --hold: maximum bytes to lock.  [default: RLIMIT_MEMLOCK]",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; with --hold, a line for each change.")
 @click.pass_context
@@ -84,13 +84,13 @@ def command(
     verify: bool,
     **options: Any,
 ) -> int:
-    """Bring each FILE, and the files that it names if it is an index or a model, into memory; report what was done.
+    """Read each FILE into memory, with the files that an index or a model names, and report the result.
 
-    With --hold, stay: what the kernel drops is brought back, a FILE that was replaced is held anew, and each change is
-    a line. --max-bytes is then half of the memory that may be used, if not given. Nothing is left when it ends, however
-    it ends; the exit status is 0 after SIGTERM.
+    With --hold, keep running: evicted pages are read back, a replaced FILE is held instead of the old one, and each
+    change is printed as a line. The default of --max-bytes is then half of the available memory. Locks end with the
+    process; the exit status is 0 after SIGTERM.
     """
-    refuse(context, WARMS if hold else HOLDS, "does not go" if hold else "goes only")
+    refuse(context, WARMS if hold else HOLDS, "cannot be used" if hold else "can be used only")
     if hold:
         return holding.hold(files, interval, pin=pin, as_json=as_json, **options)
     warmed = []
@@ -108,7 +108,7 @@ def command(
 
 
 def refuse(context: click.Context, names: tuple[str, ...], words: str) -> None:
-    """Raise a usage error where one of these options was given."""
+    """Raise a usage error if one of these options was given."""
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
         if parameter.name in names and given:

@@ -151,15 +151,15 @@ def test_warm_takes_several_files_and_one_budget_for_all(onecopy_process, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--pin", "1MB"), "--pin goes only with --hold"),
-        (("--interval", "5s"), "--interval goes only with --hold"),
-        (("--hold", "--names", "a"), "--names does not go with --hold"),
-        (("--hold", "--verify"), "--verify does not go with --hold"),
+        (("--pin", "1MB"), "--pin can be used only with --hold"),
+        (("--interval", "5s"), "--interval can be used only with --hold"),
+        (("--hold", "--names", "a"), "--names cannot be used with --hold"),
+        (("--hold", "--verify"), "--verify cannot be used with --hold"),
         (("--hold", "--interval", "0"), "'0' is not more than 0 s"),
         (("--hold", "--pin", "much"), "--pin"),
     ],
 )
-def test_options_of_warm_that_do_not_go_together_are_told(onecopy_process, model, arguments, message):
+def test_options_of_warm_that_exclude_each_other_are_refused(onecopy_process, model, arguments, message):
     done = onecopy_process("warm", model, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr

@@ -1,4 +1,4 @@
-"""Files that are kept in memory: what a look finds, brings back, and tells. The page cache is judged by mincore."""
+"""`Hold`: what a refresh finds, reads back, and reports. The page cache is judged by mincore."""
 
 import os
 import resource
@@ -34,40 +34,40 @@ def two_files(cold_file):
 
 def test_the_first_look_brings_everything_in_and_the_second_finds_nothing_to_do(two_files, cached):
     with Hold(two_files, pin=0) as hold:
-        changes = hold.look()
+        changes = hold.refresh()
         assert [(c.path, c.what, c.filled, c.resident) for c in changes] == [
             (str(path), "held", path.stat().st_size, path.stat().st_size) for path in two_files
         ]
         assert [cached(path) for path in two_files] == [4 * MIB, 2 * MIB]
         assert (hold.files, hold.wanted, hold.resident, hold.locked) == (2, 6 * MIB, 6 * MIB, 0)
-        assert hold.look() == []
+        assert hold.refresh() == []
 
 
 def test_what_was_dropped_comes_back_with_the_next_look(two_files, cached):
     with Hold(two_files, pin=0) as hold:
-        hold.look()
+        hold.refresh()
         drop(hold, 1)
         assert cached(two_files[1]) == 0
-        (change,) = hold.look()
+        (change,) = hold.refresh()
         assert (change.path, change.what, change.filled) == (str(two_files[1]), "warmed", 2 * MIB)
         assert cached(two_files[1]) == 2 * MIB
 
 
 def test_the_budget_is_for_all_files_in_their_order(two_files, cached):
     with Hold(two_files, max_bytes=5 * MIB + 1, pin=0) as hold:
-        first, second = hold.look()
+        first, second = hold.refresh()
         assert (first.what, second.what, second.wanted) == ("held", "short", MIB)
         assert second.reason == "the budget of 5.24 MB ends here"
         assert hold.wanted == 5 * MIB
         assert cached(two_files[0]) == 4 * MIB
         assert cached(two_files[1]) >= MIB
-        assert hold.look() == []
+        assert hold.refresh() == []
 
 
 @pytest.mark.parametrize("budget", [0, PAGE - 1])
 def test_a_budget_of_less_than_a_page_holds_nothing(two_files, cached, budget):
     with Hold(two_files, max_bytes=budget) as hold:
-        assert whats(hold.look()) == ["short", "short"]
+        assert whats(hold.refresh()) == ["short", "short"]
         assert (hold.wanted, hold.locked) == (0, 0)
         assert cached(two_files[0]) == 0
 
@@ -75,9 +75,9 @@ def test_a_budget_of_less_than_a_page_holds_nothing(two_files, cached, budget):
 def test_a_replaced_file_is_held_and_the_old_one_let_go(two_files, cold_file, cached):
     new = cold_file(3 * MIB, "new.bin")
     with Hold(two_files, pin=0) as hold:
-        hold.look()
+        hold.refresh()
         new.replace(two_files[0])
-        assert whats(hold.look()) == ["replaced", "held"]
+        assert whats(hold.refresh()) == ["replaced", "held"]
         assert cached(two_files[0]) == 3 * MIB
         assert not any(region.path.endswith("(deleted)") for region in proc.maps(os.getpid()) if "a.bin" in region.path)
 
@@ -85,64 +85,64 @@ def test_a_replaced_file_is_held_and_the_old_one_let_go(two_files, cold_file, ca
 def test_a_file_that_shrinks_leaves_its_part_of_the_budget_to_the_next(two_files, cold_file):
     new = cold_file(MIB, "new.bin")
     with Hold(two_files, max_bytes=5 * MIB, pin=0) as hold:
-        assert whats(hold.look()) == ["held", "short"]
+        assert whats(hold.refresh()) == ["held", "short"]
         new.replace(two_files[0])
-        assert whats(hold.look()) == ["replaced", "held", "warmed"]
+        assert whats(hold.refresh()) == ["replaced", "held", "warmed"]
         assert hold.wanted == 3 * MIB
 
 
-def test_a_truncated_file_is_told_once_and_the_others_stay(two_files):
+def test_a_truncated_file_is_reported_once_and_the_others_stay(two_files):
     path, other = two_files
     with Hold(two_files, pin=0) as hold:
-        hold.look()
+        hold.refresh()
         os.truncate(path, MIB)
-        (change,) = hold.look()
+        (change,) = hold.refresh()
         assert (change.path, change.what) == (str(path), "lost")
         assert change.reason == f"truncated from {4 * MIB} to {MIB} bytes"
         drop(hold, 1)
-        changes = hold.look()  # the truncated one is at rest
+        changes = hold.refresh()  # the truncated one is at rest
         assert {change.path: change.what for change in changes} == {str(path): "held", str(other): "warmed"}
         os.truncate(path, 0)
-        assert whats(hold.look()) == ["lost"]
-        assert [change.what for _ in range(4) for change in hold.look()] == ["lost"]  # it is empty, and told to be once
+        assert whats(hold.refresh()) == ["lost"]
+        assert [change.what for _ in range(4) for change in hold.refresh()] == ["lost"]  # reported once as empty
 
 
 def test_a_file_that_was_written_in_place_is_held_when_it_is_at_rest(two_files):
     path = two_files[0]
     with Hold(two_files, pin=0) as hold:
-        hold.look()
+        hold.refresh()
         with path.open("ab") as file:
             file.write(bytes(MIB))
-        assert [(c.what, c.reason) for c in hold.look()] == [("lost", "written in place")]
+        assert [(c.what, c.reason) for c in hold.refresh()] == [("lost", "written in place")]
         with path.open("ab") as file:
             file.write(bytes(MIB))
-        assert hold.look() == []
-        (change,) = hold.look()
+        assert hold.refresh() == []
+        (change,) = hold.refresh()
         assert (change.what, change.size) == ("held", 6 * MIB)
 
 
-def test_a_removed_file_is_told_once_and_held_when_it_is_back(two_files, tmp_path):
+def test_a_removed_file_is_reported_once_and_held_when_it_is_back(two_files, tmp_path):
     path = two_files[0]
     with Hold(two_files, pin=0) as hold:
-        hold.look()
+        hold.refresh()
         path.rename(tmp_path / "away")
-        (change,) = hold.look()
+        (change,) = hold.refresh()
         assert (change.what, change.reason) == ("lost", "No such file or directory")
-        assert hold.look() == []
+        assert hold.refresh() == []
         shutil.copy(tmp_path / "away", path)
-        assert whats([*hold.look(), *hold.look()]) == ["held"]
+        assert whats([*hold.refresh(), *hold.refresh()]) == ["held"]
 
 
-def test_a_folder_or_fifo_in_the_place_of_a_file_is_told(two_files):
+def test_a_folder_or_fifo_in_the_place_of_a_file_is_reported(two_files):
     path = two_files[0]
     with Hold(two_files, pin=0) as hold:
-        hold.look()
+        hold.refresh()
         path.unlink()
         path.mkdir()
-        assert [(c.what, c.reason) for c in hold.look()] == [("lost", "open: Is a directory")]
+        assert [(c.what, c.reason) for c in hold.refresh()] == [("lost", "open: Is a directory")]
         path.rmdir()
         os.mkfifo(path)
-        assert [change.what for _ in range(4) for change in hold.look()] == ["lost"]
+        assert [change.what for _ in range(4) for change in hold.refresh()] == ["lost"]
 
 
 def test_a_file_that_is_missing_at_the_start_is_an_error_and_nothing_stays_open(two_files, tmp_path):
@@ -161,7 +161,7 @@ def test_pages_are_locked_until_the_end(two_files):
     if before is None:
         pytest.skip("the kernel does not tell what is locked")
     with Hold(two_files, pin=4 * MIB + 3 * PAGE) as hold:
-        changes = hold.look()
+        changes = hold.refresh()
         if not hold.locked:
             pytest.skip("this process may lock nothing")
         assert [change.locked for change in changes] == [4 * MIB, 3 * PAGE]
@@ -172,27 +172,27 @@ def test_pages_are_locked_until_the_end(two_files):
 def test_as_much_is_locked_as_the_limit_allows(two_files, in_child, monkeypatch):
     monkeypatch.chdir(two_files[0].parent)  # only root may walk the way to it
 
-    def look() -> list[int]:
+    def refreshed() -> list[int]:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (MIB, MIB))
         with Hold(path.name for path in two_files) as hold:
-            return [change.locked for change in hold.look()]
+            return [change.locked for change in hold.refresh()]
 
     if os.geteuid() == 0:  # root may lock everything, whatever the limit
         for path in (*two_files, two_files[0].parent):
             path.chmod(0o755)
-        assert in_child(look) == [4 * MIB, 2 * MIB]
-        assert in_child(look, uid=65534) == [MIB, 0]
+        assert in_child(refreshed) == [4 * MIB, 2 * MIB]
+        assert in_child(refreshed, uid=65534) == [MIB, 0]
     else:
-        assert in_child(look) == [MIB, 0]
+        assert in_child(refreshed) == [MIB, 0]
 
 
 def test_a_path_that_is_given_twice_counts_once(two_files):
     with Hold([two_files[0], str(two_files[0])], pin=0) as hold:
-        assert (hold.files, whats(hold.look())) == (1, ["held"])
+        assert (hold.files, whats(hold.refresh())) == (1, ["held"])
 
 
 def test_one_path_instead_of_several_is_a_type_error(two_files):
-    with pytest.raises(TypeError, match="several paths"):
+    with pytest.raises(TypeError, match="a list of paths"):
         Hold(two_files[0])
 
 
@@ -200,15 +200,15 @@ def test_half_of_the_memory_is_the_budget_where_none_is_given(two_files, monkeyp
     monkeypatch.setattr(holding, "available_memory", lambda: 10 * MIB)
     with Hold(two_files, pin=0) as hold:
         assert hold.max_bytes == 5 * MIB
-        assert whats(hold.look()) == ["held", "short"]
+        assert whats(hold.refresh()) == ["held", "short"]
         assert repr(hold) == "<onecopy.Hold 2 files, 5.24 MB of 5.24 MB in memory>"
     monkeypatch.setattr(holding, "available_memory", lambda: None)
     with Hold(two_files, pin=0) as hold:
-        assert whats(hold.look()) == ["held", "held"]
+        assert whats(hold.refresh()) == ["held", "held"]
 
 
 def test_a_truncation_that_no_look_saw_coming_is_a_change_and_no_signal(two_files, monkeypatch):
     with Hold(two_files, pin=0) as hold:
         monkeypatch.setattr(holding, "_compared", lambda _: None)  # it comes right after the comparison
         os.truncate(two_files[0], 0)
-        assert whats(hold.look()) == ["lost", "held"]
+        assert whats(hold.refresh()) == ["lost", "held"]
