@@ -76,7 +76,7 @@ def test_who_was_given_it_can_give_it_on_when_the_owner_is_gone(tmp_path):
     again.close()
     here.send("end")
     child.join(60)
-    with pytest.raises(FileNotFoundError, match=f"process {child.pid}, which sealed"):
+    with pytest.raises(FileNotFoundError, match=f"process {child.pid} has ended"):
         pickle.loads(handle)
 
 

@@ -1,25 +1,24 @@
-"""Writable arrays that may be larger than memory: in nameless files whose space is reserved.
+"""Writable arrays that may be larger than memory, in unnamed files with reserved space.
 
     import onecopy as oc
 
     canvas = oc.scratch((40_000, 40_000), "u2", max_resident="512 MiB")   # OSError here if the disk is full
-    canvas.write(slice(0, 1000), rows)      # never more than 512 MiB of it in memory
-    image = canvas.seal()                   # read-only: give it to other processes, without a copy
-    canvas.save("mosaic.safetensors")       # the file gets a name; nothing is copied
+    canvas.write(slice(0, 1000), rows)      # at most 512 MiB of the array are in memory
+    image = canvas.seal()                   # read-only; other processes map it without a copy
+    canvas.save("mosaic.safetensors")       # links the file to a name, without a copy
 
-The pages of the array are the page cache's: the kernel writes them to the disk and takes them back when memory is short
-without swap, which it cannot do with memory of the heap. The file has no name, so a process that is killed leaves
-nothing behind. `alloc` chooses between heap and scratch by size.
+The array is page cache: if memory is short, the kernel writes its pages to disk and evicts them without swap, which it
+cannot do with heap memory. The file has no name, so that a killed process leaves nothing behind. `alloc` chooses
+between heap and scratch file by size.
 
-**When not to use it.** For arrays of a few megabytes, and for random writes all over an array much larger than memory:
-each then waits for the disk. In containers whose only writable place is memory there is nothing to gain.
+**When not to use it.** For arrays of a few megabytes, and for random writes to an array much larger than memory: each
+write waits for the disk. In containers whose only writable file system is tmpfs it saves nothing.
 
-**Two ways to write.** `Scratch.write` goes through the kernel, is bounded by ``max_resident``, and raises OSError when
-the disk fails; `Scratch.write_direct` leaves nothing in memory at all. `Scratch.array` is numpy as ever: nothing bounds
-it but the machine, and a disk that fails under it ends the process (SIGBUS). A disk that is full cannot, because the
-space is reserved.
+**Two ways to write.** `Scratch.write` uses system calls: it keeps to ``max_resident``, and raises OSError if the disk
+fails; `Scratch.write_direct` leaves no pages in memory. `Scratch.array` is a numpy array on a mapping: it has no limit,
+and a failing disk ends the process (SIGBUS). A full disk cannot, because the space is reserved.
 
-Threads: any number may write to different places.
+**Threads.** Any number of threads may write to different regions.
 """
 
 from __future__ import annotations

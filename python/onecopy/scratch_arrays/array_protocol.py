@@ -1,4 +1,4 @@
-"""What every array of this room shows: shape and type, and itself to numpy, DLPack and the buffer protocol."""
+"""`ArrayProtocol`: shape, dtype, and the protocols of numpy, DLPack and buffers for all arrays of this package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ArrayProtocol", "Kind", "kind_of"]
 
 
 class Kind:
-    """Shape and element type of an array, as numpy and as the file have them."""
+    """Shape and element type of an array, for numpy and for the file."""
 
     def __init__(self, shape: tuple[int, ...], name: str) -> None:
         self.shape = shape
@@ -30,73 +30,73 @@ class Kind:
             self.nbytes *= extent
 
     def over(self, memory: memoryview) -> NDArray[Any]:
-        """Return the array that lies in this memory."""
+        """Return an array on this memory."""
         import numpy as np
 
         return np.ndarray(self.shape, self.dtype, memory[: self.nbytes])
 
 
 def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
-    """Return shape and type as the file has them.
+    """Return shape and element type, validated for array files.
 
     Raises
     ------
     ValueError
-        A negative extent, or a type that is not little-endian.
+        An extent is negative, or the dtype is not little-endian.
     TypeError
-        A type that safetensors does not have.
+        safetensors has no such element type.
     """
     import numpy as np
 
     extents = tuple(map(operator.index, shape)) if hasattr(shape, "__iter__") else (operator.index(shape),)
     if any(extent < 0 for extent in extents):
-        raise ValueError(f"the shape must not be negative, but is {extents}")
+        raise ValueError(f"extents must not be negative: shape {extents}")
     wanted = np.dtype(dtype)
     name = dtypes.of_numpy(wanted)
     if name is None or dtypes.is_raw(name):
-        raise TypeError(f"safetensors has no element type for numpy's {wanted}, so a scratch array cannot have it")
+        raise TypeError(f"dtype {wanted} is not supported: safetensors has no such element type")
     if wanted != wanted.newbyteorder("<"):
-        raise ValueError(f"a scratch array is little-endian, and {wanted} is not")
+        raise ValueError(f"dtype {wanted} is not supported: scratch arrays are little-endian")
     return Kind(extents, name)
 
 
 class ArrayProtocol(Closeable, abc.ABC):
-    """An array that is not an `ndarray` itself, and gives one."""
+    """Base class of arrays that give an `ndarray` as `array`."""
 
     _kind: Kind
 
     @property
     @abc.abstractmethod
     def array(self) -> NDArray[Any]:
-        """The array: a view, in C order. It keeps the memory, also after `close`. ValueError when closed."""
+        """The array as a C-order view, which keeps the memory alive after `close`. ValueError if closed."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the memory; it goes with the last array. Closing twice is fine."""
+        """Release the memory; it is freed with the last view. Closing twice has no effect."""
 
     @property
     @abc.abstractmethod
     def closed(self) -> bool:
-        """True after `close`."""
+        """Whether `close` was called."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents."""
+        """Extents of the axes."""
         return self._kind.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The element type."""
+        """Element type."""
         return self._kind.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
+        """Size of the array in bytes."""
         return self._kind.nbytes
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("an array without axes has no length")
+            raise TypeError("a 0-dimensional array has no length")
         return self.shape[0]
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
@@ -105,7 +105,7 @@ class ArrayProtocol(Closeable, abc.ABC):
         array = self.array
         if dtype is not None and np.dtype(dtype) != array.dtype:
             if copy is False:
-                raise ValueError(f"{array.dtype} becomes {np.dtype(dtype)} only by a copy")
+                raise ValueError(f"converting {array.dtype} to {np.dtype(dtype)} needs a copy, but copy is False")
             return array.astype(dtype)
         return array.copy() if copy else array
 
@@ -116,4 +116,4 @@ class ArrayProtocol(Closeable, abc.ABC):
         return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0  # memory of the processor
+        return 1, 0  # kDLCPU

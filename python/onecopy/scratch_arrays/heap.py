@@ -1,4 +1,4 @@
-"""`alloc`: small arrays on the heap, large ones in scratch files, with the same face."""
+"""`alloc`: small arrays on the heap, large ones in scratch files, with the same methods."""
 
 from __future__ import annotations
 
@@ -33,28 +33,29 @@ def alloc(
     dir: str | os.PathLike[str] | None = None,  # noqa: A002 - as `scratch` has it
     max_resident: int | str | None = None,
 ) -> Scratch | HeapArray:
-    """Make a writable array of zeros where its size belongs: on the heap, or in a scratch file.
+    """Make a writable array of zeros: small ones on the heap, large ones in a scratch file.
 
     Parameters
     ----------
     shape, dtype
-        As of `scratch`.
+        As for `scratch`.
     heap_below
-        Bytes, or a text: smaller arrays are on the heap. None: ``$ONECOPY_HEAP_BELOW``, else 64 MiB. 0: never.
+        Arrays below this size are on the heap: a number or text. None: ``$ONECOPY_HEAP_BELOW``, else 64 MiB.
+        0: never.
     dir, max_resident
-        Of a scratch file.
+        As for `scratch`, for arrays in scratch files.
 
     Returns
     -------
     Scratch or HeapArray
-        With the same methods; what they tell of the heap says so.
+        Both have the same methods; reports of a `HeapArray` have the reason that it is on the heap.
 
     Raises
     ------
     OSError
         As `scratch`.
     ValueError
-        A size that is none, also in the environment.
+        `heap_below` or ``$ONECOPY_HEAP_BELOW`` is no size.
 
     Examples
     --------
@@ -71,7 +72,7 @@ def alloc(
 
 
 class HeapArray(ArrayProtocol):
-    """A writable array on the heap, with the face of a `Scratch`; made by `alloc`."""
+    """A writable array on the heap with the methods of `Scratch`. `alloc` returns it."""
 
     path = ""
     reason = "on the heap, because it is small"
@@ -80,19 +81,19 @@ class HeapArray(ArrayProtocol):
         import numpy as np
 
         self._kind = kind
-        # Of 4 MiB and more, numpy asks for huge pages itself.
+        # numpy itself requests huge pages for arrays of 4 MiB and more.
         self._array: NDArray[Any] | None = np.zeros(kind.shape, kind.dtype)
         self._home: Scratch | None = None
 
     @property
     def array(self) -> NDArray[Any]:
-        """The array: writable until `seal`, in C order."""
+        """The array in C order, writable until `seal`."""
         if self._array is None:
             raise ValueError("the array is closed")
         return self._array
 
     def write(self, index: Region, values: ArrayLike) -> None:
-        """Write values into a part of the array; see `Scratch.write`. PermissionError when sealed."""
+        """Write values into a part of the array; see `Scratch.write`. PermissionError if sealed."""
         if self.sealed:
             raise PermissionError("the array is sealed")
         box = box_of(index, self.shape)
@@ -102,7 +103,7 @@ class HeapArray(ArrayProtocol):
         self.array[part] = np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
 
     def write_direct(self, offset: int, values: NDArray[Any]) -> None:
-        """Write values to where they begin, in bytes of the array; see `Scratch.write_direct`."""
+        """Write values at a byte offset; see `Scratch.write_direct`."""
         if self.sealed:
             raise PermissionError("the array is sealed")
         import numpy as np
@@ -113,23 +114,23 @@ class HeapArray(ArrayProtocol):
         whole[at : at + len(plain)] = plain
 
     def release(self, region: Region = None) -> _core.ReleaseReport:
-        """Release nothing, and say so: memory of the heap has no other place."""
+        """Do nothing, and return a report with the reason: heap memory cannot be evicted."""
         box_of(region, self.shape)
         return _core.ReleaseReport(self.reason)
 
     def prefetch(self, region: Region = None) -> _core.ReleaseReport:
-        """Bring nothing in, and say so."""
+        """Do nothing, and return a report with the reason."""
         return self.release(region)
 
     def flush(self) -> None:
-        """Do nothing: there is no disk."""
+        """Do nothing: heap memory has no file."""
 
     def memory(self) -> ScratchMemory:
-        """Return what is known: nobody shares it; how much of it was touched, the kernel does not tell."""
+        """Return the memory report: no bytes are shared; the other numbers are unknown (None)."""
         return ScratchMemory(None, None, None, 0, None, 0)
 
     def seal(self) -> SealedArray:
-        """End writing, and return a read-only array for other processes: copied into a scratch file, once."""
+        """Copy the array into a scratch file and return it as a read-only array for other processes."""
         return self._moved().seal()
 
     def save(
@@ -141,7 +142,7 @@ class HeapArray(ArrayProtocol):
         checksum: bool = True,
         durable: bool = True,  # noqa: ARG002 - what is copied is flushed
     ) -> Saved:
-        """Write it to a safetensors file of one array; see `Scratch.save`."""
+        """Write the array to a safetensors file; see `Scratch.save`."""
         from onecopy.arrays.saving import save
 
         save(path, {name: self.array}, metadata, checksum=checksum)
@@ -156,18 +157,18 @@ class HeapArray(ArrayProtocol):
 
     @property
     def sealed(self) -> bool:
-        """True after `seal`."""
+        """Whether `seal` was called."""
         return self._home is not None
 
     def close(self) -> None:
-        """Let go of the memory; it goes with the last array. Closing twice is fine."""
+        """Release the memory; it is freed with the last view. Closing twice has no effect."""
         self._array = None
         if self._home is not None:
             self._home.close()
 
     @property
     def closed(self) -> bool:
-        """True after `close`."""
+        """Whether `close` was called."""
         return self._array is None
 
     def __repr__(self) -> str:

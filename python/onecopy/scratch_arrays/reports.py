@@ -1,4 +1,4 @@
-"""What a scratch array holds of the machine's memory, in numbers and in a sentence."""
+"""Reports of scratch arrays: memory, and where they were saved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ReleaseReport", "Saved", "ScratchMemory"]
 
 @dataclass(frozen=True)
 class ScratchMemory:
-    """Bytes, in whole pages; None where the kernel does not tell.
+    """Memory of a scratch array in bytes, in whole pages; None if the kernel does not report a number.
 
     Examples
     --------
@@ -21,34 +21,35 @@ class ScratchMemory:
     """
 
     resident: int | None
-    """In the page cache: what the machine pays, once, however many processes look at it."""
+    """Bytes of the array in the page cache, counted once for all processes."""
     dirty: int | None
-    """Of these, not yet on the disk."""
+    """Resident bytes that are not yet written back to disk."""
     clean: int | None
-    """Of these, on the disk: the kernel takes them back when memory is short."""
+    """Resident bytes that are on disk; the kernel evicts them when memory is short."""
     shared: int | None
-    """Mapped by this process and by another mapping as well, of this process or another one."""
+    """Resident bytes that this process and another mapping have mapped."""
     cap: int | None
-    """``max_resident``; None: there is none."""
+    """``max_resident`` in bytes; None without a cap."""
     over: int | None
-    """Resident beyond the cap, by writes that went past it; 0 without a cap."""
+    """Resident bytes above the cap, from writes to `Scratch.array`; 0 without a cap."""
 
     def __str__(self) -> str:
-        parts = f"{_told(self.resident)} in memory: {_told(self.dirty)} dirty, {_told(self.clean)} clean"
-        cap = "no cap" if self.cap is None else f"cap {size(self.cap)}, {_told(self.over)} over"
-        return f"{parts}; {_told(self.shared)} mapped elsewhere too; {cap}"
+        parts = f"{_in_words(self.resident)} in memory: {_in_words(self.dirty)} dirty, {_in_words(self.clean)} clean"
+        cap = "no cap" if self.cap is None else f"cap {size(self.cap)}, {_in_words(self.over)} over"
+        return f"{parts}; {_in_words(self.shared)} mapped elsewhere too; {cap}"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """Where an array was saved, and how."""
+    """Result of saving an array."""
 
     path: str
+    """Path of the saved file."""
     copied: bool
-    """False: the scratch file itself became the file."""
+    """False if the scratch file itself was linked to the path; True if the array was copied."""
     reason: str
-    """A sentence."""
+    """A sentence on why it was copied or not."""
 
 
-def _told(nbytes: int | None) -> str:
+def _in_words(nbytes: int | None) -> str:
     return "unknown" if nbytes is None else size(nbytes)

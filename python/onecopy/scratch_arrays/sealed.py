@@ -1,4 +1,4 @@
-"""Sealed arrays: read-only, and the same pages for every process that is given one."""
+"""`SealedArray`: a read-only array whose pages other processes map."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["SealedArray"]
 
 
 class SealedArray(ArrayProtocol):
-    """A scratch array that is finished: nobody writes it any more.
+    """A read-only scratch array. `Scratch.seal` returns it.
 
-    Made by `Scratch.seal`. It pickles as a handle of some hundred bytes, and another process of the same user that is
-    given it maps the same pages, without a copy, for as long as some process has it open. Where none has, unpickling
-    raises FileNotFoundError. `onecopy.warm`, `onecopy.evict` and `onecopy.residency` take it.
+    It pickles as a handle of about a hundred bytes. Unpickling in another process of the same user maps the same pages
+    without a copy, as long as some process has the array open; otherwise it raises FileNotFoundError. `onecopy.warm`,
+    `evict` and `residency` accept it.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class SealedArray(ArrayProtocol):
 
     @property
     def array(self) -> NDArray[Any]:
-        """The array, read-only. It keeps the memory, also after `close`. ValueError when closed."""
+        """The read-only array, which keeps the memory alive after `close`. ValueError if closed."""
         if self._core.closed:
             raise ValueError("the array is closed")
         if self._array is None:
@@ -55,22 +55,22 @@ class SealedArray(ArrayProtocol):
 
     @property
     def core(self) -> _core.Mapping:
-        """The compiled half's mapping, for `onecopy.page_cache`."""
+        """The mapping of the C++ core, for `onecopy.page_cache`."""
         return self._core
 
     @property
     def path(self) -> str:
-        """A path that leads to the file for as long as this process has it open: it has no other name."""
+        """Path of the unnamed file in ``/proc``, valid while this process has it open."""
         return f"/proc/{os.getpid()}/fd/{self._core.fileno()}"
 
     def close(self) -> None:
-        """Let go of the memory; it goes with the last array. Closing twice is fine."""
+        """Release the memory; it is freed with the last view. Closing twice has no effect."""
         self._array = None
         self._core.close()
 
     @property
     def closed(self) -> bool:
-        """True after `close`."""
+        """Whether `close` was called."""
         return self._core.closed
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -83,7 +83,7 @@ class SealedArray(ArrayProtocol):
 
 
 def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[int, ...]) -> SealedArray:
-    """Map in this process what another one sealed."""
+    """Map the array that another process sealed."""
     kind = Kind(shape, name)
     try:
         core = _core.open_mapping(path, head, max(kind.nbytes, 1), False, False, 0, identity)
@@ -96,5 +96,5 @@ def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[in
 
 def _gone(path: str) -> FileNotFoundError:
     process = path.split("/")[2]
-    reason = f"process {process}, which sealed this array or was given it, has ended or has closed it"
+    reason = f"cannot attach to the sealed array: process {process} has ended or has closed it"
     return FileNotFoundError(errno.ENOENT, reason, path)
