@@ -91,7 +91,7 @@ def test_a_module_that_is_not_there_is_an_error_and_not_ignored():
         preload(["torhc.nn"])
 
 
-def test_a_server_that_runs_already_is_told(program):
+def test_a_server_that_runs_already_is_reported(program):
     said = program("""
         import multiprocessing, warnings
         import onecopy as oc
@@ -109,10 +109,10 @@ def test_a_server_that_runs_already_is_told(program):
     """)
     assert said.split("\n", 1)[0] == "True"
     assert "False" in said
-    assert "RuntimeWarning True the fork server was running already: colorsys will not be preloaded; call" in said
+    assert "RuntimeWarning True the fork server is running already: colorsys will not be preloaded; call" in said
 
 
-def test_measuring_tells_what_a_worker_saves(program, tmp_path):
+def test_measuring_reports_what_a_worker_saves(program, tmp_path):
     (tmp_path / "modules/heavy.py").write_text("TABLE = bytearray(b'x' * 50_000_000)\n")
     said = program("""
         import onecopy as oc
@@ -155,7 +155,7 @@ def test_the_variable_that_is_named_keeps_the_threads_away(program):
     assert program(code, OPENBLAS_NUM_THREADS="1") == "1\n"
 
 
-def test_a_module_that_the_server_cannot_see_is_told(program, tmp_path):
+def test_a_module_that_the_server_cannot_import_is_reported(program, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/hidden.py").write_text("")
     said = program("""
@@ -270,7 +270,7 @@ def test_pages_that_a_worker_writes_are_seen(workers, tmp_path, model):
     assert_shared(model, pids)
     tell(2, "write")
     with pytest.raises(
-        AssertionError, match=rf"process {pids[2]} has 40.0 MB of its own in the mapping: it wrote there"
+        AssertionError, match=rf"process {pids[2]} has 40.0 MB of private pages in the mapping: it wrote to them"
     ):
         assert_shared(model, pids)
 
@@ -278,15 +278,15 @@ def test_pages_that_a_worker_writes_are_seen(workers, tmp_path, model):
 def test_a_worker_that_does_not_map_the_data_is_seen(workers, tmp_path, model):
     pids, tell = workers(model)
     tell(0, "forget")
-    with pytest.raises(AssertionError, match=rf"process {pids[0]} does not map it"):
+    with pytest.raises(AssertionError, match=rf"process {pids[0]} does not map the files"):
         assert_shared(model, pids)
     model.close()
     copies = oc.open(tmp_path / "model", "copy")
-    with pytest.raises(AssertionError, match="does not map it"):
+    with pytest.raises(AssertionError, match="does not map the files"):
         assert_shared(copies, os.getpid())
 
 
-def test_a_file_that_was_replaced_is_looked_for_as_it_was_opened(workers, model, tmp_path):
+def test_a_file_that_was_replaced_is_found_as_it_was_opened(workers, model, tmp_path):
     pids, _ = workers(model)
     oc.save(tmp_path / "model", {"weights": np.ones(3)})
     assert assert_shared(model, pids).bytes > 40 * MB
@@ -296,7 +296,7 @@ def touch(data: oc.ArrayFile) -> float:
     return float(data["weights"].sum())
 
 
-def test_pools_are_asked_for_their_processes(model):
+def test_pools_give_their_processes(model):
     context = multiprocessing.get_context("fork")
     with context.Pool(2) as pool:
         pool.map(touch, [model] * 8)
@@ -312,7 +312,7 @@ def test_pools_are_asked_for_their_processes(model):
     [["name"] * 10_000, {"a": 1, "b": 2}, [{"id": i} for i in range(10_000)]],
     ids=["list", "dict", "table"],
 )
-def test_records_are_asked_for_their_file_also_where_it_has_no_name(rows):
+def test_records_give_their_file_even_without_a_name(rows):
     shared = oc.share(rows)
     other = oc.share(["another"] * 10_000)
     with multiprocessing.get_context("fork").Pool(2) as pool:

@@ -1,11 +1,11 @@
-"""Worker processes that start fast and share what is shared: a warm fork server, and a proof for your own tests.
+"""Worker processes that start fast and share memory: a preloaded fork server, and an assertion for tests.
 
-`preload` lets the fork server of multiprocessing import torch once, instead of each worker anew: since Python 3.14 the
-fork server is how workers start on Linux. `assert_shared` fails with a table of figures where some workers hold a copy
-of data that all should share.
+`preload` makes the fork server of multiprocessing import modules once, instead of in each worker; the fork
+server is the default start method on Linux since Python 3.14. `assert_shared` raises AssertionError with a table if a
+worker holds a private copy of data that all workers should share.
 
-**When not to use it.** `preload` does nothing for the start methods fork (what is imported is there) and spawn (nothing
-can be). `assert_shared` walks page tables (see `onecopy.memory.proc`): for tests, not for loops.
+**When not to use it.** `preload` has no effect with the start methods fork (children inherit all imports) and spawn
+(children inherit none). `assert_shared` walks page tables (see `onecopy.memory.proc`): use it in tests, not in loops.
 """
 
 from onecopy.workers.assertions import MemoryOfWorker, Sharing, assert_shared

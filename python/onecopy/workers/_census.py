@@ -1,4 +1,4 @@
-"""How many threads there were when this was imported: last of a preload, in the fork server, before its first fork."""
+"""Number of threads at the import of this module, which the fork server imports last, before its first fork."""
 
 from pathlib import Path
 

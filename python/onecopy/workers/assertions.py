@@ -1,4 +1,4 @@
-"""A proof that workers share data: what each holds of its files, and what it holds by itself."""
+"""`assert_shared`: an assertion that processes share the memory of files."""
 
 from __future__ import annotations
 
@@ -18,51 +18,55 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryOfWorker", "Sharing", "assert_shared"]
 
-GROWTH = 64 << 20  # bytes; what a forked worker writes to of torch's own objects, by counting references
+GROWTH = 64 << 20  # bytes; a forked worker copies about as much of torch's objects by counting references
 
 
 @dataclass(frozen=True)
 class MemoryOfWorker:
-    """What one process has of the files, and beside them; in bytes."""
+    """Memory of one process in mappings of the files and outside, in bytes."""
 
     pid: int
+    """Process ID."""
     regions: int
-    """Mappings of the files; not bytes."""
+    """Number of mappings of the files."""
     mapped: int
-    """Resident of the files in this process: what it has touched."""
+    """Resident bytes of the mappings: pages that the process has touched."""
     pss: int
-    """Its share of that."""
+    """Proportional share of the resident bytes (PSS)."""
     private: int
-    """Pages of the mappings that were written, and are copies."""
+    """Bytes of private copies of mapped pages, made by writing (copy on write)."""
     elsewhere: int
-    """What this process has written outside the mappings, and no other has: its own heap, most of all."""
+    """Private dirty bytes outside the mappings, mainly heap."""
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """The memory of some processes that map the same files, at one moment."""
+    """Snapshot of the memory of processes that map the same files. `str` gives a table."""
 
     paths: tuple[str, ...]
+    """Paths of the files."""
     bytes: int
-    """Of the files, in whole pages."""
+    """Size of the files in bytes, rounded up to pages."""
     workers: tuple[MemoryOfWorker, ...]
+    """Memory of each process."""
     since: Sharing | None = field(default=None, repr=False)
+    """An earlier snapshot to compare with; None without one."""
 
     @property
     def pss(self) -> int:
-        """All shares together: what the processes hold of the files, each page counted once."""
+        """Sum of the proportional shares in bytes: resident bytes of the files, with shared pages counted once."""
         return sum(worker.pss for worker in self.workers)
 
     def growth(self, worker: MemoryOfWorker) -> int:
-        """Return by how much a worker's own memory has grown since the first look; 0 without one."""
+        """Return the growth of a worker's `elsewhere` since the earlier snapshot, in bytes; 0 without one."""
         before = {w.pid: w.elsewhere for w in self.since.workers} if self.since else {}
         return worker.elsewhere - before.get(worker.pid, worker.elsewhere)
 
     def faults(self, written: int, grown: int) -> list[str]:
-        """Return one sentence for each thing that is not shared, beyond so many bytes in each process."""
-        found = [f"process {worker.pid} does not map it" for worker in self.workers if not worker.regions]
+        """Return one sentence per finding: private copies above `written` bytes, growth above `grown` bytes."""
+        found = [f"process {worker.pid} does not map the files" for worker in self.workers if not worker.regions]
         found += [
-            f"process {worker.pid} has {size(worker.private)} of its own in the mapping: it wrote there"
+            f"process {worker.pid} has {size(worker.private)} of private pages in the mapping: it wrote to them"
             for worker in self.workers
             if worker.private > written
         ]
@@ -88,31 +92,39 @@ class Sharing:
 def assert_shared(
     data: Any, processes: Any, *, since: Sharing | None = None, allowance: int | str | None = None
 ) -> Sharing:
-    """Raise AssertionError, with a table of figures, unless processes hold one copy of the data among them.
+    """Raise AssertionError with a table unless processes share one copy of the data.
 
-    Each process must map the files of the data, must not have written there (copy on write), and their shares of the
-    mappings must not add up to more than the files. With `since`, an earlier result, none may have grown: a list that
-    is copied by being read, or unpickled, is seen there.
+    Each process must map the files of the data and must not have written to them (copy on write), and the proportional
+    shares must not exceed the size of the files. With `since`, an earlier result, no process may have grown: this finds
+    data that is copied by reading or unpickling.
 
     Parameters
     ----------
     data
-        Anything with a `path`: `ArrayFile`, `Mapping`, `List`, `Table`, `Dict`; a dataset after
-        `share_dataset`; a session of `onecopy.onnxruntime`, a torch module: the files that they have mapped in this
-        process.
+        An object with a `path` (`ArrayFile`, `Mapping`, `List`, `Table`, `Dict`), a dataset after `share_dataset`, or a
+        session of `onecopy.onnxruntime` or a torch module, whose mapped files in this process are taken.
     processes
-        Process ids or Process objects, a pool of multiprocessing or concurrent.futures, the iterator of a DataLoader.
+        PIDs or Process objects, a pool of multiprocessing or concurrent.futures, or the iterator of a DataLoader.
     since
-        What an earlier call returned, for the same processes.
+        Result of an earlier call for the same processes.
     allowance
-        Bytes that a process may have written in the mappings, and grown by elsewhere; "4MiB" also. None: a tenth of the
-        data; to grow at least 64 MiB, because a forked worker writes to that much of what it inherits from a program
-        that imported torch, by counting references. Test with data well above it, or give less.
+        Bytes that each process may have written in the mappings, and may have grown by outside, as a number or text
+        such as "4 MiB". None: a tenth of the data, and for growth at least 64 MiB, because a forked worker copies about
+        as much of torch's objects by counting references. Test with larger data, or give a smaller allowance.
 
     Returns
     -------
     Sharing
-        The figures; printed they are a table.
+        The snapshot; `str` gives a table.
+
+    Raises
+    ------
+    AssertionError
+        The processes do not share one copy.
+    TypeError
+        The data is in no file.
+    ValueError
+        There are no processes.
 
     Examples
     --------
@@ -121,7 +133,7 @@ def assert_shared(
     >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
     >>> oc.save(path, {"weight": np.ones(1_000_000)})
     >>> model = oc.open(path)
-    >>> before = assert_shared(model, [os.getpid()])  # in life the pids of workers
+    >>> before = assert_shared(model, [os.getpid()])  # usually the PIDs of workers
     >>> float(model["weight"].sum())
     1000000.0
     >>> assert_shared(model, [os.getpid()], since=before).pss <= 9_000_000
@@ -142,7 +154,7 @@ def assert_shared(
 
 
 def _files_of(data: Any) -> dict[Identity, str]:
-    """Return the files of some data: what tells them from others, and their paths, which nameless ones share."""
+    """Return the paths of the files of some data by identity; unnamed files may share a path."""
     from onecopy.arrays import ArrayFile
 
     report = getattr(data, "onecopy_report", None)
@@ -152,15 +164,15 @@ def _files_of(data: Any) -> dict[Identity, str]:
     whole = [data] if report is None else report.parts
     for part in (file for one in whole for file in (one.files if isinstance(one, ArrayFile) else [one])):
         if path := getattr(part, "path", None):
-            opened = getattr(part, "file", part)  # of records
+            opened = getattr(part, "file", part)  # a container of records
             files[getattr(opened, "identity", None) or _identity_of(path)] = os.fspath(path)
     if not files:
-        raise TypeError(f"nothing of this {type(data).__name__} is in a file that processes could share")
+        raise TypeError(f"cannot find shared files of this {type(data).__name__}: no part of it is in a file")
     return files
 
 
 def _mapped_by(data: Any) -> list[str]:
-    """Return the files that the weights of a session or module lie in."""
+    """Return the files of the weights of a session or module."""
     session: Any = getattr(data, "onecopy", None)
     if hasattr(session, "mapped"):
         return [file.path for file in session.mapped]
@@ -173,7 +185,7 @@ def _identity_of(path: str | os.PathLike[str]) -> Identity:
 
 
 def _pids_of(processes: Any) -> list[int]:
-    """Return the ids of what is processes, or has them."""
+    """Return the PIDs of processes, or of the processes of a pool."""
     if isinstance(processes, int) or hasattr(processes, "pid"):
         processes = [processes]
     for name in ("_pool", "_workers", "_processes"):  # Pool; DataLoader's iterator; ProcessPoolExecutor
@@ -183,7 +195,7 @@ def _pids_of(processes: Any) -> list[int]:
             break
     pids = [process if isinstance(process, int) else process.pid for process in processes]
     if not pids:
-        raise ValueError("there are no processes to look at: have the workers been started?")
+        raise ValueError("no processes were given: start the workers first")
     return pids
 
 

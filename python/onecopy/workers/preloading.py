@@ -1,4 +1,4 @@
-"""A fork server of multiprocessing that has imported before the first worker is forked, and what that saves."""
+"""`preload`: imports in the fork server of multiprocessing, and measurement of what they save."""
 
 from __future__ import annotations
 
@@ -25,47 +25,50 @@ if TYPE_CHECKING:
 
 __all__ = ["PreloadReport", "WorkerStart", "preload"]
 
-POOLS = {  # of threads: a part of the library's file name, and the variable that keeps it to one thread
+POOLS = {  # thread pools: part of the file name of a library, and the variable that limits it to one thread
     "openblas": "OPENBLAS_NUM_THREADS",
     "mkl": "MKL_NUM_THREADS",
     "omp": "OMP_NUM_THREADS",
     "numexpr": "NUMEXPR_NUM_THREADS",
 }
 READERS = ("onecopy.records.opening", "onecopy.records.table", "onecopy.records.dicts")
-"""What a worker imports that is given shared rows: half a megabyte that it need not have of its own."""
+"""Modules that a worker imports to read shared rows: half a megabyte that the preload shares."""
 
 
 @dataclass(frozen=True)
 class WorkerStart:
-    """What it took to start one worker that imports the modules."""
+    """Start time and private memory of one worker that imports the modules."""
 
     seconds: float
-    """From asking for the process until it has them."""
+    """Seconds from starting the process until the modules are imported."""
     uss: int
-    """Bytes that only this worker holds, while another is there too."""
+    """Private bytes of the worker (USS), while another worker is running."""
 
 
 @dataclass(frozen=True)
 class PreloadReport:
-    """What `preload` set, and after `measure` what it saves; what was not measured is None."""
+    """Result of `preload`, with the savings after `measure`; values that were not measured are None."""
 
     modules: tuple[str, ...]
+    """Names of the preloaded modules."""
     effective: bool
-    """False: the fork server was running already, with what it had been told before."""
+    """False if the fork server was running already with another preload."""
     without: WorkerStart | None = None
+    """Start of a worker without the preload."""
     preloaded: WorkerStart | None = None
+    """Start of a worker with the preload."""
     missing: tuple[str, ...] | None = None
-    """Modules that the server could not import, and every worker imports itself."""
+    """Modules that the server could not import, so that every worker imports them."""
     server_threads: int | None = None
-    """Threads of the server after the imports."""
+    """Number of threads of the server after the imports."""
     threads_at_fork: int | None = None
-    """Threads that it had beside a fork: OpenBLAS ends its own before, and what is left is a danger."""
+    """Number of threads of the server at a fork; OpenBLAS ends its threads before. More than 1 can hang workers."""
 
     def measure(self) -> PreloadReport:
-        """Start workers in two throw-away interpreters, with and without the preload, and return what they took.
+        """Start workers in two temporary interpreters, with and without the preload, and return a report with both.
 
-        This costs the imports, some four times. RuntimeWarning where the imports start threads in the server: a fork
-        copies the locks that they hold, and not the threads. It names the variables that keep them away.
+        This runs the imports about four times. It warns with RuntimeWarning if the imports start threads in the server:
+        a fork copies the locks that they hold, but not the threads. The warning names variables that prevent them.
         """
         return self._measured()
 
@@ -87,43 +90,42 @@ class PreloadReport:
     def __str__(self) -> str:
         names = ", ".join(self.modules)
         if not self.effective:
-            return f"the fork server was running already: {names} will not be preloaded"
+            return f"the fork server is running already: {names} will not be preloaded"
         if self.without is None or self.preloaded is None:
-            return f"the fork server will import {names} before the first worker; measure() tells what it saves"
+            return f"the fork server will import {names} before the first worker; measure() measures the savings"
         text = (
             f"a worker with {names} starts in {self.preloaded.seconds:.2f} s instead of {self.without.seconds:.2f} s, "
-            f"and has {size(self.preloaded.uss)} to itself instead of {size(self.without.uss)}"
+            f"and has {size(self.preloaded.uss)} of private memory instead of {size(self.without.uss)}"
         )
         return f"{text}; the server could not import {', '.join(self.missing)}" if self.missing else text
 
 
 def preload(modules: Iterable[str] = ("torch",), *, main: bool = True, measure: bool = False) -> PreloadReport:
-    """Let multiprocessing's fork server import modules once, before the first worker is forked.
+    """Make the fork server of multiprocessing import modules once, before the first worker is forked.
 
-    Call it before the first process, pool or DataLoader; then workers of the start method "forkserver" have the modules
-    from the start and share their memory; likewise what reads shared rows. multiprocessing ignores a module that its
-    server cannot import: the server has ``PYTHONPATH`` and what is installed, but not what a program adds to
-    ``sys.path``; `measure` finds out.
+    Call it before the first process, pool or DataLoader. Workers of the start method "forkserver" then have them,
+    and modules for shared rows, from the start and share their memory. multiprocessing ignores modules that its
+    server cannot import: the server has ``PYTHONPATH`` and installed packages, but not additions to ``sys.path``;
+    `measure` reports such modules as missing.
 
     Parameters
     ----------
     modules
-        Names, dotted or not.
+        Names of modules, such as "torch" or "torch.utils.data".
     main
-        Also preload the main module, as multiprocessing does by itself (Pythons that have cpython#126631 do not).
+        Also preload the main module, as multiprocessing does by default (Pythons with cpython#126631 do not).
     measure
-        Start workers in throw-away interpreters now, with and without, and report (see `PreloadReport.measure`); off by
-        default, because it costs the imports, some four times.
+        Measure the savings now (see `PreloadReport.measure`); this runs the imports about four times.
 
     Raises
     ------
     ModuleNotFoundError
-        No such module is installed.
+        A module is not installed.
     """
     names = tuple(modules)
     for name in names:
         if importlib.util.find_spec(name.partition(".")[0]) is None:
-            raise ModuleNotFoundError(f"no module named {name!r}: it cannot be preloaded", name=name)
+            raise ModuleNotFoundError(f"cannot preload {name!r}: no such module is installed", name=name)
     from multiprocessing import forkserver
 
     wanted = [*(["__main__"] if main else []), *names, *READERS]
@@ -138,7 +140,7 @@ def preload(modules: Iterable[str] = ("torch",), *, main: bool = True, measure: 
 
 
 def _start_workers(modules: tuple[str, ...], *, preloaded: bool) -> tuple[WorkerStart, dict[str, Any]]:
-    """Start two workers of a fresh interpreter; return what the second took, and what it found in its server."""
+    """Start two workers of a new interpreter; return the start of the second, and facts about its fork server."""
     program = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); import {__name__} as of; of._report()"
     read_end, write_end = os.pipe()
     order = json.dumps({"modules": modules, "preloaded": preloaded, "to": write_end})
@@ -149,36 +151,36 @@ def _start_workers(modules: tuple[str, ...], *, preloaded: bool) -> tuple[Worker
         finally:
             os.close(write_end)
         if done.returncode:
-            raise RuntimeError(f"no worker could be measured: {done.stderr.strip()[-2000:]}")
-        told = json.loads(answer.read())
-    return WorkerStart(told["seconds"], told["uss"]), told["server"]
+            raise RuntimeError(f"measuring a worker failed: {done.stderr.strip()[-2000:]}")
+        found = json.loads(answer.read())
+    return WorkerStart(found["seconds"], found["uss"]), found["server"]
 
 
 def _report() -> None:
-    """Be the throw-away interpreter: start two workers, one after the other, and write what the second says."""
+    """Run the temporary interpreter: start two workers in turn, and write the report of the second."""
     order = json.loads(sys.argv[2])
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         [__name__, *(order["modules"] if order["preloaded"] else []), "onecopy.workers._census"]
     )
     processes, ends = [], []
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for _ in range(2):
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, order["modules"], time.monotonic()))
         process.start()
         theirs.close()
-        told = ours.recv()
+        found = ours.recv()
         processes.append(process)
         ends.append(ours)
     for end, process in zip(ends, processes, strict=True):
         end.close()
         process.join()
-    os.write(order["to"], json.dumps(told).encode())
+    os.write(order["to"], json.dumps(found).encode())
 
 
 def _work(connection: Connection, modules: list[str], begun: float) -> None:
-    """Be a worker: import, tell, and stay until the other end is closed."""
+    """Run a worker: import, send the report, and wait until the other end is closed."""
     missing = [name for name in modules if name not in sys.modules]
     for name in modules:
         importlib.import_module(name)
@@ -197,12 +199,12 @@ def _work(connection: Connection, modules: list[str], begun: float) -> None:
 
 
 def _about_threads(modules: tuple[str, ...], server: dict[str, Any]) -> str:
-    """Warn that imports left threads in the server, and which variables prevent that."""
+    """Return the warning about threads in the server, with the variables that prevent them."""
     found = [variable for part, variable in POOLS.items() if any(part in file.lower() for file in server["files"])]
     danger = (
         "forking a process with threads can hang the worker"
         if server["threads_at_fork"] > 1
-        else "they end before each fork, and begin anew in every worker that computes"
+        else "they end before each fork, and start again in every worker that computes"
     )
     count = max(server["threads"], server["threads_at_fork"]) - 1
     variables = ", ".join(f"{variable}=1" for variable in found or POOLS.values())

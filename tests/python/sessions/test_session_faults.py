@@ -42,7 +42,7 @@ def test_external_data_that_is_cut_is_refused(mode, tmp_path, store):
     with pytest.raises(Exception, match="out of bounds") as refused:
         oc.onnxruntime.session(model, mode, wait=True, store=store)
     (note,) = refused.value.__notes__
-    assert "model.onnx: 'words' is 256000 bytes from 0 of weights.bin, which has 1000" in note
+    assert "model.onnx: 'words' needs bytes [0, 256000) of weights.bin, which has 1000 bytes" in note
     assert not is_mapped(tmp_path / "weights.bin")
 
 
@@ -58,7 +58,7 @@ def test_a_model_that_cannot_be_prepacked_is_not_tried_again(tmp_path, store, mo
         session = oc.onnxruntime.session(model, "prepacked", wait=True, store=store)
         assert session.onecopy.mode == "read"
         assert session.onecopy.reason == (
-            "'prepacked' cannot be had: ONNX Runtime cannot save prepacked weights of this model: no such kernel"
+            "mode 'prepacked' is unavailable: ONNX Runtime cannot save prepacked weights of this model: no such kernel"
         )
         monkeypatch.setattr(_prepacking, "_in_child", None)
 
@@ -119,7 +119,7 @@ def test_a_digest_that_cannot_be_written_leaves_nothing_and_names_the_file(tmp_p
     assert list(tmp_path.glob(".onecopy-*")) == []
 
 
-def test_what_a_rung_cannot_do_is_read_and_told(tmp_path, store):
+def test_a_mode_that_fails_becomes_read_with_the_reason(tmp_path, store):
     """Of an artefact whose model is not one: the session is ONNX Runtime's own."""
     model = make("aligned", tmp_path)
     oc.onnxruntime.session(model, "prepacked", wait=True, store=store).close()
@@ -134,7 +134,7 @@ def test_what_a_rung_cannot_do_is_read_and_told(tmp_path, store):
     os.utime(artefact, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     session = oc.onnxruntime.session(model, "prepacked", wait=True, store=store)
     assert session.onecopy.mode == "read"
-    assert "'prepacked' failed: " in session.onecopy.reason
+    assert "mode 'prepacked' failed: " in session.onecopy.reason
     assert np.array_equal(session.run(None, {"ids": IDS})[0], answer(model))
 
 
@@ -165,4 +165,4 @@ def test_no_room_on_the_disk_is_a_reason(tmp_path, monkeypatch, worth_it):
     monkeypatch.setattr(_ladder, "free_on", lambda _: 1000)
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True)
     assert session.onecopy.mode == "read"
-    assert "has 1.00 kB left" in session.onecopy.reason
+    assert "has 1.00 kB free" in session.onecopy.reason

@@ -25,7 +25,7 @@ REAL = DATA / "onnx"
 @pytest.mark.parametrize("mode", MODES)
 def test_every_rung_gives_the_numbers_of_onnx_runtime(model, mode, store, worth_it):
     with oc.onnxruntime.session(model, mode, wait=True, store=store) as session:
-        assert session.onecopy.asked == mode
+        assert session.onecopy.requested == mode
         assert session.onecopy.mode == {"auto": "prepacked"}.get(mode, mode)
         prepacked = session.onecopy.mode != "direct"
         assert np.array_equal(
@@ -37,9 +37,9 @@ def test_the_usual_mode_is_onnx_runtime_untouched(model):
     session = oc.onnxruntime.session(model)
     assert isinstance(session, onnxruntime.InferenceSession)
     assert session.onecopy.mode == "read"
-    assert session.onecopy.reason.startswith("the default: ONNX Runtime untouched")
-    assert "mode='auto' takes those that were prepacked once per host" in str(session.onecopy)
-    assert oc.onnxruntime.session(model, "read").onecopy.reason == "as asked"
+    assert session.onecopy.reason.startswith("the default: ONNX Runtime without changes")
+    assert "mode='auto' shares weights that were prepacked once per machine" in str(session.onecopy)
+    assert oc.onnxruntime.session(model, "read").onecopy.reason == "as requested"
     with pytest.raises(RuntimeError, match="does not have"):
         session.get_session_options().get_session_config_entry(PREPACKING_OFF)
 
@@ -50,7 +50,7 @@ def test_map_leaves_nothing_mapped(kind, tmp_path):
     session = oc.onnxruntime.session(model, "map")
     assert session.onecopy.mapped == ()
     assert not is_mapped(model)
-    assert "this has saved nothing" in session.onecopy.reason
+    assert "this saves no memory" in session.onecopy.reason
     session.set_providers(["CPUExecutionProvider"])  # makes it again, after the mapping is gone
     assert np.array_equal(session.run(None, {"ids": IDS})[0], answer(model))
 
@@ -79,7 +79,7 @@ def test_a_session_that_is_let_go_maps_nothing(tmp_path):
     assert not is_mapped(model)
 
 
-def test_direct_says_what_is_copied(tmp_path):
+def test_direct_reports_what_is_copied(tmp_path):
     session = oc.onnxruntime.session(make("aligned", tmp_path), "direct")
     assert [(weight.name, weight.reason) for weight in session.onecopy.copied] == [("bias", "smaller than 1024 bytes")]
     assert session.onecopy.weights == 4 * (500 * 128 + 3 * 128 * 128 + 128)
@@ -104,7 +104,7 @@ def test_direct_uses_weights_in_place(tmp_path):
 def test_a_few_weights_that_are_not_aligned_are_copied(tmp_path, store):
     model = save_inline(tmp_path / "model.onnx", aligned=False, rows=50, width=64)  # 60 kB
     session = oc.onnxruntime.session(model, "direct", store=store)
-    assert session.onecopy.reason == "as asked"
+    assert session.onecopy.reason == "as requested"
     assert not store.exists()
     assert "begins at byte" in " ".join(weight.reason for weight in session.onecopy.copied)
 
@@ -113,14 +113,14 @@ def test_direct_copies_what_is_not_aligned_where_nothing_can_be_kept(tmp_path, s
     monkeypatch.setattr(_ladder, "free_on", lambda _: 1000)
     session = oc.onnxruntime.session(make("not aligned", tmp_path), "direct", store=store)
     assert session.onecopy.mode == "direct"
-    assert "are not aligned in the file, prepacking needs" in session.onecopy.reason
+    assert "are misaligned in the file: prepacking needs" in session.onecopy.reason
 
 
 def test_direct_of_weights_that_are_not_aligned_takes_an_aligned_copy(tmp_path, store, worth_it):
     model = make("not aligned", tmp_path)
     first = oc.onnxruntime.session(model, "direct", store=store)
     assert first.onecopy.mode == "direct"
-    assert "not aligned in the file, process" in first.onecopy.reason
+    assert "misaligned in the file: process" in first.onecopy.reason
     assert "begins at byte" in first.onecopy.copied[0].reason
     first.close()
     assert _prepacking.wait_for_background(60)
@@ -133,13 +133,13 @@ def test_direct_of_weights_that_are_not_aligned_takes_an_aligned_copy(tmp_path, 
 def test_the_first_session_reads_while_a_child_prepacks_for_the_next(model, store):
     first = oc.onnxruntime.session(model, "prepacked", store=store)
     assert first.onecopy.mode == "read"
-    assert "prepacks the weights in the background" in first.onecopy.reason
+    assert "is prepacking the weights in the background" in first.onecopy.reason
     second = oc.onnxruntime.session(model, "prepacked", store=store)
     assert second.onecopy.mode in ("read", "prepacked")
     assert _prepacking.wait_for_background(60)
     third = oc.onnxruntime.session(model, "prepacked", store=store)
     assert third.onecopy.mode == "prepacked"
-    assert third.onecopy.reason == "as asked"
+    assert third.onecopy.reason == "as requested"
     assert [latency.batch for latency in third.onecopy.latency] == [1, 8, 64]
     (artefact,) = from_store(store)
     numbers = first.run(None, {"ids": IDS})[0]
@@ -176,7 +176,7 @@ def test_auto_leaves_small_models_alone(tmp_path, store):
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
     assert session.onecopy.mode == "read"
     assert "453 kB of weights are not worth more: below 16.8 MB" in session.onecopy.reason
-    assert "prepacks nothing; 'prepacked' does" in session.onecopy.reason
+    assert "mode='prepacked' prepacks any model" in session.onecopy.reason
     assert not store.exists()
 
 
@@ -194,7 +194,7 @@ def test_auto_leaves_small_models_alone_where_the_store_cannot_be_read(tmp_path)
     assert "not worth more" in session.onecopy.reason
 
 
-def test_auto_says_what_direct_would_cost(tmp_path, store, worth_it):
+def test_auto_reports_what_direct_would_cost(tmp_path, store, worth_it):
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
     assert f"'direct' would save the prepacked weights too: {costs(session.onecopy.latency)}" in session.onecopy.reason
     assert "+-" in session.onecopy.reason or "not measured: the machine was busy" in session.onecopy.reason
@@ -216,13 +216,13 @@ def test_rounds_that_contradict_each_other_are_not_kept(tmp_path, store, monkeyp
     assert b"[1, null, null, null]" in from_store(store)[0].read_bytes()
 
 
-def test_growth_that_says_nothing_is_not_known(tmp_path, monkeypatch):
+def test_growth_that_measures_nothing_is_unknown(tmp_path, monkeypatch):
     """The heap had room: the process does not grow, though weights are copied."""
     monkeypatch.setattr(_session, "anonymous_memory", lambda: 5000)
     for mode in ("read", "map", "direct"):
         report = oc.onnxruntime.session(make("aligned", tmp_path), mode).onecopy
         assert report.private is None
-        assert "private memory is not known: the heap had room" in str(report)
+        assert "private memory unknown: the heap had room" in str(report)
     grows = itertools.count(5000, 256)  # less than the 512 bytes of the bias, which is copied
     monkeypatch.setattr(_session, "anonymous_memory", lambda: next(grows))
     assert oc.onnxruntime.session(make("aligned", tmp_path), "direct").onecopy.private is None
@@ -322,7 +322,7 @@ def test_a_user_who_switched_prepacking_off_gets_no_prepacked_weights(tmp_path, 
         make("aligned", tmp_path), "prepacked", sess_options=options, wait=True, store=store
     )
     assert session.onecopy.mode == "read"
-    assert "switch prepacking off" in session.onecopy.reason
+    assert "disable prepacking" in session.onecopy.reason
 
 
 def test_weights_of_other_providers_are_not_prepacked(tmp_path, store):

@@ -1,4 +1,4 @@
-"""Which rung a session is made on, and what that takes."""
+"""The modes of `session`: whether one is available, and how a session is opened with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import onnxruntime
 from onecopy import _core
 from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _prepacking
-from onecopy.integrations.onnxruntime._model import SMALLEST, Kind, Model, look_at
+from onecopy.integrations.onnxruntime._model import SMALLEST, Kind, Model, parse
 from onecopy.integrations.onnxruntime._report import costs
 from onecopy.store import Store, default_folder
 from onecopy.store.place import free_on
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
     from onecopy.integrations.onnxruntime._report import Copied, Latency
 
-WORTH_IT = 16 << 20  # bytes of weights below which `auto` uses what was prepacked, and has nothing prepacked
-WORTH_ALIGNING = 1 << 18  # bytes that are not aligned, below which `direct` lets them be copied
-AS_ASKED = "as asked"
+WORTH_IT = 16 << 20  # bytes of weights: below, `auto` does not prepack, but uses existing prepacked weights
+WORTH_ALIGNING = 1 << 18  # misaligned bytes: below, `direct` lets ONNX Runtime copy them
+AS_REQUESTED = "as requested"
 BY_DEFAULT = (
-    "the default: ONNX Runtime untouched, with weights of its own in each process; mode='auto' takes those that were "
-    "prepacked once per host, and prepacks from 16 MiB on"
+    "the default: ONNX Runtime without changes, with a copy of the weights in each process; mode='auto' shares weights "
+    "that were prepacked once per machine, and prepacks 16 MiB and more"
 )
-_HEAPS = 4  # of the weights: what the child that prepacks needs at its peak, about
-_ON_DISK = 2.5  # of the weights: what they take with their prepacked forms, at most
+_HEAPS = 4  # peak memory of the child that prepacks, as a multiple of the weights, approximately
+_ON_DISK = 2.5  # maximum size of the artefact, as a multiple of the weights
 
-_HOST = {"CPUExecutionProvider", "AzureExecutionProvider"}
-_INSIDE = "model"  # what the file is called in a message that speaks of itself
+_CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}
+_INSIDE = "model"  # location name of the model file itself in the skeleton
 
 
 class Unfit(Exception):
-    """A rung that cannot be taken; the message says why."""
+    """The mode is unavailable; the message says why."""
 
 
 @dataclass
 class Request:
-    """What the caller of `session` gave."""
+    """The arguments of `session`."""
 
     path: str
     sess_options: onnxruntime.SessionOptions | None
@@ -52,23 +52,23 @@ class Request:
     disabled_optimizers: tuple[str, ...]
     wait: bool
     store: Store | str | os.PathLike[str] | None
-    looked_at: Model | None = None
-    """Set once the file was looked into."""
+    model: Model | None = None
+    """The parsed model; None until the file was read."""
 
     @property
     def kind(self) -> Kind:
-        """The format, as ONNX Runtime tells it: by the name, if the options do not say."""
-        told = _options.entry(self.sess_options, "session.load_model_format")
-        return "ort" if (told or self.path[-4:]).lower() in ("ort", ".ort") else "onnx"
+        """The format by the rules of ONNX Runtime: by the options, else by the suffix of the path."""
+        given = _options.entry(self.sess_options, "session.load_model_format")
+        return "ort" if (given or self.path[-4:]).lower() in ("ort", ".ort") else "onnx"
 
     @property
-    def is_on_host(self) -> bool:
-        """Whether all nodes run on the processor."""
+    def is_on_cpu(self) -> bool:
+        """Whether all execution providers run on the CPU."""
         given = self.providers or onnxruntime.get_available_providers()
-        return {one if isinstance(one, str) else one[0] for one in given} <= _HOST
+        return {one if isinstance(one, str) else one[0] for one in given} <= _CPU
 
     def recipe(self, model: Model) -> _prepacking.Recipe:
-        """Return what there is to prepack, and how."""
+        """Return the recipe of the prepacked weights."""
         options = _options.deciding(self.sess_options)
         store = Store.of(self.store).with_options(where="here")
         return _prepacking.Recipe(self.path, model.files, options, self.disabled_optimizers, store)
@@ -76,31 +76,31 @@ class Request:
 
 @dataclass
 class Opening:
-    """How to make a session on a rung."""
+    """The arguments for making a session in a mode."""
 
     mode: str
     reason: str
     model: str | bytes
-    """A path, or the message."""
+    """Path of the model, or its serialized message."""
     entries: Mapping[str, str] = field(default_factory=dict)
-    """Of the session's options."""
+    """Entries for the session options."""
     buffers: tuple[tuple[str, memoryview], ...] = ()
-    """Files in memory: what the model calls them, and their bytes, which are not copied here."""
+    """Files in memory for ONNX Runtime: the locations in the model, and views of their bytes."""
     owned: tuple[FileMapping, ...] = ()
-    """Whose memory that is."""
+    """The mappings that `buffers` are views of."""
     keeps: bool = False
-    """Whether the session goes on using it."""
+    """Whether the session uses the mappings after it was made."""
     trims: bool = False
-    """Whether heap is to be given back that was needed while the session was made."""
+    """Whether to return free heap to the system after the session was made."""
     files: tuple[str, ...] = ()
-    """What may be found mapped afterwards."""
+    """Files that the session may have mapped."""
     copied: tuple[Copied, ...] = ()
     latency: tuple[Latency, ...] = ()
 
     def close(self) -> None:
         """Release the mappings."""
         for _, view in self.buffers:
-            with contextlib.suppress(BufferError):  # ONNX Runtime's options hold it a little longer
+            with contextlib.suppress(BufferError):  # the options of ONNX Runtime still reference it
                 view.release()
         self.buffers = ()
         for mapping in self.owned:
@@ -108,15 +108,15 @@ class Opening:
 
 
 def read(request: Request, reason: str) -> Opening:
-    """ONNX Runtime, untouched."""
-    files = request.looked_at.files if request.looked_at else (request.path,)
+    """Open the model with ONNX Runtime without changes."""
+    files = request.model.files if request.model else (request.path,)
     return Opening("read", reason, request.path, files=files)
 
 
 def mapped(request: Request) -> Opening:
-    """Read through a mapping, that is gone afterwards."""
-    reason = "as asked; when the session is there, this has saved nothing: see 'direct' and 'prepacked'"
-    with looked_at(request) as (model, mapping):
+    """Read the model through a mapping that is released afterwards."""
+    reason = "as requested; this saves no memory once the session exists: see 'direct' and 'prepacked'"
+    with parsed(request) as (model, mapping):
         if request.kind == "ort":
             return Opening("map", reason, request.path, _options.ORT_MAPPED, files=model.files)
         if model.locations:
@@ -125,9 +125,9 @@ def mapped(request: Request) -> Opening:
         return Opening("map", reason, message, buffers=buffers, owned=owned, files=model.files)
 
 
-def direct(request: Request, reason: str = AS_ASKED) -> Opening:
-    """Use weights where they lie."""
-    with looked_at(request) as (model, mapping):
+def direct(request: Request, reason: str = AS_REQUESTED) -> Opening:
+    """Use weights in the mapping of the model."""
+    with parsed(request) as (model, mapping):
         if request.kind == "ort":
             return Opening("direct", reason, request.path, _options.ORT_IN_PLACE, files=model.files)
         misplaced = sum(weight.bytes for weight in model.copied if weight.reason.startswith("begins"))
@@ -138,7 +138,7 @@ def direct(request: Request, reason: str = AS_ASKED) -> Opening:
                 found = str(unfit)
             if isinstance(found, _prepacking.Prepacked):
                 return of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
-            reason = f"{reason}; {size(misplaced)} are not aligned in the file, {found}"
+            reason = f"{reason}; {size(misplaced)} of weights are misaligned in the file: {found}"
         message, buffers, owned = in_memory(model, mapping)
         return Opening(
             "direct",
@@ -154,24 +154,24 @@ def direct(request: Request, reason: str = AS_ASKED) -> Opening:
         )
 
 
-def prepacked(request: Request, reason: str = AS_ASKED) -> Opening:
-    """Use weights as they were prepacked on this host."""
-    with looked_at(request) as (model, _):
+def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
+    """Use the prepacked weights of the store."""
+    with parsed(request) as (model, _):
         expect_prepackable(request)
         found = prepared(request, model)
     if isinstance(found, str):
-        return read(request, f"'prepacked' was asked for; {found}" if reason == AS_ASKED else found)
+        return read(request, f"'prepacked' is not ready: {found}" if reason == AS_REQUESTED else found)
     if found.prepacked == 0:
-        return of_artefact(found, request, "direct", f"{reason}; no kernel of this model prepacks its weights")
+        return of_artefact(found, request, "direct", f"{reason}; no kernel of this model uses prepacked weights")
     return of_artefact(found, request, "prepacked", reason)
 
 
 def auto(request: Request) -> Opening:
-    """Take the best rung that is not slower than ONNX Runtime's own."""
-    with looked_at(request) as (model, _):
+    """Use the best mode that is not slower than "read"."""
+    with parsed(request) as (model, _):
         if model.weights < WORTH_IT and not is_prepacked(request, model):
-            few = f"{size(model.weights)} of weights are not worth more: below {size(WORTH_IT)}"
-            return read(request, f"auto: {few} it takes what was prepacked, and prepacks nothing; 'prepacked' does")
+            few = f"the model has {size(model.weights)} of weights, and auto prepacks from {size(WORTH_IT)} on"
+            return read(request, f"auto: {few}; mode='prepacked' prepacks any model")
     try:
         opening = prepacked(request, "auto: one copy for all processes, at full speed")
     except Unfit as unfit:
@@ -184,46 +184,46 @@ def auto(request: Request) -> Opening:
 
 
 def is_prepacked(request: Request, model: Model) -> bool:
-    """Return whether weights were prepacked on this host, by whichever session asked for it."""
+    """Return whether the store has prepacked weights of the model for this machine and these options."""
     try:
         if not isinstance(request.store, Store) and not Path(request.store or default_folder()[0]).is_dir():
-            return False  # `Store` would make the folder
+            return False  # `Store` would create the folder
         found = request.recipe(model).find()
-    except OSError:  # the store cannot be read: nothing is in it
+    except OSError:  # an unreadable store has nothing to use
         return False
     return found is not None and not found.failed
 
 
 def expect_prepackable(request: Request) -> None:
-    """Refuse what cannot gain from prepacked weights; raises Unfit."""
-    if not request.is_on_host:
-        raise Unfit("prepacked weights are those of the CPU provider, and others were asked for")
+    """Raise Unfit if the session cannot use prepacked weights."""
+    if not request.is_on_cpu:
+        raise Unfit("prepacked weights are for the CPU execution provider, but others were requested")
     if _options.prepacking_is_off(request.sess_options):
-        raise Unfit("the options switch prepacking off")
+        raise Unfit("the session options disable prepacking")
 
 
 def prepared(request: Request, model: Model) -> _prepacking.Prepacked | str:
-    """Return what was prepacked on this host; else have it prepacked, and say what is being done."""
+    """Return the prepacked weights; else prepack them, or return a sentence on the process that does."""
     recipe = request.recipe(model)
     found = recipe.find()
     if found is None:
-        if obstacle := no_room(model, recipe):
+        if obstacle := missing_space(model, recipe):
             raise Unfit(obstacle)
         if not request.wait:
             if recipe.is_being_built():
                 return "another process is prepacking the weights"
-            return f"process {_prepacking.start_in_background(recipe)} prepacks the weights in the background"
+            return f"process {_prepacking.start_in_background(recipe)} is prepacking the weights in the background"
         found = _prepacking.prepack(recipe)
     if found.failed:
         raise Unfit(f"ONNX Runtime cannot save prepacked weights of this model: {found.failed}")
     return found
 
 
-def no_room(model: Model, recipe: _prepacking.Recipe) -> str:
-    """Return why weights cannot be prepacked here; empty if they can."""
+def missing_space(model: Model, recipe: _prepacking.Recipe) -> str:
+    """Return why disk or memory do not suffice for prepacking; empty if they do."""
     needed, free = int(model.weights * _ON_DISK), free_on(recipe.store.folder)
     if free is not None and free < needed:
-        return f"prepacking needs {size(needed)} of disk, but {recipe.store.folder} has {size(free)} left"
+        return f"prepacking needs {size(needed)} of disk, but {recipe.store.folder} has {size(free)} free"
     left = _core.available_memory()
     if left is not None and left[0] < model.weights * _HEAPS:
         return f"prepacking needs about {size(model.weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"
@@ -231,7 +231,7 @@ def no_room(model: Model, recipe: _prepacking.Recipe) -> str:
 
 
 def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
-    """Make a session of what is in the store, prepacked or not."""
+    """Return the opening of a session on an artefact, with its prepacked or its plain weights."""
     entries = _options.in_folder(str(found.path.parent))
     if mode == "direct":
         entries |= _options.not_prepacked()
@@ -241,7 +241,7 @@ def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reaso
         found.model,
         entries,
         trims=True,
-        files=(str(found.path), *(request.looked_at.files if request.looked_at else ())),
+        files=(str(found.path), *(request.model.files if request.model else ())),
         latency=found.latency,
     )
 
@@ -249,7 +249,7 @@ def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reaso
 def in_memory(
     model: Model, mapping: FileMapping
 ) -> tuple[bytes, tuple[tuple[str, memoryview], ...], tuple[FileMapping, ...]]:
-    """Return the message without its data, and where the data is: views of mappings, that are the caller's."""
+    """Return the message without its data, views of the data by location, and the mappings, which the caller closes."""
     message = _core.onnx_skeleton(mapping.core, _INSIDE, SMALLEST)
     owned = [FileMapping(mapping.path)]
     names = [_INSIDE]
@@ -265,10 +265,10 @@ def in_memory(
 
 
 @contextlib.contextmanager
-def looked_at(request: Request) -> Iterator[tuple[Model, FileMapping]]:
-    """Look into the file, for as long as the block lasts."""
-    model, mapping = look_at(request.path, request.kind)
-    request.looked_at = model
+def parsed(request: Request) -> Iterator[tuple[Model, FileMapping]]:
+    """Yield the parsed model and its mapping, which is closed at the end of the block."""
+    model, mapping = parse(request.path, request.kind)
+    request.model = model
     try:
         yield model, mapping
     finally:

@@ -1,7 +1,7 @@
-"""What a run takes with prepacked weights and without, on inputs that are made up from what the model says of them.
+"""Times of a run with and without prepacked weights, on inputs generated from the shapes in the model.
 
-Both take turns, so that each round compares two runs of one moment. Rounds that contradict each other say that the
-machine was busy with something else, and nothing of the model: their numbers are not kept.
+Both sessions alternate, so that each round compares two runs under the same load. If the rounds disagree, the machine
+was busy, and the times are discarded.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 BATCHES = (1, 8, 64)
 _RUNS = 5
-_AT_MOST = 3.0  # seconds for all batches together
-_AGREES = 0.1  # of a run, either way: rounds that differ by more do not tell a cost of 0 to a third
-_OTHER = 16  # extent of axes without a number that are not the batch
+_AT_MOST = 3.0  # seconds for all batches
+_AGREES = 0.1  # relative spread of rounds above which the times are discarded
+_OTHER = 16  # extent of symbolic axes other than the batch
 
 _TYPES = {
     "tensor(bool)": "?",
@@ -43,9 +43,9 @@ _TYPES = {
 
 
 def measured(prepacked: onnxruntime.InferenceSession, direct: onnxruntime.InferenceSession) -> list[Latency]:
-    """Return what runs took, by turns; fewer batches where they take too long.
+    """Return the times by batch size; fewer batches if they take too long.
 
-    A model whose inputs have no axis without a number has one batch size, 1. Raises what a kernel raises.
+    A model without symbolic axes has one batch size, 1. Exceptions of ONNX Runtime pass through.
     """
     found: list[Latency] = []
     end = monotonic() + _AT_MOST
@@ -71,9 +71,9 @@ def measured(prepacked: onnxruntime.InferenceSession, direct: onnxruntime.Infere
 
 
 def judged(batch: int, prepacked: Sequence[float], direct: Sequence[float]) -> Latency:
-    """Return the medians of rounds, and how far these are apart; None where they contradict each other.
+    """Return medians and spread of the rounds; None if the rounds disagree.
 
-    Of four rounds and more the two outermost do not count: one interruption is no contradiction.
+    With four rounds or more, the lowest and the highest cost are ignored.
 
     >>> judged(8, [2.0, 2.0, 2.0, 2.0, 90.0], [2.5, 2.75, 3.0, 2.5, 2.5])
     Latency(batch=8, prepacked=2.0, direct=2.5, spread=0.0625)
@@ -89,12 +89,12 @@ def judged(batch: int, prepacked: Sequence[float], direct: Sequence[float]) -> L
 
 
 def has_batch(session: onnxruntime.InferenceSession) -> bool:
-    """Return whether some axis has no number."""
+    """Return whether an input has a symbolic axis."""
     return any(not isinstance(extent, int) for one in session.get_inputs() for extent in one.shape)
 
 
 def made_up(session: onnxruntime.InferenceSession, batch: int) -> dict[str, NDArray[Any]] | None:
-    """Return inputs for a session: zeros, and of floats small random numbers; None where a type has no array."""
+    """Return inputs for a session: small random floats, or zeros for other types; None for types without arrays."""
     random = np.random.default_rng(0)
     first = next((e for one in session.get_inputs() for e in one.shape if not isinstance(e, int)), None)
     inputs: dict[str, NDArray[Any]] = {}

@@ -1,4 +1,4 @@
-"""What is in a model file, as far as its weights are concerned: where they lie, and which can be used in place."""
+"""The weights of a model file: their places, and which of them ONNX Runtime can use in place."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from onecopy.integrations.onnxruntime._report import Copied
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SMALLEST = 1024  # bytes: smaller weights stay in the message, and ONNX Runtime copies them
+SMALLEST = 1024  # bytes; smaller weights stay in the message and are copied by ONNX Runtime
 
 Kind = Literal["onnx", "ort"]
 
 
 class Tensor(NamedTuple):
-    """A constant of an ONNX model, as `onecopy._core.parse_onnx` tells it."""
+    """A constant of an ONNX model, as `onecopy._core.parse_onnx` returns it."""
 
     name: str
     type: str
@@ -35,50 +35,50 @@ class Tensor(NamedTuple):
 
     @property
     def alignment(self) -> int:
-        """Bytes of one number: what an address must be a multiple of; 1 for numbers smaller than a byte."""
+        """Required alignment in bytes: the size of an element, or 1 for elements smaller than a byte."""
         return max(self.bytes // max(prod(self.shape), 1), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model file and the files that it speaks of."""
+    """A model file and its external data files."""
 
     path: str
     kind: Kind
     tensors: tuple[Tensor, ...] = ()
-    """Of ``.onnx``."""
+    """Constants of an ``.onnx`` model; empty for ``.ort``."""
 
     @property
     def folder(self) -> str:
-        """Where its external data lies."""
+        """Folder of the model and its external data."""
         return os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120 - no links are resolved
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """Files of external data, as the model calls them."""
+        """Names of the external data files in the model."""
         return tuple(dict.fromkeys(tensor.location for tensor in self.tensors if tensor.storage == "external"))
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The model, and its external data."""
+        """Paths of the model and of its external data files."""
         return (self.path, *(os.path.join(self.folder, location) for location in self.locations))  # noqa: PTH118
 
     @property
     def weights(self) -> int:
-        """Bytes of all constants; of ``.ort``, of the file."""
+        """Bytes of all constants; for ``.ort``, the size of the file."""
         if self.kind == "ort":
             return os.stat(self.path).st_size  # noqa: PTH116
         return sum(tensor.bytes for tensor in self.tensors)
 
     @property
     def copied(self) -> tuple[Copied, ...]:
-        """What ONNX Runtime does not use in place when it is given the mapped files, the largest first."""
+        """Constants that ONNX Runtime copies even with mapped files, the largest first."""
         found = [Copied(t.name, t.bytes, reason) for t in self.tensors if (reason := why_copied(t))]
         return tuple(sorted(found, key=lambda weight: -weight.bytes))
 
 
-def look_at(path: str, kind: Kind) -> tuple[Model, Mapping]:
-    """Map a model and find its weights; who calls closes the mapping.
+def parse(path: str, kind: Kind) -> tuple[Model, Mapping]:
+    """Map a model and list its weights; the caller closes the mapping.
 
     Raises
     ------
@@ -89,11 +89,11 @@ def look_at(path: str, kind: Kind) -> tuple[Model, Mapping]:
     try:
         if kind == "ort":
             return Model(path, kind), mapping
-        told = _core.parse_onnx(mapping.core)
+        found = _core.parse_onnx(mapping.core)
     except BaseException:
         mapping.close()
         raise
-    model = Model(path, kind, tuple(Tensor(*row) for row in told["tensors"]))  # type: ignore[attr-defined]
+    model = Model(path, kind, tuple(Tensor(*row) for row in found["tensors"]))  # type: ignore[attr-defined]
     try:
         _expect_whole(model)
     except BaseException:
@@ -108,17 +108,17 @@ def _expect_whole(model: Model) -> None:
     for tensor in model.tensors:
         if tensor.storage == "external" and tensor.offset + tensor.bytes > sizes[tensor.location]:
             raise FormatError(
-                f"{model.path}: {tensor.name!r} is {tensor.bytes} bytes from {tensor.offset} of {tensor.location}, "
-                f"which has {sizes[tensor.location]}"
+                f"{model.path}: {tensor.name!r} needs bytes [{tensor.offset}, {tensor.offset + tensor.bytes}) of "
+                f"{tensor.location}, which has {sizes[tensor.location]} bytes"
             )
 
 
 def why_copied(tensor: Tensor) -> str:
-    """Return why a constant is not used in place; empty where it is."""
+    """Return why a constant is copied; empty if it is used in place."""
     if not tensor.is_initializer:
         return "a constant of a node, or of the body of a control-flow node"
     if tensor.storage == "coded":
-        return "stored in a form that has to be decoded"
+        return "stored in an encoding that has to be decoded"
     if tensor.storage == "in place" and tensor.bytes < SMALLEST:
         return f"smaller than {SMALLEST} bytes"
     if tensor.offset % tensor.alignment:

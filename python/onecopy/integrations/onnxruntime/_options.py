@@ -16,18 +16,18 @@ _IDENTITY = bytes.fromhex(
     "08093a370a100a016112016222084964656e746974791201675a0f0a0161120a0a08080112040a020801"
     "620f0a0162120a0a08080112040a02080142040a001011"
 )
-"""An ONNX model that returns its one input: the smallest session that there is."""
+"""A minimal ONNX model, which returns its input."""
 
 _PREPACKING_OFF = "session.disable_prepacking"
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 IN_PLACE = {_PREPACKING_OFF: "1", "session.use_external_initializer_file_buffers_directly": "1"}
-"""Weights are used where they are given: with a mapping, nothing is copied."""
+"""Entries that make ONNX Runtime use the given weights in place, without prepacking."""
 ORT_MAPPED = {"session.use_memory_mapped_ort_model": "1"}
 ORT_IN_PLACE = ORT_MAPPED | {"session.use_ort_model_bytes_for_initializers": "1", _PREPACKING_OFF: "1"}
 
 _DECIDING = (
-    # What changes the optimised graph or the prepacked form; others of a user's entries apply when it is opened.
+    # Entries that change the optimised graph or the prepacked form; other entries apply when a session is opened.
     "mlas.disable_kleidiai",
     "mlas.enable_gemm_fastmath_arm64_bfloat16",
     "mlas.qnbit.force_fp32",
@@ -52,10 +52,10 @@ _DECIDING = (
 
 
 def copied(options: onnxruntime.SessionOptions | None, entries: Mapping[str, str]) -> onnxruntime.SessionOptions:
-    """Return a copy of options, with entries set in it. A session has a copy: that of a model of one node is taken.
+    """Return a copy of session options with more entries, taken from a session on a minimal model.
 
-    Options that ask for a profile or for the optimised model are changed while that session is made: no other thread
-    may make a session with them meanwhile.
+    Options that write a profile or the optimised model are changed while that session is made; no other thread may use
+    them at that time.
     """
     if options is None:
         copy = onnxruntime.SessionOptions()
@@ -72,17 +72,17 @@ def copied(options: onnxruntime.SessionOptions | None, entries: Mapping[str, str
 
 
 def in_folder(folder: str) -> dict[str, str]:
-    """Entries for a model that is given as bytes: where the files are that it speaks of."""
+    """Return entries for a model given as bytes: the folder of its external data."""
     return {_FOLDER: folder}
 
 
 def not_prepacked() -> dict[str, str]:
-    """Entries that leave weights as they are."""
+    """Return entries that disable prepacking."""
     return {_PREPACKING_OFF: "1"}
 
 
 def entry(options: onnxruntime.SessionOptions | None, name: str) -> str | None:
-    """Return an entry that was set; None: it was not."""
+    """Return an entry of session options; None if it is not set."""
     if options is None:
         return None
     try:
@@ -93,22 +93,22 @@ def entry(options: onnxruntime.SessionOptions | None, name: str) -> str | None:
 
 
 def prepacking_is_off(options: onnxruntime.SessionOptions | None) -> bool:
-    """Return whether the user has switched prepacking off."""
+    """Return whether the session options disable prepacking."""
     return entry(options, _PREPACKING_OFF) == "1"
 
 
 def deciding(options: onnxruntime.SessionOptions | None) -> dict[str, str]:
-    """Return what of the options decides what an optimised model with prepacked weights looks like."""
+    """Return the entries that decide the optimised model and its prepacked weights."""
     level = onnxruntime.SessionOptions().graph_optimization_level if options is None else _level(options)
     found = {"graph_optimization_level": level.name}
     found.update({name: value for name in _DECIDING if (value := entry(options, name)) is not None})
     return found
 
 
-def with_deciding(told: Mapping[str, str]) -> onnxruntime.SessionOptions:
-    """Make options of what `deciding` returned, in another process."""
+def with_deciding(entries: Mapping[str, str]) -> onnxruntime.SessionOptions:
+    """Return session options with the entries of `deciding`."""
     options = onnxruntime.SessionOptions()
-    for name, value in told.items():
+    for name, value in entries.items():
         if name == "graph_optimization_level":
             options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, value)
         else:
@@ -116,9 +116,9 @@ def with_deciding(told: Mapping[str, str]) -> onnxruntime.SessionOptions:
     return options
 
 
-def digest(told: Mapping[str, str]) -> str:
-    """Return a short name for what `deciding` returned."""
-    return sha256("\n".join(f"{name}={told[name]}" for name in sorted(told)).encode()).hexdigest()[:16]
+def digest(entries: Mapping[str, str]) -> str:
+    """Return a short digest of the entries of `deciding`."""
+    return sha256("\n".join(f"{name}={entries[name]}" for name in sorted(entries)).encode()).hexdigest()[:16]
 
 
 def _level(options: onnxruntime.SessionOptions) -> onnxruntime.GraphOptimizationLevel:
@@ -130,7 +130,7 @@ _changing = threading.Lock()
 
 @contextmanager
 def _without_files(options: onnxruntime.SessionOptions) -> Iterator[None]:
-    """Keep the session of one node from writing a profile, or itself in the place of the user's model."""
+    """Disable the profile and the optimised model file of the options inside the block."""
     with _changing:
         profiling, path = options.enable_profiling, options.optimized_model_filepath
         if not (profiling or path):

@@ -10,18 +10,18 @@ from pathlib import Path
 from onecopy import _core
 from onecopy.integrations.onnxruntime._prepacking import Recipe, write
 
-_NICENESS = 10  # in the background: others serve meanwhile
+_NICENESS = 10  # low priority: other processes serve requests meanwhile
 
 
 def main(caller: str, text: str, *path: str) -> None:
-    """Prepack for a parent that waits, or for whoever comes next."""
+    """Prepack for a waiting parent process, or in the background for later sessions."""
     recipe = Recipe.of_json(text)
     if caller != "background":
         if _core.end_with_parent(int(caller)):
             write(recipe, Path(path[0]))
         return
     os.nice(_NICENESS)
-    with contextlib.suppress(TimeoutError):  # another builds it
+    with contextlib.suppress(TimeoutError):  # another process is building it
         key = recipe.key(recipe.digest_now())
         at_once = recipe.store.with_options(timeout=0)
         at_once.get_or_build(key, lambda target: write(recipe, target), source=recipe.path)

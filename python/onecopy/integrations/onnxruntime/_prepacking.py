@@ -1,15 +1,15 @@
-"""Weights that are prepacked once per host: a file in the store with everything that a session is made from.
+"""Prepacked weights in the store: one artefact per model, machine and options, from which sessions are made.
 
-ONNX Runtime can save an optimised model with the weights as its kernels want them, and map them when it opens it again.
-A child process does that, so that the heap it takes goes back whole. What it leaves is one file: the data as ONNX
-Runtime wrote it, behind it the model that speaks of that data, and facts about both.
+ONNX Runtime can save an optimised model with prepacked weights, and map them when it opens that model. A child process
+saves it, so that all its heap is returned. The artefact is one file: the data as ONNX Runtime wrote it, then the model
+that refers to the data, then facts about both.
 
     data | model (protobuf) | facts (JSON) | their lengths and their CRC-32: 8 bytes each, little-endian | "oc-ort-1"
 
-The key says everything the content depends on: the digest of model and external data, the version of ONNX Runtime, the
-processor, the options. The digest is itself kept in the store, by `onecopy.file_key`, so that a file is read for it
-once. A model that cannot be prepacked leaves a file that says why, and is not tried again until that is pruned; a limit
-or a full disk leaves nothing.
+The key has everything that decides the content: the digest of model and external data, the version of ONNX Runtime, the
+CPU, and the options. The digest is kept in the store under `onecopy.file_key`, so that a file is read for it once. For
+a model that cannot be prepacked the artefact has the reason, and prepacking is not tried again until it is pruned; a
+memory limit or a full disk leaves no artefact.
 """
 
 from __future__ import annotations
@@ -47,33 +47,33 @@ __all__ = ["Prepacked", "Recipe", "prepack", "start_in_background"]
 
 MAGIC = b"oc-ort-1"
 _TRAILER = 24 + len(MAGIC)
-_LEAST = "1024"  # bytes of a weight that goes into the data
+_LEAST = "1024"  # minimum bytes of a weight that is written to the data
 
 _background: list[subprocess.Popen[bytes]] = []
-"""Children that prepack: kept until they have ended, so that none becomes a zombie."""
+"""Children that prepack in the background; kept so that they are reaped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepacked:
-    """What is in an artefact."""
+    """The content of an artefact."""
 
     path: Path
     model: bytes
-    """Empty where prepacking failed."""
+    """Serialized model; empty if prepacking failed."""
     prepacked: int
-    """Weights that kernels have prepacked."""
+    """Number of weights that kernels have prepacked."""
     latency: tuple[Latency, ...]
     failed: str
-    """Why there is nothing else; empty: there is."""
+    """Why prepacking failed; empty if it did not."""
 
     @classmethod
     def read(cls, path: Path) -> Prepacked:
-        """Read the end of an artefact.
+        """Read model and facts of an artefact.
 
         Raises
         ------
         FormatError
-            It is not one, or damaged.
+            The file is no artefact, or is damaged.
         """
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -81,71 +81,71 @@ class Prepacked:
             trailer = file.read()
             *lengths, checksum = (int.from_bytes(trailer[at : at + 8], "little") for at in (0, 8, 16))
             if trailer[24:] != MAGIC or sum(lengths) + _TRAILER > size:
-                raise FormatError(f"{path}: does not end as a file of prepacked weights")
+                raise FormatError(f"{path}: not a file of prepacked weights: wrong end")
             file.seek(size - _TRAILER - sum(lengths))
             model, facts = file.read(lengths[0]), file.read(lengths[1])
         if crc32(facts, crc32(model)) != checksum:
-            raise FormatError(f"{path}: the model at its end is damaged: its checksum does not match")
+            raise FormatError(f"{path}: damaged: the checksum of the model does not match")
         try:
-            told = json.loads(facts)
-            latency = tuple(Latency(int(batch), *map(_number, times)) for batch, *times in told["latency"])
-            return cls(path, model, int(told["prepacked"]), latency, str(told["failed"]))
+            found = json.loads(facts)
+            latency = tuple(Latency(int(batch), *map(_number, times)) for batch, *times in found["latency"])
+            return cls(path, model, int(found["prepacked"]), latency, str(found["failed"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{path}: the facts at its end cannot be read: {error!r}") from None
+            raise FormatError(f"{path}: damaged: the facts cannot be read: {error!r}") from None
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to prepack, and how; it travels to a child as JSON."""
+    """The model and options to prepack; sent to the child as JSON."""
 
     path: str
     files: tuple[str, ...]
-    """The model, and its external data."""
+    """Paths of the model and of its external data files."""
     options: Mapping[str, str]
-    """Of `_options.deciding`."""
+    """Entries of `_options.deciding`."""
     disabled_optimizers: tuple[str, ...]
     store: Store
-    """Where the artefact is kept."""
+    """The store of the artefact."""
 
     def key(self, digest: str) -> str:
-        """Return the key of what this becomes, of files of that digest."""
+        """Return the store key for files with this digest."""
         options = _options.digest(dict(self.options) | {"without": " ".join(self.disabled_optimizers)})
         words = f"{platform.machine()} {_processor()}, options {options}"
         return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 2"
 
     def digest(self) -> str | None:
-        """Return the digest of the files, if they have been read for it before, and have not changed."""
+        """Return the digest of the files if the store has it; else None."""
         found = self.store.find(self._digest_key())
         return None if found is None else found.read_bytes().decode()
 
     def digest_now(self) -> str:
-        """Return the digest of the files; compute it unless the store has it."""
+        """Return the digest of the files, computing it if the store does not have it."""
         return self.store.get_or_build(self._digest_key(), self._write_digest, source=self.path).read_bytes().decode()
 
     def find(self) -> Prepacked | None:
-        """Return what has been prepacked; None: nothing yet, or not in a state to be read."""
+        """Return the artefact; None if there is none or if it cannot be read."""
         digest = self.digest()
         found = None if digest is None else self.store.find(self.key(digest))
         if found is None:
             return None
-        with contextlib.suppress(FormatError, OSError):  # damaged by somebody, or pruned since
+        with contextlib.suppress(FormatError, OSError):  # damaged, or pruned meanwhile
             return Prepacked.read(found.path)
         return None
 
     def is_being_built(self) -> bool:
-        """Return whether some process is prepacking this, or reading it for its digest."""
+        """Return whether a process is prepacking the model or computing its digest."""
         digest = self.digest()
         key = self._digest_key() if digest is None else self.key(digest)
         return any(artefact.state == "building" and artefact.key == key for artefact in self.store.ls())
 
     def json(self) -> str:
-        """Return this as text."""
+        """Return the recipe as JSON."""
         folder = str(self.store.folder)
         return json.dumps([self.path, self.files, dict(self.options), self.disabled_optimizers, folder])
 
     @classmethod
     def of_json(cls, text: str) -> Recipe:
-        """Return what `json` made text of."""
+        """Return the recipe of a JSON text."""
         path, files, options, optimizers, folder = json.loads(text)
         return cls(path, tuple(files), options, tuple(optimizers), Store(folder, where="here", on_wait=None))
 
@@ -171,7 +171,7 @@ def prepack(recipe: Recipe) -> Prepacked:
     Raises
     ------
     OSError
-        The store cannot be used, or has no room.
+        The store cannot be used, or has no space.
     ChildProcessError
         The child was killed.
     """
@@ -181,25 +181,25 @@ def prepack(recipe: Recipe) -> Prepacked:
 
 
 def start_in_background(recipe: Recipe) -> int:
-    """Let a child prepack, and return its process; it lives on when this one ends. OSError: it cannot be started."""
+    """Start a child that prepacks, and return its PID; it outlives this process. OSError if it cannot be started."""
     _background[:] = [child for child in _background if child.poll() is None]
     child = subprocess.Popen(
         [*_command(), "background", recipe.json()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is meant for the program, and the next one wants the weights
+        start_new_session=True,  # Ctrl-C must not end it: later sessions use its result
     )
     _background.append(child)
     return child.pid
 
 
 def write(recipe: Recipe, path: Path) -> None:
-    """Prepack, in this process; put the artefact at `path`, whole or not at all."""
+    """Prepack in this process, and write the artefact to `path` atomically."""
     hidden = path.with_name(_hidden_name(path))
     saved = path.with_name(_hidden_name(path))
     with _removed_at_the_end(path, hidden, saved), hidden.open("wb") as data, saved.open("wb") as message:
-        # Held: without its lock, `Store.prune` takes a hidden file for one whose writer is gone.
+        # `Store.prune` removes hidden files without a lock, as files of a dead writer.
         for file in (data, message):
             fcntl.flock(file, fcntl.LOCK_EX)
         facts: dict[str, Any] = {"prepacked": 0, "latency": [], "failed": ""}
@@ -208,13 +208,13 @@ def write(recipe: Recipe, path: Path) -> None:
             model = _save_surely(recipe, hidden, saved)
             facts["prepacked"] = model.count(b"prepacked_")
             facts["latency"] = _latency_of(recipe, model, hidden)
-        except OSError:  # of this moment, and not of the model
+        except OSError:  # a temporary condition, not a property of the model
             raise
         except Exception as error:  # ONNX Runtime's have no class in common but this
             facts["failed"] = str(error).strip() or repr(error)
         if facts["failed"]:
             data.truncate(0)
-        # Names of one length: the model may be told where its data will be.
+        # The names have equal lengths: the location of the data can be replaced in the model.
         model = model.replace(hidden.name.encode(), path.name.encode())
         end = json.dumps(facts).encode()
         data.seek(0, os.SEEK_END)
@@ -226,7 +226,7 @@ def write(recipe: Recipe, path: Path) -> None:
 
 @contextlib.contextmanager
 def _removed_at_the_end(path: Path, *hidden: Path) -> Iterator[None]:
-    """Remove files, if they are there still; an error of the system that names no file is given that of `path`."""
+    """Remove files at the end of the block; an OSError without a file name gets that of `path`."""
     try:
         yield
     except OSError as error:
@@ -239,10 +239,10 @@ def _removed_at_the_end(path: Path, *hidden: Path) -> Iterator[None]:
 
 
 def _save_surely(recipe: Recipe, data: Path, saved: Path) -> bytes:
-    """Do as `_save`; what it raises and is no OSError is for good.
+    """Call `_save`; raise OSError for temporary failures, and other exceptions for models that cannot be saved.
 
-    ONNX Runtime's errors do not tell a full disk or a limit of memory from a model that it cannot save. So the room
-    that the model may take is asked for, and then it is tried again.
+    Errors of ONNX Runtime do not distinguish a full disk or a memory limit from a model that it cannot save. After an
+    error, the space is reserved, which raises OSError if the disk is full, and saving is tried once more.
     """
     try:
         return _save(recipe, data, saved)
@@ -265,9 +265,9 @@ def _save_surely(recipe: Recipe, data: Path, saved: Path) -> bytes:
 
 
 def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
-    """Let ONNX Runtime write the optimised model and its data; return the model."""
+    """Write the optimised model and its data with ONNX Runtime, and return the model."""
     options = _options.with_deciding(recipe.options)
-    options.log_severity_level = 3  # it warns that the model is for this machine, which is the point
+    options.log_severity_level = 3  # suppress the warning that the model is for this machine only
     options.optimized_model_filepath = str(saved)
     for name, value in (
         ("session.optimized_model_external_initializers_file_name", data.name),
@@ -281,7 +281,7 @@ def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
 
 
 def _latency_of(recipe: Recipe, model: bytes, data: Path) -> list[tuple[int, float | None, float | None, float | None]]:
-    """Measure what it costs that weights are not prepacked; empty where the model's inputs cannot be guessed."""
+    """Return measured times with and without prepacking; empty if inputs cannot be generated."""
     from onecopy.integrations.onnxruntime import _latency
 
     def opened(**entries: str) -> onnxruntime.InferenceSession:
@@ -298,8 +298,8 @@ def _latency_of(recipe: Recipe, model: bytes, data: Path) -> list[tuple[int, flo
         return []
 
 
-def _number(told: float | None) -> float | None:
-    return None if told is None else float(told)
+def _number(value: float | None) -> float | None:
+    return None if value is None else float(value)
 
 
 def _session(recipe: Recipe, model: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:

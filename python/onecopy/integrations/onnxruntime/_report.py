@@ -1,4 +1,4 @@
-"""What was done to make a session, and the kernel's word for it."""
+"""`Report`: how a session was made, with numbers from /proc."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SHOWN = 5  # copied weights in the printed report; all of them are in `copied`
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A file that this process had mapped when its session was there, from ``/proc/self/maps``."""
+    """A file of the model that this process has mapped, from ``/proc/self/maps``."""
 
     path: str
     bytes: int
-    """Of addresses; how much of that is in memory tells `onecopy.residency`."""
+    """Mapped bytes (address space); `onecopy.residency` returns how many of them are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,86 +36,86 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What `run` took when the weights were prepacked on this host, one thread, in ms: medians of rounds.
+    """Times of `run` with one thread, in ms, measured when the weights were prepacked: medians of rounds.
 
-    None where rounds contradicted each other: the machine was busy, and nothing was learnt.
+    Times are None if the rounds disagreed because the machine was busy.
     """
 
     batch: int
     prepacked: float | None
     direct: float | None
     spread: float | None = None
-    """Half of the range of `cost` in most of the rounds: 0.02 is 2 % up or down."""
+    """Half of the range of `cost` over the rounds without outliers: 0.02 is +- 2 %."""
 
     @property
     def cost(self) -> float | None:
-        """How much longer weights take that are not prepacked: 0.3 is 30 %; less than 0: shorter."""
+        """Relative extra time without prepacked weights: 0.3 is 30 % more, negative is less."""
         return None if self.direct is None or self.prepacked is None else self.direct / self.prepacked - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a session was made. Printed, it is a few lines."""
+    """How a session was made. `str` gives a few lines of text."""
 
     path: str
-    asked: str
-    """The mode that was asked for."""
+    requested: str
+    """The requested mode."""
     mode: str
-    """The rung that was taken: "read", "map", "direct" or "prepacked"."""
+    """The mode that was used: "read", "map", "direct" or "prepacked"."""
     reason: str
-    """Why that one: a sentence."""
+    """A sentence on why this mode was used."""
     seconds: float
-    """Until the session was there."""
+    """Time to make the session, in seconds."""
     weights: int | None
-    """Bytes of the file's initialisers; None where the file was not looked into."""
+    """Bytes of all initializers; None if the file was not parsed."""
     private: int | None
-    """Bytes by which this process's anonymous memory grew meanwhile. None, not known: the kernel does not tell, or the
-    growth says nothing, because the heap had room left (it is less than what was copied for sure, or there is none)."""
+    """Growth of the anonymous memory of the process, in bytes. None if unknown: the kernel does not report it, or the
+    growth is less than what was copied, because the heap had free memory."""
     mapped: tuple[Mapped, ...]
-    """The model's files that are mapped; empty: nothing of it is."""
+    """Files of the model that are mapped; empty if none is."""
     copied: tuple[Copied, ...] = ()
-    """Of "direct": what is not used in place, and why."""
+    """In mode "direct": weights that are not used in place, with reasons."""
     latency: tuple[Latency, ...] = ()
-    """By batch size, where weights have been prepacked on this host."""
+    """Times by batch size; empty unless weights were prepacked on this machine."""
 
     def __str__(self) -> str:
         lines = [f"{self.path}: {self.mode} ({self.reason})"]
         lines.append(f"  made in {self.seconds * 1e3:.0f} ms; {self._private_words}")
         lines += [f"  {size(file.bytes)} of {file.path} are mapped" for file in self.mapped]
         if not self.mapped:
-            lines.append("  nothing of it is mapped")
+            lines.append("  no file of the model is mapped")
         if self.copied:
             lines.append(f"  {size(sum(weight.bytes for weight in self.copied))} of weights are copied:")
             lines += [f"    {weight.name}, {size(weight.bytes)}: {weight.reason}" for weight in self.copied[:_SHOWN]]
             if len(self.copied) > _SHOWN:
                 lines.append(f"    and {len(self.copied) - _SHOWN} more")
         if self.latency and costs(self.latency) not in self.reason:
-            lines.append(f"  with weights that are not prepacked, {costs(self.latency)}")
+            lines.append(f"  without prepacked weights, {costs(self.latency)}")
         return "\n".join(lines)
 
     @property
     def _private_words(self) -> str:
         if self.private is not None:
             return f"the process grew by {size(self.private)} of private memory"
-        return "how much private memory is not known: the heap had room"
+        return "growth of private memory unknown: the heap had free memory"
 
 
 def costs(latency: Iterable[Latency]) -> str:
-    """Return what using weights that are not prepacked costs, as a sentence.
+    """Return the cost of using weights that are not prepacked, as a sentence.
 
     >>> costs([Latency(1, 2.0, 1.8), Latency(64, 100.0, 131.0, 0.04)])
-    'a run takes 10 % less (batch of 1), 31 % more, +- 4 (batch of 64), measured on this host'
+    'a run takes 10 % less (batch of 1), 31 % more, +- 4 (batch of 64), measured on this machine'
     >>> costs([Latency(1, 2.0, 2.02), Latency(8, None, None)])
-    'a run takes 1 % more (batch of 1), measured on this host; not measured for a batch of 8: the machine was busy'
+    'a run takes 1 % more (batch of 1), measured on this machine; not measured for a batch of 8: the machine was busy'
     >>> costs([Latency(1, None, None)])
-    'what a run takes was not measured: the machine was busy'
+    'the time of a run was not measured: the machine was busy'
     """
     every = list(latency)
     words = [f"{_cost_words(one.cost, one.spread)} (batch of {one.batch})" for one in every if one.cost is not None]
     busy = [str(one.batch) for one in every if one.cost is None]
     if not words:
-        return "what a run takes was not measured: the machine was busy"
-    text = f"a run takes {', '.join(words)}, measured on this host"
+        return "the time of a run was not measured: the machine was busy"
+    text = f"a run takes {', '.join(words)}, measured on this machine"
     return text + (f"; not measured for a batch of {' and '.join(busy)}: the machine was busy" if busy else "")
 
 
@@ -126,9 +126,9 @@ def _cost_words(cost: float, spread: float | None) -> str:
 
 
 def private_of(grown: int | None, certain: int) -> int | None:
-    """Return by how many bytes a process grew, if that says anything of a session; None: it does not.
+    """Return the growth of a process if it measures the memory of a session; else None.
 
-    A heap with room left does not grow for all that is copied: less than is copied for certain is no measurement.
+    A heap with free memory grows by less than what is copied: a growth below `certain` bytes is no measurement.
 
     >>> private_of(9 << 20, 512), private_of(256, 512), private_of(0, 0), private_of(None, 0)
     (9437184, None, None, None)
@@ -137,9 +137,11 @@ def private_of(grown: int | None, certain: int) -> int | None:
 
 
 def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
-    """Return those of some files that this process has mapped now, and how much of them."""
+    """Return the files among `paths` that this process has mapped, with the mapped bytes."""
     files = {(facts.st_dev, facts.st_ino): path for path in paths if (facts := _facts(path)) is not None}
-    names = {os.path.realpath(path): path for path in files.values()}  # overlayfs tells maps another device than stat
+    names = {
+        os.path.realpath(path): path for path in files.values()
+    }  # on overlayfs, maps and stat differ in the device
     found: dict[str, int] = {}
     for region in proc.maps(os.getpid()):
         path = files.get((region.dev, region.inode)) or (None if region.deleted else names.get(region.path))
@@ -149,7 +151,7 @@ def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
 
 
 def anonymous_memory() -> int | None:
-    """Return how much of this process's memory is in no file; None where the kernel does not tell."""
+    """Return the resident anonymous memory of this process in bytes; None without /proc."""
     try:
         return proc.status(os.getpid()).rss_anon
     except OSError:  # no /proc

@@ -1,4 +1,4 @@
-"""`session`: an `onnxruntime.InferenceSession` on a rung of the ladder, with a report of how it was made."""
+"""`session`: an `onnxruntime.InferenceSession` with shared weights, and a report of how it was made."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _MODES = ("read", "map", "direct", "prepacked", "auto")
 
 
 class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no types
-    """An `onnxruntime.InferenceSession` that says how it was made, and can be closed. Made by `session`.
+    """An `onnxruntime.InferenceSession` with a report and `close`. `session` returns it.
 
-    Threads: as ONNX Runtime has it, any may call `run`. `close` is for when none does.
+    Threads: any thread may call `run`, as with ONNX Runtime. Call `close` when no thread is in `run`.
     """
 
     onecopy: Report
-    """How it was made."""
+    """Report of how the session was made."""
     warming: WarmJob | None = None
-    """What brings its file into memory, where that was asked for."""
+    """The job that reads the model file into memory, with ``warm=True``; else None."""
 
     def __init__(self, opening: _ladder.Opening, sess_options: onnxruntime.SessionOptions | None, **given: Any) -> None:
         self._opening = opening
@@ -50,27 +50,27 @@ class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no typ
                 views = [view for _, view in opening.buffers]
                 names = [name for name, _ in opening.buffers]
                 options.add_external_initializers_from_files_in_memory(names, views, [len(view) for view in views])
-            given.setdefault("enable_fallback", 0)  # it would print, and try what cannot work
+            given.setdefault("enable_fallback", 0)  # the fallback prints, and retries what cannot succeed
         super().__init__(opening.model, options, **given)
         if opening.owned and not opening.keeps:
-            # A later `set_providers` makes the session again: of the file, as the mapping is gone by then.
+            # `set_providers` makes the session again: from the file, as the mapping is released.
             self._model_path, self._model_bytes = opening.files[0], None
             self._sess_options = self._sess_options_initial = sess_options
             opening.close()
 
     def close(self) -> None:
-        """End the engine's session and let go of the mapping; closing twice is fine. Whoever calls `run` then is told.
+        """Release the session of ONNX Runtime and the mapping. Closing twice has no effect.
 
-        Outputs stay as they are: they are no views of weights.
+        Afterwards `run` raises ValueError. Outputs stay valid: they are no views of weights.
         """
-        # What describes inputs and outputs keeps the engine's session alive, and with it what that has mapped.
+        # Descriptions of inputs and outputs keep the engine's session and its mappings alive.
         for name in self.__dict__.keys() - {"_opening", "onecopy", "warming"}:
             del self.__dict__[name]
         self._opening.close()
 
     def __getattr__(self, name: str) -> NoReturn:
         if "_opening" in self.__dict__ and "_sess" not in self.__dict__ and name.startswith("_"):
-            raise ValueError("the session was closed")
+            raise ValueError("the session is closed")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __del__(self) -> None:
@@ -103,58 +103,56 @@ def session(
     store: Store | str | os.PathLike[str] | None = None,
     **given: Any,
 ) -> Session:
-    """Make an ONNX Runtime session whose weights are one copy for all processes of the machine.
+    """Make an ONNX Runtime session whose weights all processes of the machine share.
 
     Parameters
     ----------
     path
-        A model: ``.onnx``, with its weights inside or in files of external data, or ``.ort``.
+        Path of a model: ``.onnx``, with weights inside or in external data files, or ``.ort``.
     mode
-        "read", and so None: ONNX Runtime, untouched; of None the report says what "auto" would do. "map": read through
-        a mapping that is gone afterwards. "direct": weights are used where they lie, not prepacked. "prepacked": with
-        weights that were prepacked once on this host. "auto": "prepacked" if they have been; else "read", and a child
-        prepacks them, unless they are less than 16 MiB. What cannot be had becomes "read", and the report says why.
+        "read", and None: ONNX Runtime without changes. "map": read through a mapping that is released afterwards.
+        "direct": weights are used in the mapping, not prepacked. "prepacked": weights are prepacked once per machine.
+        "auto": "prepacked" if that is ready; else "read", while a child prepacks models of 16 MiB and more. An
+        unavailable mode becomes "read"; the report has the reason.
     sess_options
-        Yours, and used as they are; they are not changed. Custom operators in them cannot be copied: then it is "read".
+        Session options; they are not changed. Options with custom operators cannot be copied: the mode becomes "read".
     providers, provider_options
-        As of `onnxruntime.InferenceSession`. Prepacked weights are those of the CPU provider.
+        Arguments of `onnxruntime.InferenceSession`. Prepacked weights are for the CPU execution provider.
     wait
-        For "prepacked" and "auto", and for "direct" of files whose weights are not aligned: prepack now, in a child, or
-        wait for the process that does. False: this session begins on a lower rung, while a child prepacks in the
-        background.
+        For "prepacked", "auto", and "direct" with misaligned weights: True prepacks now in a child, or waits for the
+        process that does. False makes this session as "read" while a child prepacks in the background.
     warm
-        Bring the file into memory meanwhile: `Session.warming` is the `WarmJob`.
+        Read the model file into memory in the background; `Session.warming` is the `WarmJob`.
     max_bytes
-        Bytes to bring in at most; None: what memory is available.
+        Maximum bytes that `warm` reads; None: the available memory.
     store
         Where prepacked weights are kept: a `onecopy.Store` or a folder; None: the default folder on disk.
     **given
-        What else `onnxruntime.InferenceSession` takes.
+        Other arguments of `onnxruntime.InferenceSession`.
 
     Returns
     -------
     Session
-        Its attribute ``onecopy`` is a `Report`: the rung and the reason, bytes mapped (of ``/proc/self/maps``), bytes
-        of private memory (None where that is not known), what was copied and why, what not prepacking costs on this
-        host.
+        Its attribute ``onecopy`` is a `Report`: the mode and its reason, mapped bytes, growth of private memory (None
+        if unknown), copied weights with reasons, and the cost of not prepacking, measured on this machine.
 
     Raises
     ------
     onnxruntime's own errors
-        The model is missing, damaged, or not one that it can run; nothing stays mapped.
+        The model is missing, damaged or not supported; nothing stays mapped.
     ModuleNotFoundError
-        ONNX Runtime is not installed: raised by ``oc.onnxruntime`` itself.
+        ONNX Runtime is not installed; raised when ``oc.onnxruntime`` is first used.
     ValueError
-        There is no such mode.
+        The mode is unknown.
 
     Examples
     --------
     >>> import onecopy as oc
     >>> with oc.onnxruntime.session("model.onnx", "auto") as session:  # doctest: +SKIP
     ...     print(session.onecopy)
-    model.onnx: read (auto: 2.33 MB of weights are not worth more: below 16.8 MB it takes what was prepacked, ...)
+    model.onnx: read (auto: the model has 2.33 MB of weights, and auto prepacks from 16.8 MB on; ...)
       made in 38 ms; the process grew by 9.1 MB of private memory
-      nothing of it is mapped
+      no file of the model is mapped
     """
     if mode is not None and mode not in _MODES:
         raise ValueError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
@@ -169,7 +167,7 @@ def session(
     )
     given = given | {"providers": providers, "provider_options": provider_options}
     if warm and mode in (None, "read"):
-        with suppress(OSError, FormatError), _ladder.looked_at(request):  # for its external data
+        with suppress(OSError, FormatError), _ladder.parsed(request):  # for the paths of its external data
             pass
     opening = _planned(request, mode)
     warming = _warming(opening, max_bytes) if warm else None
@@ -182,38 +180,38 @@ def session(
 
 
 def _planned(request: _ladder.Request, mode: Mode | None) -> _ladder.Opening:
-    """Return how the session is to be made: on the rung that was asked for, or, with the reason, as "read"."""
+    """Return the opening for the requested mode; if it is unavailable, for "read" with the reason."""
     rungs = {"map": _ladder.mapped, "direct": _ladder.direct, "prepacked": _ladder.prepacked, "auto": _ladder.auto}
     if mode is None or mode == "read":
-        return _ladder.read(request, _ladder.AS_ASKED if mode else _ladder.BY_DEFAULT)
+        return _ladder.read(request, _ladder.AS_REQUESTED if mode else _ladder.BY_DEFAULT)
     try:
         return rungs[mode](request)
     except (_ladder.Unfit, OSError, FormatError) as error:
-        return _ladder.read(request, f"{mode!r} cannot be had: {error}")
+        return _ladder.read(request, f"mode {mode!r} is unavailable: {error}")
 
 
 def _made(request: _ladder.Request, opening: _ladder.Opening, given: dict[str, Any]) -> Session:
-    """Make the session; what a rung cannot do, ONNX Runtime does untouched."""
+    """Make the session; if the mode fails, make it as "read"."""
     try:
         return Session(opening, request.sess_options, **given)
     except Exception as error:
         opening.close()
         if opening.mode == "read":
-            if opening.reason not in (_ladder.AS_ASKED, _ladder.BY_DEFAULT):
+            if opening.reason not in (_ladder.AS_REQUESTED, _ladder.BY_DEFAULT):
                 error.add_note(f"onecopy: {opening.reason}")
             raise
         why = str(error).strip().splitlines() or [repr(error)]
-        return Session(_ladder.read(request, f"{opening.mode!r} failed: {why[0]}"), request.sess_options, **given)
+        return Session(_ladder.read(request, f"mode {opening.mode!r} failed: {why[0]}"), request.sess_options, **given)
 
 
 def _warming(opening: _ladder.Opening, max_bytes: int | str | None) -> WarmJob | None:
-    """Begin to bring in the file that most of the session is made from."""
+    """Start to read the largest file of the session into memory; None if it cannot be opened."""
     try:
         if opening.mode == "prepacked":
             return page_cache.warm(opening.files[0], max_bytes=max_bytes, wait=False)
         largest = max(opening.owned or opening.files, key=_size_of)
         return page_cache.warm(largest, max_bytes=max_bytes, wait=False)
-    except OSError:  # the session itself will say so
+    except OSError:  # making the session raises the error
         return None
 
 
@@ -223,16 +221,16 @@ def _size_of(file: str | FileMapping) -> int:
 
 
 def _report(
-    request: _ladder.Request, asked: Mode, opening: _ladder.Opening, seconds: float, before: int | None
+    request: _ladder.Request, requested: Mode, opening: _ladder.Opening, seconds: float, before: int | None
 ) -> Report:
     after, mapped = anonymous_memory(), mapped_files(opening.files)
-    weights = request.looked_at.weights if request.looked_at else None
+    weights = request.model.weights if request.model else None
     certain = sum(weight.bytes for weight in opening.copied)
-    if opening.mode in ("read", "map"):  # all that is not mapped is copied
+    if opening.mode in ("read", "map"):  # weights that are not mapped are copied
         certain = (weights or 0) - sum(file.bytes for file in mapped)
     return Report(
         path=request.path,
-        asked=asked,
+        requested=requested,
         mode=opening.mode,
         reason=opening.reason,
         seconds=seconds,
