@@ -152,7 +152,7 @@ def test_what_is_its_own_after_the_wait_is_reported():
 
 def test_ended_processes_and_processes_of_another_user_are_errors(nobody, in_child):
     with Watched("") as group:
-        with pytest.raises(PermissionError, match="somebody else"):
+        with pytest.raises(PermissionError, match="belongs to another user"):
             in_child(oc.explain, group.pids[0], uid=nobody)
         pid = group.pids[0]
     with pytest.raises(ProcessLookupError):

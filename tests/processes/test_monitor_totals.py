@@ -288,7 +288,7 @@ def test_processes_that_cannot_be_opened_for_want_of_descriptors_are_reported():
             for descriptor in (null, *taken):
                 os.close(descriptor)
     assert 1 <= len(snapshot.processes) <= 4
-    assert any("may open no more files" in note for note in snapshot.totals.notes)
+    assert any("too many open files in this process" in note for note in snapshot.totals.notes)
 
 
 def test_there_is_no_such_process():
@@ -342,7 +342,7 @@ def test_what_is_cached_is_right_or_unknown(part, cold_file, cached, nobody, in_
     assert cached(path) == pytest.approx(size * part // 100, abs=PAGES)
     told, unknown = in_child(look, uid=nobody)
     assert told is None
-    assert unknown in {"we neither own the file nor may write it", "we may not open it"}
+    assert unknown in {"this user neither owns the file nor may write it", "no permission to open it"}
 
 
 PAGES = 64 << 10  # what may be read with the last one

@@ -224,7 +224,7 @@ def test_samples_that_fail_are_reported_and_end_nothing(monkeypatch):
     with oc.watch(hz=100) as watched:
         monkeypatch.setattr(watched._sampler, "sample", lambda **_: Path("/no/\x1bsuch").stat())
         until(lambda: watched.cost.failed > 1)
-    assert "looks failed: FileNotFoundError" in watched.table()
+    assert "samples failed: FileNotFoundError" in watched.table()
     assert "\x1b" not in watched.table()
 
 
@@ -232,7 +232,7 @@ def test_reading_while_the_thread_writes_is_whole(tmp_path):
     with oc.watch(hz=1000, budget=1.0) as watched:
         for _ in range(100):
             assert watched.peak.real.bytes > 0
-            assert "together" in watched.table()
+            assert "deduplicated total" in watched.table()
             watched.plot(tmp_path / "x.svg")
 
 

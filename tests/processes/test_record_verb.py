@@ -163,7 +163,7 @@ def test_a_process_that_runs_already_is_recorded_until_it_ends(tmp_path):
         status, _, err = run(tmp_path / "x", "--pid", other.pid)
         other.wait()
     assert status == 0
-    assert "together" in err
+    assert "deduplicated total" in err
     recording = read_recording(tmp_path / "x")
     assert recording.series.peak.anonymous.bytes > 30 * MB
     assert recording.end.exit is None

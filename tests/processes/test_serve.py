@@ -111,7 +111,7 @@ def test_requests_need_the_token():
         address, token = re.search(r"(http://\S+/)\?token=(\S+) ;", line).groups()
         assert f"{address}metrics" in line
         assert len(token) >= 20
-        for path in ("", "look", "metrics", "page.js"):
+        for path in ("", "snapshot", "metrics", "page.js"):
             status, text, headers = get(address + path)
             assert (status, headers["www-authenticate"]) == (401, "Bearer")
             assert "x" not in text.replace("token", "").split()
@@ -235,5 +235,5 @@ def test_in_a_browser_names_are_text(cold_file, tmp_path):
     assert "&lt;img src=x onerror=alert(1)&gt;" in dom
     assert "<img" not in dom
     assert all(f'<td class="n">{pid}</td>' in dom for pid in group.pids)
-    assert "a sum of RSS says" in dom
+    assert "sum of RSS:" in dom
     assert "<meter" in dom
