@@ -122,7 +122,7 @@ def test_requests_need_the_token():
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         with browser.open(f"{address}?token={token}", timeout=20) as answer:
             assert answer.url == address  # the token is in no history
-        with browser.open(f"{address}look", timeout=20) as answer:
+        with browser.open(f"{address}snapshot", timeout=20) as answer:
             assert json.loads(answer.read())["group"] == "x"
     with Watched("") as group, listening("--token", "mine", *group.pids) as line:
         assert "?token=mine ;" in line

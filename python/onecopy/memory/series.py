@@ -262,9 +262,9 @@ class Series:
         """The maximum of each column; ValueError if there are no samples."""
         if not self._highest:
             raise ValueError("there is no peak: no sample was taken yet")
-        everyone = self._processes.values()
-        high = max([self._high_water, *(one.peak_rss or 0 for one in everyone)])
-        unseen = max([self._unseen, *(one.unseen for one in everyone)])
+        processes = self._processes.values()
+        high = max([self._high_water, *(one.peak_rss or 0 for one in processes)])
+        unseen = max([self._unseen, *(one.unseen for one in processes)])
         heights = {name: self._highest[at].height(at) for at, name in enumerate(COLUMNS)}
         return Peaks(**heights, high_water=high, unseen=unseen)
 

@@ -106,9 +106,9 @@ def memory_table(pids: Sequence[int], *, children: bool = False) -> str:
     >>> print(memory_table([os.getpid()]).splitlines()[0].split()[:4])
     ['time', 'PID', 'rss', 'pss']
     """
-    everyone = Selection(tuple(pids), children=children).with_descendants(pids)
+    all_pids = Selection(tuple(pids), children=children).with_descendants(pids)
     rows, troubles = [], []
-    for pid in everyone:
+    for pid in all_pids:
         try:
             rows.append(memory_of(pid))
         except PermissionError:
