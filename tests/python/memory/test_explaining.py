@@ -36,7 +36,7 @@ def test_what_a_session_grew_by_and_what_the_file_has_are_distinguished(tmp_path
     session.onecopy = dataclasses.replace(session.onecopy, private=3 * weights)
     told = oc.explain(session)
     assert {one.name: one.private for one in told.findings} == {"weights": 2 * weights, "engine": weights}
-    assert f"grew by {size(3 * weights)} when the session was made, and the file has {size(weights)}" in str(told)
+    assert f"grew by {size(3 * weights)} with the session, for {size(weights)} of weights in the file" in str(told)
     assert told.saves == 2 * weights
     assert all(one.private <= one.bytes for one in told.findings)
 
@@ -47,7 +47,7 @@ def test_growth_that_is_not_known_is_not_zero(tmp_path, save_inline):
     session.onecopy = dataclasses.replace(session.onecopy, private=None)
     told = oc.explain(session)
     assert told.private == model.stat().st_size
-    assert "by how much the process grew is not known" in str(told)
+    assert "the growth of the process is unknown" in str(told)
 
 
 def test_prepacking_is_not_advised_for_next_to_nothing(tmp_path, save_inline):
@@ -55,7 +55,7 @@ def test_prepacking_is_not_advised_for_next_to_nothing(tmp_path, save_inline):
     session = oc.onnxruntime.session(model)
     session.onecopy = dataclasses.replace(session.onecopy, private=200_000)
     told = oc.explain(session)
-    assert "too little to be worth prepacking" in str(told)
+    assert "too small to be worth prepacking" in str(told)
     assert told.saves == 0
 
 

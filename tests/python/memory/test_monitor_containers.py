@@ -103,7 +103,7 @@ def test_kills_and_pressure_are_reported(tmp_path):
     assert (found.kills, found.pressure_of) == (2, "group")
     assert found.pressure.some == pressure.Stall(0.0125, 0.1, 0.005, 3.0)
     assert "killed 2 processes of this group" in str(found)
-    assert "tasks of this group waited for memory 10.0 % of the time, and all at once 2.50 %" in str(found)
+    assert "tasks of this group waited for memory 10.0 % of the time, and all tasks at once 2.50 %" in str(found)
 
 
 def test_v1_counts_kills_in_another_file(tmp_path):
