@@ -175,7 +175,7 @@ def test_a_model_that_changed_and_other_options_are_prepacked_anew(tmp_path, sto
 def test_auto_leaves_small_models_alone(tmp_path, store):
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
     assert session.onecopy.mode == "read"
-    assert "453 kB of weights are not worth more: below 16.8 MB" in session.onecopy.reason
+    assert "453 kB of weights, and auto prepacks from 16.8 MB on" in session.onecopy.reason
     assert "mode='prepacked' prepacks any model" in session.onecopy.reason
     assert not store.exists()
 
@@ -191,7 +191,7 @@ def test_auto_leaves_small_models_alone_where_the_store_cannot_be_read(tmp_path)
     (tmp_path / "store").write_text("no folder")
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", store=tmp_path / "store")
     assert session.onecopy.mode == "read"
-    assert "not worth more" in session.onecopy.reason
+    assert "auto prepacks from" in session.onecopy.reason
 
 
 def test_auto_reports_what_direct_would_cost(tmp_path, store, worth_it):
@@ -222,7 +222,7 @@ def test_growth_that_measures_nothing_is_unknown(tmp_path, monkeypatch):
     for mode in ("read", "map", "direct"):
         report = oc.onnxruntime.session(make("aligned", tmp_path), mode).onecopy
         assert report.private is None
-        assert "private memory unknown: the heap had room" in str(report)
+        assert "private memory unknown: the heap had free memory" in str(report)
     grows = itertools.count(5000, 256)  # less than the 512 bytes of the bias, which is copied
     monkeypatch.setattr(_session, "anonymous_memory", lambda: next(grows))
     assert oc.onnxruntime.session(make("aligned", tmp_path), "direct").onecopy.private is None
@@ -335,7 +335,7 @@ def test_weights_of_other_providers_are_not_prepacked(tmp_path, store):
             store=store,
         )
     assert session.onecopy.mode == "read"
-    assert "CPU provider" in session.onecopy.reason
+    assert "CPU execution provider" in session.onecopy.reason
 
 
 def test_an_unknown_mode_is_refused(tmp_path):
