@@ -52,7 +52,7 @@ def shuffled_list(count: int) -> Iterable[int]:
 
 def our_shuffle(count: int) -> Iterable[int]:
     """Return onecopy's."""
-    return module("onecopy").Shuffle(count, seed=0)  # type: ignore[no-any-return]
+    return module("onecopy.shuffle").Shuffle(count, seed=0)  # type: ignore[no-any-return]
 
 
 def names(rows: Indices) -> dict[str, Any]:
