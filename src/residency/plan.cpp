@@ -80,7 +80,6 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
     plan.part = plan.huge ? huge_part : small_part;
     plan.at_once = std::max(ahead, usual_read_ahead);
   }
-  plan.most -= std::min(plan.most, conditions.taken);
   if (options.mechanism) {
     plan.mechanism = *options.mechanism;
     plan.reason += "; mechanism as asked";

@@ -15,7 +15,6 @@ namespace onecopy {
 struct Conditions {
   std::uint64_t file_size = 0;              // of several files: of all of them
   std::uint64_t missing = 0;                // bytes asked for that are not in memory
-  std::uint64_t taken = 0;                  // bytes that the same warming has brought in from other files
   std::optional<std::uint64_t> available;   // memory that may still be used, bytes
   std::optional<std::uint64_t> read_ahead;  // of the device, bytes
   bool private_copy = false;                // Mode::copy: nothing to bring in

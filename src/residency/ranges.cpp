@@ -51,8 +51,8 @@ std::vector<ByteRange> huge_parts(std::span<const ByteRange> ranges, std::uint64
   return parts;
 }
 
-std::vector<ByteRange> lonely(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t overshoot,
-                              std::uint64_t part) {
+std::vector<ByteRange> isolated_ranges(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t overshoot,
+                                       std::uint64_t part) {
   std::vector<ByteRange> found;
   std::uint64_t before = 0;  // the end of the range before
   for (std::size_t i = 0; i < ranges.size(); ++i) {

@@ -17,11 +17,11 @@ std::vector<ByteRange> whole_pages(std::span<const ByteRange> ranges, std::uint6
 // `ranges` as whole_pages returns them. A huge page for less reads more than it spares.
 std::vector<ByteRange> huge_parts(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t file_offset);
 
-// Those of `ranges` that lie so far from the others that more than 1/`part` of them would be read in vain, where the
-// kernel goes `overshoot` bytes beyond what it is asked for: a third of that before it, the rest behind it. `ranges` as
-// whole_pages returns them, of `size` bytes.
-std::vector<ByteRange> lonely(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t overshoot,
-                              std::uint64_t part);
+// Those of `ranges` that lie so far from the others that reading them with read-ahead would read more than 1/`part` of
+// them in vain: the kernel reads `overshoot` bytes beyond a request, a third of them before it and the rest behind it.
+// `ranges` as whole_pages returns them, of `size` bytes.
+std::vector<ByteRange> isolated_ranges(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t overshoot,
+                                       std::uint64_t part);
 
 std::uint64_t total_length(std::span<const ByteRange> ranges) noexcept;
 

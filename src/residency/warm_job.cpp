@@ -1,5 +1,4 @@
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -15,33 +14,21 @@
 namespace onecopy {
 
 struct WarmJob::State {
-  State(std::vector<WarmPart> of, const WarmOptions& options) : parts(std::move(of)) {
-    std::uint64_t whole = 0;
-    for (const auto& part : parts) whole += part.mapping->identity().size;
-    for (const auto& part : parts) {
-      auto own = options;
-      own.inspector = part.inspector;
-      warmers.emplace_back(*part.mapping, part.ranges, std::move(own), whole);
-    }
+  State(std::vector<WarmPart> of, const WarmOptions& options) : parts(std::move(of)), warmer(options) {
+    for (const auto& part : parts) warmer.add(*part.mapping, part.ranges, part.inspector);
     try {
       thread = std::thread([this] {
         (void)os::name_thread("onecopy-warm");
         run();
       });
     } catch (const std::system_error&) {
-      run();  // no thread to be had: done at once, and not beside the caller's work
+      run();  // the system allows no further thread: warm before returning
     }
   }
 
   void run() noexcept {
     try {
-      std::vector<WarmReport> reports;
-      std::uint64_t taken = 0;
-      for (Warmer& warmer : warmers) {
-        reports.push_back(warmer.run(taken));
-        taken += reports.back().filled;
-      }
-      report = total(reports);
+      report = warmer.run();
     } catch (...) {
       error = std::current_exception();
     }
@@ -50,11 +37,11 @@ struct WarmJob::State {
     changed.notify_all();
   }
 
-  // After a fork the child has this memory but not the thread, and the mutex as it happened to be: hands off.
+  // A forked child has this memory but not the thread, and the mutex may be locked for ever: it uses neither.
   bool forked() const noexcept { return os::process_id() != process; }
 
   std::vector<WarmPart> parts;
-  std::deque<Warmer> warmers;  // one for each part; they stay where they are
+  Warmer warmer;
   WarmReport report;
   std::exception_ptr error;
   std::uint64_t process = os::process_id();
@@ -96,19 +83,9 @@ WarmJob WarmJob::start(std::vector<WarmPart> parts, const WarmOptions& options) 
 
 bool WarmJob::done() const { return wait_for(std::chrono::milliseconds(0)); }
 
-Progress WarmJob::progress() const noexcept {
-  Progress sum;
-  for (const Warmer& warmer : state_->warmers) {
-    const auto [done, total] = warmer.progress();
-    sum.done += done;
-    sum.total += total;
-  }
-  return sum;
-}
+Progress WarmJob::progress() const noexcept { return state_->warmer.progress(); }
 
-void WarmJob::cancel() noexcept {
-  for (Warmer& warmer : state_->warmers) warmer.cancel();
-}
+void WarmJob::cancel() noexcept { state_->warmer.cancel(); }
 
 bool WarmJob::wait_for(std::chrono::milliseconds time) const {
   if (state_->forked())

@@ -74,8 +74,9 @@ class WarmJob {
  public:
   static WarmJob start(std::shared_ptr<const Mapping> mapping, std::vector<ByteRange> ranges = {},
                        const WarmOptions& options = {});
-  // Several files as one: one after the other, in this order, with one budget and one report; the first that fails ends
-  // it. `options.inspector` is not used, because an inspector knows one file.
+  // Several files as one, with one budget and one report. The threads read pieces of all files in this order, several
+  // files at a time. A file that fails ends the job; one that was truncated before ends it before anything is read.
+  // `options.inspector` is not used, because an inspector knows one file.
   static WarmJob start(std::vector<WarmPart> parts, const WarmOptions& options = {});
 
   WarmJob(WarmJob&&) noexcept;

@@ -16,6 +16,8 @@ __all__ = ["Mapped", "Opened", "Portion", "Range", "Selection", "Several", "Targ
 Range: TypeAlias = tuple[int, int]
 """(offset, length) in bytes from the start of the mapping; rounded outwards to whole pages."""
 
+SEVERAL = "ranges cannot be given for several files: give names of arrays instead, file.warm([...])"
+
 CorePortions: TypeAlias = "list[tuple[_core.Mapping, list[Range], _core.Inspector | None]]"
 """Portions as the compiled module takes them: an empty list of ranges is the whole mapping."""
 
@@ -48,11 +50,17 @@ class Several(Protocol):
 
 
 Opened: TypeAlias = "Mapped | Several"
-Target: TypeAlias = "Opened | str | os.PathLike[str]"
+Single: TypeAlias = "Opened | str | os.PathLike[str]"
+Target: TypeAlias = "Single | Sequence[Single]"
+"""An open file, a path, or a list of these, which are treated as one."""
 
 
 def of_target(target: Target, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> CorePortions:
     """Return the mappings of a target, each with its ranges; a path is mapped by this call."""
+    if isinstance(target, list | tuple):
+        if ranges is not None or inspector is not None:
+            raise TypeError(SEVERAL)
+        return [part for single in target for part in of_target(single, None)]
     if isinstance(target, str | bytes | os.PathLike):
         core = _core.open_mapping(path_text(target), 0, None, False, False, 0, None)
         return [(core, _ranges(ranges), inspector)]
@@ -71,7 +79,7 @@ def of_opened(target: object, ranges: Sequence[Range] | None, inspector: _core.I
     if portions is None:
         raise TypeError(f"expected an open onecopy file, not {target!r}")
     if ranges is not None:
-        raise TypeError("ranges cannot be given for several files: give names of arrays instead, file.warm([...])")
+        raise TypeError(SEVERAL)
     return [(core, _ranges(part), inspects) for core, part, inspects in portions]
 
 

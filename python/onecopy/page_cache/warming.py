@@ -157,8 +157,8 @@ def warm(
     Parameters
     ----------
     target
-        An open file, or a path. The pages of a path are not mapped; they stay in the page cache until the kernel
-        reclaims the memory.
+        An open file, a path, or a list of these, whose files are read at the same time. The pages of a path are not
+        mapped; they stay in the page cache until the kernel reclaims the memory.
     ranges
         (offset, length) in bytes; None: the whole file. Small ranges with gaps between them are read without readahead,
         in small pages.

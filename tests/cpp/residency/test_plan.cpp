@@ -63,22 +63,22 @@ TEST_CASE("huge pages are asked for where at least half of one is wanted") {
   CHECK(huge_parts(Ranges{{size - mib, mib}}, size, 0) == Ranges{{6 * mib, mib}});
 }
 
-TEST_CASE("what lies alone is what the kernel would read too much beside") {
+TEST_CASE("a range is isolated where read-ahead would read too much around it") {
   using Ranges = std::vector<ByteRange>;
   constexpr std::uint64_t size = 100 * mib;
-  CHECK(lonely(Ranges{{0, size}}, size, 4 * mib, 4).empty());
-  CHECK(lonely(Ranges{}, size, 4 * mib, 4).empty());
-  CHECK(lonely(Ranges{{10 * mib, mib}}, size, 4 * mib, 4) == Ranges{{10 * mib, mib}});
-  CHECK(lonely(Ranges{{10 * mib, 16 * mib}}, size, 4 * mib, 4).empty());
-  CHECK(lonely(Ranges{{10 * mib, 16 * mib - 4096}}, size, 4 * mib, 4).size() == 1);
-  CHECK(lonely(Ranges{{4096, size - 4096}}, size, 4 * mib, 4).empty());  // a header is no gap to speak of
-  CHECK(lonely(Ranges{{0, mib}, {mib + 4096, mib}, {9 * mib, mib}}, size, 4 * mib, 4) ==
+  CHECK(isolated_ranges(Ranges{{0, size}}, size, 4 * mib, 4).empty());
+  CHECK(isolated_ranges(Ranges{}, size, 4 * mib, 4).empty());
+  CHECK(isolated_ranges(Ranges{{10 * mib, mib}}, size, 4 * mib, 4) == Ranges{{10 * mib, mib}});
+  CHECK(isolated_ranges(Ranges{{10 * mib, 16 * mib}}, size, 4 * mib, 4).empty());
+  CHECK(isolated_ranges(Ranges{{10 * mib, 16 * mib - 4096}}, size, 4 * mib, 4).size() == 1);
+  CHECK(isolated_ranges(Ranges{{4096, size - 4096}}, size, 4 * mib, 4).empty());  // a header is no gap to speak of
+  CHECK(isolated_ranges(Ranges{{0, mib}, {mib + 4096, mib}, {9 * mib, mib}}, size, 4 * mib, 4) ==
         Ranges{{mib + 4096, mib}, {9 * mib, mib}});
-  CHECK(lonely(Ranges{{size - mib, mib}}, size, 3 * mib, 4).size() == 1);
-  CHECK(lonely(Ranges{{size - 4 * mib, 4 * mib}}, size, 3 * mib, 4).empty());  // nothing is behind the end
-  CHECK(lonely(Ranges{{0, 8 * mib}}, size, 3 * mib, 4).empty());
-  CHECK(lonely(Ranges{{0, 8 * mib - 4096}}, size, 3 * mib, 4).size() == 1);
-  CHECK(lonely(Ranges{{size - 2 * mib, mib}, {size - mib - 4096, mib + 4096}}, size, 4096, 4).empty());
+  CHECK(isolated_ranges(Ranges{{size - mib, mib}}, size, 3 * mib, 4).size() == 1);
+  CHECK(isolated_ranges(Ranges{{size - 4 * mib, 4 * mib}}, size, 3 * mib, 4).empty());  // nothing is behind the end
+  CHECK(isolated_ranges(Ranges{{0, 8 * mib}}, size, 3 * mib, 4).empty());
+  CHECK(isolated_ranges(Ranges{{0, 8 * mib - 4096}}, size, 3 * mib, 4).size() == 1);
+  CHECK(isolated_ranges(Ranges{{size - 2 * mib, mib}, {size - mib - 4096, mib + 4096}}, size, 4096, 4).empty());
 }
 
 TEST_CASE("the plan follows what was measured, and says why") {

@@ -175,38 +175,6 @@ TEST_CASE("a job runs beside other work, owns the mapping, and can be waited for
   CHECK(observer.expired());
 }
 
-TEST_CASE("a job over several files warms one after the other and reports on all as one") {
-  const TestFile first;
-  const TestFile second;
-  const auto one = std::make_shared<const Mapping>(Mapping::open(first.path));
-  const auto two = std::make_shared<const Mapping>(Mapping::open(second.path));
-  (void)evict(*one);
-  (void)evict(*two);
-  std::vector<WarmPart> parts;
-  parts.push_back({two, {{0, mib}}, nullptr});
-  parts.push_back({one, {}, nullptr});
-  const auto report = WarmJob::start(parts).wait();
-  CHECK(report.complete);
-  CHECK(report.bytes == mib + one->bytes().size());
-  CHECK(report.reason.ends_with("2 files"));
-  CHECK(residency(*one).cached.value_or(report.bytes) + reclaimed(*one) >= nearly(one->bytes().size()));
-
-  SUBCASE("the budget is one, and those that come first have it") {
-    (void)evict(*one);
-    (void)evict(*two);
-    WarmOptions options;
-    options.budget = mib;
-    const auto part = WarmJob::start(std::move(parts), options).wait();
-    CHECK(part.filled <= mib);
-    CHECK((!part.complete || part.filled == 0));
-  }
-  SUBCASE("the first that fails ends it") {
-    std::filesystem::resize_file(first.path, 4096);
-    CHECK_THROWS_AS((void)WarmJob::start(std::move(parts)).wait(), DataLost);
-  }
-  SUBCASE("no files are nothing to do") { CHECK(WarmJob::start(std::vector<WarmPart>{}).wait().complete); }
-}
-
 TEST_CASE("a total is a sum, empty where one part is, and as bad as the worst") {
   Residency known;
   known.bytes = 8;

@@ -40,6 +40,22 @@ def test_a_job_ends_with_the_report_that_warm_would_have_given(cold_file, cached
     assert job.wait(timeout=0).filled == report.filled  # as often as you like
 
 
+def test_files_that_are_given_as_a_list_are_warmed_and_evicted_as_one(cold_file, cached):
+    paths = [cold_file(3 * MIB, "a"), cold_file(5 * MIB, "b"), cold_file(MIB, "c")]
+    with oc.Mapping(paths[2]) as opened:
+        report = oc.warm([paths[0], str(paths[1]), opened])
+    assert report.complete
+    assert report.bytes == sum(map(cached, paths)) == 9 * MIB
+    assert oc.residency(paths).cached == 9 * MIB
+    assert oc.evict(paths).bytes == 9 * MIB
+    with pytest.raises(TypeError, match="several files"):
+        oc.warm(paths, [(0, 1)])
+    with pytest.raises(TypeError, match="5"):
+        oc.warm([paths[0], 5])
+    with pytest.raises(FileNotFoundError):
+        oc.warm([paths[0], "no such file"])
+
+
 def test_a_job_reports_progress_while_it_runs(slow_file):
     job = oc.warm(slow_file, wait=False, **SLOWLY)
     assert not job.done

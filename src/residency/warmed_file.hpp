@@ -1,0 +1,74 @@
+// One file of a warming: what of it is missing, how it is brought in, and what came of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "onecopy/residency/warm.hpp"
+#include "residency/plan.hpp"
+
+namespace onecopy {
+
+class WarmedFile;
+
+// What one thread takes at a time.
+struct WarmPiece {
+  WarmedFile* file = nullptr;
+  ByteRange range;
+  bool missing = false;  // to be brought in; else only to be inspected
+  bool alone = false;    // without what the kernel would read around it
+};
+
+// The part of `range` from `at` on, up to the next multiple of `size` in the *file*: two parts never share a 2 MiB
+// page.
+ByteRange part_at(std::uint64_t at, ByteRange range, std::uint64_t size, std::uint64_t file_offset);
+
+class WarmedFile {
+ public:
+  // No ranges: all of the mapping, which has to outlive this object.
+  WarmedFile(const Mapping& mapping, std::span<const ByteRange> ranges, std::shared_ptr<Inspector> inspector);
+
+  // These three in this order, from one thread. Throws DataLost where the file no longer has the bytes.
+  void find_missing();
+  void prepare(Plan plan);  // asks for 2 MiB pages where the plan does
+  void append_pieces_to(std::vector<WarmPiece>& pieces);
+
+  // From any thread; errno, ENOSYS where the kernel cannot populate. `touch`: map the pages in afterwards, too.
+  int populate(ByteRange step, bool touch) const noexcept;
+  int read(ByteRange step) const noexcept;
+  // Starts reading exactly this, so that a later page fault waits for its own page and reads nothing around it.
+  void prefetch(ByteRange step) const noexcept;
+  // False where the kernel does not report it.
+  bool is_cached(ByteRange piece) const noexcept;
+
+  // Once, when all threads have ended. `populated`: every missing byte was. Throws what the inspector has found.
+  WarmReport finish(bool populated);
+  // Throws DataLost or OsError for a step at `at` that failed with `error`.
+  [[noreturn]] void fail(int error, std::uint64_t at) const;
+
+  const Mapping& mapping() const noexcept { return mapping_; }
+  const Plan& plan() const noexcept { return plan_; }
+  Inspector* inspector() const noexcept { return inspector_.get(); }
+  std::uint64_t bytes() const noexcept { return report_.bytes; }
+  std::uint64_t missing() const noexcept { return missing_; }
+  std::uint64_t isolated_bytes() const noexcept;
+
+ private:
+  bool has_unread_pages(ByteRange piece) const noexcept;
+  void isolate();
+  void advise_huge();
+
+  const Mapping& mapping_;
+  std::shared_ptr<Inspector> inspector_;
+  std::vector<ByteRange> ranges_;
+  std::vector<ByteRange> isolated_;  // of these ranges, those read without what lies around
+  std::vector<WarmPiece> pieces_;
+  std::uint64_t missing_ = 0;
+  Plan plan_;
+  WarmReport report_;
+};
+
+}  // namespace onecopy
