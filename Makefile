@@ -77,6 +77,8 @@ check: .venv/core.stamp ## format, lint, types, layers, stubs, words: fast, befo
 	find $(CPP) -name '*.[ch]pp' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_words.py
+	$(BIN)/python tools/check_types.py
+	$(BIN)/python tools/write_fields.py --check
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -o cache_dir=build/tests/cache-typing tests/typing

@@ -64,15 +64,19 @@ void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*
   }
 }
 
-std::unique_ptr<ArrayFileHandle> open_arrays(const std::filesystem::path& path, bool copy, bool private_pages,
-                                             unsigned threads, std::optional<IdentityTuple> expected,
-                                             const std::shared_ptr<const FileHandle>& handle) {
+// The file, and what opening it needs to know at once: its container, its kind, whether its header is damaged.
+std::tuple<std::unique_ptr<ArrayFileHandle>, std::string_view, std::string_view, bool> open_arrays(
+    const std::filesystem::path& path, bool copy, bool private_pages, unsigned threads,
+    std::optional<IdentityTuple> expected, const std::shared_ptr<const FileHandle>& handle) {
   const ReleaseGil release;
-  const auto options = mapping_options(copy, private_pages, threads);
+  const MappingOptions options{
+      .mode = copy ? Mode::copy : Mode::map, .private_pages = private_pages, .threads = threads};
   auto file = handle ? ArrayFile::from_descriptor(handle->descriptor(), path.string(), options)
                      : ArrayFile::open(path, options);
   if (expected) expect_identity(*file.mapping(), to_identity(*expected));
-  return std::make_unique<ArrayFileHandle>(std::move(file));
+  auto opened = std::make_unique<ArrayFileHandle>(std::move(file));
+  const Index& index = opened->index();
+  return {std::move(opened), index.container(), to_string(index.kind()), index.header_check() == HeaderCheck::mismatch};
 }
 
 nb::tuple entry_tuple(const Entry& entry) {
@@ -104,10 +108,7 @@ std::unique_ptr<ArrayWriter> make_writer(const std::filesystem::path& path, cons
     if (!parsed) throw nb::value_error(("unknown dtype '" + dtype + "'").c_str());
     arrays.push_back({name, *parsed, shape});
   }
-  LayoutOptions options;
-  options.metadata.insert(metadata.begin(), metadata.end());
-  options.align = align;
-  options.checksum = checksum;
+  LayoutOptions options{.metadata = {metadata.begin(), metadata.end()}, .align = align, .checksum = checksum};
   const ReleaseGil release;
   return std::make_unique<ArrayWriter>(path, Layout::plan(std::move(arrays), std::move(options)),
                                        WriteOptions{.durable = durable});
@@ -207,18 +208,18 @@ void bind_arrays(nb::module_& module) {
       .def("close", &ArrayFileHandle::close)
       .def_prop_ro("mapping", &ArrayFileHandle::mapping, nb::rv_policy::reference_internal)
       .def_prop_ro("container", [](const ArrayFileHandle& self) { return self.index().container(); })
-      .def_prop_ro("kind", [](const ArrayFileHandle& self) { return to_string(self.index().kind()); })
-      .def_prop_ro("header_damaged",
-                   [](const ArrayFileHandle& self) { return self.index().header_check() == HeaderCheck::mismatch; });
-  module.def("open_arrays", &open_arrays, nb::arg("path"), nb::arg("copy"), nb::arg("private_pages"),
-             nb::arg("threads"), nb::arg("expected").none(), nb::arg("handle").none(),
-             "`handle`: the file itself; its path then only names it.");
+      .def_prop_ro("kind", [](const ArrayFileHandle& self) { return to_string(self.index().kind()); });
+  module.def("open_arrays", &open_arrays, nb::arg("path"), nb::kw_only(), nb::arg("copy") = false,
+             nb::arg("private_pages") = false, nb::arg("threads") = 0, nb::arg("expected") = nb::none(),
+             nb::arg("handle") = nb::none(),
+             "(file, container, kind, whether the checksum of the header is wrong). `handle`: the open file, which the "
+             "path then only names.");
 
   nb::class_<ArrayWriter>(module, "ArrayWriter", "Writes a file of named arrays in one stream.")
       .def("write", &write, nb::arg("buffer"), nb::sig("def write(self, buffer: object) -> None"))
       .def("commit", &ArrayWriter::commit, nb::call_guard<ReleaseGil>())
       .def_prop_ro("order", &write_order);
-  module.def("make_writer", &make_writer, nb::arg("path"), nb::arg("specs"), nb::arg("metadata"),
+  module.def("make_writer", &make_writer, nb::arg("path"), nb::arg("specs"), nb::kw_only(), nb::arg("metadata"),
              nb::arg("align").none(), nb::arg("checksum"), nb::arg("durable"));
 
   (void)nb::class_<TensorMemory>(module, "TensorMemory", nb::type_slots(tensor_slots),

@@ -22,12 +22,15 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
 
 PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};  // NOLINT
 
+// What is optional is keyword-only in Python, and one options struct from here on: so in all bindings.
 MappingHandle open_mapping(const std::filesystem::path& path, std::uint64_t offset, std::optional<std::uint64_t> length,
                            bool copy, bool private_pages, unsigned threads, std::optional<IdentityTuple> expected) {
   const ReleaseGil release;
-  auto options = mapping_options(copy, private_pages, threads);
-  options.offset = offset;
-  options.length = length;
+  const MappingOptions options{.offset = offset,
+                               .length = length,
+                               .mode = copy ? Mode::copy : Mode::map,
+                               .private_pages = private_pages,
+                               .threads = threads};
   auto mapping = std::make_shared<const Mapping>(Mapping::open(path, options));
   if (expected) expect_identity(*mapping, to_identity(*expected));
   return MappingHandle(std::move(mapping));
@@ -36,9 +39,8 @@ MappingHandle open_mapping(const std::filesystem::path& path, std::uint64_t offs
 MappingHandle map_descriptor(int fd, const std::string& name, std::uint64_t offset, std::optional<std::uint64_t> length,
                              bool copy, bool private_pages) {
   const ReleaseGil release;
-  auto options = mapping_options(copy, private_pages, 0);
-  options.offset = offset;
-  options.length = length;
+  const MappingOptions options{
+      .offset = offset, .length = length, .mode = copy ? Mode::copy : Mode::map, .private_pages = private_pages};
   return MappingHandle(std::make_shared<const Mapping>(Mapping::from_descriptor(fd, name, options)));
 }
 
@@ -57,14 +59,6 @@ std::vector<ByteRange> to_ranges(const std::vector<RangeTuple>& tuples) {
   ranges.reserve(tuples.size());
   for (const auto& [offset, length] : tuples) ranges.push_back({offset, length});
   return ranges;
-}
-
-MappingOptions mapping_options(bool copy, bool private_pages, unsigned threads) {
-  MappingOptions options;
-  options.mode = copy ? Mode::copy : Mode::map;
-  options.private_pages = private_pages;
-  options.threads = threads;
-  return options;
 }
 
 const std::shared_ptr<const Mapping>& MappingHandle::get() const {
@@ -116,10 +110,11 @@ void bind_files(nb::module_& module) {
 
   module.def("guard", &guard);
   module.def("check", &check, nb::call_guard<ReleaseGil>());
-  module.def("open_mapping", &open_mapping, nb::arg("path"), nb::arg("offset"), nb::arg("length").none(),
-             nb::arg("copy"), nb::arg("private_pages"), nb::arg("threads"), nb::arg("expected").none());
-  module.def("map_descriptor", &map_descriptor, nb::arg("fd"), nb::arg("name"), nb::arg("offset"),
-             nb::arg("length").none(), nb::arg("copy"), nb::arg("private_pages"));
+  module.def("open_mapping", &open_mapping, nb::arg("path"), nb::kw_only(), nb::arg("offset") = 0,
+             nb::arg("length") = nb::none(), nb::arg("copy") = false, nb::arg("private_pages") = false,
+             nb::arg("threads") = 0, nb::arg("expected") = nb::none());
+  module.def("map_descriptor", &map_descriptor, nb::arg("fd"), nb::arg("name"), nb::kw_only(), nb::arg("offset") = 0,
+             nb::arg("length") = nb::none(), nb::arg("copy") = false, nb::arg("private_pages") = false);
 }
 
 }  // namespace onecopy::bindings

@@ -54,6 +54,7 @@ nb::bytes onnx_skeleton(const MappingHandle& file, const std::string& location, 
 }  // namespace
 
 void bind_formats(nb::module_& module) {
+  module.attr("PREPACKED_END") = nb::bytes(onnx::prepacked_end.data(), onnx::prepacked_end.size());
   module.def("parse_onnx", &parse_onnx, nb::arg("file"), nb::sig("def parse_onnx(file: Mapping) -> dict[str, object]"),
              "What an ONNX model holds; tensors as (name, type, dtype name or None, shape, storage, offset, bytes, "
              "location, is an initializer of the main graph).");

@@ -163,10 +163,11 @@ void bind_records(nb::module_& module) {
           nb::arg("source"))
       .def(
           "_rows_iter", [](const nb::object& self, bool backwards) { return row_iterator(self, backwards); },
-          nb::arg("backwards"), nb::sig("def _rows_iter(self, backwards: bool) -> typing.Iterator[typing.Any]"))
+          nb::kw_only(), nb::arg("backwards"),
+          nb::sig("def _rows_iter(self, *, backwards: bool) -> typing.Iterator[typing.Any]"))
       .def_prop_ro(
           "_rows_alike", [](const Rows& self) { return self.decoder().cost().bits == 0; },
-          "Whether nothing in the file tells one row from another: all are equal.")
+          "Whether all rows are equal.")
       .def("_rows_slice", &Rows::slice, nb::arg("start"), nb::arg("step"), nb::arg("size"))
       .def("_rows_select", &Rows::select, nb::arg("rows"))
       .def(
@@ -176,7 +177,7 @@ void bind_records(nb::module_& module) {
           [](const Rows& self, nb::handle indices, nb::handle columns, nb::handle ragged, nb::handle wrap) {
             return take_columns(self, indices, columns, {ragged, wrap});
           },
-          nb::arg("indices"), nb::arg("columns").none(), nb::arg("ragged"), nb::arg("wrap").none())
+          nb::arg("indices"), nb::arg("columns").none(), nb::kw_only(), nb::arg("ragged"), nb::arg("wrap").none())
       .def(
           "_rows_values", [](const Rows& self, nb::handle indices) { return take_rows(self, indices); },
           nb::arg("indices"))

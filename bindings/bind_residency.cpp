@@ -53,12 +53,13 @@ using Parts = std::vector<std::tuple<const MappingHandle*, Ranges, std::shared_p
 std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std::optional<bool> huge,
                                       std::optional<std::uint64_t> budget, const std::string& mechanism,
                                       bool in_order) {
-  WarmOptions options;
-  options.threads = threads;
-  if (huge) options.huge = *huge ? Huge::yes : Huge::no;
-  options.budget = budget;
-  options.mechanism = parse_mechanism(mechanism);
-  options.in_order = in_order;
+  const WarmOptions options{.threads = threads,
+                            .huge = !huge   ? Huge::automatic
+                                    : *huge ? Huge::yes
+                                            : Huge::no,
+                            .budget = budget,
+                            .mechanism = parse_mechanism(mechanism),
+                            .in_order = in_order};
   std::vector<WarmPart> shared;
   for (const auto& [mapping, ranges, inspector] : parts)
     shared.push_back({mapping->get(), to_ranges(ranges), inspector});
@@ -66,7 +67,7 @@ std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std:
   return std::make_unique<JobHandle>(WarmJob::start(std::move(shared), options));
 }
 
-// The room's functions want a mapping and ranges; the GIL is released around them.
+// The module's functions take a mapping and ranges; the GIL is released around them.
 template <auto function>
 auto with_ranges(const MappingHandle& handle, const Ranges& ranges) {
   const auto shared = handle.share();
@@ -143,31 +144,31 @@ nb::class_<Report> bind_report(const nb::module_& module, const char* name, cons
 
 void bind_reports(const nb::module_& module) {
   bind_report<Residency>(module, "Residency",
-                         "What of a mapping is in memory, in bytes; None: the kernel does not tell.")
-      .def_ro("bytes", &Residency::bytes, "Bytes asked about, in whole pages.")
-      .def_ro("cached", &Residency::cached, "In memory, for every process of the machine.")
+                         "What of a mapping is in memory, in bytes; None: the kernel does not report it.")
+      .def_ro("bytes", &Residency::bytes, "Bytes of the ranges, in whole pages.")
+      .def_ro("cached", &Residency::cached, "In memory, shared by every process of the machine.")
       .def_ro("dirty", &Residency::dirty, "Of the cached bytes, those not yet on the disk.")
       .def_ro("mapped", &Residency::mapped, "In this process's page tables.")
       .def_ro("huge", &Residency::huge, "Of the mapped bytes, those in 2 MiB entries.")
       .def_prop_ro(
           "source", [](const Residency& self) { return to_string(self.source); },
-          "Who answered: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.")
+          "The source of the numbers: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.")
       .def_prop_ro("share", &cached_share, "cached / bytes, 0 to 1.");
   bind_report<PageCache>(module, "PageCache",
-                         "What the page cache holds of a file, in bytes, in whole pages; whoever maps it.")
+                         "What the page cache holds of a file, in bytes, in whole pages, for all processes.")
       .def_ro("cached", &PageCache::cached, "In memory.")
       .def_ro("dirty", &PageCache::dirty, "Of these, not yet on the disk.")
       .def_ro("evicted", &PageCache::evicted, "Was cached and is not any more, as far as the kernel remembers.")
       .def_ro("recently_evicted", &PageCache::recently_evicted,
               "Of these, so lately that to read them again shows that memory is short.");
   bind_report<MappedPages>(module, "MappedPages", "What a process has in its page tables, in bytes.")
-      .def_ro("mapped", &MappedPages::mapped, "Of the addresses asked about.")
+      .def_ro("mapped", &MappedPages::mapped, "Mapped bytes of the address range.")
       .def_ro("huge", &MappedPages::huge, "Of these, in 2 MiB entries.");
   bind_report<WarmReport>(module, "WarmReport", "What a warm did.")
-      .def_ro("bytes", &WarmReport::bytes, "Bytes asked for, in whole pages.")
+      .def_ro("bytes", &WarmReport::bytes, "Bytes of the ranges, in whole pages.")
       .def_ro("filled", &WarmReport::filled, "Of these, brought in by this call.")
       .def_ro("verified", &WarmReport::verified,
-              "Bytes whose checksums were compared in the same pass, and agreed; None: not asked.")
+              "Bytes whose checksums were compared in the same pass, and agreed; None: not requested.")
       .def_ro("cached_before", &WarmReport::cached_before)
       .def_ro("cached_after", &WarmReport::cached_after)
       .def_ro("huge_share", &WarmReport::huge_share, "Of what is mapped, the part in 2 MiB entries, 0 to 1.")
@@ -184,9 +185,10 @@ void bind_reports(const nb::module_& module) {
             if (!self.huge) return std::nullopt;
             return to_string(*self.huge);
           },
-          "What became of asking for 2 MiB pages: 'applied', 'refused', 'unsupported'; None: not asked.")
+          "The kernel's answer to the request for 2 MiB pages: 'applied', 'refused', 'unsupported'; None: not "
+          "requested.")
       .def_ro("threads", &WarmReport::threads)
-      .def_ro("complete", &WarmReport::complete, "True when everything asked for is in memory.")
+      .def_ro("complete", &WarmReport::complete, "True when all bytes of the ranges are in memory.")
       .def_ro("reason", &WarmReport::reason, "What was chosen, and why.");
   bind_report<EvictReport>(module, "EvictReport", "What an evict did.")
       .def_ro("bytes", &EvictReport::bytes)
@@ -240,18 +242,18 @@ void bind_residency(nb::module_& module) {
       nb::sig("def available_memory() -> tuple[int, str] | None"), "(bytes, what limits them)");
   module.def("held_by_group", &held_by_group, nb::arg("group"), nb::arg("version"),
              "Bytes charged to a control group that the kernel cannot drop: usage minus page cache.");
-  module.def("start_warm", &start_warm, nb::arg("parts"), nb::arg("threads"), nb::arg("huge").none(),
+  module.def("start_warm", &start_warm, nb::arg("parts"), nb::kw_only(), nb::arg("threads"), nb::arg("huge").none(),
              nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
-             nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]], Inspector | None]], "
+             nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]], Inspector | None]], *, "
                      "threads: int, huge: bool | None, budget: int | None, mechanism: str, in_order: bool) -> WarmJob"),
-             "Files one after the other, of each the ranges, or all of it where there are none.");
+             "Of each file the ranges, or all of it where there are none.");
   module.def(
       "choose_mode",
       [](const std::filesystem::path& path, std::uint64_t whole) {
         const auto choice = choose_mode(path, whole);
         return std::tuple(choice.mode == Mode::copy, choice.huge, choice.reason);
       },
-      nb::arg("path"), nb::arg("whole") = 0, Release(),
+      nb::arg("path"), nb::kw_only(), nb::arg("whole") = 0, Release(),
       "(copy?, in 2 MiB pages?, why); `whole`: bytes of all the files that are opened as one with it.");
   module.def("total_residency", &total_of<Residency>, nb::arg("reports"));
   module.def("total_evicted", &total_of<EvictReport>, nb::arg("reports"));

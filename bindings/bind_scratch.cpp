@@ -70,7 +70,12 @@ std::unique_ptr<ScratchHandle> create_scratch(std::uint64_t size, const std::fil
                                               bool reserve, bool anywhere, std::uint64_t head,
                                               std::optional<std::uint64_t> max_resident) {
   const ReleaseGil release;
-  const ScratchOptions options{folder, std::move(name), reserve, anywhere, head, max_resident};
+  const ScratchOptions options{.folder = folder,
+                               .name = std::move(name),
+                               .reserve = reserve,
+                               .anywhere = anywhere,
+                               .head = head,
+                               .max_resident = max_resident};
   return std::make_unique<ScratchHandle>(std::make_shared<ScratchFile>(ScratchFile::create(size, options)));
 }
 
@@ -88,8 +93,8 @@ void write_direct(const ScratchHandle& self, std::uint64_t offset, nb::handle ob
   file->write_direct(offset, buffer.bytes());
 }
 
-void write_rows(const ScratchHandle& self, std::uint64_t offset, std::uint64_t stride, std::uint64_t count,
-                nb::handle object) {
+void write_rows(const ScratchHandle& self, nb::handle object, std::uint64_t offset, std::uint64_t stride,
+                std::uint64_t count) {
   const Buffer buffer(object);
   const auto file = self.share();
   const ReleaseGil release;
@@ -127,9 +132,7 @@ void publish_scratch(const ScratchHandle& self, const std::filesystem::path& pat
                      const std::string& dtype, const std::vector<std::uint64_t>& shape,
                      const std::map<std::string, std::string>& metadata, bool checksum, bool durable) {
   const auto file = self.share();
-  LayoutOptions options;
-  options.metadata.insert(metadata.begin(), metadata.end());
-  options.checksum = checksum;
+  LayoutOptions options{.metadata = {metadata.begin(), metadata.end()}, .checksum = checksum};
   const ArraySpec spec = spec_of(name, dtype, shape);
   const ReleaseGil release;
   publish(*file, path, spec, std::move(options), {.durable = durable});
@@ -137,7 +140,7 @@ void publish_scratch(const ScratchHandle& self, const std::filesystem::path& pat
 
 void bind_scratch_reports(const nb::module_& module) {
   nb::class_<ScratchMemory>(module, "ScratchMemory",
-                            "What a scratch file holds of memory, in bytes; None: the kernel does not tell.")
+                            "What a scratch file holds of memory, in bytes; None: the kernel does not report it.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("bytes", &ScratchMemory::bytes)
       .def_ro("resident", &ScratchMemory::resident)
@@ -148,7 +151,7 @@ void bind_scratch_reports(const nb::module_& module) {
       .def_ro("cap", &ScratchMemory::cap)
       .def_ro("over", &ScratchMemory::over)
       .def_prop_ro("source", [](const ScratchMemory& self) { return to_string(self.source); });
-  nb::class_<ReleaseReport>(module, "ReleaseReport", "What became of a release; None: the kernel does not tell.")
+  nb::class_<ReleaseReport>(module, "ReleaseReport", "What became of a release; None: the kernel does not report it.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def(
           "__init__",
@@ -174,8 +177,9 @@ void bind_scratch(nb::module_& module) {
       .def("view", &view, nb::sig("def view(self) -> memoryview"), "All bytes; writable until it is sealed.")
       .def("write", &write, nb::arg("offset"), nb::arg("buffer"),
            nb::sig("def write(self, offset: int, buffer: object) -> None"))
-      .def("write_rows", &write_rows, nb::arg("offset"), nb::arg("stride"), nb::arg("count"), nb::arg("buffer"),
-           nb::sig("def write_rows(self, offset: int, stride: int, count: int, buffer: object) -> None"))
+      .def("write_rows", &write_rows, nb::arg("buffer"), nb::kw_only(), nb::arg("offset"), nb::arg("stride"),
+           nb::arg("count"),
+           nb::sig("def write_rows(self, buffer: object, *, offset: int, stride: int, count: int) -> None"))
       .def("write_direct", &write_direct, nb::arg("offset"), nb::arg("buffer"),
            nb::sig("def write_direct(self, offset: int, buffer: object) -> None"), "Nothing of it stays in memory.")
       .def("wrote", &wrote, nb::arg("offset"), nb::arg("length"), "Counts for the cap, as if written here.")
@@ -187,8 +191,8 @@ void bind_scratch(nb::module_& module) {
       .def("memory", &alone<[](ScratchFile& file) { return file.memory(); }>)
       .def("seal",
            &alone<[](ScratchFile& file) { return MappingHandle(std::make_shared<const Mapping>(file.seal())); }>)
-      .def("publish", &publish_scratch, nb::arg("path"), nb::arg("name"), nb::arg("dtype"), nb::arg("shape"),
-           nb::arg("metadata"), nb::arg("checksum"), nb::arg("durable"))
+      .def("publish", &publish_scratch, nb::arg("path"), nb::kw_only(), nb::arg("name"), nb::arg("dtype"),
+           nb::arg("shape"), nb::arg("metadata"), nb::arg("checksum"), nb::arg("durable"))
       .def("close", &ScratchHandle::close)
       .def_prop_ro("closed", &ScratchHandle::closed)
       .def_prop_ro("sealed", [](const ScratchHandle& self) { return self.get().sealed(); })
@@ -200,8 +204,8 @@ void bind_scratch(nb::module_& module) {
       .def_prop_ro(
           "reason", [](const ScratchHandle& self) { return text_of(self.get().reason()); },
           nb::sig("def reason(self) -> str"));
-  module.def("create_scratch", &create_scratch, nb::arg("size"), nb::arg("folder"), nb::arg("name"), nb::arg("reserve"),
-             nb::arg("anywhere"), nb::arg("head"), nb::arg("max_resident").none());
+  module.def("create_scratch", &create_scratch, nb::arg("size"), nb::kw_only(), nb::arg("folder"), nb::arg("name"),
+             nb::arg("reserve"), nb::arg("anywhere"), nb::arg("head"), nb::arg("max_resident").none());
   module.def(
       "scratch_head",
       [](const std::string& dtype, const std::vector<std::uint64_t>& shape) {

@@ -26,7 +26,7 @@ std::string bytes_of(const nb::str& text) {
 }
 
 // With the GIL, and therefore where a Ctrl-C becomes an exception that ends the wait.
-void look(const nb::object& on_wait, const Waiting& waiting) {
+void call_on_wait(const nb::object& on_wait, const Waiting& waiting) {
   const AcquireGil acquire;
   check_signals();
   if (!on_wait.is_none())
@@ -36,10 +36,8 @@ void look(const nb::object& on_wait, const Waiting& waiting) {
 Artefact get_or_build(const Store& self, const nb::str& key, const nb::object& build,
                       const std::filesystem::path& source, const nb::object& on_wait, std::optional<double> timeout,
                       bool durable) {
-  BuildOptions options;
-  options.durable = durable;
-  options.source = source;
-  options.on_wait = [&](const Waiting& waiting) { look(on_wait, waiting); };
+  BuildOptions options{
+      .source = source, .on_wait = [&](const Waiting& waiting) { call_on_wait(on_wait, waiting); }, .durable = durable};
   if (timeout) options.patience = std::chrono::milliseconds(static_cast<std::int64_t>(*timeout * 1000));
   const auto call = [&](const std::filesystem::path& path) {
     const AcquireGil acquire;
@@ -52,13 +50,10 @@ Artefact get_or_build(const Store& self, const nb::str& key, const nb::object& b
 
 PruneReport prune_store(const Store& self, std::optional<double> max_age, std::optional<std::uint64_t> max_bytes,
                         bool missing_source, const std::vector<nb::str>& keys, bool everything, bool dry_run) {
-  PruneOptions options;
+  PruneOptions options{
+      .max_bytes = max_bytes, .missing_source = missing_source, .everything = everything, .dry_run = dry_run};
   if (max_age) options.max_age = std::chrono::nanoseconds(static_cast<std::int64_t>(*max_age * 1e9));
-  options.max_bytes = max_bytes;
-  options.missing_source = missing_source;
   for (const auto& key : keys) options.keys.push_back(bytes_of(key));
-  options.everything = everything;
-  options.dry_run = dry_run;
   const ReleaseGil release;
   return prune(self, options);
 }
@@ -109,11 +104,11 @@ void bind_store(nb::module_& module) {
             return self.find(text);
           },
           nb::arg("key"))
-      .def("get_or_build", &get_or_build, nb::arg("key"), nb::arg("build"), nb::arg("source"),
+      .def("get_or_build", &get_or_build, nb::arg("key"), nb::arg("build"), nb::kw_only(), nb::arg("source"),
            nb::arg("on_wait").none(), nb::arg("timeout").none(), nb::arg("durable"))
       .def("list", &Store::list, Release())
-      .def("prune", &prune_store, nb::arg("max_age").none(), nb::arg("max_bytes").none(), nb::arg("missing_source"),
-           nb::arg("keys"), nb::arg("everything"), nb::arg("dry_run"));
+      .def("prune", &prune_store, nb::kw_only(), nb::arg("max_age").none(), nb::arg("max_bytes").none(),
+           nb::arg("missing_source"), nb::arg("keys"), nb::arg("everything"), nb::arg("dry_run"));
   module.def(
       "digest", [](const nb::str& text) { return digest(bytes_of(text)); }, nb::arg("text"),
       "128 bits in 32 hexadecimal digits: FNV-1a, not for secrets.");
@@ -124,7 +119,7 @@ void bind_store(nb::module_& module) {
         const auto folder = default_folder(memory ? Place::memory : Place::disk);
         return nb::make_tuple(text_of(folder.path.native()), text_of(folder.reason), text_of(folder.obstacle));
       },
-      nb::arg("memory"), nb::sig("def default_folder(memory: bool) -> tuple[str, str, str]"),
+      nb::kw_only(), nb::arg("memory"), nb::sig("def default_folder(*, memory: bool) -> tuple[str, str, str]"),
       "(path, why, why not the usual one)");
   module.def(
       "is_in_memory", [](const std::filesystem::path& folder) { return place_of(folder) == Place::memory; },

@@ -1,6 +1,7 @@
-// bindings: the C++ rooms as Python sees them. Conversions and lifetimes only: no algorithms, no loops over data.
+// bindings: the C++ modules as Python sees them. Conversions and lifetimes only: no algorithms, no loops over data.
 //
-// Each room has one file. What Python's own files build on top is written for people; what is bound here is for them.
+// Each module has one file. The public surface is the Python package on top; what is bound here is for the package
+// only.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -87,7 +88,5 @@ class MappingHandle {
   std::shared_ptr<const Mapping> mapping_;
   ViewCount count_;
 };
-
-MappingOptions mapping_options(bool copy, bool private_pages, unsigned threads);
 
 }  // namespace onecopy::bindings

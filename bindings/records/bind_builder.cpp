@@ -148,8 +148,8 @@ class RecordBuilder {
   void expect(State wanted) const {
     if (state_ == wanted) return;
     if (state_ == State::broken)
-      throw nb::value_error("an earlier row was refused, and a part of it is there: build anew");
-    if (state_ == State::finished) throw nb::value_error("the rows are saved, and no more can be added");
+      throw nb::value_error("an earlier row was refused after a part of it was added: start a new builder");
+    if (state_ == State::finished) throw nb::value_error("the rows are saved; no more can be added");
     throw nb::value_error("a row is being added");
   }
 
@@ -168,12 +168,13 @@ void bind_record_builder(const nb::module_& module) {
       .def("append", &RecordBuilder::append, nb::arg("row").none(), nb::arg("registry"),
            nb::sig("def append(self, row: object, registry: object) -> None"),
            "`registry` is called with what is no plain value, and returns (name, plain value) or None.")
-      .def("extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::arg("progress").none(),
-           nb::sig("def extend(self, rows: object, registry: object, progress: object | None) -> int"),
+      .def("extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::kw_only(),
+           nb::arg("progress") = nb::none(),
+           nb::sig("def extend(self, rows: object, registry: object, *, progress: object | None = None) -> int"),
            "Gives how many. `progress` is called with the number of all rows after every thousand.")
-      .def("extend_json", &RecordBuilder::extend_json, nb::arg("text"), nb::arg("path"), nb::arg("lines"),
-           nb::arg("progress").none(),
-           nb::sig("def extend_json(self, text: Mapping, path: list[str], lines: bool, "
+      .def("extend_json", &RecordBuilder::extend_json, nb::arg("text"), nb::kw_only(), nb::arg("path"),
+           nb::arg("lines"), nb::arg("progress").none(),
+           nb::sig("def extend_json(self, text: Mapping, *, path: list[str], lines: bool, "
                    "progress: object | None) -> int"),
            "The rows of a JSON text. `progress` is called with rows and bytes, some 20 times a second.")
       .def("save", &RecordBuilder::save, nb::arg("path"))

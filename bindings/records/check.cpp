@@ -47,7 +47,7 @@ void Checker::check_key(PyObject* key, Py_ssize_t number) {
   path.step = Path::Step::key_itself;
   path.number = number;
   refuse(path, "a key of type " + type_name(key) +
-                   " cannot be looked up: keys are str, bytes, int, float, bool, None, and tuples of those");
+                   " is not a possible key: keys are str, bytes, int, float, bool, None, and tuples of those");
 }
 
 // What is looked into is held: the registry may do anything.

@@ -222,7 +222,7 @@ nb::list rows_of(const DictRows& dict, nb::handle keys) {
 
 void bind_dict(const nb::module_& module) {
   (void)nb::class_<LazyDict>(module, "LazyDict", nb::type_slots(lazy_slots.data()),
-                             "A dict whose values are decoded where touched.");
+                             "A dict whose values are decoded on access.");
 
   nb::class_<DictRows>(module, "DictRows", nb::type_slots(dict_slots.data()),
                        "The pairs of a records file, found by key.")

@@ -15,14 +15,14 @@ using records::Places;
 using records::TypeKind;
 
 // Memory of a Python object that stays put while the GIL is away.
-class Buffer {
+class ArrayBuffer {
  public:
-  Buffer(nb::handle object, int flags) {
+  ArrayBuffer(nb::handle object, int flags) {
     if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) throw nb::python_error();
   }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { PyBuffer_Release(&buffer_); }
+  ArrayBuffer(const ArrayBuffer&) = delete;
+  ArrayBuffer& operator=(const ArrayBuffer&) = delete;
+  ~ArrayBuffer() { PyBuffer_Release(&buffer_); }
 
   template <class T>
   std::span<T> as() const noexcept {
@@ -134,7 +134,7 @@ class Taking {
   nb::object filled(nb::handle dtype, std::uint64_t count, const Fill& fill) const {
     nb::object array = empty_(count, dtype);
     {
-      const Buffer buffer(array.attr("view")("u1"), PyBUF_WRITABLE);  // of times there are no buffers
+      const ArrayBuffer buffer(array.attr("view")("u1"), PyBUF_WRITABLE);  // of times there are no buffers
       const auto into = buffer.as<std::byte>();
       const ReleaseGil release;
       fill(into);
@@ -156,7 +156,7 @@ std::size_t field_of(const Decoder& decoder, nb::handle name) {
 }  // namespace
 
 std::vector<std::uint64_t> places_of(const Rows& rows, nb::handle indices) {
-  const Buffer buffer(indices, PyBUF_FORMAT | PyBUF_ND);
+  const ArrayBuffer buffer(indices, PyBUF_FORMAT | PyBUF_ND);
   const auto& info = buffer.info();
   if (info.ndim != 1 || info.itemsize != 8 || info.format == nullptr ||
       std::string_view("lq").find(info.format[0]) == std::string_view::npos)

@@ -49,14 +49,17 @@ def guard() -> None: ...
 def check() -> None: ...
 def open_mapping(
     path: str | os.PathLike,
-    offset: int,
-    length: int | None,
-    copy: bool,
-    private_pages: bool,
-    threads: int,
-    expected: tuple[int, int, int, int] | None,
+    *,
+    offset: int = 0,
+    length: int | None = None,
+    copy: bool = False,
+    private_pages: bool = False,
+    threads: int = 0,
+    expected: tuple[int, int, int, int] | None = None,
 ) -> Mapping: ...
-def map_descriptor(fd: int, name: str, offset: int, length: int | None, copy: bool, private_pages: bool) -> Mapping: ...
+def map_descriptor(
+    fd: int, name: str, *, offset: int = 0, length: int | None = None, copy: bool = False, private_pages: bool = False
+) -> Mapping: ...
 
 class FileHandle:
     """A descriptor that closes itself."""
@@ -114,6 +117,7 @@ class Store:
         self,
         key: str,
         build: object,
+        *,
         source: str | os.PathLike,
         on_wait: object | None,
         timeout: float | None,
@@ -122,6 +126,7 @@ class Store:
     def list(self) -> list[Artefact]: ...
     def prune(
         self,
+        *,
         max_age: float | None,
         max_bytes: int | None,
         missing_source: bool,
@@ -134,7 +139,7 @@ def digest(text: str) -> str:
     """128 bits in 32 hexadecimal digits: FNV-1a, not for secrets."""
 
 def open_store(folder: str | os.PathLike) -> Store: ...
-def default_folder(memory: bool) -> tuple[str, str, str]:
+def default_folder(*, memory: bool) -> tuple[str, str, str]:
     """(path, why, why not the usual one)"""
 
 def is_in_memory(folder: str | os.PathLike) -> bool: ...
@@ -146,7 +151,7 @@ def end_with_parent(parent: int) -> bool:
 
 class Residency:
     """
-    What of a mapping is in memory, in bytes; None: the kernel does not tell.
+    What of a mapping is in memory, in bytes; None: the kernel does not report it.
     """
 
     def __repr__(self) -> str: ...
@@ -154,11 +159,11 @@ class Residency:
     def __setstate__(self, state: tuple[object, ...]) -> None: ...
     @property
     def bytes(self) -> int:
-        """Bytes asked about, in whole pages."""
+        """Bytes of the ranges, in whole pages."""
 
     @property
     def cached(self) -> int | None:
-        """In memory, for every process of the machine."""
+        """In memory, shared by every process of the machine."""
 
     @property
     def dirty(self) -> int | None:
@@ -175,7 +180,7 @@ class Residency:
     @property
     def source(self) -> str:
         """
-        Who answered: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.
+        The source of the numbers: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.
         """
 
     @property
@@ -184,7 +189,7 @@ class Residency:
 
 class PageCache:
     """
-    What the page cache holds of a file, in bytes, in whole pages; whoever maps it.
+    What the page cache holds of a file, in bytes, in whole pages, for all processes.
     """
 
     def __repr__(self) -> str: ...
@@ -216,7 +221,7 @@ class MappedPages:
     def __setstate__(self, state: tuple[object, ...]) -> None: ...
     @property
     def mapped(self) -> int:
-        """Of the addresses asked about."""
+        """Mapped bytes of the address range."""
 
     @property
     def huge(self) -> int:
@@ -230,7 +235,7 @@ class WarmReport:
     def __setstate__(self, state: tuple[object, ...]) -> None: ...
     @property
     def bytes(self) -> int:
-        """Bytes asked for, in whole pages."""
+        """Bytes of the ranges, in whole pages."""
 
     @property
     def filled(self) -> int:
@@ -239,7 +244,7 @@ class WarmReport:
     @property
     def verified(self) -> int | None:
         """
-        Bytes whose checksums were compared in the same pass, and agreed; None: not asked.
+        Bytes whose checksums were compared in the same pass, and agreed; None: not requested.
         """
 
     @property
@@ -269,14 +274,14 @@ class WarmReport:
     @property
     def huge(self) -> str | None:
         """
-        What became of asking for 2 MiB pages: 'applied', 'refused', 'unsupported'; None: not asked.
+        The kernel's answer to the request for 2 MiB pages: 'applied', 'refused', 'unsupported'; None: not requested.
         """
 
     @property
     def threads(self) -> int: ...
     @property
     def complete(self) -> bool:
-        """True when everything asked for is in memory."""
+        """True when all bytes of the ranges are in memory."""
 
     @property
     def reason(self) -> str:
@@ -336,17 +341,16 @@ def held_by_group(group: str, version: int) -> int:
 
 def start_warm(
     parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]], Inspector | None]],
+    *,
     threads: int,
     huge: bool | None,
     budget: int | None,
     mechanism: str,
     in_order: bool,
 ) -> WarmJob:
-    """
-    Files one after the other, of each the ranges, or all of it where there are none.
-    """
+    """Of each file the ranges, or all of it where there are none."""
 
-def choose_mode(path: str | os.PathLike, whole: int = 0) -> tuple[bool, bool, str]:
+def choose_mode(path: str | os.PathLike, *, whole: int = 0) -> tuple[bool, bool, str]:
     """
     (copy?, in 2 MiB pages?, why); `whole`: bytes of all the files that are opened as one with it.
     """
@@ -364,6 +368,9 @@ def mapped_in(process: int, address: int, length: int) -> MappedPages:
 def evict(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> EvictReport: ...
 def pin(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> PinReport: ...
 def unpin(mapping: Mapping, ranges: Sequence[tuple[int, int]]) -> None: ...
+
+PREPACKED_END: bytes = ...
+
 def parse_onnx(file: Mapping) -> dict[str, object]:
     """
     What an ONNX model holds; tensors as (name, type, dtype name or None, shape, storage, offset, bytes, location, is an initializer of the main graph).
@@ -403,18 +410,19 @@ class ArrayFile:
     def container(self) -> str: ...
     @property
     def kind(self) -> str: ...
-    @property
-    def header_damaged(self) -> bool: ...
 
 def open_arrays(
     path: str | os.PathLike,
-    copy: bool,
-    private_pages: bool,
-    threads: int,
-    expected: tuple[int, int, int, int] | None,
-    handle: FileHandle | None,
-) -> ArrayFile:
-    """`handle`: the file itself; its path then only names it."""
+    *,
+    copy: bool = False,
+    private_pages: bool = False,
+    threads: int = 0,
+    expected: tuple[int, int, int, int] | None = None,
+    handle: FileHandle | None = None,
+) -> tuple[ArrayFile, str, str, bool]:
+    """
+    (file, container, kind, whether the checksum of the header is wrong). `handle`: the open file, which the path then only names.
+    """
 
 class ArrayWriter:
     """Writes a file of named arrays in one stream."""
@@ -427,6 +435,7 @@ class ArrayWriter:
 def make_writer(
     path: str | os.PathLike,
     specs: Sequence[tuple[str, str, Sequence[int]]],
+    *,
     metadata: _Mapping[str, str],
     align: int | None,
     checksum: bool,
@@ -440,7 +449,7 @@ def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int],
 
 class ScratchMemory:
     """
-    What a scratch file holds of memory, in bytes; None: the kernel does not tell.
+    What a scratch file holds of memory, in bytes; None: the kernel does not report it.
     """
 
     def __repr__(self) -> str: ...
@@ -464,7 +473,7 @@ class ScratchMemory:
     def source(self) -> str: ...
 
 class ReleaseReport:
-    """What became of a release; None: the kernel does not tell."""
+    """What became of a release; None: the kernel does not report it."""
 
     def __init__(self, reason: str) -> None:
         """Of nothing."""
@@ -498,7 +507,7 @@ class ScratchFile:
         """All bytes; writable until it is sealed."""
 
     def write(self, offset: int, buffer: object) -> None: ...
-    def write_rows(self, offset: int, stride: int, count: int, buffer: object) -> None: ...
+    def write_rows(self, buffer: object, *, offset: int, stride: int, count: int) -> None: ...
     def write_direct(self, offset: int, buffer: object) -> None:
         """Nothing of it stays in memory."""
 
@@ -513,6 +522,7 @@ class ScratchFile:
     def publish(
         self,
         path: str | os.PathLike,
+        *,
         name: str,
         dtype: str,
         shape: Sequence[int],
@@ -535,7 +545,14 @@ class ScratchFile:
     def reason(self) -> str: ...
 
 def create_scratch(
-    size: int, folder: str | os.PathLike, name: str, reserve: bool, anywhere: bool, head: int, max_resident: int | None
+    size: int,
+    *,
+    folder: str | os.PathLike,
+    name: str,
+    reserve: bool,
+    anywhere: bool,
+    head: int,
+    max_resident: int | None,
 ) -> ScratchFile: ...
 def scratch_head(dtype: str, shape: Sequence[int]) -> int:
     """Bytes before the data, so that it can become a file of one array."""
@@ -585,16 +602,16 @@ class Rows:
     def __init__(self, source: RecordSource) -> None: ...
     def __len__(self) -> int: ...
     def __getitem__(self, index: Any, /) -> Any: ...
-    def _rows_iter(self, backwards: bool) -> Iterator[Any]: ...
+    def _rows_iter(self, *, backwards: bool) -> Iterator[Any]: ...
     @property
     def _rows_alike(self) -> bool:
-        """Whether nothing in the file tells one row from another: all are equal."""
+        """Whether all rows are equal."""
 
     def _rows_slice(self, start: int, step: int, size: int) -> Rows: ...
     def _rows_select(self, rows: Sequence[int]) -> Rows: ...
     def _rows_field(self, name: object) -> Rows: ...
     def _rows_take_columns(
-        self, indices: object, columns: object | None, ragged: object, wrap: object | None
+        self, indices: object, columns: object | None, *, ragged: object, wrap: object | None
     ) -> dict: ...
     def _rows_values(self, indices: object) -> list: ...
     def _rows_arrow_schema(self) -> object: ...
@@ -621,7 +638,7 @@ class Rows:
         """
 
 class LazyDict:
-    """A dict whose values are decoded where touched."""
+    """A dict whose values are decoded on access."""
 
     def __getitem__(self, key: object, /) -> Any: ...
 
@@ -657,12 +674,12 @@ class RecordBuilder:
         `registry` is called with what is no plain value, and returns (name, plain value) or None.
         """
 
-    def extend(self, rows: object, registry: object, progress: object | None) -> int:
+    def extend(self, rows: object, registry: object, *, progress: object | None = None) -> int:
         """
         Gives how many. `progress` is called with the number of all rows after every thousand.
         """
 
-    def extend_json(self, text: Mapping, path: list[str], lines: bool, progress: object | None) -> int:
+    def extend_json(self, text: Mapping, *, path: list[str], lines: bool, progress: object | None) -> int:
         """
         The rows of a JSON text. `progress` is called with rows and bytes, some 20 times a second.
         """

@@ -230,7 +230,15 @@ class Mapping(OpenFile):
     ) -> None:
         self._options = (offset, length, mode, private, threads)
         self._path = path
-        self._core = _core.open_mapping(path, offset, length, check_mode(mode), private, threads, expected)
+        self._core = _core.open_mapping(
+            path,
+            offset=offset,
+            length=length,
+            copy=check_mode(mode),
+            private_pages=private,
+            threads=threads,
+            expected=expected,
+        )
         self._absolute = absolute(path)
 
     @classmethod
@@ -264,7 +272,12 @@ class Mapping(OpenFile):
         self._absolute = ""
         length = None if length is None else non_negative("length", length)
         self._core = _core.map_descriptor(
-            fd, self._path, non_negative("offset", offset), length, check_mode(mode), private
+            fd,
+            self._path,
+            offset=non_negative("offset", offset),
+            length=length,
+            copy=check_mode(mode),
+            private_pages=private,
         )
         return self
 

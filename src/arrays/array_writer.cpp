@@ -99,7 +99,7 @@ void write_all(ArrayWriter& writer, std::span<const NamedArray> arrays) {
     const auto bytes = arrays[*placement.array].bytes;
     if (bytes.size() != placement.length)
       throw FormatError("'" + arrays[*placement.array].spec.name + "' has " + std::to_string(bytes.size()) +
-                        " bytes, its type and shape ask for " + std::to_string(placement.length));
+                        " bytes, its type and shape need " + std::to_string(placement.length));
     writer.write(bytes);
   }
   writer.commit();

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/signatures.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/executorch.hpp"
 #include "onecopy/formats/gguf.hpp"
@@ -45,64 +46,26 @@ bool is_safetensors(Bytes first) noexcept {
   return first.size() > safetensors::length_bytes && first[safetensors::length_bytes] == std::byte{'{'};
 }
 
-std::string_view text_at(Bytes first, std::size_t offset, std::size_t length) noexcept {
-  if (!in_bounds(first.size(), offset, length)) return {};
-  return {reinterpret_cast<const char*>(first.data()) + offset, length};
-}
-
-// Asked before the mapping is touched: a file that is being rewritten has zeros here, and may be shorter by now.
+// Decided on bytes that were read: a mapping of a file that is being rewritten could end before them.
 bool may_be_another_format(Bytes first) noexcept {
-  const auto begin = text_at(first, 0, 4);
-  const auto identifier = text_at(first, 4, 4);  // of FlatBuffers
-  return begin == "GGUF" || begin == "\x93NUM" || begin.starts_with("PK") || begin == "\x80\x02\x8A\x0A" ||
-         identifier == "ORTM" || identifier.starts_with("ET") || identifier.starts_with("FT") || onnx::is_onnx(first);
+  return onnx::is_onnx(first) ||
+         std::ranges::any_of(signatures::recognised, [first](const auto& signature) { return signature.is_in(first); });
 }
 
-// What people open by mistake: what its first bytes say it is, and what would open it.
-struct Other {
-  std::string_view begin;
-  std::string_view what;
-};
-
-constexpr std::array others{
-    Other{"\x89PNG", "a PNG image (onecopy.images.open)"},
-    Other{"\xFF\xD8\xFF", "a JPEG image (onecopy.images.open)"},
-    Other{{"II*\0", 4}, "a TIFF image (onecopy.images.open)"},
-    Other{{"MM\0*", 4}, "a TIFF image (onecopy.images.open)"},
-    Other{"II+", "a BigTIFF image (onecopy.images.open)"},
-    Other{"\x89HDF", "an HDF5 file"},
-    Other{"PAR1", "a Parquet file (onecopy.records.import_parquet)"},
-    Other{"ARROW1", "an Arrow file"},
-    Other{"\x1F\x8B", "compressed by gzip"},
-    Other{"\x28\xB5\x2F\xFD", "compressed by zstd"},
-    Other{"\x80\x04", "a pickle, which is never read: it could execute code"},
-    Other{"\x80\x05", "a pickle, which is never read: it could execute code"},
-    Other{"SQLite format 3", "an SQLite database"},
-    Other{"\x7F"
-          "ELF",
-          "a program or library"},
-    Other{"%PDF", "a PDF document"},
-};
-
-// A file whose header would be absurdly long is none of ours: say what it looks like, where that is known.
-void refuse_others(Bytes begin) {
-  for (const Other& other : others)
-    if (text_at(begin, 0, other.begin.size()) == other.begin)
-      throw FormatError("no file of arrays, but " + std::string(other.what));
+void refuse_other_formats(Bytes first) {
+  for (const auto& other : signatures::other_formats)
+    if (other.signature.is_in(first)) throw FormatError("not an array file: this is " + std::string(other.what));
 }
 
-// Weights that the integration of ONNX Runtime has packed: told by their end.
-constexpr std::string_view packed_mark = "oc-ort-1";
-
-void refuse_packed(const Mapping& mapping) {
-  std::array<char, packed_mark.size()> end{};
+void refuse_prepacked(const Mapping& mapping) {
+  std::array<char, onnx::prepacked_end.size()> end{};
   const std::uint64_t size = mapping.bytes().size();
   if (size < end.size()) return;
   mapping.read(size - end.size(), std::as_writable_bytes(std::span(end)));
-  if (std::string_view(end.data(), end.size()) == packed_mark)
+  if (std::string_view(end.data(), end.size()) == onnx::prepacked_end)
     throw FormatError(
-        "weights packed for ONNX Runtime, made by onecopy in its store: no file of arrays, and without checksums; a "
-        "session reads them");
+        "not an array file: these are weights that were prepacked for ONNX Runtime, without checksums, and only an "
+        "ONNX Runtime session reads them");
 }
 
 Index read_safetensors(const Mapping& mapping, Bytes begin) {
@@ -126,8 +89,8 @@ Index read_index(const Mapping& mapping) {
     for (const Format& format : formats)
       if (format.recognise(mapping.bytes())) return format.read(mapping.bytes());
   if (!is_safetensors(begin)) {
-    refuse_others(begin);
-    refuse_packed(mapping);
+    refuse_other_formats(begin);
+    refuse_prepacked(mapping);
   }
   return read_safetensors(mapping, begin);
 }

@@ -50,7 +50,7 @@ class Checksums {
   }
 
  private:
-  static constexpr std::uint64_t piece = std::uint64_t{64} << 10U;  // from the page cache into a processor's own
+  static constexpr std::uint64_t piece = std::uint64_t{64} << 10U;  // from the page cache into the cache of a CPU
 
   void add(std::uint64_t number) {
     const ByteRange block = blocks_.range(number);

@@ -13,12 +13,12 @@
 namespace onecopy {
 namespace {
 
-// Small enough to stay in the processor's cache between being read and being summed, large enough that a cold disk is
+// Small enough to stay in the cache of the CPU between being read and being summed, large enough that a cold disk is
 // asked for what it likes to give.
 constexpr std::size_t read_size = std::size_t{256} << 10U;
 
 // Copying out of the page cache is the dearer half, and slower into a place that does not begin a page: 4.7 GiB/s for
-// all of it on one processor, 3.5 where malloc put the buffer.
+// all of it on one CPU, 3.5 where malloc put the buffer.
 struct alignas(4096) Buffer {
   std::array<std::byte, read_size> bytes;
 };
@@ -45,9 +45,9 @@ const BlockChecksums& checksums_of(const ArrayFile& file) {
             "file and kept onecopy's metadata",
         {});
   if (!index.checksums().present())
-    throw NoChecksum(file.mapping()->path() +
-                     ": the file carries no checksums, so there is nothing to verify it against (onecopy.save writes "
-                     "them unless checksum=False)");
+    throw NoChecksum(
+        file.mapping()->path() +
+        ": no checksums to verify the file against: another tool wrote it, or checksums were switched off");
   return index.checksums();
 }
 

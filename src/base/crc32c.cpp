@@ -7,7 +7,7 @@
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #elif defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>  // the one place of `base` that asks the system: which processor this is
+#include <sys/auxv.h>  // the one place of `base` that asks the system: which CPU this is
 #endif
 
 namespace onecopy {
@@ -60,7 +60,7 @@ bool has_instruction() noexcept { return __builtin_cpu_supports("sse4.2") != 0; 
 #define ONECOPY_HAS_CRC_INSTRUCTION 1
 #define ONECOPY_CRC_TARGET
 
-// Optional in ARMv8.0, for which generic builds are made: assembled in any case, and used where the processor has it.
+// Optional in ARMv8.0, for which generic builds are made: assembled in any case, and used where the CPU has it.
 inline std::uint32_t eat_word(std::uint32_t state, std::uint64_t word) noexcept {
   asm(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(state) : "r"(word));
   return state;

@@ -5,14 +5,15 @@
 namespace onecopy {
 
 os::Result<Addresses> Addresses::reserve(std::size_t size, std::uint64_t file_offset) noexcept {
-  // With room to move to the place within 2 MiB; the rest is given back at once.
-  const auto reserved = os::reserve_addresses(size + os::huge_page);
+  constexpr std::size_t least_page = 4096;
+  const std::size_t reserved_size = size + os::huge_page - least_page;
+  const auto reserved = os::reserve_addresses(reserved_size);
   if (!reserved) return {{}, reserved.error};
   const auto start = reinterpret_cast<std::uintptr_t>(reserved.value);
   const std::uint64_t lead = congruent_after(start, file_offset, os::huge_page) - start;
   os::unmap(reserved.value, lead);
-  os::unmap(reserved.value + lead + size, os::huge_page - lead);
-  return {Addresses(reserved.value + lead, size), 0};
+  // What is reserved behind the end stays so: it takes no memory, and to release it would be one more system call.
+  return {Addresses(reserved.value + lead, reserved_size - lead), 0};
 }
 
 }  // namespace onecopy

@@ -72,7 +72,8 @@ bool replace(Slot& slot, std::byte* first, std::size_t page) noexcept {
   const auto now = os::facts_of(slot.fd.load(std::memory_order_relaxed));
   const bool truncated = now && now.value.size <= offset;
   const std::size_t size = truncated ? slot.size.load(std::memory_order_relaxed) - page : os::page_size();
-  if (os::map_heap_at(first + page, size, slot.writable.load(std::memory_order_relaxed)) != 0) return false;
+  const auto access = slot.writable.load(std::memory_order_relaxed) ? os::Access::write : os::Access::read;
+  if (os::map_heap_at(first + page, size, access) != 0) return false;
   record(slot, truncated ? now.value.size : offset, truncated);
   return true;
 }
@@ -84,7 +85,7 @@ bool repair(const std::byte* address) noexcept {
     const std::size_t size = slot->size.load(std::memory_order_relaxed);
     if (first == nullptr || address < first) continue;
     const auto distance = static_cast<std::size_t>(address - first);
-    // Somebody's fault lies in his own mapping, which stays; a slot that changes hands meanwhile is not his.
+    // The faulting thread's mapping outlives the handler; a slot reused meanwhile is another mapping's and is ignored.
     if (distance >= size || slot->first.load(std::memory_order_acquire) != first) continue;
     return replace(*slot, first, distance / os::page_size() * os::page_size());
   }

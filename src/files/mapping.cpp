@@ -36,9 +36,9 @@ ByteRange range_in_file(std::uint64_t size, const MappingOptions& options, const
   const ByteRange range{options.offset, options.length.value_or(rest)};
   if (!in_bounds(size, range.offset, range.length) || options.offset > size)
     throw OsError("map", path, EINVAL,
-                  "asked for " + std::to_string(range.length) + " bytes at offset " + std::to_string(range.offset) +
-                      ", but the file has " + std::to_string(size));
-  if (range.length == 0) throw OsError("map", path, EINVAL, "asked for 0 bytes");
+                  "a range of " + std::to_string(range.length) + " bytes at offset " + std::to_string(range.offset) +
+                      " does not fit the file of " + std::to_string(size) + " bytes");
+  if (range.length == 0) throw OsError("map", path, EINVAL, "a range of 0 bytes");
   if (range.length > std::numeric_limits<std::size_t>::max() / 2)
     throw OsError("map", path, ENOMEM, "the range is larger than the address space");
   return range;
@@ -73,7 +73,8 @@ struct Mapping::State {
   }
 
   void map_file() {
-    const int error = os::map_file_at(first_page, span.lead + range.length, fd.get(), span.offset, private_pages);
+    const auto access = private_pages ? os::Access::write : os::Access::read;
+    const int error = os::map_file_at(first_page, span.lead + range.length, fd.get(), span.offset, access);
     if (error == ENODEV)
       throw OsError("map", path, error,
                     "its file system has no shared mappings (FUSE with direct I/O): mode copy reads it");
@@ -83,7 +84,7 @@ struct Mapping::State {
   }
 
   void copy_file(unsigned threads) {
-    check(os::map_heap_at(first_page, span.length, true), "map");
+    check(os::map_heap_at(first_page, span.length, os::Access::write), "map");
     (void)os::advise_huge({first_page, span.length});  // refused: the same bytes in small pages
     copy_in(fd.get(), memory(), range.offset, {path, threads});
     if (!private_pages) check(os::make_read_only({first_page, span.length}), "protect");

@@ -1,7 +1,7 @@
 // Arrays as the parsers of other tools' files find them, and the Index that they become.
 //
 // The parsers differ in where they look; what makes a shape, its strides and its bytes agree is the same everywhere and
-// stands here: products that fit 63 bits, because whoever looks at the array counts in signed numbers, and strides only
+// stands here: products that fit 63 bits, because numpy and torch count in signed numbers, and strides only
 // where they say something.
 #pragma once
 

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "formats/checked_size.hpp"
 #include "formats/onecopy_metadata.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
@@ -27,19 +28,11 @@ std::uint64_t round_up(std::uint64_t number, std::uint64_t boundary) {
 }
 
 std::uint64_t byte_size(const ArraySpec& array) {
-  std::uint64_t product = bits(array.dtype);
-  bool empty = false;
-  bool fits = true;  // also the other extents of an empty array: readers multiply them
-  for (const std::uint64_t extent : array.shape) {
-    empty = empty || extent == 0;
-    fits = fits && (extent == 0 || !__builtin_mul_overflow(product, extent, &product));
-  }
-  if (!fits || (!empty && product > largest_file))
-    throw FormatError(json::describe(array.name) + " is larger than a file can be");
-  if (empty) return 0;
-  if (product % 8 != 0)
-    throw FormatError(json::describe(array.name) + " does not fill whole bytes: " + std::to_string(product) + " bits");
-  return product / 8;
+  const auto size = checked_size(array.shape, bits(array.dtype));
+  if (!size || *size > largest_file) throw FormatError(json::describe(array.name) + " is larger than a file can be");
+  if (*size % 8 != 0)
+    throw FormatError(json::describe(array.name) + " does not fill whole bytes: " + std::to_string(*size) + " bits");
+  return *size / 8;
 }
 
 void check_names(std::span<const ArraySpec> arrays, bool has_fillers) {
@@ -141,8 +134,10 @@ Layout::Json Layout::json(std::span<const std::uint32_t> blocks) const {
   std::string text = "{\"__metadata__\":{";
   for (const auto& [key, value] : options_.metadata) text += json::quoted(key) + ":" + json::quoted(value) + ",";
   text += json::quoted(metadata::key) + ":" +
-          json::quoted(
-              metadata::write(options_.kind, options_.align.value_or(0), options_.schema, options_.checksum, blocks));
+          json::quoted(metadata::write({.kind = options_.kind,
+                                        .align = options_.align.value_or(0),
+                                        .schema = options_.schema,
+                                        .blocks = options_.checksum ? std::optional(blocks) : std::nullopt}));
   const std::size_t ours_end = text.size();
   text += '}';
   std::vector<const Placement*> of_array(arrays_.size());

@@ -23,7 +23,7 @@ std::uint32_t crc_of(std::uint32_t before, std::string_view text) {
 Kind parse_kind(std::string_view name) {
   for (const Kind kind : {Kind::arrays, Kind::structure, Kind::records, Kind::image})
     if (to_string(kind) == name) return kind;
-  throw FormatError("the file is of kind " + json::describe(name) + ", which this version of onecopy does not know");
+  throw FormatError("the file is of kind " + json::describe(name) + ", which this version of onecopy cannot read");
 }
 
 void parse_checksums(json::Reader& reader, Facts& facts) {
@@ -100,7 +100,7 @@ std::optional<Facts> parse(std::string_view text) {
       else if (field == "crc32c")
         parse_checksums(reader, facts);
       else
-        reader.skip();  // a later version's, or the schema, which its own room reads
+        reader.skip();  // a later version's, or the schema, which its own module reads
     });
     reader.end();
   } catch (const FormatError&) {
@@ -129,14 +129,13 @@ BlockChecksums parse_blocks(const Facts& facts, ByteRange data) {
   return {data, block, std::move(*checksums)};
 }
 
-std::string write(Kind kind, std::uint64_t align, const std::string& schema, bool checksum,
-                  std::span<const std::uint32_t> blocks) {
-  std::string text = "{\"version\":" + std::to_string(version) + ",\"kind\":" + json::quoted(to_string(kind));
-  if (align != 0) text += ",\"align\":" + std::to_string(align);
-  if (!schema.empty()) text += ",\"schema\":" + schema;
-  if (checksum)  // last, so that the header's digits are found from the end
-    text += ",\"crc32c\":{\"block\":" + std::to_string(Layout::checksum_block) + ",\"data\":\"" + base64(blocks) +
-            "\",\"header\":\"" + std::string(zero_digits) + "\"}";
+std::string write(const Content& content) {
+  std::string text = "{\"version\":" + std::to_string(version) + ",\"kind\":" + json::quoted(to_string(content.kind));
+  if (content.align != 0) text += ",\"align\":" + std::to_string(content.align);
+  if (!content.schema.empty()) text += ",\"schema\":" + content.schema;
+  if (content.blocks)  // last, so that the header's digits are found from the end
+    text += ",\"crc32c\":{\"block\":" + std::to_string(Layout::checksum_block) + ",\"data\":\"" +
+            base64(*content.blocks) + "\",\"header\":\"" + std::string(zero_digits) + "\"}";
   return text + "}";
 }
 

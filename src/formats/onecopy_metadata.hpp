@@ -29,9 +29,16 @@ std::optional<Facts> parse(std::string_view text);
 // Checksums of the blocks of `data`, the data section. Throws FormatError when they are not what our writer makes.
 BlockChecksums parse_blocks(const Facts& facts, ByteRange data);
 
-// `blocks`: checksums of the data, none when `checksum` is false. The header's own digits are left as zeros.
-std::string write(Kind kind, std::uint64_t align, const std::string& schema, bool checksum,
-                  std::span<const std::uint32_t> blocks);
+// What `write` puts into the text.
+struct Content {
+  Kind kind = Kind::arrays;
+  std::uint64_t align = 0;                                 // 0: not recorded
+  std::string schema{};                                    // JSON; empty: none
+  std::optional<std::span<const std::uint32_t>> blocks{};  // checksums of the data; none: the file has no checksums
+};
+
+// The header's own digits are left as zeros.
+std::string write(const Content& content);
 
 // The place of the header's own 8 digits in the file's first bytes [0, 8 + N), given where our text ends there (its
 // quote included): they are the last thing in it.

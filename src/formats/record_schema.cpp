@@ -35,13 +35,13 @@ std::uint32_t read_small(json::Reader& reader, std::uint64_t most) {
 }
 
 // A node, and how many children come after it.
-struct Node {
+struct SchemaNode {
   Type type;
   std::uint64_t children = 0;
 };
 
-Node read_node(json::Reader& reader) {
-  Node node;
+SchemaNode read_node(json::Reader& reader) {
+  SchemaNode node;
   Type& type = node.type;
   reader.object([&](std::string_view key) {
     if (key == "kind") {
@@ -118,11 +118,11 @@ void check(Type& type) {
 }
 
 // Takes a node and what is below it out of the list.
-Type build(std::span<Node>& nodes, std::size_t depth) {
+Type build(std::span<SchemaNode>& nodes, std::size_t depth) {
   if (nodes.empty()) throw FormatError("the schema ends too early");
   if (depth > RecordSchema::deepest)
     throw FormatError("the schema is deeper than " + std::to_string(RecordSchema::deepest));
-  Node& node = nodes.front();
+  SchemaNode& node = nodes.front();
   nodes = nodes.subspan(1);
   if (node.children > nodes.size()) throw FormatError("the schema ends too early");
   for (std::uint64_t i = 0; i < node.children; ++i) node.type.children.push_back(build(nodes, depth + 1));
@@ -130,8 +130,8 @@ Type build(std::span<Node>& nodes, std::size_t depth) {
   return std::move(node.type);
 }
 
-std::vector<Node> read_nodes(json::Reader& reader) {
-  std::vector<Node> nodes;
+std::vector<SchemaNode> read_nodes(json::Reader& reader) {
+  std::vector<SchemaNode> nodes;
   reader.array([&] {
     if (nodes.size() == RecordSchema::most_nodes) throw FormatError("the schema has more than 100,000 nodes");
     nodes.push_back(read_node(reader));
@@ -141,7 +141,7 @@ std::vector<Node> read_nodes(json::Reader& reader) {
 
 RecordSchema read_schema(json::Reader& reader) {
   RecordSchema schema;
-  std::vector<Node> nodes;
+  std::vector<SchemaNode> nodes;
   reader.object([&](std::string_view key) {
     if (key == "container")
       schema.container = reader.string();
@@ -152,7 +152,7 @@ RecordSchema read_schema(json::Reader& reader) {
   });
   if (schema.container != "list" && schema.container != "dict")
     throw FormatError("a container of the unknown kind " + json::describe(schema.container));
-  std::span<Node> rest(nodes);
+  std::span<SchemaNode> rest(nodes);
   schema.rows = build(rest, 1);
   if (!rest.empty()) throw FormatError("the schema has nodes that belong to nothing");
   if (schema.container == "dict" && (schema.rows.kind != TypeKind::fixed || schema.rows.children.size() != 2))
@@ -228,7 +228,7 @@ RecordSchema parse_record_schema(std::string_view metadata) {
       reader.skip();
   });
   reader.end();
-  if (schema.container.empty()) throw FormatError("the file does not say what its rows are made of");
+  if (schema.container.empty()) throw FormatError("the schema has no container of rows");
   return schema;
 }
 

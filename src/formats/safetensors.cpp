@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "formats/checked_size.hpp"
 #include "formats/onecopy_metadata.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
@@ -16,18 +17,6 @@ namespace {
 using json::describe;
 
 constexpr std::string_view metadata_key = "__metadata__";
-
-// Elements times bits, or none where the product does not fit 64 bits: of an empty array, that of its other extents,
-// wherever the zero stands. Nobody can look at such an array either.
-std::optional<std::uint64_t> size_in_bits(DType dtype, std::span<const std::uint64_t> shape) noexcept {
-  std::uint64_t product = bits(dtype);
-  bool empty = false;
-  for (const std::uint64_t extent : shape) {
-    empty = empty || extent == 0;
-    if (extent != 0 && __builtin_mul_overflow(product, extent, &product)) return std::nullopt;
-  }
-  return empty ? 0 : product;
-}
 
 class Parser {
  public:
@@ -124,7 +113,7 @@ class Parser {
       throw FormatError(describe(entry.name) + ": " + range + " but the data section has " +
                         std::to_string(data_size()) + ": the file is cut off, or its header is wrong");
     const auto shape = std::span(parts_.dimensions).subspan(shape_starts_.back());
-    const auto bits = size_in_bits(entry.dtype, shape);
+    const auto bits = checked_size(shape, onecopy::bits(entry.dtype));
     if (!bits || *bits % 8 != 0 || *bits / 8 != end - begin)
       throw FormatError(describe(entry.name) + ": " + range + " do not agree with its dtype " +
                         std::string(to_string(entry.dtype)) + " and shape");
@@ -208,8 +197,7 @@ std::uint64_t header_length(Bytes first, std::uint64_t file_size) {
   if (file_size < length_bytes || first.size() < length_bytes)
     throw FormatError("a safetensors file begins with 8 bytes of header length, but the file has " +
                       std::to_string(file_size));
-  std::uint64_t length = 0;
-  for (unsigned i = 0; i < length_bytes; ++i) length |= std::to_integer<std::uint64_t>(first[i]) << (8 * i);
+  const std::uint64_t length = little_endian(first.first(length_bytes));
   if (length > largest_header)
     throw FormatError("the header would have " + std::to_string(length) + " bytes, more than the " +
                       std::to_string(largest_header) + " that are allowed (is this a safetensors file?)");

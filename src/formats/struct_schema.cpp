@@ -58,7 +58,7 @@ StructSchema parse_struct_schema(std::string_view metadata) {
       reader.skip();
   });
   reader.end();
-  if (!found) throw FormatError("the file does not say which fields it has");
+  if (!found) throw FormatError("the schema has no list of fields");
   return schema;
 }
 

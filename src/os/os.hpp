@@ -139,9 +139,11 @@ std::size_t page_size() noexcept;
 void pretend_page_size(std::size_t size) noexcept;
 
 Result<std::byte*> reserve_addresses(std::size_t size) noexcept;  // reads as zeros; nothing is allocated
-int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, bool private_copy) noexcept;
+enum class Access : std::uint8_t { read, write };
+// Access::write: private pages, copied when they are written.
+int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, Access access) noexcept;
 int map_shared_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset) noexcept;  // writable
-int map_heap_at(std::byte* at, std::size_t size, bool writable) noexcept;                   // zeros
+int map_heap_at(std::byte* at, std::size_t size, Access access) noexcept;                   // zeros
 int make_read_only(MutableBytes memory) noexcept;
 int sync_memory(Bytes memory) noexcept;  // of a shared mapping, to its file; waits
 void unmap(std::byte* at, std::size_t size) noexcept;
@@ -156,7 +158,8 @@ Outcome advise_random(Bytes memory) noexcept;  // a fault reads one page, whatev
 int populate(Bytes memory) noexcept;
 // Reads a byte of every page through the kernel: EFAULT where a touch would be SIGBUS; ENOSYS where it cannot.
 int touch(Bytes memory) noexcept;
-// Moves pages into 2 MiB ones, in the page cache and here; `memory` is whole 2 MiB. ENOSYS where the kernel cannot.
+// Moves pages into 2 MiB ones, in the page cache and here; `memory` is whole 2 MiB. ENOSYS where the kernel cannot,
+// EAGAIN where another part of the kernel holds a page for an instant.
 int collapse(Bytes memory) noexcept;
 int drop_mapped(Bytes memory) noexcept;  // out of this process's page tables
 // Begins to read these bytes and no others, and does not wait; the kernel takes a limited amount at a time.
@@ -176,7 +179,8 @@ struct MappedFacts {
   std::uint64_t mapped = 0;  // bytes present in this process's page tables
   std::uint64_t huge = 0;    // of these, in 2 MiB entries
 };
-Result<MappedFacts> mapped_here(Bytes memory) noexcept;
+Result<MappedFacts> mapped_here(Bytes memory) noexcept;      // PAGEMAP_SCAN, Linux 6.7
+Result<MappedFacts> mapped_by_smaps(Bytes memory) noexcept;  // of whole mappings; ENODATA as shared_here
 Result<MappedFacts> mapped_there(std::uint64_t process, ByteRange addresses) noexcept;  // in another's; Linux 6.7
 // Bytes of whole mappings in our page tables that are in others as well. ENODATA where `memory` ends inside a mapping.
 Result<std::uint64_t> shared_here(Bytes memory) noexcept;

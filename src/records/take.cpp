@@ -51,7 +51,7 @@ Items items_of(const Node& node) noexcept {
 
 Node::Range range_of(const Node& node, std::uint64_t i) { return node.null(i) ? Node::Range{0, 0} : node.range(i); }
 
-// Offsets were added up before: whoever writes into a mapped file is not to lead us out of our own memory.
+// Offsets were added up before: a write into the mapped file meanwhile must not lead outside of this memory.
 FormatError changed(const Node& node) {
   return FormatError("'" + node.path() + "': the file was written to while it was read");
 }

@@ -12,7 +12,7 @@ namespace onecopy {
 ModeChoice choose_mode(const FileConditions& conditions) {
   const auto mapped = [](std::string why) { return ModeChoice{Mode::map, false, "mapped, because " + std::move(why)}; };
   const auto& storage = conditions.file_system;
-  if (!storage) return mapped("this system does not tell what file system the file is on");
+  if (!storage) return mapped("the file system of the file is unknown");
   const std::string name = storage->name;
   if (storage->storage == os::Storage::memory) return mapped("it lies in memory (" + name + ")");
   if (storage->storage == os::Storage::local) {
@@ -32,7 +32,7 @@ ModeChoice choose_mode(const FileConditions& conditions) {
                 " of memory that may be used"};
   const std::string memory = conditions.available
                                  ? "the " + readable(*conditions.available) + " of memory that may be used"
-                                 : std::string("the memory, which is not told");
+                                 : std::string("the memory, whose size is unknown");
   return mapped("although it is on " + name + ", " + readable(conditions.file_size) + " is more than a quarter of " +
                 memory + "; warm it early, so that errors are exceptions");
 }

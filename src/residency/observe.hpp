@@ -41,4 +41,7 @@ void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, con
 
 std::optional<os::MappedFacts> mapped(const Mapping& mapping, std::span<const ByteRange> ranges);
 
+// What of `memory` this process has in its page tables, by PAGEMAP_SCAN, or by smaps on kernels before 6.7.
+os::Result<os::MappedFacts> mapped_memory(Bytes memory) noexcept;
+
 }  // namespace onecopy

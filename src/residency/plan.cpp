@@ -7,7 +7,7 @@
 namespace onecopy {
 namespace {
 
-// Threads wait for the disk, not for processors: eight keep enough requests in flight whatever the machine has.
+// Threads wait for the disk, not for CPUs: eight keep enough requests in flight whatever the machine has.
 // Measured on two cores, 1.5 GiB cold: 0.61 s with 8, 0.59 with 1 and 2 where the device reads 8 MiB ahead; 0.55 s with
 // 8, 0.71 with 1 and 2 where it reads 128 KiB ahead.
 constexpr unsigned reading_threads = 8;
@@ -16,7 +16,7 @@ constexpr unsigned reading_threads = 8;
 // touched, 1.33 to 1.43 s populated).
 constexpr std::uint64_t large_read_ahead = std::uint64_t{4} << 20U;
 
-// Pages that are being read cannot be given back: all threads together have at most this part of the memory in flight,
+// Pages that are being read cannot be reclaimed: all threads together have at most this part of the memory in flight,
 // or a tight control group would end the process.
 constexpr std::uint64_t tight = 4;
 
@@ -30,23 +30,14 @@ constexpr std::uint64_t usual_read_ahead = std::uint64_t{128} << 10U;
 bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) {
   if (asked == Huge::yes) return true;
   if (asked == Huge::no) {
-    reason += "4 KiB pages as asked";
+    reason += "4 KiB pages as requested";
     return false;
   }
-  // A huge page read for one small access is 512 times too much: a file that leaves no room for that does without.
+  // A huge page read for one small access is 512 times too much: a file that is large for the memory uses small pages.
   if (!conditions.available || conditions.file_size <= *conditions.available / 2) return true;
   reason += "4 KiB pages, because " + readable(conditions.file_size) + " is more than half of the " +
             readable(*conditions.available) + " of memory that may be used";
   return false;
-}
-
-Plan nothing_done(unsigned threads, bool nothing_missing, std::string reason) {
-  Plan plan;
-  plan.mechanism = Mechanism::none;
-  plan.threads = threads;
-  plan.nothing_missing = nothing_missing;
-  plan.reason = std::move(reason);
-  return plan;
 }
 
 }  // namespace
@@ -63,16 +54,20 @@ std::string readable(std::uint64_t bytes) {
 
 Plan choose(const Conditions& conditions, const WarmOptions& options) {
   const unsigned threads = options.threads != 0 ? options.threads : reading_threads;
-  if (conditions.private_copy) return nothing_done(threads, true, "a private copy is in memory already");
-  if (conditions.missing == 0) return nothing_done(threads, true, "already in memory");
-  if (options.mechanism == Mechanism::none) return nothing_done(threads, false, "nothing done, as asked");
+  Plan nothing{.mechanism = Mechanism::none, .threads = threads, .nothing_missing = true};
+  if (conditions.private_copy || conditions.missing == 0) {
+    nothing.reason = conditions.private_copy ? "a private copy is in memory already" : "already in memory";
+    return nothing;
+  }
+  if (options.mechanism == Mechanism::none)
+    return {.mechanism = Mechanism::none, .threads = threads, .reason = "nothing done, as requested"};
   Plan plan;
   const std::uint64_t in_flight =
       std::max(conditions.read_ahead.value_or(0), std::uint64_t{os::huge_page});  // a thread's
   const std::uint64_t memory = conditions.available.value_or(UINT64_MAX);
   plan.threads = static_cast<unsigned>(std::clamp<std::uint64_t>(memory / tight / in_flight, 1, threads));
   plan.huge = choose_huge(conditions, options.huge, plan.reason);
-  if (plan.huge) plan.reason = "2 MiB pages asked for before reading";
+  if (plan.huge) plan.reason = "2 MiB pages requested before reading";
   plan.most = options.budget.value_or(memory - std::min(memory, 2 * in_flight * plan.threads));
   if (options.huge != Huge::yes) {
     const std::uint64_t ahead = conditions.read_ahead.value_or(usual_read_ahead);
@@ -82,7 +77,7 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
   }
   if (options.mechanism) {
     plan.mechanism = *options.mechanism;
-    plan.reason += "; mechanism as asked";
+    plan.reason += "; mechanism as requested";
     return plan;
   }
   const bool reads_ahead = conditions.read_ahead && *conditions.read_ahead >= large_read_ahead;

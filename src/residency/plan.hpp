@@ -1,4 +1,4 @@
-// Deciding how to warm: pure functions over what was measured, so that the policy can be read and tested alone.
+// The policy of warming: pure functions over measured conditions, so that it can be read and tested alone.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace onecopy {
 
-// What the machine says at this moment. Empty: it does not say.
+// The conditions at this moment. Empty: unknown.
 struct Conditions {
   std::uint64_t file_size = 0;              // of several files: of all of them
-  std::uint64_t missing = 0;                // bytes asked for that are not in memory
+  std::uint64_t missing = 0;                // bytes of the ranges that are not in memory
   std::optional<std::uint64_t> available;   // memory that may still be used, bytes
   std::optional<std::uint64_t> read_ahead;  // of the device, bytes
   bool private_copy = false;                // Mode::copy: nothing to bring in
@@ -30,7 +30,7 @@ struct Plan {
   std::uint64_t overshoot = 0;
   std::uint64_t part = 1;
   std::uint64_t at_once = 0;     // bytes that the kernel takes of a request to read exactly this
-  bool nothing_missing = false;  // what was asked for is in memory as it is
+  bool nothing_missing = false;  // all bytes are in memory already
   std::string reason;
 
   bool fills() const noexcept { return mechanism == Mechanism::populate || mechanism == Mechanism::read; }
@@ -38,7 +38,7 @@ struct Plan {
 
 Plan choose(const Conditions& conditions, const WarmOptions& options);
 
-// What is known of a file before it is opened. Empty: the system does not say.
+// What is known of a file before it is opened. Empty: unknown.
 struct FileConditions {
   std::uint64_t file_size = 0;
   std::optional<os::FileSystem> file_system;
@@ -48,7 +48,7 @@ struct FileConditions {
 
 ModeChoice choose_mode(const FileConditions& conditions);
 
-// "1.5 GiB", for reasons that people read.
+// "1.5 GiB", for the sentences of reports.
 std::string readable(std::uint64_t bytes);
 
 }  // namespace onecopy

@@ -14,12 +14,12 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The kernel counts whole pages: of those at the ends of `range`, only what lies inside counts. `told` is what `ask`
-// said of the range; it is asked again about single pages at the ends, where that matters.
+// The kernel counts whole pages: of those at the ends of `range`, only what lies inside counts. `counted` is the result
+// of `ask` for the range; single pages at the ends are counted again where that matters.
 template <class Ask>
-std::uint64_t cached_inside(const Mapping& mapping, ByteRange range, std::uint64_t told, const Ask& ask) {
+std::uint64_t cached_inside(const Mapping& mapping, ByteRange range, std::uint64_t counted, const Ask& ask) {
   const PageSpan pages = file_pages(mapping, range);
-  if (told >= pages.length) return range.length;
+  if (counted >= pages.length) return range.length;
   std::uint64_t outside = 0;
   const std::uint64_t slack = pages.length - pages.lead - range.length;
   const auto part_cached = [&](ByteRange part) {
@@ -28,10 +28,10 @@ std::uint64_t cached_inside(const Mapping& mapping, ByteRange range, std::uint64
   };
   if (pages.lead != 0 && part_cached({range.offset, 1})) outside += pages.lead;
   if (slack != 0 && part_cached({range.offset + range.length - 1, 1})) outside += slack;
-  return told - std::min(outside, told);
+  return counted - std::min(outside, counted);
 }
 
-// What the page cache holds, asked range by range; the first refusal ends it.
+// What the page cache holds, range by range; the first refusal ends it.
 template <class Ask>
 std::optional<Cached> ask_cache(const Mapping& mapping, std::span<const ByteRange> ranges, Source source,
                                 const Ask& ask) {
@@ -48,7 +48,7 @@ std::optional<Cached> ask_cache(const Mapping& mapping, std::span<const ByteRang
   return Cached{bytes, knows_dirty ? std::optional(dirty) : std::nullopt, source};
 }
 
-// A file that lost bytes is told before the kernel is asked about them.
+// Throws DataLost for a file that lost bytes, before the kernel is called for them.
 std::vector<ByteRange> whole_ranges(const Mapping& mapping, std::span<const ByteRange> asked, const char* operation) {
   auto ranges = whole_pages(asked, mapping.bytes().size(), mapping.file_offset());
   expect_bytes(mapping, ranges, operation);
@@ -74,11 +74,11 @@ bool is_in_memory_only(const Mapping& mapping) noexcept {
   return system && system.value.storage == os::Storage::memory;
 }
 
-std::string evict_reason(const EvictReport& report, bool private_pages, int refusal) {
+std::string evict_reason(const EvictReport& report, const Mapping& mapping, int refusal) {
   if (refusal != 0) return "the kernel refused (errno " + std::to_string(refusal) + ")";
-  if (!report.cached_after) return "the kernel does not tell what is cached";
+  if (!report.cached_after) return "the kernel does not report what is cached";
   if (*report.cached_after == 0) return "nothing of it is cached any more";
-  if (private_pages) return "pages mapped as private stay until the mapping is closed";
+  if (mapping.private_pages()) return "pages mapped as private stay until the mapping is closed";
   return "what stays is mapped by another process, locked, or not yet on the disk";
 }
 
@@ -98,6 +98,14 @@ std::vector<ByteRange> inner_blocks(std::span<const ByteRange> ranges, std::uint
 Outcome outcome_of(int error) noexcept {
   if (error == 0) return Outcome::applied;
   return error == ENOSYS ? Outcome::unsupported : Outcome::refused;
+}
+
+// The kernel's own scanners hold a page for an instant now and then (EAGAIN).
+int collapse_pages(Bytes memory) noexcept {
+  constexpr int attempts = 3;
+  int error = EAGAIN;
+  for (int i = 0; i < attempts && error == EAGAIN; ++i) error = os::collapse(memory);
+  return error;
 }
 
 std::string collapse_reason(const CollapseReport& report, int refusal) {
@@ -123,10 +131,15 @@ Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges) {
   return {};
 }
 
+os::Result<os::MappedFacts> mapped_memory(Bytes memory) noexcept {
+  const auto scanned = os::mapped_here(memory);
+  return scanned ? scanned : os::mapped_by_smaps(memory);
+}
+
 std::optional<os::MappedFacts> mapped(const Mapping& mapping, std::span<const ByteRange> ranges) {
   os::MappedFacts sum;
   for (const auto& range : ranges) {
-    const auto facts = os::mapped_here(pages_of(mapping, range));
+    const auto facts = mapped_memory(pages_of(mapping, range));
     if (!facts) return std::nullopt;
     sum.mapped += std::min(facts.value.mapped, range.length);
     sum.huge += std::min(facts.value.huge, range.length);
@@ -148,12 +161,12 @@ void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, con
   if (!now || now.value.size >= needed) return;
   throw DataLost(operation, mapping.path(), EIO,
                  "the file was truncated to " + std::to_string(now.value.size) + " bytes while mapped; bytes up to " +
-                     std::to_string(needed) + " are asked for",
+                     std::to_string(needed) + " are needed",
                  now.value.size);
 }
 
 Residency residency(const Mapping& mapping, std::span<const ByteRange> asked) {
-  const auto ranges = whole_ranges(mapping, asked, "look at");
+  const auto ranges = whole_ranges(mapping, asked, "get the attributes of");
   Residency answer;
   answer.bytes = total_length(ranges);
   const auto in_cache = cached(mapping, ranges);
@@ -169,13 +182,13 @@ Residency residency(const Mapping& mapping, std::span<const ByteRange> asked) {
 
 PageCache page_cache(int descriptor, ByteRange range) {
   const auto told = os::cached_in_file(descriptor, range);
-  if (!told) throw OsError("look at the page cache of", "descriptor " + std::to_string(descriptor), told.error);
+  if (!told) throw OsError("count the cached pages of", "descriptor " + std::to_string(descriptor), told.error);
   return {told.value.cached, told.value.dirty, told.value.evicted, told.value.recently_evicted};
 }
 
 MappedPages mapped_in(std::uint64_t process, ByteRange addresses) {
   const auto told = os::mapped_there(process, addresses);
-  if (!told) throw OsError("look at the page tables of", "process " + std::to_string(process), told.error);
+  if (!told) throw OsError("read the page tables of", "process " + std::to_string(process), told.error);
   return {told.value.mapped, told.value.huge};
 }
 
@@ -200,7 +213,7 @@ EvictReport evict(const Mapping& mapping, std::span<const ByteRange> asked) {
     report.cached_after = cached_bytes(mapping, ranges);
   }
   report.seconds = seconds_since(start);
-  report.reason = evict_reason(report, mapping.private_pages(), refusal);
+  report.reason = evict_reason(report, mapping, refusal);
   return report;
 }
 
@@ -211,7 +224,7 @@ CollapseReport collapse(const Mapping& mapping, std::span<const ByteRange> asked
   report.bytes = total_length(ranges);
   int refusal = report.bytes == 0 ? EINVAL : 0;
   for (const auto& range : ranges) {
-    const int error = os::collapse(pages_of(mapping, range));
+    const int error = collapse_pages(pages_of(mapping, range));
     refusal = error != 0 ? error : refusal;
   }
   report.outcome = outcome_of(refusal);

@@ -118,10 +118,10 @@ void WarmedFile::append_pieces_to(std::vector<WarmPiece>& pieces) {
   std::ranges::copy(pieces_, std::back_inserter(pieces));
 }
 
-int WarmedFile::populate(ByteRange step, bool touch) const noexcept {
+int WarmedFile::populate(ByteRange step, Touch touch) const noexcept {
   const auto pages = pages_of(mapping_, step);
   const int error = os::populate(pages);
-  return error == 0 && touch && os::touch(pages) == EFAULT ? EFAULT : error;
+  return error == 0 && touch == Touch::yes && os::touch(pages) == EFAULT ? EFAULT : error;
 }
 
 int WarmedFile::read(ByteRange step) const noexcept {
@@ -147,16 +147,13 @@ void WarmedFile::prefetch(ByteRange step) const noexcept {
     (void)os::will_need(mapping_.descriptor(), {pages.offset + done, std::min(plan_.at_once, pages.length - done)});
 }
 
-WarmReport WarmedFile::finish(bool populated) {
+WarmReport WarmedFile::finish() {
   if (inspector_) report_.verified = inspector_->finish();
   report_.cached_after = report_.cached_before;
   if (plan_.mechanism == Mechanism::none && !inspector_) return std::move(report_);
   report_.cached_after = cached_bytes(mapping_, ranges_);
   if (const auto here = mapped(mapping_, ranges_); here && here->mapped != 0)
     report_.huge_share = static_cast<double>(here->huge) / static_cast<double>(here->mapped);
-  // Where the kernel does not report what is cached, populating all of it proves that it is.
-  if (!report_.cached_after && populated && plan_.mechanism == Mechanism::populate)
-    report_.cached_after = report_.bytes;
   return std::move(report_);
 }
 

@@ -14,6 +14,9 @@ namespace onecopy {
 
 class WarmedFile;
 
+// Whether a byte of each page is accessed once the page is in memory.
+enum class Touch : std::uint8_t { no, yes };
+
 // What one thread takes at a time.
 struct WarmPiece {
   WarmedFile* file = nullptr;
@@ -36,16 +39,16 @@ class WarmedFile {
   void prepare(Plan plan);  // asks for 2 MiB pages where the plan does
   void append_pieces_to(std::vector<WarmPiece>& pieces);
 
-  // From any thread; errno, ENOSYS where the kernel cannot populate. `touch`: map the pages in afterwards, too.
-  int populate(ByteRange step, bool touch) const noexcept;
+  // From any thread; errno, ENOSYS where the kernel cannot populate.
+  int populate(ByteRange step, Touch touch) const noexcept;
   int read(ByteRange step) const noexcept;
   // Starts reading exactly this, so that a later page fault waits for its own page and reads nothing around it.
   void prefetch(ByteRange step) const noexcept;
   // False where the kernel does not report it.
   bool is_cached(ByteRange piece) const noexcept;
 
-  // Once, when all threads have ended. `populated`: every missing byte was. Throws what the inspector has found.
-  WarmReport finish(bool populated);
+  // Once, when all threads have ended. Throws what the inspector has found.
+  WarmReport finish();
   // Throws DataLost or OsError for a step at `at` that failed with `error`.
   [[noreturn]] void fail(int error, std::uint64_t at) const;
 

@@ -51,9 +51,9 @@ WarmReport Warmer::run() {
   choose_plans();
   std::vector<WarmPiece> pieces;
   for (auto& file : files_) file.append_pieces_to(pieces);
-  const bool within_budget = cut_to_budget(pieces);
+  cut_to_budget(pieces);
   visit(pieces);
-  auto report = finish(within_budget);
+  auto report = finish();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (report.seconds > 0)
     report.gib_per_s = static_cast<double>(report.filled) / static_cast<double>(1U << 30U) / report.seconds;
@@ -77,7 +77,7 @@ void Warmer::choose_plans() {
   progress_done_.store(done, std::memory_order_relaxed);
 }
 
-bool Warmer::cut_to_budget(std::vector<WarmPiece>& pieces) {
+void Warmer::cut_to_budget(std::vector<WarmPiece>& pieces) {
   std::uint64_t left = most_ / os::page_size() * os::page_size();
   const auto over = std::ranges::find_if(pieces, [&](const WarmPiece& piece) {
     if (!piece.missing) return false;
@@ -85,10 +85,10 @@ bool Warmer::cut_to_budget(std::vector<WarmPiece>& pieces) {
     left -= piece.range.length;
     return false;
   });
-  if (over == pieces.end()) return true;
+  within_budget_ = over == pieces.end();
+  if (within_budget_) return;
   over->range.length = left;
   pieces.erase(left == 0 ? over : over + 1, pieces.end());
-  return false;
 }
 
 void Warmer::visit(std::span<const WarmPiece> pieces) {
@@ -109,7 +109,8 @@ bool Warmer::visit_piece(const WarmPiece& piece) noexcept {
   // The disk has written these pages, and no CPU has read them yet. On a virtual machine that gets its memory on first
   // access, that access costs 1 to 2 us a page: better here, beside the reading, than in the caller's first pass
   // (docs/decisions/0007). Pages that another process brought in were accessed there; an inspector accesses them, too.
-  const bool touch = piece.missing && file.inspector() == nullptr && !file.is_cached(piece.range);
+  const bool is_first = piece.missing && file.inspector() == nullptr && !file.is_cached(piece.range);
+  const Touch touch = is_first ? Touch::yes : Touch::no;
   for (std::uint64_t at = piece.range.offset; at < end && !cancelled_.load(std::memory_order_relaxed);) {
     const auto step = part_at(at, piece.range, step_size, file.mapping().file_offset());
     if (const int error = piece.missing ? fill(piece, step, touch) : 0; error != 0) {
@@ -128,7 +129,7 @@ bool Warmer::visit_piece(const WarmPiece& piece) noexcept {
   return !cancelled_.load(std::memory_order_relaxed);
 }
 
-int Warmer::fill(const WarmPiece& piece, ByteRange step, bool touch) noexcept {
+int Warmer::fill(const WarmPiece& piece, ByteRange step, Touch touch) noexcept {
   const auto& file = *piece.file;
   if (piece.alone) file.prefetch(step);
   if (file.plan().mechanism == Mechanism::populate && !cannot_populate_.load(std::memory_order_relaxed)) {
@@ -139,13 +140,16 @@ int Warmer::fill(const WarmPiece& piece, ByteRange step, bool touch) noexcept {
   return file.read(step);
 }
 
-WarmReport Warmer::finish(bool within_budget) {
-  const bool whole = within_budget && !cancelled_.load();
+WarmReport Warmer::finish() {
+  const bool whole = within_budget_ && !cancelled_.load();
   std::vector<WarmReport> reports;
   std::uint64_t isolated = 0;
   for (auto& file : files_) {
     isolated += file.isolated_bytes();
-    reports.push_back(file.finish(whole && !cannot_populate_.load()));
+    auto& report = reports.emplace_back(file.finish());
+    // Where the kernel does not report what is cached, populating all of it proves that it is.
+    const bool populated = whole && !cannot_populate_.load() && report.mechanism == Mechanism::populate;
+    if (!report.cached_after && populated) report.cached_after = report.bytes;
   }
   auto report = total(reports);
   report.filled = filled_.load();
@@ -154,7 +158,7 @@ WarmReport Warmer::finish(bool within_budget) {
   report.threads = files_.empty() ? 0 : threads_;
   report.complete = report.complete && whole;
   if (isolated != 0) report.reason += "; " + readable(isolated) + " in isolated ranges, read without what lies around";
-  if (!within_budget)
+  if (!within_budget_)
     report.reason += "; stopped at " + (options_.budget ? "the budget of " + readable(most_)
                                                         : readable(most_) +
                                                               ", the available memory less what the kernel may read "

@@ -28,16 +28,17 @@ class Warmer {
 
  private:
   void choose_plans();
-  bool cut_to_budget(std::vector<WarmPiece>& pieces);  // false: the budget ends before the work does
+  void cut_to_budget(std::vector<WarmPiece>& pieces);
   void visit(std::span<const WarmPiece> pieces);
-  bool visit_piece(const WarmPiece& piece) noexcept;                      // false: every thread stops
-  int fill(const WarmPiece& piece, ByteRange step, bool touch) noexcept;  // errno
-  WarmReport finish(bool within_budget);
+  bool visit_piece(const WarmPiece& piece) noexcept;                       // false: every thread stops
+  int fill(const WarmPiece& piece, ByteRange step, Touch touch) noexcept;  // errno
+  WarmReport finish();
 
   WarmOptions options_;
   std::deque<WarmedFile> files_;  // a deque: pieces point to files
   unsigned threads_ = 0;
-  std::uint64_t most_ = 0;  // bytes to bring in
+  std::uint64_t most_ = 0;     // bytes to bring in
+  bool within_budget_ = true;  // false: the budget ends before the work does
   std::uint64_t progress_total_ = 0;
   std::atomic<std::uint64_t> progress_done_{0};
   std::atomic<std::uint64_t> filled_{0};

@@ -42,19 +42,20 @@ void reserve_in(const PlacedFile& file, std::uint64_t size) {
   const int error = reserve(file.fd.get(), size, file.in_memory ? reserved_at_once : size);
   if (error == 0) return;
   if (error == EOPNOTSUPP)
-    throw OsError(making, folder, error,
-                  "its file system cannot reserve space: choose another folder, or make it with reserve=false, where a "
-                  "disk that is full later ends the process (SIGBUS)");
+    throw OsError(
+        making, folder, error,
+        "its file system cannot reserve space: choose another folder, or do not reserve; then writing to a full "
+        "disk ends the process (SIGBUS)");
   throw OsError(making, folder, error, error == ENOSPC || error == EDQUOT ? shortage(size, free) : std::string());
 }
 
-void refuse_obstacles(const std::string& folder, const std::optional<os::FileSystem>& system, bool anywhere) {
-  const std::string obstacle = system && !anywhere ? obstacle_of(*system) : std::string();
+void refuse_obstacles(const std::string& folder, const std::optional<os::FileSystem>& system) {
+  const std::string obstacle = system ? obstacle_of(*system) : std::string();
   if (obstacle.empty()) return;
   throw OsError(making, folder, EOPNOTSUPP,
                 obstacle +
-                    ": choose a folder on a disk of this machine (the option, or $ONECOPY_SCRATCH), or ask for "
-                    "this one with anywhere=true");
+                    ": choose a folder on a local disk (by the option or by $ONECOPY_SCRATCH), or allow any file "
+                    "system (the option 'anywhere')");
 }
 
 }  // namespace
@@ -85,10 +86,10 @@ ScratchFolder default_place() {
 PlacedFile create_placed(std::uint64_t size, const ScratchOptions& options) {
   PlacedFile file;
   file.place =
-      options.folder.empty() ? default_place() : ScratchFolder{options.folder.string(), "the folder asked for"};
+      options.folder.empty() ? default_place() : ScratchFolder{options.folder.string(), "the folder of the options"};
   const auto& folder = file.place.folder;
   const auto system = system_of(folder);
-  refuse_obstacles(folder, system, options.anywhere);
+  if (!options.anywhere) refuse_obstacles(folder, system);
   file.in_memory = system && system->storage == os::Storage::memory;
   const auto opened = os::open_folder(folder);
   if (!opened) throw OsError(making, folder, opened.error);

@@ -14,6 +14,7 @@
 #include "onecopy/base/error.hpp"
 #include "onecopy/residency/warm.hpp"
 #include "os/os.hpp"
+#include "residency/observe.hpp"
 #include "residency/ranges.hpp"
 #include "scratch/direct_writes.hpp"
 #include "scratch/place.hpp"
@@ -86,7 +87,7 @@ struct ScratchFile::State {
     if (error != 0)
       return "it could not be written to the disk, and stays: " + OsError("write out", {}, error).reason();
     if (file.in_memory) return "out of this process; its file system has no disk to put it on";
-    if (!stayed) return "on the disk; the kernel does not tell what stayed in memory";
+    if (!stayed) return "on the disk; the kernel does not report what stayed in memory";
     if (*stayed == 0) return "on the disk, and out of memory";
     return "on the disk; what stays is written by others meanwhile, mapped elsewhere, or shares a large page";
   }
@@ -106,7 +107,7 @@ struct ScratchFile::State {
     if (error != 0) lost.compare_exchange_strong(none, error);
   }
 
-  // Calls put(piece) for the pieces of a range of the file, each when there is room for it.
+  // Calls put(piece) for the pieces of a range of the file, each as soon as the cap allows it.
   template <class Put>
   void in_pieces(const char* operation, ByteRange range, const Put& put) {
     const std::shared_lock lock(writing);
@@ -248,7 +249,7 @@ WarmReport ScratchFile::prefetch(std::span<const ByteRange> ranges) const {
   if (pages.empty()) {
     WarmReport report;
     report.complete = true;
-    report.reason = "nothing was asked for";
+    report.reason = "no bytes were selected";
     return report;
   }
   WarmOptions options;
@@ -278,7 +279,7 @@ ScratchMemory ScratchFile::memory() const {
   memory.dirty = cached.dirty;
   memory.source = cached.source;
   if (cached.bytes && cached.dirty) memory.clean = *cached.bytes - std::min(*cached.bytes, *cached.dirty);
-  if (const auto mapped = os::mapped_here(all)) memory.mapped = mapped.value.mapped;
+  if (const auto mapped = mapped_memory(all)) memory.mapped = mapped.value.mapped;
   if (const auto shared = os::shared_here(all)) memory.shared = shared.value;
   if (!memory.cap)
     memory.over = 0;

@@ -1,5 +1,5 @@
-// Which parts of a file were written last, and what is to leave memory so that the next one finds room. Pure: it makes
-// no system calls, it says what to do.
+// Which parts of a file were written last, and what is to leave memory so that the next write stays within the cap.
+// Pure: it makes no system calls, it says what to do.
 #pragma once
 
 #include <cstdint>

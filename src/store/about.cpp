@@ -65,9 +65,10 @@ std::string_view take_field(std::string_view& text, std::string_view name) {
 
 std::string read_whole(const os::Fd& fd, const File& file) {
   const auto facts = os::facts_of(fd.get());
-  if (!facts) throw OsError("look at", file.path().string(), facts.error);
+  if (!facts) throw OsError("get the attributes of", file.path().string(), facts.error);
   if (facts.value.size > longest)
-    throw FormatError("a description of " + std::to_string(facts.value.size) + " bytes is none");
+    throw FormatError("store description too long: " + std::to_string(facts.value.size) + " bytes, at most " +
+                      std::to_string(longest));
   std::string text(facts.value.size, '\0');
   const auto got = os::read_at(fd.get(), std::as_writable_bytes(std::span(text)), 0);
   if (!got) throw OsError("read", file.path().string(), got.error);
@@ -89,13 +90,14 @@ std::string to_text(const About& about) {
 
 About parse_about(std::string_view text) {
   const bool of_boot = text.starts_with(first_line_of_boot);
-  if (!of_boot && !text.starts_with(first_line)) throw FormatError("it does not begin with 'onecopy artefact 1', or 2");
+  if (!of_boot && !text.starts_with(first_line))
+    throw FormatError("it begins neither with 'onecopy artefact 1' nor with 'onecopy artefact 2'");
   text.remove_prefix(first_line.size());
   About about;
   if (of_boot) about.boot = take_field(text, "boot");
-  if (of_boot && about.boot.empty()) throw FormatError("the boot has no name");
+  if (of_boot && about.boot.empty()) throw FormatError("the boot identifier is empty");
   for_each_field(about, [&](std::string_view name, auto& value) { read(take_field(text, name), value); });
-  if (!text.empty()) throw FormatError("there is more after the last line");
+  if (!text.empty()) throw FormatError("text after the last line");
   return about;
 }
 
@@ -118,7 +120,7 @@ std::optional<About> read_about_of(const File& file, const std::string& key) {
   auto about = read_about(file);
   if (about && about->key != key)
     throw FormatError("this is of the key '" + about->key + "', which has the digest of '" + key +
-                      "'; ask for another key")
+                      "'; choose another key")
         .with_path(file.path().string());
   return about;
 }

@@ -168,7 +168,8 @@ Claim::~Claim() {
   const std::scoped_lock lock(lock_of_claims());
   std::erase(held_claims(), held_);
   if (is_inherited()) return;
-  // First: who opens it now makes another. Somebody who emptied the folder may have let another make his already.
+  // Unlink before unlocking, so that a later opener creates a new inode. An emptied folder may have another one
+  // already.
   if (is_at(held_->device, held_->inode, held_->file)) (void)os::remove_file(held_->file.at());
   held_->fd = os::Fd();
 }
@@ -179,7 +180,7 @@ std::optional<ClaimFacts> look_at_claim(const File& file) {
   if (!fd && fd.error == ENOENT) return std::nullopt;
   if (!fd) throw OsError("open", file.path().string(), fd.error);
   const auto held = os::is_claimed(fd.value.get());
-  if (!held) throw OsError("look at the lock of", file.path().string(), held.error);
+  if (!held) throw OsError("read the lock of", file.path().string(), held.error);
   if (!is_at(fd.value, file)) return std::nullopt;  // released meanwhile
   return ClaimFacts{held.value, read_holder(fd.value)};
 }

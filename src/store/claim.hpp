@@ -1,7 +1,7 @@
 // The right to build one artefact: a lock on a file, held by one thread of one process.
 //
 // Lost with its holder. A forked child has neither the lock nor the descriptor, so that a builder who is killed gives
-// it back although his children live. The file says who holds it; when it is released, the file goes first.
+// it back although children of its owner live. The file says who holds it; when it is released, the file goes first.
 #pragma once
 
 #include <cstdint>

@@ -38,16 +38,15 @@ DefaultFolder in_folder_for_all(const char* folder, std::string reason) {
   for (int i = 1; i < names; ++i)
     if (auto next = std::string(first).append("-").append(std::to_string(i)); store::why_not_ours(next).empty())
       return {std::move(next), std::move(reason), std::string(first).append(": ").append(obstacle)};
-  return {first, std::move(reason), {}};  // whoever opens it is told
+  return {first, std::move(reason), {}};  // opening it reports why
 }
 
 DefaultFolder on_this_machine(std::string reason) { return in_folder_for_all("/var/tmp", std::move(reason)); }
 
 DefaultFolder wished_for() {
-  if (const auto chosen = variable("ONECOPY_CACHE"); !chosen.empty()) return {chosen, "$ONECOPY_CACHE says so", {}};
+  if (const auto chosen = variable("ONECOPY_CACHE"); !chosen.empty()) return {chosen, "$ONECOPY_CACHE", {}};
   const fs::path cache = variable("XDG_CACHE_HOME");
-  if (cache.is_absolute())
-    return {cache / "onecopy", "$XDG_CACHE_HOME says so", {}};  // a relative one is to be ignored
+  if (cache.is_absolute()) return {cache / "onecopy", "$XDG_CACHE_HOME", {}};  // a relative one is to be ignored
   const fs::path home = variable("HOME");
   if (home.is_absolute()) return {home / ".cache" / "onecopy", "the user's folder for caches", {}};
   return on_this_machine("there is no home folder");

@@ -17,7 +17,8 @@ std::string octal(unsigned permissions) {
 }
 
 std::string belongs_to_another(const os::FileFacts& facts) {
-  return "it belongs to user " + std::to_string(facts.owner) + ", and we are user " + std::to_string(os::user_id());
+  return "it belongs to user " + std::to_string(facts.owner) + ", but this process runs as user " +
+         std::to_string(os::user_id());
 }
 
 struct Refusal {
@@ -31,7 +32,8 @@ Refusal refusal_of(const os::FileFacts& facts) {
   if (facts.kind != os::FileKind::folder) return {ENOTDIR, "it is no folder"};
   if (facts.owner != os::user_id()) return {EACCES, belongs_to_another(facts)};
   if ((facts.permissions & of_others) != 0)
-    return {EACCES, "others may enter it (mode " + octal(facts.permissions) + "); chmod 700 makes it yours alone"};
+    return {EACCES,
+            "other users have access to it (mode " + octal(facts.permissions) + "); chmod 700 makes it private"};
   return {};
 }
 
@@ -54,9 +56,9 @@ void expect_ours(const File& file, const os::FileFacts& facts) {
   const auto refuse = [&](int code, std::string why) {
     throw OsError("use", file.path().string(), code, std::move(why));
   };
-  if (facts.kind == os::FileKind::link) refuse(ELOOP, "a symbolic link stands where a file of the store belongs");
-  if (facts.kind == os::FileKind::folder) refuse(EISDIR, "a folder stands where a file of the store belongs");
-  if (facts.kind != os::FileKind::regular) refuse(EEXIST, "a FIFO, socket or device stands where a file belongs");
+  if (facts.kind == os::FileKind::link) refuse(ELOOP, "it is a symbolic link, not a file of the store");
+  if (facts.kind == os::FileKind::folder) refuse(EISDIR, "it is a folder, not a file of the store");
+  if (facts.kind != os::FileKind::regular) refuse(EEXIST, "it is a FIFO, socket or device, not a file of the store");
   if (facts.owner != os::user_id()) refuse(EACCES, belongs_to_another(facts));
 }
 
@@ -84,7 +86,7 @@ std::string why_not_ours(const fs::path& path) {
 os::Result<os::FileFacts> facts_of_ours(const File& file) {
   auto facts = os::facts_of_entry(file.at());
   if (!facts && facts.error == ENOENT) return facts;
-  if (!facts) throw OsError("look at", file.path().string(), facts.error);
+  if (!facts) throw OsError("get the attributes of", file.path().string(), facts.error);
   expect_ours(file, facts.value);
   return facts;
 }
@@ -95,7 +97,7 @@ os::Fd open_ours(const File& file) {
   if (opened.error == ENOENT) return {};
   if (!opened) throw OsError("open", file.path().string(), opened.error);
   const auto facts = os::facts_of(opened.value.get());
-  if (!facts) throw OsError("look at", file.path().string(), facts.error);
+  if (!facts) throw OsError("get the attributes of", file.path().string(), facts.error);
   expect_ours(file, facts.value);
   if ((facts.value.permissions & written_by_others) != 0 || facts.value.links > 1) return {};
   return std::move(opened.value);

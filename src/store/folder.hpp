@@ -1,7 +1,7 @@
 // A folder that is its owner's alone, held open, and the files in it.
 //
-// What a path leads to may be exchanged at any moment by whoever may write the folder above. Therefore a store opens
-// its folder, looks at what it has opened, and does all that it does in there: what is found is its owner's, or
+// What a path leads to may be exchanged at any moment by a process that may write the folder above. Therefore a store
+// opens its folder, looks at what it has opened, and does all that it does in there: what is found is its owner's, or
 // refused.
 #pragma once
 

@@ -19,8 +19,8 @@ std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::system_cloc
 // Why it is to go; empty: it stays.
 std::string reason_to_remove(const Artefact& artefact, const PruneOptions& options, std::int64_t now) {
   if (artefact.state != ArtefactState::ready) return artefact.reason;
-  if (options.everything) return "everything was asked for";
-  if (std::ranges::find(options.keys, artefact.key) != options.keys.end()) return "its key was asked for";
+  if (options.everything) return "everything was selected";
+  if (std::ranges::find(options.keys, artefact.key) != options.keys.end()) return "its key was selected";
   if (options.max_age && now - artefact.last_used_ns > options.max_age->count()) return "not used for too long";
   if (options.missing_source && !artefact.source.empty() && !artefact.source_present)
     return "its source is gone, or has changed";

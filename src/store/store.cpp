@@ -48,7 +48,7 @@ std::optional<Artefact> attach(const Files& files, const std::string& key) {
   return opened(store::described(*about, files), std::move(fd));
 }
 
-// One wait for whoever holds the claim of a key.
+// One wait for the process that holds the claim of a key.
 class Patience {
  public:
   explicit Patience(const BuildOptions& options) : options_(options) {}
@@ -101,7 +101,7 @@ class Patience {
 
 void expect_unchanged(const BuildOptions& options, const FileIdentity& before) {
   if (options.source.empty() || store::identity_at(options.source) == before) return;
-  throw FileChanged("build from", options.source.string(), ESTALE, "it was changed while it was being read");
+  throw FileChanged("build from", options.source.string(), ESTALE, "the source was changed during the build");
 }
 
 // Of what was built: opened, its owner's alone, and on the disk where that was asked for.
@@ -120,7 +120,7 @@ os::Fd open_built(const Files& files, const std::string& boot) {
 About about_of(const os::Fd& fd, const Files& files, const std::string& key, const BuildOptions& options,
                const FileIdentity& source, const std::string& boot) {
   const auto facts = os::facts_of(fd.get());
-  if (!facts) throw OsError("look at", files.artefact.path().string(), facts.error);
+  if (!facts) throw OsError("get the attributes of", files.artefact.path().string(), facts.error);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return {.key = key,
           .bytes = facts.value.size,
@@ -142,7 +142,7 @@ Artefact publish(const Files& files, const std::string& key, const BuildOptions&
     store::write_about(files.about, about);
     if (store::open_as_built(about, files.artefact)) return opened(store::described(about, files), std::move(fd));
   }
-  throw OsError("build", files.artefact.path().string(), ESTALE, "it is changed again and again while it is published");
+  throw OsError("build", files.artefact.path().string(), ESTALE, "the file was changed repeatedly during publication");
 }
 
 // Under the claim. Whatever happens, what is left is whole or nothing.
@@ -155,7 +155,7 @@ Artefact build_and_publish(const Claim& claim, const Files& files, const std::st
     build(files.artefact.path());
     if (claim.is_inherited())
       throw OsError("build", files.artefact.path().string(), ECHILD,
-                    "this process was forked while its parent built it");
+                    "this process was forked during the build of its parent");
     return publish(files, key, options, source);
   } catch (...) {
     if (claim.is_inherited()) throw;
@@ -175,7 +175,7 @@ Artefact attached(Artefact artefact, const Patience& patience) {
   artefact.waited = patience.waited() ? artefact.seconds : 0;
   artefact.reason = patience.waited()
                         ? "waited " + in_seconds(artefact.waited) + " for " + patience.builder() + ", which built it"
-                        : "attached to what was built before";
+                        : "attached to an earlier build";
   return artefact;
 }
 
@@ -220,7 +220,7 @@ std::optional<Artefact> Store::find(const std::string& key) const {
   auto artefact = attach(store::files_of(Folder::open(folder_), store::digest_of(key)), key);
   if (!artefact) return std::nullopt;
   artefact->seconds = seconds_since(start);
-  artefact->reason = "attached to what was built before";
+  artefact->reason = "attached to an earlier build";
   return artefact;
 }
 
@@ -234,8 +234,7 @@ Artefact Store::get_or_build(const std::string& key, const Build& build, const B
       return attached(std::move(*found), patience);
     }
     if (Claim::is_ours(files.claim))
-      throw OsError("build", files.artefact.path().string(), EDEADLK,
-                    "its build asks for '" + key + "', which is itself");
+      throw OsError("build", files.artefact.path().string(), EDEADLK, "recursive build of key '" + key + "'");
     if (const auto claim = Claim::take(files.claim, key)) {
       if (auto found = attach(files, key)) return attached(std::move(*found), patience);
       const double waited = patience.waited() ? patience.seconds() : 0;

@@ -53,18 +53,27 @@ void add_values(Buffered& out, const Type& type, const std::vector<Part>& parts,
   }
 }
 
+// Which part of the value is gathered.
+struct Branch {
+  std::string path{};
+  bool is_root = false;  // or a field of the root: there is one, and not one for each element of a sequence
+  int depth = 0;
+
+  Branch in(std::string elements) const { return {std::move(elements), false, depth + 1}; }
+};
+
 class Gatherer {
  public:
-  void gather(const Type& type, const Places& places, const std::string& path, bool root, int depth) {
-    if (depth > deepest) throw FormatError("'" + path + "': types within types, deeper than 32");
+  void gather(const Type& type, const Places& places, const Branch& branch) {
+    if (branch.depth > deepest) throw FormatError("'" + branch.path + "': types within types, deeper than 32");
     switch (type.form) {
-      case Form::record: return record(type, places, path, root, depth);
-      case Form::sequence: return sequence(type, places, path, root, depth);
+      case Form::record: return record(type, places, branch);
+      case Form::sequence: return sequence(type, places, branch);
       case Form::array:
-        if (!type.fixed) return gather(*type.element, spread(type, places), of_elements(path, type), false, depth + 1);
+        if (!type.fixed) return gather(*type.element, spread(type, places), branch.in(of_elements(branch.path, type)));
         [[fallthrough]];
       case Form::number:
-      case Form::opaque: return values(type, places, path, root);
+      case Form::opaque: return values(type, places, branch);
     }
   }
 
@@ -77,16 +86,18 @@ class Gatherer {
  private:
   static constexpr std::uint64_t small = 64;
 
-  void record(const Type& type, const Places& places, const std::string& path, bool root, int depth) {
+  void record(const Type& type, const Places& places, const Branch& branch) {
     const auto fields = fields_in(type, places.count == 0 ? nullptr : places[0]);
-    for (std::uint64_t i = 1; i < places.count; ++i) expect_same_fields(type, places[i], fields, path);
+    for (std::uint64_t i = 1; i < places.count; ++i) expect_same_fields(type, places[i], fields, branch.path);
     for (const auto& field : fields)
-      gather(*field.type, places.shifted(field.offset), join(path, field.name), root, depth + 1);
+      gather(*field.type, places.shifted(field.offset),
+             {join(branch.path, field.name), branch.is_root, branch.depth + 1});
   }
 
-  void values(const Type& type, const Places& places, const std::string& path, bool root) {
+  void values(const Type& type, const Places& places, const Branch& branch) {
+    const std::string& path = branch.path;
     auto shape = extents_of(type);
-    if (!root) shape.insert(shape.begin(), places.count);
+    if (!branch.is_root) shape.insert(shape.begin(), places.count);
     add(path, path, dtype_of(type), std::move(shape), times(places.count, type.size, path), type.alignment,
         [&type, places, parts = parts_of(type)](const Put& put) {
           Buffered out(put);
@@ -95,7 +106,8 @@ class Gatherer {
         });
   }
 
-  void sequence(const Type& type, const Places& places, const std::string& path, bool root, int depth) {
+  void sequence(const Type& type, const Places& places, const Branch& branch) {
+    const std::string& path = branch.path;
     const auto& ops = *type.sequence;
     const auto offsets = std::make_shared<std::vector<std::uint64_t>>(1, 0);
     offsets->reserve(places.count + 1);
@@ -107,13 +119,13 @@ class Gatherer {
     }
     const std::uint64_t total = offsets->back();
     const std::string field = type.element->fixed ? path : of_elements(path, type);
-    if (!root)
+    if (!branch.is_root)
       add(named(path, ".offsets"), field, DType::u64, {offsets->size()}, offsets->size() * sizeof(std::uint64_t),
           alignof(std::uint64_t), [offsets](const Put& put) { put(std::as_bytes(std::span(*offsets))); });
     else if (!type.element->fixed)
       add(named(path, ".count"), field, DType::u64, {}, sizeof(std::uint64_t), alignof(std::uint64_t),
           [total](const Put& put) { put(std::as_bytes(std::span(&total, 1))); });
-    if (!type.element->fixed) return gather(*type.element, elements(type, places, total), field, false, depth + 1);
+    if (!type.element->fixed) return gather(*type.element, elements(type, places, total), branch.in(field));
     auto shape = extents_of(*type.element);
     shape.insert(shape.begin(), total);
     add(path, field, dtype_of(*type.element), std::move(shape), times(total, type.element->size, path),
@@ -155,7 +167,7 @@ std::vector<Column> columns_of(const Type& type, const void* value) {
   // Columns only read; one kind of Places serves saving and opening.
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
   auto* place = const_cast<std::byte*>(static_cast<const std::byte*>(value));
-  gatherer.gather(type, {place, 0, 1, nullptr, 0}, {}, true, 0);
+  gatherer.gather(type, {place, 0, 1, nullptr, 0}, {.is_root = true});
   return gatherer.take();
 }
 

@@ -23,7 +23,7 @@ struct Column {
   std::function<void(const Put& put)> write;
 };
 
-// The arrays that are one number or a few come first: whoever opens the file finds them together.
+// The arrays that are one number or a few come first: one read of the file finds them together.
 std::vector<Column> columns_of(const Type& type, const void* value);
 
 }  // namespace onecopy::structs

@@ -119,7 +119,7 @@ class Builder {
     return expectation_.number(named(path, ".count"));
   }
 
-  // Of `count` sequences in a column, in memory of our own: whoever writes into the file between a check and its use is
+  // Of `count` sequences in a column, in memory of our own: a write into the file between a check and its use is
   // not to lead us out of it. The last one is what the arrays of the elements were held against.
   std::vector<std::uint64_t> offsets_of(const std::string& path, std::uint64_t count) const {
     const std::string name = named(path, ".offsets");
@@ -238,7 +238,7 @@ std::string to_string(const OpenReport& report) {
   };
   std::string text = std::string(report.mode == Mode::map ? "mapped " : "copied ") + megabytes(report.bytes) + " in " +
                      std::to_string(static_cast<std::uint64_t>(report.seconds * 1e6)) + " us; " +
-                     megabytes(report.viewed_bytes) + " are looked at in place, " + megabytes(report.private_bytes) +
+                     megabytes(report.viewed_bytes) + " are mapped in place, " + megabytes(report.private_bytes) +
                      " were made anew";
   if (report.objects != 0) text += " (" + std::to_string(report.objects) + " objects)";
   for (const auto& field : report.defaulted) text += "; '" + field + "' is not in the file and keeps its initialiser";

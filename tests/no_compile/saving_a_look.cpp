@@ -1,4 +1,4 @@
-// error: a pointer, a reference or a look at other memory
+// error: a pointer, a reference or a view of other memory
 #include <string_view>
 
 #include "onecopy/structs/structs.hpp"

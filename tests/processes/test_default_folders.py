@@ -101,7 +101,7 @@ def fifo(path: Path) -> None:
     give(path, SQUATTER, 0o666)
 
 
-OTHERS, LINK = f"belongs to user {SQUATTER}, and we are user {VICTIM}", "symbolic link"
+OTHERS, LINK = f"belongs to user {SQUATTER}, but this process runs as user {VICTIM}", "symbolic link"
 SQUATS = {
     "a folder that cannot be entered": Squat(folder_of_another(0o700), OTHERS),
     "a folder that can be read": Squat(folder_of_another(0o755), OTHERS),
@@ -109,7 +109,9 @@ SQUATS = {
     "a folder of mode 1777": Squat(folder_of_another(0o1777), OTHERS),
     "a folder of the group": Squat(folder_of_another(0o2770), OTHERS),
     "a folder of root": Squat(folder_of_another(0o777, 0), "belongs to user 0"),
-    "an own folder that others may enter": Squat(folder_of_another(0o777, VICTIM), "others may enter it (mode 0777)"),
+    "an own folder that others may enter": Squat(
+        folder_of_another(0o777, VICTIM), "other users have access to it (mode 0777)"
+    ),
     "a link to another user's folder": Squat(link_to(0o777, SQUATTER), LINK),
     "a link to an own folder": Squat(link_to(0o700, VICTIM), LINK),
     "a link to nothing": Squat(dangling_link, LINK),

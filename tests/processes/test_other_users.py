@@ -166,7 +166,7 @@ def test_an_evict_report_does_not_claim_success_that_it_cannot_see(name, nobody,
         report = in_child(evict, name, uid=nobody)
         assert cached(path) == SIZE
         assert (report.cached_before, report.cached_after) == (None, None)
-        assert report.reason == "the kernel does not tell what is cached"
+        assert report.reason == "the kernel does not report what is cached"
         os.chown(path, nobody, nobody)  # the owner's report has the numbers
         report = in_child(evict, name, uid=nobody)
         assert cached(path) == SIZE

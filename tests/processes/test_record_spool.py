@@ -52,7 +52,7 @@ def test_what_was_refused_by_the_disk_is_not_saved(tmp_path, in_child):
             builder.extend(ROWS, lambda _: None, None)
         builder.save(tmp_path / "rows")
 
-    with pytest.raises(ValueError, match="build anew"):
+    with pytest.raises(ValueError, match="start a new builder"):
         in_child(cut_short)
     assert names_in(tmp_path) == []
 

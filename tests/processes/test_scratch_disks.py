@@ -119,7 +119,9 @@ def test_a_sparse_array_on_a_disk_that_is_full_ends_the_process_where_memory_is_
 
 
 def test_memory_is_no_disk_and_is_refused_by_name(reserving):
-    with pytest.raises(OSError, match=r"it is on tmpfs, which is memory and no disk: choose .* anywhere=true") as told:
+    with pytest.raises(
+        OSError, match=r"it is on tmpfs, which is memory and no disk: choose .* allow any file system"
+    ) as told:
         oc.scratch(3, "u1", "/dev/shm")
     assert told.value.errno == errno.EOPNOTSUPP
     assert told.value.filename == "/dev/shm"
@@ -153,7 +155,7 @@ def test_a_file_system_that_cannot_reserve_is_told_and_can_be_asked_for(tmp_path
             return str(error)
         raise AssertionError("it was reserved")
 
-    assert "cannot reserve space: choose another folder, or make it with reserve=false" in in_child(make)
+    assert "cannot reserve space: choose another folder, or do not reserve" in in_child(make)
     assert names_of(tmp_path) == set()
 
 

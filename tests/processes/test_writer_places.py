@@ -223,7 +223,7 @@ def test_a_hidden_file_is_its_owners_alone_until_it_is_finished(path, in_child):
 def test_a_forked_child_that_lets_go_of_a_writer_leaves_its_parents_file(path, in_child):
     def save() -> None:
         refuse("O_TMPFILE")
-        writer = _core.make_writer(str(path), [("a", "U8", [3])], {}, None, False, True)
+        writer = _core.make_writer(str(path), [("a", "U8", [3])], metadata={}, align=None, checksum=False, durable=True)
         pid = os.fork()
         if pid == 0:
             del writer

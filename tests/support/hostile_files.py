@@ -86,7 +86,7 @@ def too_long(first: bytes) -> Hostile:
 
 def known(first: bytes, what: str) -> Hostile:
     """Return a file of a kind that is told by its name."""
-    return Hostile(lambda: first + bytes(100), f"no file of arrays, but {what}")
+    return Hostile(lambda: first + bytes(100), f"not an array file: this is {what}")
 
 
 class Evil:
@@ -280,7 +280,7 @@ METADATA = {
         f"the file was written by format version {2**64 - 1}, {KNOWN_VERSIONS}",
     ),
     "a kind that we do not know": told(
-        '{"version":1,"kind":"riddle"}', "the file is of kind 'riddle', which this version of onecopy does not know"
+        '{"version":1,"kind":"riddle"}', "the file is of kind 'riddle', which this version of onecopy cannot read"
     ),
     "a struct with a wrong checksum": told(
         '{"version":1,"kind":"struct","crc32c":{"header":"ffffffff"}}', STRUCT_DAMAGED
@@ -297,7 +297,7 @@ METADATA = {
 }
 
 OTHER_FORMATS = {
-    "a pickle": known(pickle.dumps(Evil()), "a pickle, which is never read: it could execute code"),
+    "a pickle": known(pickle.dumps(Evil()), "a pickle, which is never read because it could execute code"),
     "a pickle of protocol 0": too_long(pickle.dumps(Evil(), 0)),
     "a zip file, as of torch.save": too_long(b"PK\x03\x04\x14\x00\x08\x08"),
     "HDF5": known(b"\x89HDF\r\n\x1a\n", "an HDF5 file"),

@@ -15,7 +15,7 @@
 
 namespace onecopy {
 
-// Bytes to reserve before the data, so that there is room for the header, and for `spare` bytes of metadata. Throws
+// Bytes to reserve before the data, which the header and `spare` bytes of metadata will fill. Throws
 // FormatError for what no file can hold.
 std::uint64_t head_for(const ArraySpec& spec, const LayoutOptions& options = {}, std::uint64_t spare = 4096);
 

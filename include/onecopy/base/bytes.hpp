@@ -1,4 +1,4 @@
-// base: the words every other room speaks. No operating system, no files, no logging.
+// base: types that every other module uses. No operating system, no files, no logging.
 //
 // `Bytes` is a read-only look at memory that somebody else owns. `in_bounds` is the only bounds check of the
 // project: code that has two untrusted numbers never adds them, it asks here.
@@ -22,6 +22,13 @@ using Bytes = std::span<const std::byte>;
 // sum that could wrap is never formed.
 constexpr bool in_bounds(std::uint64_t size, std::uint64_t offset, std::uint64_t length) noexcept {
   return offset <= size && length <= size - offset;
+}
+
+// The number that up to 8 bytes are, the lowest first.
+constexpr std::uint64_t little_endian(Bytes bytes) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) value |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
+  return value;
 }
 
 // A part of a file or of a mapping, in bytes.

@@ -10,7 +10,7 @@ namespace onecopy {
 // The checksum of everything fed so far followed by `bytes`; start with 0.
 std::uint32_t crc32c(std::uint32_t before, Bytes bytes) noexcept;
 
-// The same by tables, eight bytes at a time, on any processor: the fallback.
+// The same by tables, eight bytes at a time, on any CPU: the fallback.
 std::uint32_t crc32c_portable(std::uint32_t before, Bytes bytes) noexcept;
 
 }  // namespace onecopy

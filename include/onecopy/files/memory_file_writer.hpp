@@ -7,7 +7,7 @@
 //
 // Another process opens it by `Mapping::from_descriptor`, where it inherits the descriptor or receives it over a socket
 // (SCM_RIGHTS), or by the path /proc/<pid>/fd/<descriptor>, as long as the user is the same. The memory goes with the
-// last mapping and the last descriptor, whoever is killed in which order; there is nothing to clean up.
+// last mapping and the last descriptor, in whatever order processes end; there is nothing to clean up.
 //
 // Linux only, by memfd_create. Where there is none (other systems, sandboxes) it is an unnamed file in /dev/shm or in
 // the folder for temporary files, which nothing seals: `reason()` and `Mapping::sealed()` say so.

@@ -62,6 +62,9 @@ Index index(Bytes file);
 // True when the bytes begin as a ModelProto of any version that this reader knows does.
 bool is_onnx(Bytes first) noexcept;
 
+// The last bytes of a file of weights that were prepacked for ONNX Runtime, which only its sessions read.
+inline constexpr std::string_view prepacked_end = "oc-ort-1";
+
 // The model without the data of initialisers of the main graph that are in place and have at least `least` bytes: they
 // are external, at their places in a file of this name, which may be the model itself. Everything else is copied as it
 // stands.

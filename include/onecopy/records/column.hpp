@@ -99,7 +99,7 @@ class Column {
   std::unique_ptr<ColumnBuffer> tags_;                      // the numbers of the alternatives, where there are two
 };
 
-// What the columns give out are their own alternatives, which are made in the room and nowhere else.
+// The alternatives of a column are made by this module only.
 
 class ListColumn {
  public:

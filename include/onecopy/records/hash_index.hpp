@@ -5,7 +5,7 @@
 //
 // Two keys are the same where Python holds them equal: 1, 1.0 and True are, "a" and b"a" are not, and NaN is like
 // nothing. The index is one tensor of lines of 64 bytes, eight words each: 16 bits of the key's hash beside 48 of
-// 1 + its row; 0 is a free word. A key stands in the line its hash leads to, or in the next one with room; three
+// 1 + its row; 0 is a free word. A key stands in the line its hash leads to, or in the next one that is not full; three
 // quarters are full. Keys that collide too often (somebody chose them to) are hashed with a seed, which stands before
 // the words. docs/formats/records.md has the hashes. Threads: any.
 #pragma once

@@ -27,7 +27,7 @@ using Places = std::span<const std::uint64_t>;
 // ints beyond 2^53 are rounded, as in pyarrow and pandas); booleans without nulls as bytes, 0 and 1. None: no numbers.
 std::optional<DType> number_type(const Node& node) noexcept;
 
-// Of a column with a number_type. `into` has room for places.size() of those.
+// Of a column with a number_type. `into` holds places.size() of those.
 void take_numbers(const Node& node, Places places, std::span<std::byte> into);
 
 // Of text, bytes, list, tuple, map, array: where the items of each value would begin if they lay one after the other:
@@ -37,7 +37,7 @@ void take_offsets(const Node& node, Places places, std::span<std::int64_t> into)
 // Which items those are: places in the child of a list, a tuple, a map. `total`: the last of its offsets.
 std::vector<std::uint64_t> item_places(const Node& node, Places places, std::uint64_t total);
 
-// The items themselves, of text, bytes and array: `into` has room for the last of the offsets, times the item's size.
+// The items themselves, of text, bytes and array: `into` holds the last of the offsets, times the item's size.
 void take_items(const Node& node, Places places, std::span<std::byte> into);
 
 // The same of a list or a tuple whose items have a number_type.

@@ -1,4 +1,4 @@
-// What the kernel said and did. Every number that it refuses to tell is empty, never zero.
+// Reports of what the kernel did. Every number that it does not report is empty, never zero.
 //
 // A zero that means "not known" is the beginning of most wrong conclusions about memory: a report that says 0 huge
 // pages has counted them. Sums of reports keep that: empty where one part is, and as bad as the worst of them.
@@ -14,8 +14,8 @@
 
 namespace onecopy {
 
-// Who answered "is it in memory": cachestat and mincore speak of the page cache, the page tables only of what this
-// process has mapped in (a lower bound of what is cached).
+// The source of "is it in memory": cachestat and mincore report the page cache, the page tables only what this process
+// has mapped in (a lower bound of what is cached).
 enum class Source : std::uint8_t { cachestat, mincore, page_tables, unknown };
 
 constexpr std::string_view to_string(Source source) noexcept {
@@ -30,31 +30,31 @@ constexpr std::string_view to_string(Source source) noexcept {
 
 // All in bytes, in whole pages.
 struct Residency {
-  std::uint64_t bytes = 0;              // asked about
+  std::uint64_t bytes = 0;              // of the ranges
   std::optional<std::uint64_t> cached;  // in memory, for every process
-  std::optional<std::uint64_t> dirty;   // of these, not yet on the disk
+  std::optional<std::uint64_t> dirty;   // cached, and not yet written to the disk
   std::optional<std::uint64_t> mapped;  // in this process's page tables
-  std::optional<std::uint64_t> huge;    // of these, in 2 MiB entries
+  std::optional<std::uint64_t> huge;    // mapped in 2 MiB entries
   Source source = Source::unknown;
 };
 
-// What the page cache holds of a file, whoever maps it: cachestat (Linux 6.5). In bytes, in whole pages.
+// What the page cache holds of a file, for all processes: cachestat (Linux 6.5). In bytes, in whole pages.
 struct PageCache {
   std::uint64_t cached = 0;
-  std::uint64_t dirty = 0;             // of these, not yet on the disk
-  std::uint64_t evicted = 0;           // was cached, and is not any more, as far as the kernel remembers
-  std::uint64_t recently_evicted = 0;  // of these, so lately that to read them again shows that memory is short
+  std::uint64_t dirty = 0;             // cached, and not yet written to the disk
+  std::uint64_t evicted = 0;           // was cached before, as far as the kernel remembers
+  std::uint64_t recently_evicted = 0;  // evicted so lately that reading it again indicates a shortage of memory
 };
 
 // What a process has in its page tables, in bytes.
 struct MappedPages {
   std::uint64_t mapped = 0;
-  std::uint64_t huge = 0;  // of these, in 2 MiB entries
+  std::uint64_t huge = 0;  // mapped in 2 MiB entries
 };
 
 enum class Mechanism : std::uint8_t {
   none,      // nothing was done; the reason says why
-  advise,    // huge pages were asked for, reading is left to the first touch
+  advise,    // huge pages were requested; the first access reads
   populate,  // MADV_POPULATE_READ: read and mapped in
   read,      // pread into a scratch buffer: read, not mapped in
 };
@@ -70,9 +70,9 @@ constexpr std::string_view to_string(Mechanism mechanism) noexcept {
 }
 
 struct WarmReport {
-  std::uint64_t bytes = 0;   // asked for, rounded outwards to whole pages
-  std::uint64_t filled = 0;  // of these, worked on by this call; the rest was in memory before, or over the budget
-  std::optional<std::uint64_t> verified;  // bytes whose checksums were compared, and agreed; empty: not asked
+  std::uint64_t bytes = 0;                // of the ranges, rounded outwards to whole pages
+  std::uint64_t filled = 0;               // brought in by this call; the rest was in memory before, or over the budget
+  std::optional<std::uint64_t> verified;  // bytes whose checksums were compared, and agreed; empty: not requested
   std::optional<std::uint64_t> cached_before;
   std::optional<std::uint64_t> cached_after;
   std::optional<double> huge_share;  // of what is mapped in, the part in 2 MiB entries: 0 to 1
@@ -81,9 +81,9 @@ struct WarmReport {
   double seconds = 0;
   double gib_per_s = 0;  // of `filled`; 2^30 bytes
   Mechanism mechanism = Mechanism::none;
-  std::optional<Outcome> huge;  // what became of asking for 2 MiB pages; empty: not asked
+  std::optional<Outcome> huge;  // the answer to the request for 2 MiB pages; empty: not requested
   unsigned threads = 0;
-  bool complete = false;  // everything asked for was in memory, or was brought there
+  bool complete = false;  // all bytes were in memory, or were brought there
   std::string reason;     // a sentence: what was chosen, and why
 };
 
@@ -96,8 +96,8 @@ struct EvictReport {
 };
 
 struct CollapseReport {
-  std::uint64_t bytes = 0;            // asked for, in whole 2 MiB; the rest stays as it is
-  std::optional<std::uint64_t> huge;  // of these, in 2 MiB pages now
+  std::uint64_t bytes = 0;            // whole 2 MiB of the ranges; the rest stays as it is
+  std::optional<std::uint64_t> huge;  // in 2 MiB pages afterwards
   Outcome outcome = Outcome::unsupported;
   double seconds = 0;
   std::string reason;
@@ -111,7 +111,7 @@ struct PinReport {
 };
 
 // Reports on several files as one: sums, empty where one of them is empty; the worst outcome, every reason once. Shares
-// are weighted by bytes, and the share of those that tell none is left out.
+// are weighted by bytes; reports without a share are left out.
 Residency total(std::span<const Residency> reports);
 WarmReport total(std::span<const WarmReport> reports);
 EvictReport total(std::span<const EvictReport> reports);

@@ -1,10 +1,10 @@
-// residency: what of a mapping is in memory, and asking for more or less of it. Contents never change here.
+// residency: which bytes of a mapping are in memory, and how to bring in or evict more. Contents never change here.
 //
 //     const WarmReport report = warm(mapping, {});       // all of it, now, at the device's speed
 //     evict(mapping, {});                                // out of the page cache again
 //
 // Ranges are bytes of `mapping.bytes()`, rounded outwards to whole pages; an empty list means all of it. A hint that
-// the kernel declines is told in the report and never an error; a file that lost bytes meanwhile is `DataLost`.
+// the kernel declines is in the report and never an error; a file that lost bytes meanwhile is `DataLost`.
 // Threads: any; calls on one mapping may overlap.
 #pragma once
 
@@ -19,16 +19,16 @@ namespace onecopy {
 Residency residency(const Mapping& mapping, std::span<const ByteRange> ranges = {});
 
 // The same of a file that is only open, not mapped; length 0: to its end. 0.1 ms per GiB. Throws OsError where the
-// kernel does not tell: EPERM for a file that this process neither owns nor may write, ENOSYS before Linux 6.5,
+// kernel does not report it: EPERM for a file that this process neither owns nor may write, ENOSYS before Linux 6.5,
 // EOPNOTSUPP for hugetlbfs. Never an answer of mincore, which calls all pages of another user's file resident.
 PageCache page_cache(int descriptor, ByteRange range = {});
 
 // What of a stretch of addresses another process has in its page tables: 0.5 ms per GiB. Throws OsError: ESRCH (or
-// ENOENT) it has ended, EACCES it is somebody else's, ENOTTY before Linux 6.7.
+// ENOENT) it has ended, EACCES it belongs to another user, ENOTTY before Linux 6.7.
 MappedPages mapped_in(std::uint64_t process, ByteRange addresses);
 
-// Takes pages out of this process and, where nobody else holds them, out of the page cache. Private pages stay, and
-// memory files, which have no other place.
+// Takes pages out of this process and, where no other process holds them, out of the page cache. Private pages stay,
+// and memory files, which have no other place.
 EvictReport evict(const Mapping& mapping, std::span<const ByteRange> ranges = {});
 
 // Moves what is in memory into 2 MiB pages, for every process that maps the file (MADV_COLLAPSE, Linux 6.1): memory

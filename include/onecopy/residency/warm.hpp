@@ -27,8 +27,8 @@ enum class Huge : std::uint8_t {
   no,
 };
 
-// Looks at bytes as soon as they are in memory, in the pass that brings them there: checksums. A reference that comes
-// by way of Python shares its ownership, so that the last one may be dropped in any thread, without Python's lock.
+// Processes bytes as soon as they are in memory, in the pass that brings them in: checksums. A reference that a binding
+// hands over shares the ownership, so that the last one may be dropped in any thread, without the GIL.
 class Inspector : public std::enable_shared_from_this<Inspector> {
  public:
   Inspector() = default;
@@ -49,7 +49,7 @@ struct WarmOptions {
   Huge huge = Huge::automatic;
   std::optional<std::uint64_t> budget;  // bytes to bring in at most; none: what memory is available
   std::optional<Mechanism> mechanism;   // none: chosen
-  bool in_order = false;  // the caller will touch everything from front to back at once: let a large read-ahead do it
+  bool in_order = false;  // the caller will read everything from front to back next: a large read-ahead brings it in
   std::shared_ptr<Inspector> inspector;  // for one warming; also given what was in memory before
 };
 

@@ -43,7 +43,7 @@ struct ScratchOptions {
   std::string name = "scratch";  // stands in errors; leads nowhere
   bool reserve = true;           // false: sparse, and a disk that is full when a page is touched is SIGBUS
   bool anywhere = false;         // also in memory (tmpfs), on servers and on file systems of other programs
-  std::uint64_t head = 0;        // bytes before the data, a multiple of the page size: room for a header
+  std::uint64_t head = 0;        // bytes before the data, a multiple of the page size: for a header
   std::optional<std::uint64_t> max_resident = std::nullopt;  // bytes in memory; at least `least_resident`
 };
 
@@ -85,7 +85,7 @@ class ScratchFile {
   // tells of bytes that are lost. EINVAL for ranges outside.
   ReleaseReport release(std::span<const ByteRange> ranges = {});
 
-  // Brings them into memory, as `warm` does, as far as `max_resident` has room beside what is there.
+  // Brings them into memory, as `warm` does, as far as `max_resident` allows beside what is there.
   WarmReport prefetch(std::span<const ByteRange> ranges = {}) const;
 
   // Everything to the disk. Throws OsError: EIO, ENOSPC, also when writing failed before; the bytes are then lost.

@@ -1,4 +1,4 @@
-// store: build once per host, map everywhere.
+// store: build once per machine, map in every process.
 //
 //     const Store store = Store::open(default_folder(Place::disk).path);
 //     const auto index = store.get_or_build("index of genome 38", [](const auto& path) { save_index(path); });
@@ -10,8 +10,8 @@
 //
 // An artefact is a file, opaque to the store. The build function is given the path at which it is to appear, whole or
 // not at all (AtomicWriter does that). Beside it the store keeps `<digest>.about`: the key, the size, what it was built
-// from; the time of that file is the last use. Files are replaced and removed, never edited, so that whoever has one
-// mapped keeps it, whatever happens here.
+// from; the time of that file is the last use. Files are replaced and removed, never edited, so that a process that has
+// one mapped keeps it, whatever happens here.
 //
 // Who builds is decided by a lock on `<digest>.claim` that the kernel gives back when its holder dies, also where
 // forked children of the holder live on. It holds within one machine: the folder is to be on a local disk or in memory.
@@ -36,17 +36,17 @@
 
 namespace onecopy {
 
-// Who is being waited for.
+// The process that a wait is for.
 struct Waiting {
-  std::uint64_t process = 0;  // 0: not told yet
+  std::uint64_t process = 0;  // 0: not known yet
   std::int64_t since_ns = 0;  // when it began, since 1970
   std::uint64_t bytes = 0;    // that it says are there (report_progress)
   double seconds = 0;         // waited so far
 };
 
 struct BuildOptions {
-  std::filesystem::path source;                 // what it is built from: recorded, and looked at by list and prune
-  std::function<void(const Waiting&)> on_wait;  // called at each look, a few to 100 ms apart; throws to give up
+  std::filesystem::path source;                       // what it is built from: recorded, and checked by list and prune
+  std::function<void(const Waiting&)> on_wait;        // called a few to 100 ms apart; throws to give up
   std::optional<std::chrono::milliseconds> patience;  // to wait for others; none: as long as one of them lives
   // False: `build` may leave its file unflushed, and nobody waits for the disk. The artefact then counts until the
   // machine starts again, or for good from the first use on that is half a minute later. Where the kernel does not tell

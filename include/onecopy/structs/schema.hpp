@@ -148,7 +148,7 @@ constexpr void hash_type(Fnv& hash, const Type& type, const PathPart* path) {
     hash('\n');
   } else if (type.form == Form::record) {
     if (type.fields.empty())
-      throw std::logic_error("only visit() knows the fields of this type: ask schema<T>() when the program runs");
+      throw std::logic_error("the fields of this type are known to its visit() only: call schema<T>() at run time");
     for (const Field& field : type.fields) {
       const PathPart part{.parent = path, .name = field.name};
       hash_type(hash, *field.type, &part);

@@ -5,7 +5,7 @@
 //
 //     const auto there = onecopy::open<Index>(descriptor);       // in another process: the same type, the same checks
 //
-// The memory goes with the last process that has it, whoever is killed in which order. See MemoryFileWriter.
+// The memory is freed with the last process that maps it, in whatever order processes end. See MemoryFileWriter.
 #pragma once
 
 #include <cstdint>

@@ -14,14 +14,15 @@
 //     streams::save(index, "index.bin");      // each returns the size in bytes
 //     streams::mmap(index, "index.bin");      // spans look into the page cache; load() reads into private memory
 //
-// For files that exist, and programs that share them. In new code take `save` and `open` of this room: their files have
-// names, types and checksums, everything in them is aligned, and a part can be opened without the rest. A stream has
-// none of that: what it says is checked against its own length, so that damage cannot make a program read elsewhere,
-// but other values are other values. A plain struct is taken as it comes, with any bool, enum or pointer inside.
+// For files that exist, and programs that share them. In new code use `save` and `open` of this module: their files
+// have names, types and checksums, everything in them is aligned, and a part can be opened without the rest. A stream
+// has none of that: what it says is checked against its own length, so that damage cannot make a program read
+// elsewhere, but other values are other values. A plain struct is taken as it comes, with any bool, enum or pointer
+// inside.
 //
 // Sequences follow each other without gaps, so some addresses do not suit their type; those are copied when a stream is
 // mapped, and LoadReport counts them. Spans keep the mapping alive. Spans inside the elements of another span do not:
-// the outer one does, and whoever takes an inner one out of it must keep it.
+// the outer one does, and a caller that takes an inner one out of it must keep it.
 //
 // Names are those of that library, hence their spelling. Objects: one thread at a time. See wire_format.hpp for the
 // bytes, loader.hpp for errors.

@@ -1,4 +1,4 @@
-// Everything of the room for new code: OwningSpan, save, open, share, byte_size, schema. (For code written to the
+// All headers of the module for new code: OwningSpan, save, open, share, byte_size, schema. (For code written to the
 // essentials library: essentials.hpp.)
 #pragma once
 

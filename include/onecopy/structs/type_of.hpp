@@ -49,7 +49,7 @@ constexpr void expect_element() {
                   "a bool among mapped elements: a damaged file could hold one that is neither true nor "
                   "false; use std::uint8_t");
     static_assert(used_bytes<E>() == sizeof(E) || allow_padding<E>,
-                  "the element type has padding, whose bytes mean nothing: reorder or fill its fields, or specialise "
+                  "the element type has padding, whose bytes are undefined: reorder or fill its fields, or specialise "
                   "onecopy::allow_padding for it (padding is then written as zeros)");
   } else {
     static_assert(std::default_initializable<E>, "elements must be default-constructible, so that they can be opened");
@@ -148,7 +148,7 @@ constexpr Type make_record() {
   Type type{.form = Form::record, .fixed = is_fixed<T>(), .size = sizeof(T), .alignment = alignof(T)};
   if constexpr (!HasVisit<T>) {
     if constexpr (Reflected<T>) {
-      static_assert(!HasBase<T>, "an aggregate with a base class: its fields cannot be told apart; give it a visit()");
+      static_assert(!HasBase<T>, "an aggregate with a base class: its fields cannot be separated; give it a visit()");
       static_assert(count_fields<T>() != uncountable,
                     "an aggregate that cannot be taken apart: a field that cannot be made from {} (a reference?), or "
                     "more than 48 of them; give it a visit(), or nest some");
@@ -190,7 +190,7 @@ constexpr Type make_sequence() {
 template <class T>
 constexpr Type make_type() {
   static_assert(!Pointing<T>,
-                "a pointer, a reference or a look at other memory: its target would not be in the file; use "
+                "a pointer, a reference or a view of other memory: its target would not be in the file; use "
                 "OwningSpan, std::vector or an index");
   if constexpr (is_scalar_v<T>) {
     static_assert(!std::is_enum_v<T> || FixedEnum<T>,

@@ -120,5 +120,5 @@ def decided(mode: Mode | Literal["auto"], owner: str, paths: list[str], how: How
         return how._replace(mode=mode), False
     # A missing file is reported when it is opened.
     whole = sum(os.stat(path).st_size for path in paths if os.path.exists(path))  # noqa: PTH110, PTH116 - text
-    copied, huge, reason = _core.choose_mode(owner, whole)
+    copied, huge, reason = _core.choose_mode(owner, whole=whole)
     return how._replace(mode="copy" if copied else "map", reason=reason), huge and not how.private

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from onecopy import _core
 from onecopy.arguments import path_text, thread_count
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from onecopy.page_cache import Portion, Range
 
+
+Opened: TypeAlias = "tuple[_core.ArrayFile, str, str, bool]"
+"""A file of the compiled module, its container, its kind, and whether the checksum of its header is wrong."""
 
 AS_REQUESTED = "as requested"
 """`ArrayFile.mode_reason` if the caller chose the mode."""
@@ -53,22 +56,22 @@ class OneFile(OpenFile, ArrayFile):
         else:
             reason = AS_REQUESTED
         number = thread_count(threads)
-        core = _core.open_arrays(given, check_mode(mode), private, number, identity, handle)
-        self._set(core, given, mode, reason, private, number)
+        opened = _core.open_arrays(
+            given, copy=check_mode(mode), private_pages=private, threads=number, expected=identity, handle=handle
+        )
+        self._set(opened, given, mode, reason, private, number)
         if huge and not private:
             from onecopy import page_cache
 
             page_cache.warm(self, mechanism="advise")
 
-    def _set(
-        self, core: _core.ArrayFile, path: str, mode: Mode, reason: str, private: bool, threads: int | None
-    ) -> None:
-        self._core, self._mapping = core, core.mapping
+    def _set(self, opened: Opened, path: str, mode: Mode, reason: str, private: bool, threads: int | None) -> None:
+        self._core, self._container, self._kind, damaged = opened
         self._path, self._absolute = path, absolute(path)
         self._mode, self._reason = mode, reason
         self._private, self._threads = private, threads
         self._names: list[str] | None = None
-        if core.header_damaged:
+        if damaged:
             import warnings
 
             warnings.warn(
@@ -81,7 +84,8 @@ class OneFile(OpenFile, ArrayFile):
     def of_compiled(cls, core: _core.ArrayFile, path: str) -> OneFile:
         """Wrap a mapped file of the compiled module; for modules that open files without `onecopy.open`."""
         self = cls.__new__(cls)
-        self._set(core, path, "map", AS_REQUESTED, private=False, threads=None)
+        opened = core, core.container, core.kind, False
+        self._set(opened, path, "map", AS_REQUESTED, private=False, threads=None)
         return self
 
     # --- arrays ---------------------------------------------------------------------------------------------------
@@ -133,9 +137,9 @@ class OneFile(OpenFile, ArrayFile):
     def portion(self, ranges: list[Range] | None, *, verify: bool) -> Portion:
         """Return ranges, or the whole file, as a portion for `onecopy.page_cache`; with `verify`, also its verifier."""
         if not verify:
-            return self._mapping, ranges, None
+            return self.core, ranges, None
         wide = self._core.ranges_to_verify([(0, 0)] if ranges == [] else ranges or [])
-        return self._mapping, wide, self._core.verifier()
+        return self.core, wide, self._core.verifier()
 
     # --- the file -------------------------------------------------------------------------------------------------
 
@@ -147,7 +151,7 @@ class OneFile(OpenFile, ArrayFile):
     @property
     def core(self) -> _core.Mapping:
         """The mapping of the compiled module, for `onecopy.page_cache`."""
-        return self._mapping
+        return self._core.mapping
 
     @property
     def compiled(self) -> _core.ArrayFile:
@@ -176,12 +180,12 @@ class OneFile(OpenFile, ArrayFile):
     @property
     def container(self) -> str:
         """The format of the file: "safetensors", "onnx", ..."""
-        return self._core.container
+        return self._container
 
     @property
     def kind(self) -> str:
         """The kind of contents: "arrays", "struct", "records" or "image" of onecopy; "foreign" for other tools."""
-        return self._core.kind
+        return self._kind
 
     def close(self) -> None:
         """Release the mapping; the memory is unmapped when the last view is gone. Further calls do nothing."""

@@ -128,9 +128,9 @@ def open_arrays(
     given, handle = _place_of(path)
     try:
         file = OneFile(given, mode=mode, private=private, threads=threads, handle=handle)
-    except FormatError:
+    except FormatError as error:
         if not _begins_as_json(given):
-            raise
+            raise _with_advice(error) from None
         from onecopy.arrays import shards
 
         return shards.of_index(given, mode, private=private, threads=threads)
@@ -139,6 +139,20 @@ def open_arrays(
     from onecopy.arrays import models
 
     return models.of_model(file, private=private, threads=threads, mode=mode)
+
+
+ADVICE = {
+    "image": "open it with onecopy.images.open",
+    "a Parquet file": "import it with onecopy.records.import_parquet",
+}
+"""What to do with a file of another format, by the end of the error that names the format."""
+
+
+def _with_advice(error: FormatError) -> FormatError:
+    for end, advice in ADVICE.items():
+        if str(error).endswith(end):
+            return type(error)(f"{error}: {advice}")
+    return error
 
 
 def _place_of(path: str | os.PathLike[str] | Artefact) -> tuple[str, _core.FileHandle | None]:

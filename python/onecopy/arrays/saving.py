@@ -90,7 +90,9 @@ def save(
     _check_texts(names, metadata)
     align = None if align is None else non_negative("align", align)
     specs = [describe(name, arrays[name]) for name in names]
-    writer = _core.make_writer(path_text(path), specs, dict(metadata or {}), align, checksum, durable)
+    writer = _core.make_writer(
+        path_text(path), specs, metadata=dict(metadata or {}), align=align, checksum=checksum, durable=durable
+    )
     done, total = 0, sum(prod(shape) * dtypes.item_size(dtype) for _, dtype, shape in specs)
     for number in writer.order:
         spec = specs[number]

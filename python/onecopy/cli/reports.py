@@ -55,8 +55,8 @@ def reason_sentences(report: Any) -> list[str]:
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> reason_sentences(SimpleNamespace(reason="2 MiB pages asked for before reading"))
-    ['2 MiB pages asked for before reading.']
+    >>> reason_sentences(SimpleNamespace(reason="2 MiB pages requested before reading"))
+    ['2 MiB pages requested before reading.']
     >>> reason_sentences(SimpleNamespace(reason="mapped elsewhere; it stays."))
     ['Mapped elsewhere; it stays.']
     """

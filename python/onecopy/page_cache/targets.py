@@ -62,7 +62,7 @@ def of_target(target: Target, ranges: Sequence[Range] | None, inspector: _core.I
             raise TypeError(SEVERAL)
         return [part for single in target for part in of_target(single, None)]
     if isinstance(target, str | bytes | os.PathLike):
-        core = _core.open_mapping(path_text(target), 0, None, False, False, 0, None)
+        core = _core.open_mapping(path_text(target))
         return [(core, _ranges(ranges), inspector)]
     return of_opened(target, ranges, inspector)
 

@@ -211,5 +211,6 @@ def warm(
     threads = thread_count(threads)
     limit = None if max_bytes is None else byte_count("max_bytes", max_bytes)
     portions = of_target(target, ranges, inspector)
-    job = WarmJob(_core.start_warm(portions, threads, huge, limit, mechanism, in_order))
+    core = _core.start_warm(portions, threads=threads, huge=huge, budget=limit, mechanism=mechanism, in_order=in_order)
+    job = WarmJob(core)
     return job.wait(progress=progress) if wait else job

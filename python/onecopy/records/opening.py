@@ -74,7 +74,7 @@ def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None)
 
 
 def _mapped(path: str, identity: Identity | None = None, handle: _core.FileHandle | None = None) -> _core.ArrayFile:
-    return _core.open_arrays(path, False, False, 0, identity, handle)
+    return _core.open_arrays(path, expected=identity, handle=handle)[0]
 
 
 def _whole(origin: Origin) -> Any:

@@ -103,10 +103,10 @@ class List(Columnar, Backed, Joined[T]):
         return self._derive(self._rows_slice(rows.start, step, len(rows)))
 
     def __iter__(self) -> Iterator[T]:
-        return self._rows_iter(False)
+        return self._rows_iter(backwards=False)
 
     def __reversed__(self) -> Iterator[T]:
-        return self._rows_iter(True)
+        return self._rows_iter(backwards=True)
 
     def _different(self) -> Self:
         """Return the first row if the type of the rows makes all of them equal, else all rows."""

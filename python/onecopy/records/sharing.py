@@ -256,7 +256,7 @@ def _nameless(job: _Job, store: Store | None) -> Any:
         if _fits_in_memory(builder.bytes, store):
             return builder.save_to_memory("onecopy")
         on_disk = store is not None and store.place == "disk"
-        folder = store.folder if store is not None and on_disk else Path(_core.default_folder(False)[0])
+        folder = store.folder if store is not None and on_disk else Path(_core.default_folder(memory=False)[0])
         return builder.save_nameless(_spool_folder(folder))
 
     if job.in_heap or where == "here" or (where == "auto" and not can_fork()):

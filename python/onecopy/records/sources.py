@@ -102,7 +102,7 @@ class JsonRows(RowSource):
                 return 0
             raise FormatError(f"{self._path}: not JSON: the file is empty")
         with Mapping(self._path) as text:
-            return builder.extend_json(text.core, self._members, self._lines, on_progress)
+            return builder.extend_json(text.core, path=self._members, lines=self._lines, progress=on_progress)
 
 
 def json_rows(

@@ -109,7 +109,7 @@ class Table(List[T]):
         if isinstance(columns, str):
             raise TypeError(f"columns must be a list of names: [{columns!r}]")
         names = None if columns is None else list(columns)
-        return self._rows_take_columns(row_numbers(indices), names, Ragged, wrapper_of(out))
+        return self._rows_take_columns(row_numbers(indices), names, ragged=Ragged, wrap=wrapper_of(out))
 
     def rows(self, indices: Iterable[SupportsIndex]) -> list[T]:
         """Return several rows as a list of dicts, prefetching their memory; the same as ``__getitems__``."""

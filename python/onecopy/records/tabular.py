@@ -130,7 +130,7 @@ class CsvRows(RowSource):
             if on_rows is not None:
                 on_rows(rows)
 
-        count = builder.extend(lines.rows(self._types), registry, report)
+        count = builder.extend(lines.rows(self._types), registry, progress=report)
         report(before + count)
         return count
 
@@ -277,7 +277,7 @@ class ParquetRows(RowSource):
 def _extend(builder: _core.RecordBuilder, batch: Any, registry: Any) -> int:
     """Append the rows of a record batch, from the memory of Arrow if all types allow it, else as Python objects."""
     plain = all(_is_plain(column.type) for column in batch.columns)
-    return builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry, None)
+    return builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry)
 
 
 def _is_plain(kind: Any) -> bool:

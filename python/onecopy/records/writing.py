@@ -129,7 +129,7 @@ def fill(
     """Append rows to a builder and return their number; rows of a `RowSource` without creating Python objects."""
     if isinstance(rows, RowSource):
         return rows.add_to(builder, registry, progress)
-    return builder.extend(rows, registry, progress)
+    return builder.extend(rows, registry, progress=progress)
 
 
 def rows_of(data: Iterable[Any] | Mapping[Any, Any]) -> tuple[Container, Iterable[Any]]:

@@ -86,7 +86,7 @@ def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[in
     """Map the array that another process sealed."""
     kind = Kind(shape, name)
     try:
-        core = _core.open_mapping(path, head, max(kind.nbytes, 1), False, False, 0, identity)
+        core = _core.open_mapping(path, offset=head, length=max(kind.nbytes, 1), expected=identity)
     except PermissionError:
         raise
     except OSError as error:

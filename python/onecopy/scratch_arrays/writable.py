@@ -98,7 +98,9 @@ def scratch(
     except (FormatError, TypeError):  # larger than a file of arrays can be, and perhaps not than a sparse one
         head = 0
     size = non_negative("the size", max(kind.nbytes, 1))
-    core = _core.create_scratch(size, folder, name, reserve, anywhere, head, cap)
+    core = _core.create_scratch(
+        size, folder=folder, name=name, reserve=reserve, anywhere=anywhere, head=head, max_resident=cap
+    )
     return Scratch(core, kind)
 
 
@@ -287,7 +289,15 @@ class Scratch(ArrayProtocol):
             self._copy_to(target, name, texts, sealed, checksum=checksum, durable=durable)
             return Saved(target, copied=True, reason="it has no bytes")
         try:
-            self._core.publish(target, name, self._kind.name, list(self.shape), texts, checksum, durable)
+            self._core.publish(
+                target,
+                name=name,
+                dtype=self._kind.name,
+                shape=list(self.shape),
+                metadata=texts,
+                checksum=checksum,
+                durable=durable,
+            )
         except OSError as error:
             if error.errno not in _NEEDS_A_COPY:
                 raise
@@ -299,7 +309,7 @@ class Scratch(ArrayProtocol):
         self, target: str, name: str, metadata: dict[str, str], sealed: SealedArray, *, checksum: bool, durable: bool
     ) -> None:
         spec = (name, self._kind.name, self.shape)
-        writer = _core.make_writer(target, [spec], metadata, None, checksum, durable)
+        writer = _core.make_writer(target, [spec], metadata=metadata, align=None, checksum=checksum, durable=durable)
         for start in range(0, self.nbytes, CHUNK):
             length = min(CHUNK, self.nbytes - start)
             writer.write(sealed.core.view(start, length))
@@ -376,4 +386,4 @@ class _Writing:
         if axis >= self.run:
             self.core.write(offset, plain)
         else:
-            self.core.write_rows(offset, self.strides[axis], rows, plain)
+            self.core.write_rows(plain, offset=offset, stride=self.strides[axis], count=rows)

@@ -57,7 +57,7 @@ def _default_reason(wanted: str) -> str:
 
 
 def _folder(place: Place) -> str:
-    return _core.default_folder(place == "memory")[0]
+    return _core.default_folder(memory=place == "memory")[0]
 
 
 def _obstacle(place: Place, nbytes: int) -> str:

@@ -188,7 +188,9 @@ class Store:
         )
         timeout = _default_timeout() if self.timeout is None else self.timeout
         built_by = builder(build, self.where)
-        found = self._core.get_or_build(key, built_by, path_text(source or ""), report, timeout, self.durable)
+        found = self._core.get_or_build(
+            key, built_by, source=path_text(source or ""), on_wait=report, timeout=timeout, durable=self.durable
+        )
         return self._artefact(found)
 
     def find(self, key: str) -> Artefact | None:
@@ -236,7 +238,14 @@ class Store:
         """
         limit = None if max_bytes is None else byte_count("max_bytes", max_bytes)
         age = _limited_seconds("max_age", max_age)
-        report = self._core.prune(age, limit, missing_source, list(keys or ()), everything, dry_run)
+        report = self._core.prune(
+            max_age=age,
+            max_bytes=limit,
+            missing_source=missing_source,
+            keys=list(keys or ()),
+            everything=everything,
+            dry_run=dry_run,
+        )
         return PruneReport(
             [self._artefact(artefact) for artefact in report.removed],
             [self._artefact(artefact) for artefact in report.kept],
@@ -276,7 +285,7 @@ def default_folder(place: Place = "disk") -> tuple[Path, str]:
     """Return the default folder of a `Store`, which need not exist, and the reason for its choice as text."""
     if place not in ("disk", "memory"):
         raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
-    path, reason, obstacle = _core.default_folder(place == "memory")
+    path, reason, obstacle = _core.default_folder(memory=place == "memory")
     if obstacle and obstacle not in _logged:
         _logged.add(obstacle)
         _warn("onecopy: the store is in %s, because of %s", path, obstacle)

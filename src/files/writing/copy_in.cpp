@@ -64,7 +64,8 @@ class Copier {
     const PageSpan span = page_span(range, os::page_size());
     const auto reserved = os::reserve_addresses(span.length);
     if (!reserved) return {{}, reserved.error};
-    os::Result<os::CacheFacts> facts{{}, os::map_file_at(reserved.value, span.length, fd_, span.offset, false)};
+    os::Result<os::CacheFacts> facts{{},
+                                     os::map_file_at(reserved.value, span.length, fd_, span.offset, os::Access::read)};
     if (facts) facts = os::cached_by_mincore(fd_, {reserved.value, span.length});
     os::unmap(reserved.value, span.length);
     return facts;

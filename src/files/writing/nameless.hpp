@@ -1,4 +1,4 @@
-// A file that no folder shows: gone with its last descriptor, whoever is killed.
+// A file that no folder shows: gone with its last descriptor, however its processes end.
 #pragma once
 
 #include <string>

@@ -45,7 +45,7 @@ fs::path real_target(const fs::path& target) {
   throw OsError(saving, target.string(), ELOOP);
 }
 
-// Hidden names of one target share a prefix of fixed length, so that the longest target name still has room.
+// Hidden names of one target share a prefix of fixed length, so that they fit beside the longest target name.
 std::string hidden_prefix(const std::string& name) {
   return ".onecopy-" + hexadecimal(crc32c(0, std::as_bytes(std::span(name)))) + "-";
 }

@@ -1,4 +1,4 @@
-// Where a finished file is to appear: the last steps of every file that is written, whoever wrote it.
+// Where a finished file is to appear: the last steps of every file that is written.
 //
 // The folder is opened once, and everything is done in what was opened, whatever its path leads to afterwards.
 #pragma once

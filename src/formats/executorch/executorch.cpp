@@ -8,6 +8,7 @@
 #include "formats/entry_list.hpp"
 #include "formats/executorch/layout.hpp"
 #include "formats/executorch/segments.hpp"
+#include "formats/signatures.hpp"
 #include "formats/wire/flatbuffer.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
@@ -37,10 +38,10 @@ constexpr unsigned segment = 0, offsets = 1;
 constexpr unsigned plan_name = 0;     // of ExecutionPlan
 constexpr unsigned inline_bytes = 0;  // of Buffer and of BackendDelegateInlineData
 
-bool is_version_of(std::string_view kind, Bytes file) noexcept {
+bool is_version_of(const signatures::Signature& kind, Bytes file) noexcept {
   const auto identifier = flatbuffer::identifier(file);
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  return identifier.starts_with(kind) && is_digit(identifier[2]) && is_digit(identifier[3]);
+  return kind.is_in(file) && identifier.size() == 4 && is_digit(identifier[2]) && is_digit(identifier[3]);
 }
 
 void expect_schema(std::string_view known, Bytes file) {
@@ -161,9 +162,9 @@ class FlatTensorReader {
 
 }  // namespace
 
-bool is_pte(Bytes file) noexcept { return is_version_of("ET", file); }
+bool is_pte(Bytes file) noexcept { return is_version_of(signatures::executorch_program, file); }
 
-bool is_ptd(Bytes file) noexcept { return is_version_of("FT", file); }
+bool is_ptd(Bytes file) noexcept { return is_version_of(signatures::executorch_data, file); }
 
 Index parse(Bytes file) {
   if (is_pte(file)) {

@@ -5,6 +5,7 @@
 #include <ranges>
 #include <string_view>
 
+#include "formats/checked_size.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
@@ -59,15 +60,6 @@ constexpr std::array<TypeFacts, 30> types{{
 }};
 static_assert(types.back().name == "UINT64");
 
-// Bits of a type and shape, or none where 64 bits cannot say them.
-std::optional<std::uint64_t> size_in_bits(unsigned bits, const std::vector<std::uint64_t>& shape) noexcept {
-  if (std::ranges::find(shape, std::uint64_t{0}) != shape.end()) return 0;
-  std::uint64_t product = bits;
-  for (const std::uint64_t extent : shape)
-    if (__builtin_mul_overflow(product, extent, &product)) return std::nullopt;
-  return product;
-}
-
 std::vector<std::uint64_t> read_shape(const Table& table, const std::string& name) {
   const auto sizes = table.vector(layout_field::sizes, sizeof(std::int32_t));
   std::vector<std::uint64_t> shape;
@@ -121,11 +113,11 @@ Layout read_layout(const Table& table, const std::string& name, std::uint64_t le
   layout.raw_type = is_known ? std::string(facts.name) : "type " + std::to_string(number);
   layout.shape = read_shape(table, name);
   if (facts.bits != 0) {
-    const auto bits = size_in_bits(facts.bits, layout.shape);
+    const auto bits = checked_size(layout.shape, facts.bits);
     if (!bits || *bits / 8 != length)
       throw FormatError("ExecuTorch: " + describe(name) + " has " + std::to_string(length) +
-                        " bytes, but its type and shape ask for " +
-                        (bits ? std::to_string(*bits / 8) : "more than 64 bits can say"));
+                        " bytes, but its type and shape need " +
+                        (bits ? std::to_string(*bits / 8) : "more than 2^64 bits"));
   }
   const auto order = read_order(table, name, layout.shape.size());
   if (!std::ranges::is_sorted(order)) layout.strides = strides_of(order, layout.shape);

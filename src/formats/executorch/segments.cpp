@@ -42,9 +42,7 @@ class Header {
 
  private:
   std::uint64_t number(std::uint64_t at, unsigned bytes) const noexcept {
-    std::uint64_t value = 0;
-    for (unsigned i = 0; i < bytes; ++i) value |= std::to_integer<std::uint64_t>(file_[at + i]) << (8 * i);
-    return value;
+    return little_endian(file_.subspan(at, bytes));
   }
 
   Bytes file_;

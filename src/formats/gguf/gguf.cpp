@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "formats/checked_size.hpp"
 #include "formats/entry_list.hpp"
 #include "formats/gguf/types.hpp"
 #include "formats/gguf/values.hpp"
+#include "formats/signatures.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
@@ -19,7 +21,6 @@ namespace {
 
 using json::describe;
 
-constexpr std::string_view magic = "GGUF";
 constexpr std::string_view alignment_key = "general.alignment";
 constexpr std::string_view version_key = "GGUF.version";
 constexpr std::uint64_t least_pair = 13;    // bytes: a length and a type, and a value
@@ -51,7 +52,7 @@ class Parser {
 
  private:
   void read_version() {
-    cursor_.skip(magic.size(), magic);
+    cursor_.skip(signatures::gguf.bytes.size(), signatures::gguf.bytes);
     const auto version = cursor_.number<std::uint32_t>("version");
     if ((version & 0xFFFFU) == 0 && version != 0)
       throw FormatError("GGUF: the file is big-endian, and only little-endian ones can be viewed in place");
@@ -111,14 +112,11 @@ class Parser {
     if (row % tensor.type->block != 0)
       cursor_.fail("rows of " + describe(tensor.name) + " have " + std::to_string(row) + " elements, but a block of " +
                    std::string(tensor.type->name) + " has " + std::to_string(tensor.type->block));
-    if (std::ranges::find(tensor.shape, std::uint64_t{0}) != tensor.shape.end()) return 0;
-    std::uint64_t size = row / tensor.type->block;
-    bool is_too_large = __builtin_mul_overflow(size, std::uint64_t{tensor.type->bytes}, &size);
-    for (std::size_t i = 0; i + 1 < tensor.shape.size(); ++i)
-      is_too_large = __builtin_mul_overflow(size, tensor.shape[i], &size) || is_too_large;
-    if (is_too_large)
-      cursor_.fail("the shape of " + describe(tensor.name) + " asks for more bytes than 64 bits can say");
-    return size;
+    auto blocks = tensor.shape;
+    if (!blocks.empty()) blocks.back() = row / tensor.type->block;
+    const auto size = checked_size(blocks, tensor.type->bytes);
+    if (!size) cursor_.fail("the shape of " + describe(tensor.name) + " needs more than 2^64 bytes");
+    return *size;
   }
 
   std::uint64_t data_begin() const {
@@ -156,10 +154,7 @@ class Parser {
 
 }  // namespace
 
-bool is_gguf(Bytes file) noexcept {
-  return file.size() >= magic.size() &&
-         std::string_view(reinterpret_cast<const char*>(file.data()), magic.size()) == magic;
-}
+bool is_gguf(Bytes file) noexcept { return signatures::gguf.is_in(file); }
 
 Index parse(Bytes file) {
   if (!is_gguf(file)) throw FormatError("GGUF: the file does not begin with 'GGUF'");

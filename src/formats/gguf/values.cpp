@@ -13,12 +13,12 @@ namespace {
 
 using json::describe;
 
-struct TypeFacts {
+struct ValueFacts {
   std::string_view name;
   unsigned bytes = 0;  // 0: of no fixed size
 };
 
-constexpr std::array<TypeFacts, 13> types{{
+constexpr std::array<ValueFacts, 13> types{{
     {"UINT8", 1},
     {"INT8", 1},
     {"UINT16", 2},
@@ -36,7 +36,7 @@ constexpr std::array<TypeFacts, 13> types{{
 constexpr unsigned text_head = 8;    // bytes that an empty text has
 constexpr unsigned array_head = 12;  // the same of an array: type and length
 
-const TypeFacts& facts(ValueType type) noexcept { return types.at(static_cast<std::size_t>(type)); }
+const ValueFacts& facts(ValueType type) noexcept { return types.at(static_cast<std::size_t>(type)); }
 
 // The shortest text that reads back as the same number.
 template <class Float>
@@ -115,8 +115,7 @@ void Cursor::fail(const std::string& what) const {
 
 std::uint64_t Cursor::little_endian(unsigned bytes, std::string_view what) {
   if (!in_bounds(file_.size(), at_, bytes)) fail(describe(what) + " is cut off");
-  std::uint64_t value = 0;
-  for (unsigned i = 0; i < bytes; ++i) value |= std::to_integer<std::uint64_t>(file_[at_ + i]) << (8 * i);
+  const std::uint64_t value = onecopy::little_endian(file_.subspan(at_, bytes));
   at_ += bytes;
   return value;
 }

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "formats/signatures.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/npy.hpp"
@@ -14,8 +15,7 @@ namespace {
 
 using json::describe;
 
-constexpr std::string_view magic = "\x93NUMPY";
-constexpr std::uint64_t before_length = 8;  // magic and version
+constexpr std::uint64_t before_length = 8;  // signature and version
 
 // A dict as Python writes it, of strings, True or False, and tuples of integers: {'descr': '<f4', 'shape': (3, 4), }.
 class Literal {
@@ -182,8 +182,7 @@ ByteRange header_range(Bytes file) {
                       " is not one of 1.0, 2.0 and 3.0");
   const std::uint64_t width = major == 1 ? 2 : 4;
   if (!in_bounds(file.size(), before_length, width)) throw FormatError("npy: the header's length is cut off");
-  std::uint64_t length = 0;
-  for (std::uint64_t i = 0; i < width; ++i) length |= byte(before_length + i) << (8 * i);
+  const std::uint64_t length = little_endian(file.subspan(before_length, width));
   if (length > largest_header)
     throw FormatError("npy: the header would have " + std::to_string(length) + " bytes, more than the " +
                       std::to_string(largest_header) + " that are allowed");
@@ -195,10 +194,7 @@ ByteRange header_range(Bytes file) {
 
 }  // namespace
 
-bool is_npy(Bytes file) noexcept {
-  return file.size() >= before_length &&
-         std::string_view(reinterpret_cast<const char*>(file.data()), magic.size()) == magic;
-}
+bool is_npy(Bytes file) noexcept { return file.size() >= before_length && signatures::npy.is_in(file); }
 
 NpyArray read_array(Bytes whole, ByteRange place) {
   const Bytes file = whole.subspan(place.offset, place.length);
@@ -208,11 +204,11 @@ NpyArray read_array(Bytes whole, ByteRange place) {
   found.reason = std::move(header.reason);
   if (!found.reason.empty()) return found;
   const auto size = size_in_bytes(header.shape, header.type.size);
-  if (!size) throw FormatError("npy: the shape asks for more elements than 63 bits can say");
+  if (!size) throw FormatError("npy: the shape needs more than 2^63 - 1 bytes");
   const std::uint64_t begin = range.offset + range.length;
   if (*size != file.size() - begin)
     throw FormatError("npy: the elements have " + std::to_string(file.size() - begin) +
-                      " bytes, but type and shape ask for " + std::to_string(*size));
+                      " bytes, but type and shape need " + std::to_string(*size));
   FoundArray& array = found.array;
   if (header.type.dtype)
     array.dtype = *header.type.dtype;

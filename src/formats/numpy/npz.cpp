@@ -38,7 +38,7 @@ class LeftOut {
 [[noreturn]] void refuse(const LeftOut& left_out, const std::string& reason) {
   if (left_out.has("compressed"))
     throw FormatError(
-        "npz: no member can be looked at in place, because they are compressed: numpy.savez writes arrays as they are, "
+        "npz: no member can be mapped in place, because they are compressed: numpy.savez writes arrays as they are, "
         "where savez_compressed packs them");
   throw FormatError(reason.empty() ? "npz: there is no array in it" : "npz: " + reason);
 }

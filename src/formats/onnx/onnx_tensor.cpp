@@ -73,7 +73,7 @@ Tensor TensorReader::finish(std::string name) {
   if (facts != nullptr) tensor_.dtype = facts->dtype;
   const auto size = size_of(tensor_.type, tensor_.shape);
   if (facts != nullptr && facts->bits != 0 && !size)
-    throw FormatError("ONNX: the shape of " + describe(tensor_.name) + " asks for more than 64 bits can say");
+    throw FormatError("ONNX: the shape of " + describe(tensor_.name) + " needs more than 2^64 bits");
   if (external_)
     place_outside(size);
   else
@@ -141,11 +141,11 @@ void TensorReader::place_outside(std::optional<std::uint64_t> size) {
                       ", which is no path inside the model's folder");
   if (size && length_ && *length_ != *size)
     throw FormatError("ONNX: " + describe(tensor_.name) + " has " + std::to_string(*length_) +
-                      " bytes outside, but its type and shape ask for " + std::to_string(*size));
+                      " bytes outside, but its type and shape need " + std::to_string(*size));
   if (!length_ && !size) throw FormatError("ONNX: " + describe(tensor_.name) + " has no length");
   outside_.length = length_ ? *length_ : *size;
   if (outside_.length > UINT64_MAX - outside_.offset)
-    throw FormatError("ONNX: " + describe(tensor_.name) + " ends beyond what 64 bits can say");
+    throw FormatError("ONNX: " + describe(tensor_.name) + " ends beyond byte 2^64");
   tensor_.to_the_end = !length_;
   tensor_.storage = Storage::external;
   tensor_.data = outside_;
@@ -158,7 +158,7 @@ void TensorReader::place_inside(std::optional<std::uint64_t> size) {
     tensor_.storage = Storage::coded;
     tensor_.data = coded_.length != 0 ? coded_ : packed_.value_or(ByteRange{});
     if (tensor_.data.length == 0 && size)
-      throw FormatError("ONNX: " + describe(tensor_.name) + " has no data, but its type and shape ask for " +
+      throw FormatError("ONNX: " + describe(tensor_.name) + " has no data, but its type and shape need " +
                         std::to_string(*size) + " bytes");
     return;
   }
@@ -167,7 +167,7 @@ void TensorReader::place_inside(std::optional<std::uint64_t> size) {
     tensor_.storage = Storage::coded;  // raw bytes of a type that is not known
   } else if (tensor_.data.length != *size) {
     throw FormatError("ONNX: " + describe(tensor_.name) + " has " + std::to_string(tensor_.data.length) +
-                      " bytes, but its type and shape ask for " + std::to_string(*size));
+                      " bytes, but its type and shape need " + std::to_string(*size));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "formats/checked_size.hpp"
 #include "onecopy/formats/onnx.hpp"
 
 namespace onecopy::onnx {
@@ -50,11 +51,9 @@ const TypeFacts* facts_of(std::int32_t type) noexcept {
 std::optional<std::uint64_t> size_of(std::int32_t type, const std::vector<std::uint64_t>& shape) noexcept {
   const TypeFacts* facts = facts_of(type);
   if (facts == nullptr || facts->bits == 0) return std::nullopt;
-  if (std::ranges::find(shape, std::uint64_t{0}) != shape.end()) return 0;
-  std::uint64_t bits = facts->bits;
-  for (const std::uint64_t extent : shape)
-    if (__builtin_mul_overflow(bits, extent, &bits)) return std::nullopt;
-  return bits / 8 + (bits % 8 == 0 ? 0 : 1);
+  const auto bits = checked_size(shape, facts->bits);
+  if (!bits) return std::nullopt;
+  return *bits / 8 + (*bits % 8 == 0 ? 0 : 1);
 }
 
 std::string_view type_name(std::int32_t type) noexcept {

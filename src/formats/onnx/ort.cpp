@@ -9,6 +9,7 @@
 
 #include "formats/entry_list.hpp"
 #include "formats/onnx/onnx_types.hpp"
+#include "formats/signatures.hpp"
 #include "formats/wire/flatbuffer.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
@@ -20,8 +21,6 @@ namespace {
 using flatbuffer::Table;
 using flatbuffer::Vector;
 using json::describe;
-
-constexpr std::string_view ort_identifier = "ORTM";
 
 // Fields by their places in ort.fbs.
 namespace session_field {
@@ -136,7 +135,7 @@ class ModelReader {
     }
     const auto shape = shape_of(tensor, name);
     const auto size = onnx::size_of(type, shape);
-    if (!size) throw FormatError("ORT: the shape of " + describe(name) + " asks for more than 64 bits can say");
+    if (!size) throw FormatError("ORT: the shape of " + describe(name) + " needs more than 2^64 bits");
     if (const auto data = place(tensor, name, *size))
       entries_.add(std::move(name), type_of(*facts, shape, *size), shape, *data);
   }
@@ -176,7 +175,7 @@ class ModelReader {
       return std::nullopt;
     }
     throw FormatError("ORT: " + describe(name) + " has " + std::to_string(data.length) +
-                      " bytes, but its type and shape ask for " + std::to_string(size));
+                      " bytes, but its type and shape need " + std::to_string(size));
   }
 
   // Elements of 4 bits that do not fill their last byte have no DType: theirs fill theirs.
@@ -197,7 +196,7 @@ class ModelReader {
 
 }  // namespace
 
-bool is_ort(Bytes file) noexcept { return flatbuffer::identifier(file) == ort_identifier; }
+bool is_ort(Bytes file) noexcept { return signatures::ort.is_in(file); }
 
 Index parse(Bytes file) {
   if (!is_ort(file)) throw FormatError("ORT: the file does not begin with an offset and the identifier 'ORTM'");

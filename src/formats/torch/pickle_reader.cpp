@@ -60,8 +60,8 @@ class Reader {
 
   std::string_view take(std::uint64_t size) {
     if (!in_bounds(bytes_.size(), at_, size))
-      fail("it is cut off: " + std::to_string(size) + " bytes are asked for, and " +
-           std::to_string(bytes_.size() - at_) + " are left");
+      fail("it is cut off: " + std::to_string(size) + " bytes are needed, and " + std::to_string(bytes_.size() - at_) +
+           " are left");
     const auto taken = bytes_.substr(at_, size);
     at_ += size;
     return taken;
@@ -71,10 +71,7 @@ class Reader {
   std::uint64_t byte() { return number(1); }
 
   static std::uint64_t number_in(std::string_view digits) noexcept {
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < digits.size(); ++i)
-      value |= std::uint64_t{static_cast<unsigned char>(digits[i])} << (8 * i);
-    return value;
+    return little_endian(std::as_bytes(std::span(digits)));
   }
 
   // Two's complement, as many bytes as it takes: Id of an integer, or inert where 64 bits do not hold it.

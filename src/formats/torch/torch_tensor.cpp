@@ -164,7 +164,7 @@ std::optional<FoundArray> TensorReader::place(const Call& call, std::size_t leas
     array.raw_type = type->name;
   read_axes(array, call);
   const auto size = size_in_bytes(array.shape, type->size);
-  if (!size) throw FormatError("torch: the sizes of " + describe(name) + " ask for more than 63 bits can say");
+  if (!size) throw FormatError("torch: the sizes of " + describe(name) + " need more than 2^63 - 1 bytes");
   array.data = {from->bytes.offset, 0};
   if (*size != 0) {
     const std::uint64_t first = count(arguments[1], "first element", name);
@@ -209,7 +209,7 @@ std::optional<TensorReader::Storage> TensorReader::storage(Id id, const std::str
                          : std::span<const Id>();
   if (facts.size() != 5 || values_.kind(facts[0]) != Kind::text || values_.text(facts[0]) != "storage" ||
       values_.kind(facts[1]) != Kind::global || values_.kind(facts[2]) != Kind::text)
-    throw FormatError("torch: the storage of " + describe(name) + " is not told by class, key, place and size");
+    throw FormatError("torch: the storage of " + describe(name) + " is not described by class, key, device and size");
   const Global type = values_.global(facts[1]);
   const ElementType* element = storage_element(type);
   if (element == nullptr) {
@@ -237,7 +237,7 @@ const zip::Member& TensorReader::member(std::string_view key, const std::string&
     throw FormatError("torch: " + describe(name) + " lies in " + describe(path) + ", which is not in the archive");
   if (member->method != zip::Method::stored)
     throw FormatError("torch: " + describe(name) + " lies in " + describe(path) +
-                      ", which is compressed and cannot be looked at in place: torch.save writes it as it is");
+                      ", which is compressed and cannot be mapped in place: torch.save writes it uncompressed");
   return *member;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/found_array.hpp"
+#include "formats/signatures.hpp"
 #include "formats/torch/pickle_reader.hpp"
 #include "formats/torch/torch_tensor.hpp"
 #include "formats/wire/json.hpp"
@@ -20,14 +21,6 @@ using json::describe;
 using pickle::Global;
 using pickle::Id;
 using pickle::Kind;
-
-// Protocol 2, and the number 0x1950A86A20F9469CFC6C: what torch.save began its files with before version 1.6.
-constexpr std::string_view old_magic = "\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.";
-
-bool is_old(Bytes file) noexcept {
-  return file.size() >= old_magic.size() &&
-         std::string_view(reinterpret_cast<const char*>(file.data()), old_magic.size()) == old_magic;
-}
 
 // "<folder>/data.pkl", in one folder
 bool is_root(std::string_view name) noexcept {
@@ -144,7 +137,7 @@ void check_kind(const Archive& archive) {
   if (order == nullptr) return;  // written before torch 2.1, on a machine of which it says nothing
   if (order->method != zip::Method::stored || archive.text(*order) != "little")
     throw FormatError(archive.text(*order) == "big"
-                          ? "torch: its numbers are big-endian, and only little-endian ones can be looked at"
+                          ? "torch: its numbers are big-endian, and only little-endian ones can be mapped"
                           : "torch: its byte order is neither little nor big");
 }
 
@@ -159,7 +152,7 @@ std::string_view pickle_of(const Archive& archive) {
 }  // namespace
 
 bool is_torch_zip(Bytes file) {
-  if (is_old(file)) return true;
+  if (signatures::legacy_torch.is_in(file)) return true;
   const auto first = zip::first_name(file);
   if (first.empty()) return false;
   if (is_root(first)) return true;
@@ -171,10 +164,10 @@ bool is_torch_zip(Bytes file) {
 }
 
 Index parse(Bytes file) {
-  if (is_old(file))
+  if (signatures::legacy_torch.is_in(file))
     throw FormatError(
-        "torch: saved in torch's old format, which cannot be looked at in place: save it again with torch.save(..., "
-        "_use_new_zipfile_serialization=True)");
+        "torch: saved in the legacy format of torch.save, which cannot be mapped: load it and save it again in the zip "
+        "format, the default since torch 1.6");
   const Archive archive(file);
   check_kind(archive);
   const auto bytes = pickle_of(archive);

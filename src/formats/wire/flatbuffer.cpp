@@ -13,12 +13,6 @@ constexpr std::uint64_t root_bytes = 8;  // the way to the root table, and the i
 constexpr unsigned vtable_head = 4;      // its size, and the table's
 constexpr std::uint64_t table_cost = 8;  // its way to the vtable, and the offset that led to it
 
-std::uint64_t little_endian(Bytes bytes) noexcept {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < bytes.size(); ++i) value |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
-  return value;
-}
-
 }  // namespace
 
 std::string_view identifier(Bytes file) noexcept {

@@ -28,8 +28,7 @@ std::uint64_t Reader::varint() {
 
 std::uint64_t Reader::fixed(unsigned bytes) {
   if (!in_bounds(end_, at_, bytes)) fail("a number is cut off");
-  std::uint64_t value = 0;
-  for (unsigned i = 0; i < bytes; ++i) value |= std::to_integer<std::uint64_t>(file_[at_ + i]) << (8 * i);
+  const std::uint64_t value = little_endian(file_.subspan(at_, bytes));
   at_ += bytes;
   return value;
 }

@@ -34,9 +34,7 @@ constexpr std::uint64_t name_is_utf8 = 1U << 11U;  // flag
 constexpr std::uint64_t unreadable = 1U | 1U << 5U | 1U << 6U | 1U << 13U;  // flags: encrypted, patches, masked headers
 
 std::uint64_t number(Bytes bytes, std::uint64_t at, unsigned size) noexcept {
-  std::uint64_t value = 0;
-  for (unsigned i = 0; i < size; ++i) value |= std::to_integer<std::uint64_t>(bytes[at + i]) << (8 * i);
-  return value;
+  return little_endian(bytes.subspan(at, size));
 }
 
 bool has_signature(Bytes file, std::uint64_t at, std::uint64_t signature) noexcept {
@@ -61,7 +59,7 @@ class Fields {
  private:
   std::uint64_t claim(std::uint64_t size) {
     if (!in_bounds(end_, at_, size))
-      fail(std::string(what_) + " is cut off at byte " + std::to_string(at_) + ": it asks for " + std::to_string(size) +
+      fail(std::string(what_) + " is cut off at byte " + std::to_string(at_) + ": it needs " + std::to_string(size) +
            " more bytes, and " + std::to_string(end_ - at_) + " are left");
     const std::uint64_t begin = at_;
     at_ += size;
@@ -181,7 +179,7 @@ void check_name(const Claim& claim, std::uint64_t count) {
   if (claim.name.empty()) fail(who + " is empty");
   if (claim.name.find('\0') != std::string_view::npos) fail(who + " has a NUL in it");
   if ((claim.flags & name_is_utf8) == 0 && !std::ranges::all_of(claim.name, is_ascii))
-    fail(who + " is neither ASCII nor said to be UTF-8");
+    fail(who + " is not ASCII, and not marked as UTF-8");
   if (!json::is_utf8(claim.name)) fail(who + " is not UTF-8");
 }
 
@@ -244,7 +242,7 @@ void hold_against(const Claim& central, const Claim& local) {
 // `limit`: where the directory begins.
 Member place(Bytes file, const Claim& central, std::uint64_t limit) {
   if (!in_bounds(limit, central.header, local_size) || !has_signature(file, central.header, local_signature))
-    fail(central, "does not begin at byte " + std::to_string(central.header) + ", where the directory says");
+    fail(central, "does not begin at byte " + std::to_string(central.header) + ", the offset in the directory");
   Fields fields(file, central.header + 4, limit, "the header of a member");
   hold_against(central, read_local(fields, central));
   if (central.method != 0 && central.method != 8)
@@ -291,7 +289,7 @@ std::vector<Member> members(Bytes file) {
   std::vector<Member> found;
   while (fields.left() != 0) found.push_back(place(file, read_central(fields, found.size() + 1), limit));
   if (found.size() != directory.count)
-    fail("the directory has " + std::to_string(found.size()) + " members, but its end record says " +
+    fail("the directory has " + std::to_string(found.size()) + " members, but its end record counts " +
          std::to_string(directory.count));
   reject_overlaps_and_twins(found);
   return found;

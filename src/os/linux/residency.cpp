@@ -145,9 +145,7 @@ int touch(Bytes memory) noexcept {
 }
 
 int collapse(Bytes memory) noexcept {
-  constexpr int attempts = 3;  // EAGAIN: somebody holds a page for an instant
-  int error = EAGAIN;
-  for (int i = 0; i < attempts && error == EAGAIN; ++i) error = advise(memory, abi::madv_collapse);
+  const int error = advise(memory, abi::madv_collapse);
   // EINVAL says of the memory that it cannot be, and of the word, also where there is no memory, that it is unknown.
   const bool unknown = error == EINVAL && advise(memory.first(0), abi::madv_collapse) == EINVAL;
   return unknown ? ENOSYS : error;
@@ -191,11 +189,12 @@ Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept {
 }
 
 Result<MappedFacts> mapped_here(Bytes memory) noexcept {
-  const auto scanned =
-      mapped_by_scan("/proc/self/pagemap", {reinterpret_cast<std::uintptr_t>(memory.data()), memory.size()});
-  if (scanned) return scanned;
-  const auto told = facts_of_smaps(memory);  // kernels before 6.7
-  return {told.value.mapped, told.error};
+  return mapped_by_scan("/proc/self/pagemap", {reinterpret_cast<std::uintptr_t>(memory.data()), memory.size()});
+}
+
+Result<MappedFacts> mapped_by_smaps(Bytes memory) noexcept {
+  const auto facts = facts_of_smaps(memory);
+  return {facts.value.mapped, facts.error};
 }
 
 Result<MappedFacts> mapped_there(std::uint64_t process, ByteRange addresses) noexcept {

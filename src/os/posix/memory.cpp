@@ -26,11 +26,11 @@ Result<std::byte*> reserve_addresses(std::size_t size) noexcept {
   return {static_cast<std::byte*>(got), 0};
 }
 
-int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, bool private_copy) noexcept {
-  const int protection = private_copy ? PROT_READ | PROT_WRITE : PROT_READ;
+int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, Access access) noexcept {
+  const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
   // Without a reserve: what a private copy takes are the pages that are written to, and a file may be larger than
   // memory.
-  const int sharing = private_copy ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+  const int sharing = access == Access::write ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
   const void* got = ::mmap(at, size, protection, sharing | MAP_FIXED, fd, static_cast<off_t>(offset));
   return got == MAP_FAILED ? errno : 0;
 }
@@ -40,8 +40,8 @@ int map_shared_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset)
   return got == MAP_FAILED ? errno : 0;
 }
 
-int map_heap_at(std::byte* at, std::size_t size, bool writable) noexcept {
-  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+int map_heap_at(std::byte* at, std::size_t size, Access access) noexcept {
+  const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
   const void* got = ::mmap(at, size, protection, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0);
   return got == MAP_FAILED ? errno : 0;
 }

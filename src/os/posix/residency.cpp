@@ -40,6 +40,8 @@ Result<CacheFacts> cached_by_mincore(int /*fd*/, Bytes /*memory*/) noexcept { re
 
 Result<MappedFacts> mapped_here(Bytes /*memory*/) noexcept { return {{}, ENOSYS}; }
 
+Result<MappedFacts> mapped_by_smaps(Bytes /*memory*/) noexcept { return {{}, ENOSYS}; }
+
 Result<MappedFacts> mapped_there(std::uint64_t /*process*/, ByteRange /*addresses*/) noexcept { return {{}, ENOSYS}; }
 
 Result<std::uint64_t> shared_here(Bytes /*memory*/) noexcept { return {0, ENOSYS}; }

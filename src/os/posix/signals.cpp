@@ -12,7 +12,7 @@ namespace {
 using Repair = bool (*)(const std::byte* address) noexcept;
 
 std::atomic<Repair> current_repair{nullptr};
-struct sigaction previous;  // whoever stood here before us; written before the handler is installed
+struct sigaction previous;  // the handler before ours; written before ours is installed
 
 // A handler that was installed after ours (Python's faulthandler) puts ours back, reports, and raises the signal once
 // more: without an address. Letting that one pass repeats the touch, and the fault then comes to us with its address.
@@ -58,7 +58,7 @@ void pass_on(int signal, siginfo_t* info, void* context) noexcept {
 
 void on_bus_error(int signal, siginfo_t* info, void* context) noexcept {
   const int saved = errno;
-  const bool fault = info->si_code > 0;  // by the processor or the kernel, not sent by a program
+  const bool fault = info->si_code > 0;  // by the CPU or the kernel, not sent by a program
   const Repair repair = current_repair.load(std::memory_order_acquire);
   if (fault && repair != nullptr && repair(static_cast<const std::byte*>(info->si_addr))) {
     let_pass.store(false);

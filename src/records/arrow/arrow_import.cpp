@@ -178,10 +178,11 @@ class Reader {
   struct Range {
     std::int64_t begin, end;
   };
-  Range range(const ArrowArray& array, std::int64_t i, bool wide) const {
+  Range range(const ArrowArray& array, std::int64_t i) const {
     if (fixed_size_ >= 0) return {i * fixed_size_, (i + 1) * fixed_size_};
-    const Range found = wide ? Range{at<std::int64_t>(array, 1, i), at<std::int64_t>(array, 1, i + 1)}
-                             : Range{at<std::int32_t>(array, 1, i), at<std::int32_t>(array, 1, i + 1)};
+    const bool has_wide_offsets = format_ == "U" || format_ == "Z" || format_ == "+L";
+    const Range found = has_wide_offsets ? Range{at<std::int64_t>(array, 1, i), at<std::int64_t>(array, 1, i + 1)}
+                                         : Range{at<std::int32_t>(array, 1, i), at<std::int32_t>(array, 1, i + 1)};
     if (found.begin < 0 || found.begin > found.end) refuse(path_, "has offsets that fall");
     return found;
   }
@@ -193,7 +194,7 @@ class Reader {
   }
 
   void append_bytes(Column& column, const ArrowArray& array, std::int64_t i) const {
-    const auto [begin, end] = range(array, i, format_ == "U" || format_ == "Z");
+    const auto [begin, end] = range(array, i);
     const auto* data = static_cast<const char*>(array.buffers[fixed_size_ >= 0 ? 1 : 2]);
     append_text(column, begin == end ? "" : data + begin, end - begin);
   }
@@ -210,7 +211,7 @@ class Reader {
   }
 
   void append_list(Column& column, const ArrowArray& array, std::int64_t i) const {
-    const auto [begin, end] = range(array, i, format_ == "+L");
+    const auto [begin, end] = range(array, i);
     ListColumn& list = column.list();
     for (std::int64_t item = begin; item < end; ++item) children_[0].append(list.items(), *array.children[0], item);
     list.end();
@@ -224,7 +225,7 @@ class Reader {
   }
 
   void append_map(Column& column, const ArrowArray& array, std::int64_t i) const {
-    const auto [begin, end] = range(array, i, false);
+    const auto [begin, end] = range(array, i);
     const ArrowArray& entries = *array.children[0];
     MapColumn& map = column.map();
     for (std::int64_t entry = begin; entry < end; ++entry) {

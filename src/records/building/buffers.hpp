@@ -64,7 +64,7 @@ class ByteBuffer {
   Spool* spool_;
   std::vector<Piece> pieces_;
   std::uint64_t spooled_ = 0;    // bytes in the pieces
-  std::vector<std::byte> tail_;  // room for the last ones
+  std::vector<std::byte> tail_;  // the last ones
   std::size_t used_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "records/building/leaves.hpp"
 
+#include "formats/checked_size.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::records {
@@ -79,17 +80,15 @@ ArrayValues::ArrayValues(Spool& spool, const ArrayValue& like)
       shapes_(spool) {}
 
 void ArrayValues::append(const ArrayValue& value) {
-  std::uint64_t items = 1;
-  bool fits = item_size_ != 0;
-  for (const std::uint64_t extent : value.shape) fits &= !__builtin_mul_overflow(items, extent, &items);
-  if (!fits || value.bytes.size() % item_size_ != 0 || value.bytes.size() / item_size_ != items)
+  const auto items = item_size_ == 0 ? std::nullopt : checked_size(value.shape, 1);
+  if (!items || value.bytes.size() % item_size_ != 0 || value.bytes.size() / item_size_ != *items)
     throw FormatError("an array of " + dtype_ + " has " + std::to_string(value.bytes.size()) +
-                      " bytes, which is not what its shape asks for");
+                      " bytes, which does not fit its shape");
   count_value();
-  lengths_.append(static_cast<std::int64_t>(items));
+  lengths_.append(static_cast<std::int64_t>(*items));
   data_.append(value.bytes);
   if (ndim_ != 1) shapes_.append(std::as_bytes(value.shape));
-  items_ += items;
+  items_ += *items;
 }
 
 void ArrayValues::fill(std::uint64_t count) {

@@ -56,7 +56,7 @@ std::vector<std::byte> twos_complement_of(std::string_view digits) {
     }
     if (carry != 0) words.push_back(static_cast<std::uint32_t>(carry));
   }
-  words.push_back(0);  // room for the sign
+  words.push_back(0);  // for the sign
   bool borrow = negative;
   std::vector<std::byte> bytes;
   for (std::uint32_t word : words) {

@@ -39,7 +39,7 @@ void generic_loader::enter() {
   if (depth_ == max_depth) fail(where(), "values inside values, " + std::to_string(max_depth) + " deep");
   if (depth_ != 0 || !is_mmap() || stream_ == nullptr) return;
   const std::streamoff here = stream_->tellg();
-  if (here < 0) throw OsError("ask for the position in", name_, EIO);
+  if (here < 0) throw OsError("get the position in", name_, EIO);
   at_ = static_cast<std::uint64_t>(here);
   if (at_ > memory_.size())
     fail(at_, "the stream is behind the mapping's " + std::to_string(memory_.size()) + " bytes");

@@ -9,7 +9,7 @@ namespace onecopy {
 namespace {
 
 metadata::Facts facts_of(const std::vector<std::uint32_t>& blocks) {
-  const auto facts = metadata::parse(metadata::write(Kind::arrays, 0, {}, true, blocks));
+  const auto facts = metadata::parse(metadata::write({.blocks = std::span<const std::uint32_t>(blocks)}));
   REQUIRE(facts);
   return *facts;
 }

@@ -247,12 +247,12 @@ TEST_CASE("segments, constants and layouts that do not fit are refused, with the
                                 std::string(8, 'x')));
   };
   CHECK(laid(layout(6, {2}, {0})) == "no error");
-  CHECK(laid(layout(6, {3}, {0})) == "ExecuTorch: 'w' has 8 bytes, but its type and shape ask for 12");
+  CHECK(laid(layout(6, {3}, {0})) == "ExecuTorch: 'w' has 8 bytes, but its type and shape need 12");
   CHECK(laid(layout(6, {-1}, {0})) == "ExecuTorch: 'w' has a negative extent");
   CHECK(laid(layout(6, {2}, {})) == "ExecuTorch: 'w' has 1 axes, but their order has 0");
   CHECK(laid(layout(6, {2, 1}, {0, 0})) == "ExecuTorch: the order of axes of 'w' has 0 twice");
   CHECK(laid(layout(6, {2, 1}, {0, 2})) == "ExecuTorch: the order of axes of 'w' has 2, but there are 2");
-  CHECK(says(laid(layout(6, {INT32_MAX, INT32_MAX, INT32_MAX}, {0, 1, 2})), "more than 64 bits can say"));
+  CHECK(says(laid(layout(6, {INT32_MAX, INT32_MAX, INT32_MAX}, {0, 1, 2})), "more than 2^64 bits"));
 }
 
 TEST_CASE("files that ExecuTorch wrote open") {

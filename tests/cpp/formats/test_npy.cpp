@@ -170,10 +170,10 @@ TEST_CASE("every lie in a .npy file is told") {
   CHECK(tells(error_of("\x93NUMPY" + little(1, 2) + little(3, 2) + "{}"), "would have 3 bytes, but the file has 12"));
   CHECK(tells(error_of("\x93NUMPY" + little(2, 2) + little(0xFFFFFFFF, 4)), "more than the 1000000"));
   CHECK(error_of(npy_file(header("<f4", "(3,)"), "1234")) ==
-        "npy: the elements have 4 bytes, but type and shape ask for 12");
-  CHECK(tells(error_of(npy_file(header("<f4", "(1,)"), "12345")), "have 5 bytes, but type and shape ask for 4"));
-  CHECK(tells(with(header("<f4", "(4611686018427387904, 4)")), "63 bits"));
-  CHECK(tells(with(header("<f4", "(0, 4611686018427387904, 4)")), "63 bits"));
+        "npy: the elements have 4 bytes, but type and shape need 12");
+  CHECK(tells(error_of(npy_file(header("<f4", "(1,)"), "12345")), "have 5 bytes, but type and shape need 4"));
+  CHECK(tells(with(header("<f4", "(4611686018427387904, 4)")), "more than 2^63 - 1 bytes"));
+  CHECK(tells(with(header("<f4", "(0, 4611686018427387904, 4)")), "more than 2^63 - 1 bytes"));
   CHECK(tells(with(header("<f4", "(18446744073709551616,)")), "more than 64 bits"));
   CHECK(tells(with(header("<f4", "(-1,)")), "expected a non-negative integer"));
   CHECK(tells(with(header("<f4", "(1)")), "the shape is no tuple"));
@@ -248,7 +248,7 @@ TEST_CASE("a .npz file without an array to look at is refused with the reason") 
   CHECK(npz_error_of(zip_of({{.name = "a.txt"}})) == "npz: there is no array in it");
   CHECK(tells(npz_error_of("PK\3\4"), "no end of a central directory"));
   CHECK(npz_error_of(zip_of({{.name = "w.npy", .data = npy_file(header("<f4", "(3,)"), "1234")}})) ==
-        "npz: 'w': npy: the elements have 4 bytes, but type and shape ask for 12");
+        "npz: 'w': npy: the elements have 4 bytes, but type and shape need 12");
 }
 
 TEST_CASE("a zip archive is a .npz file when an array is in it") {

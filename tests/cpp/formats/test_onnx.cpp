@@ -159,7 +159,7 @@ TEST_CASE("what does not fit is refused, with its name and the reason") {
   CHECK(error_of("\x0B").find("wire type 3") != std::string::npos);
   CHECK(error_of(std::string("\x00", 1)).find("no field 0") != std::string::npos);
   CHECK(error_of(model(graph({tensor("w", f32, {3}, raw("abcd"))}))) ==
-        "ONNX: 'w' has 4 bytes, but its type and shape ask for 12");
+        "ONNX: 'w' has 4 bytes, but its type and shape need 12");
   CHECK(error_of(model(graph({tensor("w", f32, {3})}))).find("has no data") != std::string::npos);
   CHECK(error_of(model(graph({tensor("w", f32, {UINT64_MAX}, raw(""))}))).find("negative extent") != std::string::npos);
   CHECK(error_of(model(graph({tensor("w", f32, {1ULL << 62U, 4}, raw(""))}))).find("64 bits") != std::string::npos);
@@ -182,7 +182,7 @@ TEST_CASE("a location leads nowhere but into the model's folder") {
   CHECK(error_of(model(graph({tensor("w", f32, {1}, outside({{"location", "w"}, {"offset", "-1"}}))})))
             .find("is no number") != std::string::npos);
   CHECK(error_of(model(graph({tensor("w", f32, {1}, outside({{"location", "w"}, {"length", "5"}}))}))) ==
-        "ONNX: 'w' has 5 bytes outside, but its type and shape ask for 4");
+        "ONNX: 'w' has 5 bytes outside, but its type and shape need 4");
 }
 
 TEST_CASE("a long name over many attributes costs no more than a few times the file") {

@@ -137,7 +137,7 @@ TEST_CASE("what does not fit into an ORT model is refused, with its name and the
   CHECK(error_of(file_of(TableOf(), "ORTM")) == "ORT: the session has no model");
   CHECK(error_of(file_of(TableOf().table(1, TableOf()), "ORTM")) == "ORT: the model has no graph");
   CHECK(error_of(model(graph({tensor("w", f32, {3}, "abcd")}))) ==
-        "ORT: 'w' has 4 bytes, but its type and shape ask for 12");
+        "ORT: 'w' has 4 bytes, but its type and shape need 12");
   CHECK(says(error_of(model(graph({tensor("w", f32, {3})}))), "'w' has 0 bytes"));
   CHECK(error_of(model(graph({tensor("w", f32, {-1}, "abcd")}))) == "ORT: 'w' has a negative extent");
   CHECK(says(error_of(model(graph({tensor("w", f32, {1LL << 62, 4}, "")}))), "64 bits"));

@@ -145,14 +145,14 @@ TEST_CASE("every lie in a pickle is told with the byte where it stands") {
   CHECK(error_of("(dp0\n.") == "pickle: byte 0: it does not begin with a protocol");
   CHECK(error_of("\x80\x01.") == "pickle: byte 0: protocol 1 is not one of 2 to 5");
   CHECK(error_of("\x80\x06.") == "pickle: byte 0: protocol 6 is not one of 2 to 5");
-  CHECK(error_of("\x80\x02N") == "pickle: byte 3: it is cut off: 1 bytes are asked for, and 0 are left");
+  CHECK(error_of("\x80\x02N") == "pickle: byte 3: it is cut off: 1 bytes are needed, and 0 are left");
   CHECK(error_of("\x80\x02N..") == "pickle: byte 3: 1 bytes follow the end");
   CHECK(refuses("", "a value is missing on the stack"));
   CHECK(refuses("NN", "values are left over at the end"));
   CHECK(refuses("N(", "a value is missing on the stack"));
-  CHECK(refuses("X" + little(0xFFFFFFFF, 4), "4294967295 bytes are asked for"));
-  CHECK(refuses("\x8D" + little(UINT64_MAX, 8), "18446744073709551615 bytes are asked for"));
-  CHECK(refuses("\x8B" + little(0xFFFFFFFF, 4), "4294967295 bytes are asked for"));
+  CHECK(refuses("X" + little(0xFFFFFFFF, 4), "4294967295 bytes are needed"));
+  CHECK(refuses("\x8D" + little(UINT64_MAX, 8), "18446744073709551615 bytes are needed"));
+  CHECK(refuses("\x8B" + little(0xFFFFFFFF, 4), "4294967295 bytes are needed"));
   CHECK(refuses("Nr" + little(0xFFFFFFFF, 4), "memo 4294967295 comes before 0"));
   CHECK(refuses("h" + little(0, 1), "there is no memo 0"));
   CHECK(refuses("t", "a mark is missing"));

@@ -65,7 +65,7 @@ TEST_CASE("what does not fit together is refused with what it is") {
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(static_cast<void>(parse_record_schema(text)), doctest::Contains(what), FormatError);
   };
-  refused("{}", "does not say");
+  refused("{}", "has no container of rows");
   refused(types(""), "ends too early");
   refused(types("{\"kind\":\"null\"}", "set"), "container of the unknown kind 'set'");
   refused(types("{\"kind\":\"nul\"}"), "unknown kind 'nul'");

@@ -140,7 +140,7 @@ TEST_CASE("names of members are text, and not empty") {
   CHECK(refuses(zip_of({{.name = ""}}), "the name of member 1 is empty"));
   CHECK(refuses(zip_of({{.name = std::string("a\0b", 3)}}), "the name of member 1 has a NUL in it"));
   CHECK(refuses(zip_of({{.name = "a"}, {.name = "\u00e9"}}),
-                "the name of member 2 is neither ASCII nor said to be UTF-8"));
+                "the name of member 2 is not ASCII, and not marked as UTF-8"));
   CHECK(refuses(zip_of({{.name = "\xe9", .flags = 1U << 11U}}), "the name of member 1 is not UTF-8"));
 }
 
@@ -155,7 +155,7 @@ TEST_CASE("the directory of a zip archive and its members have their places") {
   CHECK(refuses("", "there is no end of a central directory (is the file cut off?)"));
   CHECK(refuses(body, "there is no end of a central directory"));
   CHECK(refuses(file(1, directory.size(), body.size()) + "x", "there is no end of a central directory"));
-  CHECK(refuses(file(2, directory.size(), body.size()), "has 1 members, but its end record says 2"));
+  CHECK(refuses(file(2, directory.size(), body.size()), "has 1 members, but its end record counts 2"));
   CHECK(refuses(file(1, directory.size() - 1, body.size()), "the directory would have 46 bytes from byte 36"));
   CHECK(refuses(file(1, directory.size() - 1, body.size() + 1), "begins no entry of the directory"));
   CHECK(refuses(file(1, 0xFFFFFFFF, 0xFFFFFFFF), "the directory would have 4294967295 bytes"));

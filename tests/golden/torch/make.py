@@ -108,7 +108,7 @@ def main() -> None:
     torch.save(module, HERE / "module.pt")
     said.append(refused("module.pt", "what unpickling would have to make: torch.nn.modules.linear.Linear"))
     torch.save({"a": numbers(2)}, HERE / "old.pt", _use_new_zipfile_serialization=False)
-    said.append(refused("old.pt", "saved in torch's old format"))
+    said.append(refused("old.pt", "saved in the legacy format of torch.save"))
     torch.jit.save(torch.jit.script(module), HERE / "script.pt")
     said.append(refused("script.pt", "TorchScript"))
     (HERE / "expected.txt").write_text("\n".join(said) + "\n")

@@ -94,28 +94,28 @@ def test_a_shape_that_numpy_cannot_have_names_the_array(write_tensors) -> None:
 @pytest.mark.parametrize(
     ("begin", "what"),
     [
-        (b"\x89PNG\r\n\x1a\n", "a PNG image (onecopy.images.open)"),
-        (b"II*\0\x08\0\0\0", "a TIFF image (onecopy.images.open)"),
-        (b"PAR1", "a Parquet file (onecopy.records.import_parquet)"),
+        (b"\x89PNG\r\n\x1a\n", "a PNG image: open it with onecopy.images.open"),
+        (b"II*\0\x08\0\0\0", "a TIFF image: open it with onecopy.images.open"),
+        (b"PAR1", "a Parquet file: import it with onecopy.records.import_parquet"),
         (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
-        (b"\x80\x04\x95", "a pickle, which is never read: it could execute code"),
+        (b"\x80\x04\x95", "a pickle, which is never read because it could execute code"),
     ],
 )
 def test_what_is_opened_by_mistake_is_named_in_the_error(tmp_path, begin, what):
     path = tmp_path / "model.bin"
     path.write_bytes(begin + bytes(100))
-    with pytest.raises(oc.FormatError, match=re.escape(f"{path}: no file of arrays, but {what}")):
+    with pytest.raises(oc.FormatError, match=re.escape(f"{path}: not an array file: this is {what}")):
         oc.open(path)
 
 
 def test_prepacked_weights_are_detected_by_their_end(tmp_path, onecopy_process):
     path = tmp_path / "packed.oc"
     path.write_bytes(b"\x7f" + bytes(1000) + b"oc-ort-1")
-    with pytest.raises(oc.FormatError, match="weights packed for ONNX Runtime"):
+    with pytest.raises(oc.FormatError, match="weights that were prepacked for ONNX Runtime"):
         oc.open(path)
     done = onecopy_process("verify", path)
     assert done.returncode == 1
-    assert f"onecopy: {path}: weights packed for ONNX Runtime" in done.stderr
+    assert f"onecopy: {path}: not an array file: these are weights that were prepacked for ONNX Runtime" in done.stderr
     path.write_bytes(b"oc-ort")
     with pytest.raises(oc.FormatError, match="bytes"):
         oc.open(path)

@@ -134,7 +134,7 @@ def test_wrong_options_are_a_wrong_command_line(store, capsys, arguments, words)
 def test_a_folder_that_will_not_do_is_one_line(tmp_path, capsys):
     tmp_path.chmod(0o755)
     assert command_line.run(["store", "ls", "--folder", str(tmp_path)]) == 1
-    assert "others may enter it" in capsys.readouterr().err
+    assert "other users have access to it" in capsys.readouterr().err
 
 
 def test_durations_have_units():

@@ -9,9 +9,9 @@ import pytest
 from tests.support.places import ROOT
 
 
-def check_cpp(root: Path) -> subprocess.CompletedProcess[str]:
+def check_cpp(root: Path, tool: str = "check_layers.py") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(ROOT / "tools/check_layers.py"), str(root)],
+        [sys.executable, str(ROOT / "tools" / tool), str(root)],
         capture_output=True,
         text=True,
         check=False,
@@ -33,6 +33,23 @@ def plant(path: Path, line: str) -> None:
 def test_the_tree_keeps_its_layers(tree: Path) -> None:
     result = check_cpp(tree)
     assert result.returncode == 0, result.stdout
+
+
+def test_a_second_type_of_one_name_is_found(tree: Path) -> None:
+    assert check_cpp(tree, "check_types.py").stdout == ""
+    for place, text in {
+        "src/residency/totals.cpp": "namespace onecopy {\nstruct Plan {\n  int x;\n};\n}",
+        "src/formats/npy.cpp": 'auto c = "}"; namespace onecopy::npz { namespace { enum class Zip { no }; } }',
+        "src/formats/npz.cpp": "namespace onecopy::npz { class Zip final : public Base<int> { struct Plan {}; }; }",
+    }.items():
+        with (tree / place).open("a") as file:
+            file.write(text)
+    result = check_cpp(tree, "check_types.py")
+    assert result.returncode == 1
+    assert result.stdout.splitlines() == [
+        "onecopy::Plan is defined in src/residency/plan.hpp and in src/residency/totals.cpp",
+        "onecopy::npz::Zip is defined in src/formats/npy.cpp and in src/formats/npz.cpp",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def new() -> _core.RecordBuilder:
 
 def kept(rows: Any, registry: Any = registry) -> list[Any]:
     builder = new()
-    assert builder.extend(rows, registry, None) == builder.length
+    assert builder.extend(rows, registry) == builder.length
     back = opened(builder)
     return [back[i] for i in range(len(back))]
 
@@ -143,7 +143,7 @@ def test_many_rows_come_back_through_the_spool(tmp_path):
     ]
     builder = _core.RecordBuilder(str(tmp_path), "list", {})
     told: list[int] = []
-    assert builder.extend(iter(rows), registry, told.append) == len(rows)
+    assert builder.extend(iter(rows), registry, progress=told.append) == len(rows)
     assert told == list(range(1000, 60_001, 1000))
     assert builder.bytes > 2**20
     assert not list(tmp_path.iterdir())
@@ -198,7 +198,7 @@ def test_what_is_refused_is_named_by_its_path_and_leaves_nothing_behind(value, w
             builder.append({"a": 2, "b": ["x", value], "c": value}, registry)
         assert str(raised.value) == "[1].b[1]" + what
     with pytest.raises(NotShareable) as raised:
-        builder.extend([{"a": 3}, {"a": 4}, value], registry, None)
+        builder.extend([{"a": 3}, {"a": 4}, value], registry)
     assert str(raised.value) == "[3]" + what
     back = opened(builder)
     assert [back[i] for i in range(len(back))] == [{"a": 1}, {"a": 3}, {"a": 4}]
@@ -294,9 +294,9 @@ def test_a_registry_that_changes_the_row_breaks_nothing():
 
     with pytest.raises(RuntimeError, match="a row was changed while it was read"):
         builder.append(looped, loops)
-    with pytest.raises(ValueError, match="build anew"):
+    with pytest.raises(ValueError, match="start a new builder"):
         builder.append(1, registry)
-    with pytest.raises(ValueError, match="build anew"):
+    with pytest.raises(ValueError, match="start a new builder"):
         builder.save_to_memory("rows")
     shrinks = new()
     items: list[Any] = [[object() for _ in range(5)], {1}, 3, 4]
@@ -337,7 +337,7 @@ def test_what_an_iterator_raises_comes_through_and_its_rows_are_there():
 
     builder = new()
     with pytest.raises(LookupError, match="the source broke"):
-        builder.extend(rows(), registry, None)
+        builder.extend(rows(), registry)
     builder.append(5, registry)
     back = opened(builder)
     assert [back[i] for i in range(len(back))] == list(range(6))
@@ -345,7 +345,7 @@ def test_what_an_iterator_raises_comes_through_and_its_rows_are_there():
 
 def test_what_is_no_iterable_is_a_type_error():
     with pytest.raises(TypeError, match="not iterable"):
-        new().extend(5, registry, None)
+        new().extend(5, registry)
     with pytest.raises(ValueError, match="a list or a dict"):
         _core.RecordBuilder("/tmp", "set", {})
 
@@ -359,13 +359,13 @@ def test_signals_and_progress_stop_an_endless_list(tmp_path):
 
     builder = _core.RecordBuilder(str(tmp_path), "list", {})
     with pytest.raises(Stopped):
-        builder.extend(itertools.repeat(0), registry, lambda done: stop() if done == 3000 else None)
+        builder.extend(itertools.repeat(0), registry, progress=lambda done: stop() if done == 3000 else None)
     assert builder.length == 3000
     before = signal.signal(signal.SIGALRM, stop)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         with pytest.raises(Stopped):
-            builder.extend(itertools.repeat(0), registry, None)
+            builder.extend(itertools.repeat(0), registry)
     finally:
         signal.signal(signal.SIGALRM, before)
     assert opened(builder)[builder.length - 1] == 0
@@ -377,8 +377,8 @@ def test_a_121st_type_is_an_error_that_names_the_column():
     assert same(kept(rows), rows)
     rows[0]["x"].append(1)
     with pytest.raises(ValueError, match=r"rows\.x\.item: values of more than 120 types"):
-        builder.extend(rows, registry, None)
-    with pytest.raises(ValueError, match="build anew"):
+        builder.extend(rows, registry)
+    with pytest.raises(ValueError, match="start a new builder"):
         builder.append({}, registry)
 
 

@@ -271,7 +271,7 @@ def test_arrow_types_that_records_do_not_have_are_refused_by_their_column(array,
     writer = Writer(tmp_path / "rows.oc")
     with pytest.raises(oc.FormatError, match=f"the column '{name}' has the Arrow type"):
         writer.extend(arrow_rows(pa.table({"a": [1], "c": array})))
-    with pytest.raises(ValueError, match="build anew"):
+    with pytest.raises(ValueError, match="start a new builder"):
         writer.append({"a": 1})
 
 

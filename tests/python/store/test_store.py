@@ -39,7 +39,7 @@ def test_the_first_call_builds_and_the_second_attaches(store, where):
     assert (first.built, second.built) == (True, False)
     assert (first.path, first.bytes, first.key) == (second.path, second.bytes, "k")
     assert first.reason.startswith("built here in ")
-    assert second.reason == "attached to what was built before"
+    assert second.reason == "attached to an earlier build"
     assert oc.open(second.path)["a"].tolist() == list(range(1000))
     assert names(store) == [".about", ".oc"]
 
@@ -111,7 +111,7 @@ def test_a_build_that_makes_no_file_is_reported(store):
 
 @pytest.mark.parametrize("where", ["here", "child"])
 def test_a_recursive_build_is_an_error(store, where):
-    with pytest.raises(OSError, match="which is itself") as raised:
+    with pytest.raises(OSError, match="recursive build of key") as raised:
         store.with_options(where=where).get_or_build("k", lambda _: store.get_or_build("k", text("x")))
     assert raised.value.errno == errno.EDEADLK
     assert list(store.folder.iterdir()) == []
@@ -293,7 +293,7 @@ def test_what_is_being_built_is_listed_with_its_progress_and_kept(store):
 def test_a_folder_that_others_may_enter_is_refused(tmp_path, mode):
     (tmp_path / "store").mkdir()
     (tmp_path / "store").chmod(mode)
-    with pytest.raises(PermissionError, match=f"others may enter it \\(mode 0{mode:o}\\)") as raised:
+    with pytest.raises(PermissionError, match=f"other users have access to it \\(mode 0{mode:o}\\)") as raised:
         oc.Store(tmp_path / "store")
     assert raised.value.filename == str(tmp_path / "store")
 
@@ -301,7 +301,9 @@ def test_a_folder_that_others_may_enter_is_refused(tmp_path, mode):
 def test_a_folder_of_another_user_is_refused(tmp_path, nobody):
     (tmp_path / "store").mkdir(mode=0o700)
     os.chown(tmp_path / "store", nobody, nobody)
-    with pytest.raises(PermissionError, match=f"it belongs to user {nobody}, and we are user {os.geteuid()}"):
+    with pytest.raises(
+        PermissionError, match=f"it belongs to user {nobody}, but this process runs as user {os.geteuid()}"
+    ):
         oc.Store(tmp_path / "store")
 
 

@@ -97,7 +97,7 @@ def test_the_environment_sets_the_folder_of_the_store(tmp_path, monkeypatch):
     assert oc.Store().folder == tmp_path / "cache" / "onecopy"
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "mine"))
     assert oc.Store().folder == tmp_path / "mine"
-    assert oc.Store().reason == "$ONECOPY_CACHE says so"
+    assert oc.Store().reason == "$ONECOPY_CACHE"
     monkeypatch.delenv("ONECOPY_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))

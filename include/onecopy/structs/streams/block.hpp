@@ -19,7 +19,7 @@ class Block {
  public:
   explicit Block(std::size_t size) : bytes_(std::make_unique_for_overwrite<Memory>(size)), size_(size) {}
 
-  // `size` bytes on a multiple of `alignment`, or nullptr where there is no room.
+  // `size` bytes on a multiple of `alignment`, or nullptr where the block is full.
   void* take(std::size_t size, std::size_t alignment) noexcept {
     void* at = bytes_.get() + used_;
     std::size_t room = size_ - used_;
@@ -43,7 +43,7 @@ class Block {
 };
 
 // For vectors that a contiguous_memory_allocator shall place in its block: std::vector<T, allocator<T>>. It keeps the
-// block alive. What the block has no room for - vectors that are built, grown or copied - comes from the heap.
+// block alive. What does not fit the block - vectors that are built, grown or copied - comes from the heap.
 template <class T>
 class allocator {
  public:

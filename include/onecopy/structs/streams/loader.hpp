@@ -51,7 +51,7 @@ class generic_loader {
   // and after each outermost visit the stream is behind the value.
   void set_mmap(const std::uint8_t* base, std::size_t size, std::shared_ptr<const void> owner = {});
 
-  // OwningSpans, and vectors with an allocator<T>, are placed into the block while there is room.
+  // OwningSpans, and vectors with an allocator<T>, are placed into the block until it is full.
   void set_block(std::shared_ptr<Block> block);
 
   template <class T>
@@ -160,7 +160,7 @@ class generic_loader {
       value = OwningSpan<T>(place, count, owner_);
     } else {
       std::vector<T> own;
-      read_items(own, count, is_known);
+      read_items(own, count, is_known ? count : believed / sizeof(T));
       report_.copied += count * sizeof(T);
       value = std::move(own);
     }
@@ -170,7 +170,7 @@ class generic_loader {
   void vector(Vector& value, std::uint64_t count) {
     using T = std::ranges::range_value_t<Vector>;
     Vector fresh(allocator_for(value));
-    read_items(fresh, count, expect_room(count, sizeof(T)));
+    read_items(fresh, count, expect_room(count, sizeof(T)) ? count : believed / sizeof(T));
     const bool is_placed = block_ && block_->contains(fresh.data());
     (is_placed ? report_.placed : report_.copied) += count * sizeof(T);
     if (is_mmap() && count != 0) ++report_.vectors;
@@ -206,14 +206,13 @@ class generic_loader {
     return static_cast<T*>(place);
   }
 
-  // All at once where that many are there, else in steps: the stream ends before the memory does.
+  // In steps of so many items, so that a stream that ends early ends before the memory does.
   template <class Vector>
-  void read_items(Vector& items, std::uint64_t count, bool is_known) {
+  void read_items(Vector& items, std::uint64_t count, std::uint64_t step) {
     constexpr std::uint64_t size = sizeof(std::ranges::range_value_t<Vector>);
-    const std::uint64_t step = is_known ? count : std::max<std::uint64_t>(1, believed / size);
     while (items.size() < count) {
       const std::size_t first = items.size();
-      items.resize(std::min<std::uint64_t>(count, first + step));
+      items.resize(std::min<std::uint64_t>(count, first + std::max<std::uint64_t>(1, step)));
       read(items.data() + first, (items.size() - first) * size);
     }
   }

@@ -34,6 +34,7 @@ from zlib import crc32
 
 import onnxruntime
 
+from onecopy._core import PREPACKED_END
 from onecopy.errors import FormatError
 from onecopy.integrations.onnxruntime import _options
 from onecopy.integrations.onnxruntime._report import Latency
@@ -45,8 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Prepacked", "Recipe", "prepack", "start_in_background"]
 
-MAGIC = b"oc-ort-1"
-_TRAILER = 24 + len(MAGIC)
+_TRAILER = 24 + len(PREPACKED_END)
 _LEAST = "1024"  # minimum bytes of a weight that is written to the data
 
 _background: list[subprocess.Popen[bytes]] = []
@@ -80,7 +80,7 @@ class Prepacked:
             file.seek(max(size - _TRAILER, 0))
             trailer = file.read()
             *lengths, checksum = (int.from_bytes(trailer[at : at + 8], "little") for at in (0, 8, 16))
-            if trailer[24:] != MAGIC or sum(lengths) + _TRAILER > size:
+            if trailer[24:] != PREPACKED_END or sum(lengths) + _TRAILER > size:
                 raise FormatError(f"{path}: not a file of prepacked weights: wrong end")
             file.seek(size - _TRAILER - sum(lengths))
             model, facts = file.read(lengths[0]), file.read(lengths[1])
@@ -219,7 +219,7 @@ def write(recipe: Recipe, path: Path) -> None:
         end = json.dumps(facts).encode()
         data.seek(0, os.SEEK_END)
         numbers = (len(model), len(end), crc32(end, crc32(model)))
-        data.write(model + end + b"".join(number.to_bytes(8, "little") for number in numbers) + MAGIC)
+        data.write(model + end + b"".join(number.to_bytes(8, "little") for number in numbers) + PREPACKED_END)
         data.flush()
         hidden.replace(path)
 
