@@ -19,7 +19,7 @@ ROWS = [os.urandom(1000) for _ in range(3000)]  # three pieces of the spool
 
 def build(folder: Path) -> _core.RecordBuilder:
     builder = _core.RecordBuilder(str(folder), "list", {})
-    builder.extend(ROWS, lambda _: None, None)
+    builder.extend(ROWS, lambda _: None)
     return builder
 
 
@@ -49,7 +49,7 @@ def test_what_was_refused_by_the_disk_is_not_saved(tmp_path, in_child):
         resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
         builder = _core.RecordBuilder(str(tmp_path), "list", {})
         with pytest.raises(OSError, match="File too large"):
-            builder.extend(ROWS, lambda _: None, None)
+            builder.extend(ROWS, lambda _: None)
         builder.save(tmp_path / "rows")
 
     with pytest.raises(ValueError, match="start a new builder"):
@@ -98,7 +98,7 @@ def test_a_large_file_is_built_in_some_megabytes_of_memory(tmp_path, python):
             before = peak()
             builder = _core.RecordBuilder(str(folder), "list", {})
             rows = ({"id": i, "box": [i / 7] * 40, "name": f"name {i}" * 5, "n": [i] * 9} for i in range(200_000))
-            builder.extend(rows, lambda _: None, None)
+            builder.extend(rows, lambda _: None)
             builder.save(folder / "rows")
             print(peak() - before, (folder / "rows").stat().st_size)
             """,

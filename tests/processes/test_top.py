@@ -115,7 +115,7 @@ def test_what_is_wrong_is_told_in_a_line():
     with Watched("") as group:
         gone = group.pids[0]
     assert top("--once", gone, status=1) == f"onecopy: there is no process {gone}\n"
-    assert "is no regular expression" in top("--match", "(", status=1)
+    assert "is not a regular expression" in top("--match", "(", status=1)
     assert "No such file" in top("--file", "/nothing/there", status=1)
     assert "Invalid value for '--every'" in top("--every", "soon", status=2)
 

@@ -66,7 +66,7 @@ def test_workers_have_from_the_start_what_is_preloaded(program):
             print("parent", "colorsys" in sys.modules)
     """)
     assert said.splitlines() == [
-        "the fork server will import colorsys before the first worker; measure() tells what it saves",
+        "the fork server will import colorsys before the first worker; measure() measures the savings",
         "worker True",
         "parent False",
     ]
@@ -87,7 +87,7 @@ def test_the_main_module_stays_preloaded_unless_it_is_not_wanted(python):
 
 
 def test_a_module_that_is_not_there_is_an_error_and_not_ignored():
-    with pytest.raises(ModuleNotFoundError, match=r"no module named 'torhc\.nn'"):
+    with pytest.raises(ModuleNotFoundError, match=r"cannot preload 'torhc\.nn': no such module"):
         preload(["torhc.nn"])
 
 
@@ -323,7 +323,7 @@ def test_records_give_their_file_even_without_a_name(rows):
 
 
 def test_what_is_no_file_and_what_is_no_process_are_errors(model):
-    with pytest.raises(TypeError, match="nothing of this list is in a file"):
+    with pytest.raises(TypeError, match="cannot find shared files of this list"):
         assert_shared(["a"], os.getpid())
     with pytest.raises(ValueError, match="no processes"):
         assert_shared(model, [])

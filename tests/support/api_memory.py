@@ -238,10 +238,10 @@ def images(w: World) -> None:
         assert pixels.array.any()
     w.store.prune(everything=True)
     refused(StopError, oc.images.decode, path, folder=w.out, progress=stop)
-    refused(StopError, oc.images.open, path, folder=w.folder / "store", progress=stop)
-    refused(FileNotFoundError, oc.images.open, w.folder / "missing.tif", folder=w.folder / "store")
-    refused(oc.images.CodecError, oc.images.open, w.bytes, folder=w.folder / "store")
-    refused(ValueError, oc.images.open, path, 9, folder=w.folder / "store")
+    refused(StopError, oc.images.open, path, store=w.folder / "store", progress=stop)
+    refused(FileNotFoundError, oc.images.open, w.folder / "missing.tif", store=w.folder / "store")
+    refused(oc.images.CodecError, oc.images.open, w.bytes, store=w.folder / "store")
+    refused(ValueError, oc.images.open, path, 9, store=w.folder / "store")
     assert oc.images.codecs.read_facts(path).shape == (120, 90)
 
 

@@ -114,7 +114,7 @@ def test_a_direct_session_is_shared_but_for_what_is_copied(tmp_path, save_inline
 
 def test_a_session_of_its_own_copies_has_nothing_to_share(tmp_path, save_inline):
     session = oc.onnxruntime.session(save_inline(tmp_path / "model.onnx", aligned=True))
-    with pytest.raises(TypeError, match="nothing of this Session is in a file"):
+    with pytest.raises(TypeError, match="cannot find shared files of this Session"):
         assert_shared(session, [os.getpid()])
 
 
