@@ -331,7 +331,7 @@ def test_a_key_that_does_not_say_all_is_an_error(tmp_path):
     first = oc.torch.share_dataset(names(200_000), **options)
     again = oc.torch.share_dataset(names(200_000), **options)
     assert [part.path for part in first.onecopy_report.parts] == [part.path for part in again.onecopy_report.parts]
-    with pytest.raises(ValueError, match="key 'names 1 names' refers to data with 200000 rows, but 300000 rows were given"):
+    with pytest.raises(ValueError, match="key 'names 1 names' refers to data with 200000 rows, but 300000"):
         oc.torch.share_dataset(names(300_000), **options)
     longer = oc.torch.share_dataset(Bag(numbers=np.arange(300_000)), **options)  # type and shape are in an array's key
     assert longer.numbers[-1] == 299_999
