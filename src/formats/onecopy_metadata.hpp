@@ -32,9 +32,9 @@ BlockChecksums parse_blocks(const Facts& facts, ByteRange data);
 // What `write` puts into the text.
 struct Content {
   Kind kind = Kind::arrays;
-  std::uint64_t align = 0;                                 // 0: not recorded
-  std::string schema{};                                    // JSON; empty: none
-  std::optional<std::span<const std::uint32_t>> blocks{};  // checksums of the data; none: the file has no checksums
+  std::uint64_t align = 0;                               // 0: not recorded
+  std::string schema;                                    // JSON; empty: none
+  std::optional<std::span<const std::uint32_t>> blocks;  // checksums of the data; none: the file has no checksums
 };
 
 // The header's own digits are left as zeros.

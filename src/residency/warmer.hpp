@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "onecopy/residency/warm.hpp"
@@ -14,7 +15,7 @@ namespace onecopy {
 
 class Warmer {
  public:
-  explicit Warmer(const WarmOptions& options) : options_(options) {}
+  explicit Warmer(WarmOptions options) : options_(std::move(options)) {}
 
   // Before run(). The mapping has to outlive this object; no ranges: all of it.
   void add(const Mapping& mapping, std::span<const ByteRange> ranges, std::shared_ptr<Inspector> inspector);

@@ -55,7 +55,7 @@ void add_values(Buffered& out, const Type& type, const std::vector<Part>& parts,
 
 // Which part of the value is gathered.
 struct Branch {
-  std::string path{};
+  std::string path;
   bool is_root = false;  // or a field of the root: there is one, and not one for each element of a sequence
   int depth = 0;
 

@@ -1,6 +1,7 @@
 """The store as Python sees it: one process, one folder. What processes do to each other is in tests/processes."""
 
 import contextlib
+import ctypes
 import errno
 import os
 import stat
@@ -147,12 +148,13 @@ def test_the_usual_timeout_is_in_the_environment(store, monkeypatch, text):
 
 
 def test_auto_builds_here_where_a_library_has_threads(store, in_child):
-    """A thread that Python knows nothing of: libraries start pools, and a lock that one of them holds stays locked."""
+    """A thread that Python does not know: libraries start pools, and a lock that one of them holds stays locked."""
 
     def builder() -> tuple[int, int]:
-        warming = oc.warm(store.get_or_build("big", lambda path: path.write_bytes(bytes(1 << 28))).path, wait=False)
+        library, thread = ctypes.CDLL(None), ctypes.c_ulong()
+        routine = ctypes.cast(library.pause, ctypes.c_void_p)
+        assert library.pthread_create(ctypes.byref(thread), None, routine, None) == 0
         one = store.with_options(where="auto").get_or_build("k", lambda path: path.write_text(str(os.getpid())))
-        warming.wait()
         return os.getpid(), int(one.path.read_text())
 
     own, built = in_child(builder)
