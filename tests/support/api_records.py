@@ -56,7 +56,7 @@ def share_refused(w: World) -> None:
     refused(oc.NotShareable, oc.share, [1, 2, dt.tzinfo()])
     refused(TypeError, oc.share, 7)
     refused(TypeError, oc.share, "text")
-    refused(ValueError, oc.share, [], place="elsewhere")
+    refused(ValueError, oc.Store, place="elsewhere")
     refused(StopError, oc.share, stop, store=w.store.with_options(where="here"))
     refused(StopError, oc.share, range(20_000), progress=stop)
     refused(StopError, oc.share, stop, "key of what fails", store=oc.Store(w.folder / "store", where="here"))
