@@ -104,7 +104,7 @@ def alloc(w: World) -> None:
         refused(OSError, heap.write_direct, 100, np.ones(4))
         heap.seal().close()
     refused(ValueError, lambda: heap.array)
-    refused(ValueError, alloc, 3, "f4", "many")
+    refused(ValueError, scratch_arrays.alloc, 3, "f4", "many")
 
 
 @action()
