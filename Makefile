@@ -229,7 +229,7 @@ doctest:
 .venv/tools.stamp: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "onecopy needs Python 3.11 or later: make PYTHON=python3.11"; exit 1; }
-	@echo "setting up .venv, 430 MB (once) ..."; started=$$(date +%s); \
+	@echo "setting up .venv, 490 MB (once) ..."; started=$$(date +%s); \
 	{ [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && $(PIP) install --upgrade pip==26.0 && \
 	$(PIP) install --group dev && echo "ok     .venv  $$(($$(date +%s) - started)) s"
 	@mkdir -p build && touch $@
