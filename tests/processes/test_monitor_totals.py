@@ -338,7 +338,7 @@ def test_what_is_cached_is_right_or_unknown(part, cold_file, cached, nobody, in_
             (told,) = [one for one in us.sample().files if one.path.endswith(path.name)]
             return told.cached, told.unknown
 
-    assert look() == (cached(path), "")
+    until(lambda: look() == (cached(path), ""))  # a page that the kernel moves is missing from one of two counts
     assert cached(path) == pytest.approx(size * part // 100, abs=PAGES)
     told, unknown = in_child(look, uid=nobody)
     assert told is None

@@ -42,7 +42,7 @@ def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch, request)
         pytest.importorskip("imagecodecs")
     if room == "images.registering":
         pytest.importorskip("scipy")
-    if room in ("records._arrow_unions", "records.table"):
+    if room in ("records._arrow_unions", "records.table", "records.tabular"):
         pytest.importorskip("pyarrow")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if not kernel_has_memfd():  # to the examples any new file is as good

@@ -109,6 +109,11 @@ def test_a_byte_order_mark_is_left_out_and_other_encodings_are_read(written):
 
 def test_without_rows_there_are_none(written):
     assert imported(written("")) == []
+    assert imported(written("a,b\n")) == []
+
+
+def test_without_rows_no_types_are_inferred(written):
+    pytest.importorskip("pyarrow")
     assert imported(written("a,b\n"), types="infer") == []
 
 
