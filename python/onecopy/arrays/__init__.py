@@ -5,7 +5,8 @@ Importing this package loads the modules for opening; `save` is loaded on first 
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy.arrays.file import ArrayFile, Entry, Memory, Part, VerifyReport, key_of
+from onecopy.arrays.entries import Entry, Memory, Part
+from onecopy.arrays.file import ArrayFile, VerifyReport, key_of
 from onecopy.arrays.opening import open, open_arrays  # noqa: A004
 
 if TYPE_CHECKING:

@@ -9,49 +9,34 @@ from __future__ import annotations
 import abc
 import builtins
 import errno
-import functools
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from onecopy.errors import FileChanged, FormatError
+from onecopy.arrays.entries import dtype_of
+from onecopy.errors import FileChanged
 from onecopy.files import Closeable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import Unpack
 
-    import numpy as np
     from numpy.typing import NDArray
 
+    from onecopy.arrays.entries import Entry, Memory, Part
     from onecopy.arrays.members import Member
     from onecopy.files import Identity, Mode
     from onecopy.page_cache import (
         EvictReport,
-        Mechanism,
         PinReport,
         Portion,
         Range,
         Residency,
         Selection,
         WarmJob,
+        WarmOptions,
         WarmReport,
     )
-
-Part: TypeAlias = "str | tuple[str, slice]"
-"""The name of an array, or a name and a slice of its rows: ("wte", slice(0, 1000))."""
-
-
-class Entry(NamedTuple):
-    """The description of one array in the header of a file."""
-
-    name: str
-    dtype: str
-    """Name of the element type in safetensors ("F32", "BF16", ...), or in the format of the file for other types."""
-    shape: tuple[int, ...]
-    offset: int
-    """Position of the first byte, in bytes from the start of the file."""
-    nbytes: int
-    """Size of the array in bytes."""
 
 
 class VerifyReport(NamedTuple):
@@ -65,18 +50,6 @@ class VerifyReport(NamedTuple):
     """Speed in units of 2**30 bytes per second."""
     threads: int
     """Number of threads that were used."""
-
-
-class Memory(NamedTuple):
-    """The bytes of one array with their type and layout, for integrations that do not use numpy."""
-
-    view: memoryview
-    """The bytes, without a copy."""
-    dtype: str
-    """Name of the element type, as in `Entry.dtype`."""
-    shape: tuple[int, ...]
-    strides: tuple[int, ...] = ()
-    """Strides in elements; empty for C order."""
 
 
 class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
@@ -254,14 +227,10 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         self,
         names: Iterable[Part] | None = None,
         *,
-        threads: int | None = None,
-        huge: bool | None = None,
-        max_bytes: int | str | None = None,
-        mechanism: Mechanism = "auto",
-        in_order: bool = False,
         verify: bool = False,
         wait: Literal[True] = True,
         progress: Callable[[int, int], object] | None = None,
+        **options: Unpack[WarmOptions],
     ) -> WarmReport: ...
 
     @overload
@@ -269,14 +238,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         self,
         names: Iterable[Part] | None = None,
         *,
-        threads: int | None = None,
-        huge: bool | None = None,
-        max_bytes: int | str | None = None,
-        mechanism: Mechanism = "auto",
-        in_order: bool = False,
         verify: bool = False,
         wait: Literal[False],
-        progress: None = None,
+        **options: Unpack[WarmOptions],
     ) -> WarmJob: ...
 
     def warm(
@@ -404,29 +368,6 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         return self is other  # comparing the arrays would read both files
 
 
-def name_of(part: Part) -> str:
-    """Return the name of the array of a part."""
-    return part if isinstance(part, str) else part[0]
-
-
-def range_of(entry: Entry, part: Part) -> Range:
-    """Return the range of an array, or of rows of it, in its file: (offset, length) in bytes."""
-    name, rows = (part, builtins.slice(None)) if isinstance(part, str) else part
-    if not entry.shape or entry.nbytes == 0:
-        return entry.offset, entry.nbytes
-    if not isinstance(rows, builtins.slice):
-        raise TypeError(f"{name!r}: rows must be a slice, not {rows!r}")
-    start, stop, step = rows.indices(entry.shape[0])
-    if step != 1:
-        raise ValueError(f"{name!r}: rows must be a slice of step 1, not {step}")
-    if stop <= start:
-        return entry.offset, 0
-    # Rows of packed elements need not start on a byte boundary: round outwards.
-    begin = start * entry.nbytes // entry.shape[0]
-    end = -(-stop * entry.nbytes // entry.shape[0])
-    return entry.offset + begin, end - begin
-
-
 def key_of(file: ArrayFile, version: str) -> str:
     """Return a key for a `Store` that changes when any of the files does, like `onecopy.file_key` for one file.
 
@@ -450,28 +391,6 @@ def expect_unchanged(file: ArrayFile) -> None:
         raise FileChanged(errno.ESTALE, "the file was modified or replaced while it was open", file.path)
 
 
-def array_of(where: str, name: str, memory: Memory) -> NDArray[Any]:
-    """Return a numpy array on the bytes of an array in the file `where`, without a copy."""
-    import numpy as np
-
-    view, dtype_name, shape, strides = memory
-    dtype, is_raw = dtype_of(dtype_name)
-    if is_raw:
-        return np.ndarray(len(view), dtype, view)
-    try:
-        return np.ndarray(shape, dtype, view, strides=tuple(step * dtype.itemsize for step in strides) or None)
-    except ValueError as error:  # 65 axes, or an extent beyond 63 bits in an empty array: valid in the file
-        raise FormatError(f"{where}: {name!r}: numpy cannot represent its shape: {error}") from None
-
-
-@functools.cache
-def dtype_of(name: str) -> tuple[np.dtype[Any], bool]:
-    """Return the numpy dtype of an element type, and whether its elements are given as raw bytes."""
-    from onecopy.arrays import dtypes
-
-    return dtypes.to_numpy(name), dtypes.is_raw(name)
-
-
 def no_array(name: object, file: ArrayFile) -> KeyError:
     """Return a KeyError for a missing name, with a note that lists names in the file."""
     error = KeyError(name)
@@ -479,14 +398,3 @@ def no_array(name: object, file: ArrayFile) -> KeyError:
     count = f"{len(file)} array{'' if len(file) == 1 else 's'}"
     error.add_note(f"{file.path} has {count}: {first}{', ...' if len(file) > 4 else ''}")
     return error
-
-
-def is_text(name: object) -> TypeGuard[str]:
-    """Return whether `name` can be the name of an array: a str without unpaired surrogates."""
-    if not isinstance(name, str):
-        return False
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

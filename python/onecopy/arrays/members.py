@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy import _core
-from onecopy.arrays.file import Entry, Memory, array_of
+from onecopy.arrays.entries import Entry, Memory, array_of
 from onecopy.errors import FileChanged, FormatError, NoChecksum
 from onecopy.files import Mapping, OpenFile, check_mode
 

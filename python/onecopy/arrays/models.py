@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onecopy import _core, page_cache
-from onecopy.arrays.file import Entry
+from onecopy.arrays.entries import Entry
 from onecopy.arrays.members import DataFile, How, close, confined, decided, expect, named_by
 from onecopy.arrays.one_file import AS_REQUESTED, OneFile
 from onecopy.arrays.several_files import SeveralFiles

@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from onecopy import _core
 from onecopy.arguments import path_text, thread_count
-from onecopy.arrays.file import (
-    ArrayFile,
-    Entry,
-    Memory,
-    Part,
-    array_of,
-    is_text,
-    name_of,
-    no_array,
-    range_of,
-)
+from onecopy.arrays.entries import Entry, Memory, Part, array_of, is_text, name_of, range_of
+from onecopy.arrays.file import ArrayFile, no_array
 from onecopy.files import Identity, Mode, OpenFile, absolute, check_mode
 
 if TYPE_CHECKING:

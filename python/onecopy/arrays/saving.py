@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from onecopy.arrays.file import Entry
+    from onecopy.arrays.entries import Entry
 
 CHUNK = 16 << 20  # bytes; arrays that are not contiguous are copied in chunks of this size
 

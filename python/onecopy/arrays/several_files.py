@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy.arrays.file import ArrayFile, Entry, Memory, Part, is_text, name_of, no_array, range_of
+from onecopy.arrays.entries import Entry, Memory, Part, is_text, name_of, range_of
+from onecopy.arrays.file import ArrayFile, no_array
 from onecopy.arrays.members import How, Member, close
 from onecopy.files import OpenFile, absolute
 

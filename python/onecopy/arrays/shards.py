@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import page_cache
 from onecopy.arguments import path_text
-from onecopy.arrays.file import is_text
+from onecopy.arrays.entries import is_text
 from onecopy.arrays.members import How, SetError, close, confined, decided, expect, named_by
 from onecopy.arrays.one_file import AS_REQUESTED, OneFile
 from onecopy.arrays.several_files import SeveralFiles

@@ -11,7 +11,7 @@ Private copies (``mode="copy"``) are not affected. Every function releases the G
 from onecopy._core import EvictReport, MappedPages, PageCache, PinReport, Residency, WarmReport
 from onecopy.page_cache.pages import available_memory, cachestat, evict, mapped_in, pin, residency, unpin
 from onecopy.page_cache.targets import Portion, Range, Selection
-from onecopy.page_cache.warming import Mechanism, WarmJob, warm
+from onecopy.page_cache.warming import Mechanism, WarmJob, WarmOptions, warm
 
 __all__ = [
     "EvictReport",
@@ -24,6 +24,7 @@ __all__ = [
     "Residency",
     "Selection",
     "WarmJob",
+    "WarmOptions",
     "WarmReport",
     "available_memory",
     "cachestat",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, overload
 
 from onecopy import _core
 from onecopy.arguments import byte_count, thread_count
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onecopy._core import WarmReport
     from onecopy.page_cache.targets import Range, Target
 
-__all__ = ["Mechanism", "WarmJob", "warm"]
+__all__ = ["Mechanism", "WarmJob", "WarmOptions", "warm"]
 
 Mechanism: TypeAlias = Literal["auto", "populate", "read", "advise", "none"]
 
@@ -107,19 +107,25 @@ def _pause(deadline: float | None) -> float:
     return 0.05 if deadline is None else max(0.0, min(0.05, deadline - monotonic()))
 
 
+class WarmOptions(TypedDict, total=False):
+    """The options of `warm` that say how to read; they are documented there."""
+
+    threads: int | None
+    huge: bool | None
+    max_bytes: int | str | None
+    mechanism: Mechanism
+    in_order: bool
+
+
 @overload
 def warm(
     target: Target,
     ranges: Sequence[Range] | None = None,
     *,
-    threads: int | None = None,
-    huge: bool | None = None,
-    max_bytes: int | str | None = None,
-    mechanism: Mechanism = "auto",
-    in_order: bool = False,
     inspector: _core.Inspector | None = None,
     wait: Literal[True] = True,
     progress: Callable[[int, int], object] | None = None,
+    **options: Unpack[WarmOptions],
 ) -> WarmReport: ...
 
 
@@ -128,14 +134,9 @@ def warm(
     target: Target,
     ranges: Sequence[Range] | None = None,
     *,
-    threads: int | None = None,
-    huge: bool | None = None,
-    max_bytes: int | str | None = None,
-    mechanism: Mechanism = "auto",
-    in_order: bool = False,
     inspector: _core.Inspector | None = None,
     wait: Literal[False],
-    progress: None = None,
+    **options: Unpack[WarmOptions],
 ) -> WarmJob: ...
 
 
