@@ -1,4 +1,4 @@
-// An ArrayFile as Python holds it: it can be closed, and what has views of it lives on.
+// An ArrayFile for Python: it can be closed while views of it live on.
 #pragma once
 
 #include <optional>
@@ -25,13 +25,13 @@ class ArrayFileHandle {
     return *file_;  // NOLINT(bugprone-unchecked-optional-access): there as long as the mapping
   }
 
-  // The mapping goes when the last view does.
+  // The mapping is destroyed with the last view.
   void close() noexcept {
     mapping_.close();
     file_.reset();
   }
 
-  // Null for fillers too: what a listing hides is hidden everywhere.
+  // Null for fillers too: hidden entries are hidden everywhere.
   const Entry* find(std::string_view name) const {
     const Entry* entry = index().find(name);
     return entry == nullptr || index().is_filler(*entry) ? nullptr : entry;

@@ -46,7 +46,7 @@ std::vector<RangeTuple> ranges_to_verify(const ArrayFileHandle& file, const std:
   return whole;
 }
 
-// Raises onecopy.errors.ChecksumError with what it knows of each block.
+// Raises onecopy.errors.ChecksumError with the details of each block.
 void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*/) {
   try {
     std::rethrow_exception(pointer);
@@ -64,7 +64,7 @@ void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*
   }
 }
 
-// The file, and what opening it needs to know at once: its container, its kind, whether its header is damaged.
+// The file with what Python needs at once: its container, its kind, whether its header is damaged.
 std::tuple<std::unique_ptr<ArrayFileHandle>, std::string_view, std::string_view, bool> open_arrays(
     const std::filesystem::path& path, bool copy, bool private_pages, unsigned threads,
     std::optional<IdentityTuple> expected, const std::shared_ptr<const FileHandle>& handle) {
@@ -114,7 +114,7 @@ std::unique_ptr<ArrayWriter> make_writer(const std::filesystem::path& path, cons
                                        WriteOptions{.durable = durable});
 }
 
-// Which array is written when: numbers of the specs, in the order of the file.
+// The order in which arrays are written: numbers of the specs, in the order of the file.
 std::vector<std::size_t> write_order(const ArrayWriter& writer) {
   std::vector<std::size_t> order;
   for (const auto& placement : writer.layout().placements())
@@ -135,7 +135,7 @@ struct TensorMemory {
   nb::ndarray<nb::ro, nb::device::cpu> tensor;
 };
 
-// Where a tensor's elements lie, counted in elements from its first: strides may be negative.
+// The memory of a tensor's elements, counted in elements from its first: strides may be negative.
 struct Extent {
   std::int64_t lowest = 0;
   std::int64_t highest = -1;

@@ -24,7 +24,7 @@ void poll_signals() {
 
 nb::object error_class(const char* name) { return nb::module_::import_("onecopy.errors").attr(name); }
 
-// Paths and names need not be UTF-8: as Python's own errors have them.
+// Paths and names need not be UTF-8: decoded as in Python's own errors.
 nb::object text_of(std::string_view text) {
   return nb::steal(PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
 }
@@ -70,7 +70,7 @@ std::uint64_t index_of(const Permutation& permutation, std::uint64_t value) {
 
 void fill(const Permutation& permutation, std::uint64_t first, std::int64_t step, const Indices& values) {
   const nb::gil_scoped_release release;
-  // int64 and uint64 may be looked at as each other; no value of a Python sequence reaches 2^63.
+  // int64 and uint64 may alias; no value of a Python sequence reaches 2^63.
   permutation.fill(first, step, {reinterpret_cast<std::uint64_t*>(values.data()), values.size()});
 }
 

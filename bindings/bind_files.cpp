@@ -9,7 +9,7 @@
 namespace onecopy::bindings {
 namespace {
 
-// An empty span may have no address, and Python's buffers must have one.
+// An empty span may have no address, but Python's buffers must have one.
 const std::byte nothing{};
 
 int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
@@ -22,7 +22,7 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
 
 PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};  // NOLINT
 
-// What is optional is keyword-only in Python, and one options struct from here on: so in all bindings.
+// Optional arguments are keyword-only in Python, and become one options struct: in all bindings.
 MappingHandle open_mapping(const std::filesystem::path& path, std::uint64_t offset, std::optional<std::uint64_t> length,
                            bool copy, bool private_pages, unsigned threads, std::optional<IdentityTuple> expected) {
   const ReleaseGil release;

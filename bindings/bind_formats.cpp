@@ -10,7 +10,8 @@
 namespace onecopy::bindings {
 namespace {
 
-// What `read` makes of a mapping's bytes, with the path in errors; a file that lost bytes meanwhile is told as that.
+// The index that `read` makes of a mapping's bytes. Errors name the path; a file that lost bytes meanwhile raises
+// DataLost.
 template <class Read>
 auto of_mapping(const MappingHandle& handle, const Read& read) {
   const auto mapping = handle.share();

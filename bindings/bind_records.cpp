@@ -25,7 +25,7 @@ PyObject* item(PyObject* self, Py_ssize_t index) noexcept {
   }
 }
 
-// What sequences do before they call sq_item (negative indices), they do only where mp_subscript is missing.
+// Python sequences adjust negative indices before sq_item only if mp_subscript is missing.
 PyObject* subscript(PyObject* self, PyObject* key) noexcept {
   if (PyIndex_Check(key) == 0) return PyObject_CallMethod(self, "_other_index", "O", key);
   const Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
@@ -38,7 +38,7 @@ Py_ssize_t length(PyObject* self) noexcept { return static_cast<Py_ssize_t>(nb::
 const std::array rows_slots{slot(Py_mp_subscript, subscript), slot(Py_mp_length, length), slot(Py_sq_item, item),
                             slot(Py_sq_length, length), PyType_Slot{0, nullptr}};
 
-// rows.lazy: the same rows, and lazy[i] makes a view.
+// rows.lazy: rows whose lazy[i] makes a view.
 struct LazyRows {
   Rows rows;
 };
@@ -61,8 +61,8 @@ Py_ssize_t lazy_length(PyObject* self) noexcept {
 
 const std::array lazy_slots{slot(Py_mp_subscript, lazy_item), slot(Py_mp_length, lazy_length), PyType_Slot{0, nullptr}};
 
-// Rows one after the other, forwards or backwards. They are paid for together, but for a selection, which may have the
-// same row any number of times.
+// Iterates over rows, forwards or backwards, with a common budget, except over a selection, which may contain the same
+// row any number of times.
 struct RowIterator {
   nb::object rows;  // of the class Rows
   records::Budget budget;

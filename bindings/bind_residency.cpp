@@ -28,7 +28,7 @@ std::optional<Mechanism> parse_mechanism(const std::string& name) {
   throw nb::value_error("mechanism must be 'auto', 'populate', 'read', 'advise' or 'none'");
 }
 
-// Dropping a job waits for the pieces in flight: not while others want the GIL.
+// Dropping a job waits for the pieces in flight: the GIL is released.
 class JobHandle {
  public:
   explicit JobHandle(WarmJob job) : job_(std::move(job)) {}
@@ -217,7 +217,7 @@ nb::str repr_of(nb::handle report) {
 
 void bind_residency(nb::module_& module) {
   bind_reports(module);
-  (void)nb::class_<Inspector>(module, "Inspector", "Looks at bytes in the pass that brings them into memory.");
+  (void)nb::class_<Inspector>(module, "Inspector", "Inspects bytes in the pass that reads them into memory.");
   nb::class_<JobHandle>(module, "WarmJob", "A warming that runs beside other work; owns a share of the mapping.")
       .def(
           "wait_for",

@@ -33,7 +33,7 @@ class ScratchHandle {
     (void)get();
     return file_;
   }
-  // Giving gigabytes back takes its time: not while others want the GIL.
+  // Freeing gigabytes takes time: the GIL is released.
   void close() noexcept {
     auto last = std::move(file_);
     const ReleaseGil release;
@@ -107,7 +107,7 @@ void wrote(const ScratchHandle& self, std::uint64_t offset, std::uint64_t length
   file->wrote({offset, length});
 }
 
-// Without the GIL, and with a share of the file: another thread may close it meanwhile.
+// Without the GIL, and with a shared pointer to the file: another thread may close it meanwhile.
 template <auto function>
 auto alone(const ScratchHandle& self) {
   const auto file = self.share();

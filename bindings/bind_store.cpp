@@ -18,14 +18,14 @@ namespace {
 
 using Release = nb::call_guard<ReleaseGil>;
 
-// Keys are text in Python and bytes in the store: as paths are, so that any text makes the way there and back.
+// Keys are text in Python and bytes in the store: encoded like paths, so that any text is preserved.
 std::string bytes_of(const nb::str& text) {
   const auto encoded = nb::steal<nb::bytes>(PyUnicode_EncodeFSDefault(text.ptr()));
   if (!encoded.is_valid()) throw nb::python_error();
   return {encoded.c_str(), encoded.size()};
 }
 
-// With the GIL, and therefore where a Ctrl-C becomes an exception that ends the wait.
+// With the GIL, so that a Ctrl-C becomes an exception that ends the wait.
 void call_on_wait(const nb::object& on_wait, const Waiting& waiting) {
   const AcquireGil acquire;
   check_signals();
@@ -100,7 +100,7 @@ void bind_store(nb::module_& module) {
           "find",
           [](const Store& self, const nb::str& key) {
             const auto text = bytes_of(key);
-            const ReleaseGil release;  // it may flush what was built
+            const ReleaseGil release;  // it may flush the artefact
             return self.find(text);
           },
           nb::arg("key"))

@@ -1,7 +1,6 @@
-// bindings: the C++ modules as Python sees them. Conversions and lifetimes only: no algorithms, no loops over data.
+// bindings: the C++ modules for Python. Conversions and lifetimes only: no algorithms, no loops over data.
 //
-// Each module has one file. The public surface is the Python package on top; what is bound here is for the package
-// only.
+// Each module has one file. The public interface is the Python package; these bindings are for the package only.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -31,12 +30,12 @@ void bind_records(nb::module_& module);
 void bind_record_builder(const nb::module_& module);
 
 nb::object error_class(const char* name);   // of onecopy/base.py
-nb::object text_of(std::string_view text);  // as Python has paths: bytes that are not UTF-8 become surrogates
+nb::object text_of(std::string_view text);  // as Python decodes paths: bytes that are not UTF-8 become surrogates
 
-// "WarmReport(bytes=1048576, filled=0, ...)": what a report knows, in the order of its fields.
+// "WarmReport(bytes=1048576, filled=0, ...)": the fields of a report, in their order.
 nb::str repr_of(nb::handle report);
 
-// Sets Python's error from the exception that is being handled: for type slots, where nanobind does not translate.
+// Sets Python's error from the current exception: for type slots, where nanobind does not translate.
 void set_error() noexcept;
 
 // (device, inode, size, mtime in ns), as it travels in pickles.
@@ -59,15 +58,14 @@ class ViewCount {
   Token token_ = std::make_shared<const char>('\0');
 };
 
-// Memory that Python looks at through the buffer protocol. Keeps the mapping alive, whatever becomes of the file
-// object.
+// Memory that Python accesses through the buffer protocol. Keeps the mapping alive when the file object is closed.
 struct View {
   std::shared_ptr<const Mapping> mapping;
   Bytes bytes;
   ViewCount::Token token;
 };
 
-// As Python's own type, which keeps the View.
+// A Python object that keeps the View alive.
 nb::object memoryview_of(View view);
 
 // A mapping that can be closed while views of it live on.
@@ -77,7 +75,7 @@ class MappingHandle {
 
   // Throws ValueError when closed.
   const std::shared_ptr<const Mapping>& get() const;
-  // A share of it, for while the GIL is away: another thread may close this meanwhile.
+  // A shared pointer to it, for code without the GIL: another thread may close this meanwhile.
   std::shared_ptr<const Mapping> share() const { return get(); }
   void close() noexcept { mapping_.reset(); }
   bool closed() const noexcept { return mapping_ == nullptr; }

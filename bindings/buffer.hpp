@@ -1,4 +1,4 @@
-// What Python hands over as bytes.
+// Bytes of a Python object.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,7 +7,7 @@
 
 namespace onecopy::bindings {
 
-// A contiguous buffer that stays put while the GIL is away.
+// A contiguous buffer that cannot move while the GIL is released.
 class Buffer {
  public:
   explicit Buffer(nanobind::handle object) {

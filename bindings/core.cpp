@@ -1,12 +1,12 @@
 #include "bindings.hpp"
 
 NB_MODULE(_core, module) {
-  // What is bound has one interpreter's classes; another one would use them without their GIL.
+  // The classes belong to one interpreter; another interpreter would use them without their GIL.
   if (PyInterpreterState_Get() != PyInterpreterState_Main())
     throw nanobind::import_error(
         "onecopy cannot be used in a sub-interpreter: import it in the main one, or in a process");
   module.doc() = "The compiled half of onecopy. Use the package's own modules; what is here may change without notice.";
-  // Objects that a running thread holds at the interpreter's end are no leak, and users are not to read of one.
+  // Objects that a running thread holds at the interpreter's end are not leaks: the warning about them is disabled.
   nanobind::set_leak_warnings(false);
   using namespace onecopy::bindings;
   bind_base(module);

@@ -1,9 +1,9 @@
-// The GIL, given away and taken back.
+// Releasing and acquiring the GIL.
 //
-// While the interpreter ends, CPython before 3.14 ends a thread that asks for the GIL by pthread_exit, which unwinds
-// its stack: through destructors that touch Python's objects without the GIL, and through functions that are noexcept,
-// where it is the end of the process (SIGABRT). A daemon thread that warms a file is enough for that. What takes the
-// GIL back here catches the unwinding, and waits for the end of the process, as 3.14 does.
+// While the interpreter shuts down, CPython before 3.14 ends a thread that acquires the GIL by pthread_exit, which
+// unwinds its stack: through destructors that touch Python objects without the GIL, and through noexcept functions,
+// which ends the process (SIGABRT). A daemon thread that warms a file is enough for that. The code that acquires the
+// GIL here catches the unwinding, and waits for the end of the process, as 3.14 does.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,7 +21,7 @@ auto in_python(const Call& call) -> decltype(call()) {
     return call();
   } catch (std::exception&) {
     throw;
-  } catch (...) {  // the unwinding: an exception of nobody's type
+  } catch (...) {  // forced unwinding of the thread: an exception without a C++ type
     wait_for_the_end();
   }
 }
@@ -30,7 +30,7 @@ auto in_python(const Call& call) -> decltype(call()) {
 // thread that has given the GIL away.
 void poll_signals();
 
-// The same with the GIL held.
+// The GIL held.
 inline void check_signals() {
   if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
 }

@@ -53,7 +53,8 @@ void paint(Scratch<std::uint8_t>& rows) {
   for (std::size_t y = 0; y < rows.rows(); ++y) {
     const auto line = image.line(y);
     for (std::size_t x = 0; x < line.size(); ++x) line[x] = static_cast<std::uint8_t>(x ^ y);
-    // Written as memory, so the cap is told of it: what is oldest goes to the disk while the next strip is painted.
+    // Written through memory, so it is reported to the cap: the oldest rows go to the disk while the next strip is
+    // painted.
     if ((y + 1) % strip == 0) rows.file().wrote({(y + 1 - strip) * rows.columns(), strip * rows.columns()});
   }
 }

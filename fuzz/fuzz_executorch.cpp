@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     auto index = onecopy::executorch::parse(file);
     foreign::expect(is_known);
     const auto sum = foreign::touch(index, file);
-    const auto moved = std::move(index);  // what it looks at moves with it
+    const auto moved = std::move(index);  // the memory that its entries refer to moves with it
     foreign::expect(foreign::touch(moved, file) == sum);
   } catch (const onecopy::FormatError& error) {
     foreign::expect(onecopy::json::is_utf8(error.what()));  // a message that can be shown

@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const auto& entry : index.entries()) total += entry.length;
     foreign::expect(total <= size);
     const auto sum = foreign::touch(index, file);
-    const auto moved = std::move(index);  // what it looks at moves with it
+    const auto moved = std::move(index);  // the memory that its entries refer to moves with it
     foreign::expect(foreign::touch(moved, file) == sum);
   } catch (const onecopy::FormatError& error) {
     foreign::expect(onecopy::json::is_utf8(error.what()));  // a message that can be shown

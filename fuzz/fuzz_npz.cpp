@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::expect(!index.entries().empty());
     expect_apart(index);
     const auto sum = fuzz::touch(index, file);
-    const auto moved = std::move(index);  // what it looks at moves with it
+    const auto moved = std::move(index);  // the memory that its entries refer to moves with it
     fuzz::expect(fuzz::touch(moved, file) == sum);
   } catch (const onecopy::FormatError& error) {
     fuzz::touch(error.what());  // a message that can be shown

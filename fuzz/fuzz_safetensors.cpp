@@ -70,7 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     auto index = onecopy::safetensors::parse(file);
     const auto sum = touch(index, file);
-    const auto moved = std::move(index);  // what it looks at moves with it
+    const auto moved = std::move(index);  // the memory that its entries refer to moves with it
     expect(touch(moved, file) == sum);
   } catch (const onecopy::FormatError& error) {
     expect(onecopy::json::is_utf8(error.what()));  // a message that can be shown

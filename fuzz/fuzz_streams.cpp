@@ -61,7 +61,7 @@ struct Value {
   }
 };
 
-// A stream whose length nobody knows.
+// A stream of unknown length.
 class Pipe : public std::streambuf {
  public:
   explicit Pipe(std::string& text) { setg(text.data(), text.data(), text.data() + text.size()); }

@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (text.size() != input.size())
       for (const auto& entry : index.entries()) expect_in_storage(entry, text, 42 + input.size());
     const auto sum = fuzz::touch(index, file);
-    const auto moved = std::move(index);  // what it looks at moves with it
+    const auto moved = std::move(index);  // the memory that its entries refer to moves with it
     fuzz::expect(fuzz::touch(moved, file) == sum);
   } catch (const onecopy::FormatError& error) {
     fuzz::touch(error.what());  // a message that can be shown

@@ -92,7 +92,7 @@ inline void write_flat(const std::filesystem::path& path, const KmerDictionary& 
   if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
 }
 
-// The loader that everybody writes first: fread into vectors.
+// The baseline loader: fread into vectors.
 inline Dictionary read_flat(const std::filesystem::path& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (!file) throw std::runtime_error("cannot open " + path.string());

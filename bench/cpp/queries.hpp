@@ -32,7 +32,7 @@ struct Answered {
   std::uint64_t sum = 0;
 };
 
-// Looks at the clock now and then: where memory is scarce an answer may take ten milliseconds.
+// Reads the clock only now and then: where memory is short one query may take ten milliseconds.
 inline Answered answer(const example::KmerDictionary& dictionary, std::span<const example::Kmer> questions,
                        Clock::time_point deadline) {
   Answered answered;

@@ -14,11 +14,11 @@ namespace {
 
 using records::Node;
 
-// What arrays keep alive. Nothing of Python's: they are released on any thread, and without the GIL.
+// The owner of exported arrays. Holds no Python object: arrays are released on any thread, and without the GIL.
 struct Export {
   records::RecordFile file;
   ViewCount::Token token;
-  std::optional<records::Gathered> copied;  // where the rows do not lie as Arrow wants them
+  std::optional<records::Gathered> copied;  // if the rows are not laid out as Arrow requires
   const Node* node;
   std::uint64_t start;
   std::uint64_t length;
@@ -44,7 +44,7 @@ std::shared_ptr<const Export> exported(const Rows& rows) {
   return made;
 }
 
-// A capsule owns its struct, and releases what nobody took out of it.
+// A capsule owns its struct, and releases it unless a consumer has moved it out.
 template <class Struct>
 void destroy(PyObject* capsule) noexcept {
   auto* held = static_cast<Struct*>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));

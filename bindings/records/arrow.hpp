@@ -13,8 +13,8 @@ nb::object arrow_schema(const Rows& rows);
 nb::tuple arrow_array(const Rows& rows);  // (schema, array)
 nb::object arrow_stream(const Rows& rows);
 
-// Appends the rows of a capsule with a stream, without the GIL but for `each`, which is called after every batch, as
-// are signals. Returns how many.
+// Appends the rows of a capsule with a stream, without the GIL except for `each`, which is called after every batch, as
+// are signal handlers. Returns the number of rows.
 std::uint64_t append_arrow_stream(records::Column& rows, nb::handle capsule, const std::function<void()>& each);
 
 }  // namespace onecopy::bindings

@@ -14,7 +14,7 @@
 namespace onecopy::bindings {
 namespace {
 
-constexpr std::uint64_t check_interval = 1000;  // rows between looks at signals
+constexpr std::uint64_t check_interval = 1000;  // rows between checks for signals
 
 class RecordBuilder {
  public:
@@ -56,7 +56,7 @@ class RecordBuilder {
       check_signals();
       if (!progress.is_none()) in_python([&] { progress(rows, bytes); });
     };
-    state_ = State::broken;  // unless all of it goes well
+    state_ = State::broken;  // until everything has succeeded
     const std::uint64_t rows = [&] {
       const ReleaseGil release;
       return import_text(*mapping, {.path = path, .lines = lines, .pairs = pairs_, .progress = tell});
@@ -74,7 +74,7 @@ class RecordBuilder {
     builder_.save(path);
   }
 
-  // A descriptor, which is the caller's to close: of a sealed memory file, or of a nameless one in a folder.
+  // A descriptor, which the caller must close: of a sealed memory file, or of a nameless one in a folder.
   nb::object save_nameless(const std::string& name, const std::filesystem::path& folder) {
     const std::uint64_t size = finish();
     const auto file = [&] {
@@ -89,7 +89,7 @@ class RecordBuilder {
  private:
   enum class State : std::uint8_t {
     open,
-    busy,  // a row is being taken apart, and what it calls must not come back here
+    busy,  // a row is being encoded, and code that it calls must not re-enter
     broken,
     finished,
   };
@@ -134,10 +134,10 @@ class RecordBuilder {
     return size;
   }
 
-  // Rows that are in Arrow's memory need not be made Python's first (onecopy.records.from_arrow).
+  // Rows in Arrow's memory need no conversion to Python objects (onecopy.records.from_arrow).
   std::uint64_t extend_arrow(nb::handle stream, nb::handle progress) {
     expect(State::open);
-    state_ = State::broken;  // until all of it is there
+    state_ = State::broken;  // until everything is appended
     const std::uint64_t added = append_arrow_stream(builder_.rows(), stream, [&] {
       if (!progress.is_none()) in_python([&] { progress(length()); });
     });

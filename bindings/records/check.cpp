@@ -50,7 +50,7 @@ void Checker::check_key(PyObject* key, Py_ssize_t number) {
                    " is not a possible key: keys are str, bytes, int, float, bool, None, and tuples of those");
 }
 
-// What is looked into is held: the registry may do anything.
+// A reference to the inspected object is held: the registry may run any code.
 void Checker::check(PyObject* value, const Path& path) {
   if (is_leaf(value)) return;
   const nb::object held = nb::borrow(value);

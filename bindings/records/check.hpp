@@ -1,8 +1,8 @@
-// Looking through a row before anything of it is added: a row that cannot be stored leaves no half of it behind, and
-// all code of the caller's (the registry) runs here.
+// Validates a row before any part of it is added: a row that cannot be stored adds nothing, and all user code (the
+// registry) runs here.
 //
-// Types are compared exactly, so that what comes back is what went in: a subclass of int is no int. What is none of the
-// plain types goes to the registry, or is refused with the path of the value.
+// Types are compared exactly, so that decoding returns the type that was encoded: a subclass of int is not an int. An
+// object of any other type goes to the registry, or is refused with the path of the value.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace onecopy::bindings {
 
-// What the registry said of an object.
+// The registry's result for an object.
 struct StandIn {
   nb::object object;
   nb::object name;
@@ -23,10 +23,10 @@ struct StandIn {
 
 class Checker {
  public:
-  // `registry` is called with what is no plain value, and returns (name, plain value) or None.
+  // `registry` is called with an object that is not a plain value, and returns (name, plain value) or None.
   Checker(nb::handle registry, NumpyTypes& numpy) : registry_(registry), numpy_(numpy) {}
 
-  // Throws python_error: NotShareable, or what the registry raised, with a note of the path.
+  // Throws python_error: NotShareable, or an error of the registry, with a note of the path.
   void check_row(PyObject* row, Py_ssize_t number);
 
   // Of a dict: the key of a pair, which is looked up by its value later.

@@ -34,8 +34,8 @@ const char* dtype_of(const Node& node) {
   return node.kind == TypeKind::integer ? widths.at(node.data.width) : "f8";
 }
 
-// What pays for the values that this thread decodes. Objects of types are made by anybody's code, which may decode on
-// its own meanwhile.
+// The budget of the values that this thread decodes. User code makes the objects of registered types, and may decode
+// other rows meanwhile.
 thread_local records::Budget* budget_in_use = nullptr;
 
 class UseBudget {
@@ -49,7 +49,7 @@ class UseBudget {
   records::Budget* before_;
 };
 
-// The kinds of values that a place may hold, of a choice all.
+// The kinds of values that a place may hold: all alternatives of a choice.
 void add_kinds(const Node& node, nb::list& kinds) {
   if (node.kind == TypeKind::choice)
     for (const Node& child : node.children) add_kinds(child, kinds);
@@ -160,7 +160,7 @@ nb::object Decoder::bigint(std::uint64_t i) const {
   return type.attr("from_bytes")(nb::bytes(bytes.data(), bytes.size()), "little", nb::arg("signed") = true);
 }
 
-// Numbers are most of what lists hold: a loop for each kind of them, without a look at the kind for each item.
+// Lists hold mostly numbers: a loop for each kind of number, without a check of the kind for each item.
 template <class Put>
 void Decoder::items(Node::Range range, const Put& put) const {
   const bool plain = node_->validity.first == nullptr;
@@ -178,7 +178,7 @@ void Decoder::items(Node::Range range, const Put& put) const {
   }
 }
 
-// Which items value i has, paid for before anything is made of them.
+// The range of items of value i, subtracted from the budget before anything is made of them.
 Node::Range Decoder::charged_range(std::uint64_t i) const {
   const auto range = node_->range(i);
   for (const Decoder& child : children_) budget_in_use->charge(child.cost_, range.size(), *node_);
@@ -262,7 +262,7 @@ nb::object Decoder::view(std::uint64_t begin, std::uint64_t end) const {
   return owned(PyObject_GetItem(column_.ptr(), slice.ptr()));
 }
 
-// numpy makes text of the items of '<U7' when they are looked at, and takes any number for a character.
+// numpy converts items of '<U7' to str when they are accessed, and accepts any number as a code point.
 void Decoder::expect_characters(Node::Range range) const {
   if (!node_->type->name.starts_with("<U")) return;
   const std::uint64_t size = node_->type->item_size;
@@ -329,8 +329,8 @@ nb::object Decoder::extension(std::uint64_t i) const {
   }
 }
 
-// What is in the file is no value of its type: said as a FormatError, which what was raised is the cause of. What the
-// machine or the user did is passed on.
+// The value in the file is invalid for its type: raises FormatError with the original exception as its cause. Errors of
+// the machine and interrupts are re-raised.
 void Decoder::fail_to_make(nb::python_error& error) const {
   const nb::object format_error = error_class("FormatError");
   if (!error.matches(PyExc_Exception) || error.matches(format_error) || error.matches(PyExc_MemoryError) ||

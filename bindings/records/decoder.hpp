@@ -1,5 +1,5 @@
-// A node as Python values: what `rows[i]` makes. One of the two places where a binding loops over data (the other is
-// encode.hpp): making Python objects is what the time goes into, and only CPython's API can.
+// Decodes a node to Python values: the work of `rows[i]`. One of the two places where a binding loops over data (the
+// other is encode.hpp): most of the time is spent in creating Python objects, which only CPython's API can do.
 #pragma once
 
 #include <nanobind/stl/string.h>
@@ -23,10 +23,10 @@ struct Source {
   // resolve(name, kinds) -> a function that makes an object of an extension type from its plain value, which is of one
   // of these kinds.
   nb::object resolve;
-  std::uint64_t file_bytes;  // which pay for what is made of them
+  std::uint64_t file_bytes;  // the limit on what is decoded
 };
 
-// Beside each node: what Python needs for it again and again. Made when a file is opened, and lives as long as its
+// Python's data for each node that is needed again and again. Made when a file is opened, and lives as long as its
 // rows.
 class Decoder {
  public:
@@ -37,16 +37,16 @@ class Decoder {
   nb::handle name(std::size_t field) const noexcept { return names_[field]; }
   std::ptrdiff_t find(nb::handle name) const;  // the number of a field, or -1; `name` is a str
 
-  // An object of the caller's own: nothing of it is shared. i < node().length. Throws FormatError, nb::python_error.
+  // Value i as a new object that shares nothing with the file. i < node().length. Throws FormatError, nb::python_error.
   nb::object decode(std::uint64_t i) const;
-  nb::object decode(std::uint64_t i, records::Budget& budget) const;  // one of many that are paid for together
+  nb::object decode(std::uint64_t i, records::Budget& budget) const;  // one of many values with a common budget
 
   records::Cost cost() const noexcept { return cost_; }
   std::uint64_t file_bytes() const noexcept { return source_->file_bytes; }
 
   // Numbers without None among them: they have a view.
   bool numeric() const noexcept;
-  // numpy's type of those, or of the items of arrays. Throws FormatError where those are not as long as the file says.
+  // numpy's type of the numbers, or of the items of arrays. Throws FormatError if their size disagrees with the file.
   nb::object dtype() const;
   // numpy's read-only view of these numbers, or of the data of arrays; of [begin, end).
   nb::object view(std::uint64_t begin, std::uint64_t end) const;
@@ -80,7 +80,7 @@ class Decoder {
   records::Cost cost_;
   std::vector<nb::object> names_;      // of fields, interned
   std::vector<nb::object> templates_;  // for each shape a dict with its keys: copying it is faster than adding keys
-  mutable nb::object make_;            // what resolve gave
+  mutable nb::object make_;            // the result of `resolve`
   mutable nb::object column_;
 };
 

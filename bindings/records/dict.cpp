@@ -1,4 +1,4 @@
-// d[key] as a slot of the type: from a Python object to a key, its row, and the value there, without Python's help.
+// d[key] as a slot of the type: from a Python object to a Key, its row, and the value there, without Python code.
 
 #include <nanobind/stl/shared_ptr.h>
 
@@ -53,8 +53,8 @@ struct RecursionLevel {
   ~RecursionLevel() { Py_LeaveRecursiveCall(); }
 };
 
-// An object of one of Python's own types that may be equal to one of another: a subclass, a number of numpy's, a
-// decimal, a fraction. None: there is none.
+// An object of a built-in type that may be equal to one of another type: a subclass, a number of numpy, a decimal, a
+// fraction. None: there is none.
 nb::object twin_of(PyObject* self) {
   if (PyUnicode_Check(self) != 0) return owned(PyUnicode_FromObject(self));
   if (PyBytes_Check(self) != 0)
@@ -71,8 +71,8 @@ bool is_leaf(PyObject* object) noexcept {
          PyFloat_CheckExact(object) || PyBool_Check(object) || object == Py_None;
 }
 
-// The same key out of nothing but Python's own types. None: a dict with the keys that files have cannot have this one.
-// Raises for what cannot be hashed, as dicts do.
+// An equal key of built-in types only. None: no dict in a file can have this key. Raises for unhashable keys, as dicts
+// do.
 nb::object plain_key(nb::handle object) {
   PyObject* self = object.ptr();
   if (is_leaf(self)) return nb::borrow(object);
@@ -107,7 +107,7 @@ Key integer_key(PyObject* number) {
   return overflow == 0 ? Key::of(std::int64_t{value}) : bigint_key(number);
 }
 
-// None: a str with lone surrogates, which no file has for a key.
+// None: a str with lone surrogates, which no key in a file has.
 std::optional<Key> text_key(PyObject* text) {
   Py_ssize_t size = 0;
   const char* utf8 = PyUnicode_AsUTF8AndSize(text, &size);
@@ -117,7 +117,7 @@ std::optional<Key> text_key(PyObject* text) {
   return std::nullopt;
 }
 
-// Of a plain key, which must outlive what this gives: its text is looked at in place.
+// The Key of a plain Python key. The Key refers to the text of `key`, which must outlive it.
 std::optional<Key> key_of(PyObject* plain) {
   if (PyUnicode_CheckExact(plain)) return text_key(plain);
   if (PyBool_Check(plain)) return Key::of(std::int64_t{plain == Py_True});
@@ -136,21 +136,21 @@ std::optional<Key> key_of(PyObject* plain) {
 }
 
 std::optional<std::uint64_t> find(const DictRows& dict, PyObject* object) {
-  nb::object plain;  // kept until the key was compared
+  nb::object plain;  // kept until the key has been compared
   if (!is_leaf(object)) {
     plain = plain_key(object);  // may call anything, and that may close the dict
     if (!plain.is_valid()) return (void)dict.opened(), std::nullopt;
     object = plain.ptr();
   }
-  const auto source = dict.share();  // making a key allocates, which may collect what closes the dict
+  const auto source = dict.share();  // making a key allocates: the garbage collector may close the dict
   const auto key = key_of(object);
   const auto row = key ? dict.opened_index().find(*key) : std::nullopt;
-  if (!row) expect_whole(*source->file.arrays().mapping());  // of lost pages there would be nothing
+  if (!row) expect_whole(*source->file.arrays().mapping());  // keys in lost pages read as zeros
   return row;
 }
 
 [[noreturn]] void raise_missing(PyObject* key) {
-  const nb::object arguments = owned(PyTuple_Pack(1, key));  // a tuple would be taken for all of them
+  const nb::object arguments = owned(PyTuple_Pack(1, key));  // PyTuple_Pack: a tuple key must stay one argument
   PyErr_SetObject(PyExc_KeyError, arguments.ptr());
   throw nb::python_error();
 }
@@ -162,13 +162,13 @@ std::uint64_t row_of(const DictRows& dict, PyObject* key) {
 }
 
 nb::object value_at(const DictRows& dict, std::uint64_t row) {
-  const auto source = dict.share();  // making an object may call anything, too
+  const auto source = dict.share();  // making an object may run user code, too
   nb::object value = source->decoder.child(1).decode(row);
-  expect_whole(*source->file.arrays().mapping());  // what was read of lost pages was zeros
+  expect_whole(*source->file.arrays().mapping());  // bytes of lost pages read as zeros
   return value;
 }
 
-// What a slot does, with C++ exceptions as Python's.
+// Runs the body of a slot, and converts C++ exceptions to Python's.
 template <class Result, class Body>
 Result guarded(Result failed, const Body& body) noexcept {
   try {
@@ -198,7 +198,7 @@ Py_ssize_t length(PyObject* self) noexcept {
 PyObject* lazy_subscript(PyObject* self, PyObject* key) noexcept {
   return guarded<PyObject*>(nullptr, [&] {
     const DictRows& dict = nb::inst_ptr<LazyDict>(self)->dict;
-    const auto row = row_of(dict, key);  // first: to compare keys may close the dict
+    const auto row = row_of(dict, key);  // first: comparing keys may close the dict
     return lazy_value(dict.opened(), dict.opened()->decoder.child(1), row).release().ptr();
   });
 }

@@ -8,7 +8,7 @@ namespace {
 
 using records::Column;
 
-constexpr Py_ssize_t most_fixed = 8;  // values of a tuple whose places have types of their own
+constexpr Py_ssize_t most_fixed = 8;  // values of a tuple whose positions have types of their own
 
 nb::object owned(PyObject* object) {
   if (object == nullptr) throw nb::python_error();
@@ -20,7 +20,7 @@ Bytes bytes_of(nb::handle bytes) {
       std::span(PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))));
 }
 
-// Only of text without lone surrogates. Looks into the str, which keeps what is not ASCII: right for keys, which recur.
+// Only for text without lone surrogates. Refers to the UTF-8 that the str caches: right for keys, which recur.
 std::optional<std::string_view> utf8_of_key(PyObject* key) {
   if (PyUnicode_CheckExact(key) == 0) return std::nullopt;
   Py_ssize_t size = 0;
@@ -30,13 +30,13 @@ std::optional<std::string_view> utf8_of_key(PyObject* key) {
   return std::nullopt;
 }
 
-// Only by code that a registry or a finalizer runs.
+// Can only happen by code that a registry or a finalizer runs.
 [[noreturn]] void raise_changed() {
   PyErr_SetString(PyExc_RuntimeError, "a row was changed while it was read");
   throw nb::python_error();
 }
 
-// The bytes of an array in C order: its own where they lie so.
+// The bytes of an array in C order: its own memory if it is contiguous.
 class ArrayBytes {
  public:
   explicit ArrayBytes(nb::handle array) {
@@ -61,7 +61,7 @@ class ArrayBytes {
   Bytes bytes_;
 };
 
-// A level further in, for as long as it lives.
+// One level of depth, as long as this object lives.
 class Level {
  public:
   explicit Level(int& depth) : depth_(depth) {

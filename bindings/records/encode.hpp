@@ -1,5 +1,5 @@
-// A Python value into a column. One of the two places where a binding loops over data (the other is decoder.hpp):
-// looking into Python objects is what the time goes into, and only CPython's API can.
+// Encodes a Python value into a column. One of the two places where a binding loops over data (the other is
+// decoder.hpp): most of the time is spent in reading Python objects, which only CPython's API can do.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ class Encoder {
  public:
   Encoder(nb::handle registry, NumpyTypes& numpy) : numpy_(numpy), checker_(registry, numpy) {}
 
-  // Throws what Checker does, and then nothing was added.
+  // Throws what Checker throws, and then nothing was added.
   void check(PyObject* row, Py_ssize_t number) { checker_.check_row(row, number); }
   static void check_key(PyObject* key, Py_ssize_t number) { Checker::check_key(key, number); }
 
-  // Adds the row that was checked last. Throws FormatError, OsError, MemoryError; then a part of it may be there.
+  // Adds the row that was checked last. Throws FormatError, OsError, MemoryError; then the row may be added in part.
   void add(records::Column& column, PyObject* row);
 
  private:
@@ -42,7 +42,7 @@ class Encoder {
   Checker checker_;
   std::size_t next_stand_in_ = 0;
   int depth_ = 0;
-  std::vector<std::string_view> keys_;  // of the dict that is being looked at
+  std::vector<std::string_view> keys_;  // of the current dict
   std::vector<std::uint64_t> shape_;
 };
 

@@ -23,7 +23,7 @@ PyTypeObject* lazy_type = nullptr;  // made once, when the module is loaded
 
 Lazy* lazy_of(PyObject* self) noexcept { return reinterpret_cast<Lazy*>(self); }  // NOLINT: CPython's own inheritance
 
-// What a slot does, with C++ exceptions as Python's.
+// Runs the body of a slot, and converts C++ exceptions to Python's.
 template <class Body>
 auto guarded(const Body& body, decltype(body()) failed) noexcept -> decltype(body()) {
   try {

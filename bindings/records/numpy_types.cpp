@@ -11,7 +11,7 @@ PyTypeObject* type_from(const nb::object& object) {
   return reinterpret_cast<PyTypeObject*>(object.ptr());  // NOLINT: CPython's own inheritance
 }
 
-constexpr std::uint32_t largest_item = 65536;  // bytes: what a reader takes
+constexpr std::uint32_t largest_item = 65536;  // bytes: the limit of a reader
 
 }  // namespace
 
@@ -19,7 +19,7 @@ void NumpyTypes::find() {
   if (ndarray_.is_valid()) return;
   const nb::str name("numpy");
   const nb::object numpy = nb::steal(PyImport_GetModule(name.ptr()));
-  if (!numpy.is_valid() || !nb::hasattr(numpy, "generic")) return;  // not imported, or not to the end
+  if (!numpy.is_valid() || !nb::hasattr(numpy, "generic")) return;  // not imported, or only partially
   generic_ = numpy.attr("generic");
   dtype_ = numpy.attr("dtype");
   ndarray_ = numpy.attr("ndarray");

@@ -1,4 +1,4 @@
-// What numpy's arrays and scalars are made of, without its headers: and without it, as long as nobody has imported it.
+// The types of numpy's arrays and scalars, without its headers, and without an import while numpy is not loaded.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class NumpyTypes {
     bool plain = false;  // numbers, times, texts of fixed size: no objects, structures, or types of other packages
   };
 
-  // Looks whether numpy is there by now, if it was not.
+  // Checks whether numpy has been imported meanwhile.
   void find();
 
   Kind kind_of(PyObject* value);
@@ -30,7 +30,7 @@ class NumpyTypes {
   nb::object ndarray_;
   nb::object generic_;
   nb::object dtype_;
-  DType last_;  // most are alike
+  DType last_;  // most values have the same type
 };
 
 }  // namespace onecopy::bindings

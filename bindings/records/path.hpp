@@ -1,5 +1,5 @@
-// Where in a row a value is. A chain on the stack, from the inside out: it becomes text where something is wrong, and
-// costs nothing before.
+// The path of a value in a row. A linked list on the stack, from the innermost part outwards: it is converted to text
+// only for an error.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace onecopy::bindings {
 
 struct Path {
   enum class Step : std::uint8_t { index, key, key_itself, stand_in };
-  static constexpr int deepest = 60;  // containers in each other, and objects that something stands in for
+  static constexpr int deepest = 60;  // nested containers, and objects with a plain value
 
   const Path* above = nullptr;
   PyObject* container = nullptr;  // borrowed; of the row itself: none
@@ -20,7 +20,7 @@ struct Path {
   Py_ssize_t number = 0;    // in a list; of a key among the keys
   PyObject* key = nullptr;  // borrowed
 
-  // One level further in. Throws NotShareable where that is too deep.
+  // One level deeper. Throws NotShareable beyond the limit.
   Path inside(PyObject* value, Step next) const;
   std::string text() const;  // [12].bbox["x y"][3]
 

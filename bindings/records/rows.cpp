@@ -27,7 +27,7 @@ Rows::Rows(std::shared_ptr<const RecordSource> source, const Decoder& decoder, s
            std::uint64_t size)
     : source_(std::move(source)), decoder_(&decoder), start_(start), step_(step), size_(size) {
   const auto inside = [&](std::int64_t place) { return place >= 0 && std::cmp_less(place, decoder.node().length); };
-  // A handle may be anybody's: no product of its numbers is formed that could wrap.
+  // Any Python code may make a handle: no product of its numbers is computed that could wrap.
   std::int64_t last = 0;
   const bool wraps = size > INT64_MAX || __builtin_mul_overflow(static_cast<std::int64_t>(size - 1), step, &last) ||
                      __builtin_add_overflow(start, last, &last);
@@ -57,9 +57,9 @@ nb::object Rows::value(Py_ssize_t index) const {
 }
 
 nb::object Rows::value(Py_ssize_t index, records::Budget& budget) const {
-  const auto held = share();  // what makes objects of a type is anybody's code, and may close these rows
+  const auto held = share();  // user code makes objects of registered types, and may close these rows
   nb::object value = decoder_->decode(at(index), budget);
-  expect_whole(*held->file.arrays().mapping());  // what was read of lost pages was zeros
+  expect_whole(*held->file.arrays().mapping());  // bytes of lost pages read as zeros
   return value;
 }
 

@@ -1,4 +1,4 @@
-// Rows of a records file, or some of them in any order: what the Python class List is made of.
+// Rows of a records file, or some of them in any order: the implementation of the Python class List.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace onecopy::bindings {
 
-// An opened file. Shared by all rows of it, and by everything lazy that came from them.
+// An opened file. Shared by all rows of it, and by all lazy objects made from them.
 struct RecordSource {
   explicit RecordSource(records::RecordFile opened, nb::object resolve);
 
-  // Throws FormatError where a node is damaged: looked for once, for those who trust what they are given (Arrow).
+  // Throws FormatError if a node is damaged: validated once, for consumers that trust their input (Arrow).
   void check_once(const records::Node& node) const;
 
   records::RecordFile file;
@@ -39,17 +39,17 @@ class Rows {
   std::uint64_t size() const noexcept { return size_; }
   const Decoder& decoder() const;                             // throws ValueError when closed
   const std::shared_ptr<const RecordSource>& source() const;  // likewise
-  // A share of it, for while the GIL is away or anybody's code runs: either may close these rows.
+  // A shared pointer to it, for code that releases the GIL or calls user code: either may close these rows.
   std::shared_ptr<const RecordSource> share() const { return source(); }
 
-  // The place of row `index`, negative from the end. Throws IndexError.
+  // The position of row `index`, negative from the end. Throws IndexError.
   std::uint64_t at(Py_ssize_t index) const;
   std::uint64_t place(std::uint64_t row) const noexcept {
     return indices_ ? (*indices_)[row] : static_cast<std::uint64_t>(start_ + static_cast<std::int64_t>(row) * step_);
   }
 
   nb::object value(Py_ssize_t index) const;
-  nb::object value(Py_ssize_t index, records::Budget& budget) const;  // one of many that are paid for together
+  nb::object value(Py_ssize_t index, records::Budget& budget) const;  // one of many values with a common budget
 
   Rows slice(std::int64_t start, std::int64_t step, std::uint64_t size) const;  // in rows of this one
   Rows select(const std::vector<std::int64_t>& rows) const;                     // throws IndexError
@@ -58,7 +58,7 @@ class Rows {
   void close() noexcept { source_.reset(); }
   bool closed() const noexcept { return source_ == nullptr; }
 
-  // How these rows are told to another process: (start, step, size), or None beside the places.
+  // The pickled form of these rows: (start, step, size), or None beside the positions.
   std::int64_t start() const noexcept { return start_; }
   std::int64_t step() const noexcept { return step_; }
   const std::shared_ptr<const std::vector<std::uint64_t>>& indices() const noexcept { return indices_; }
@@ -69,11 +69,11 @@ class Rows {
   std::int64_t start_ = 0;
   std::int64_t step_ = 1;
   std::uint64_t size_ = 0;
-  std::shared_ptr<const std::vector<std::uint64_t>> indices_;  // places; none: start and step say them
+  std::shared_ptr<const std::vector<std::uint64_t>> indices_;  // positions; none: start and step define them
 };
 
-// A place in the data that is decoded only where it is touched (lazy.cpp): what `rows.lazy[i]` gives. Numbers, text and
-// None come as values of their own, lists of numbers and arrays as read-only views of the mapping.
+// A place in the data that is decoded only when it is accessed (lazy.cpp): the result of `rows.lazy[i]`. Numbers, text
+// and None are returned as values, lists of numbers and arrays as read-only views of the mapping.
 nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const Decoder& decoder, std::uint64_t i);
 
 // An entry of the table that a type is made of.

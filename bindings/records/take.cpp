@@ -14,7 +14,7 @@ using records::Node;
 using records::Places;
 using records::TypeKind;
 
-// Memory of a Python object that stays put while the GIL is away.
+// Memory of a Python object that cannot move while the GIL is released.
 class ArrayBuffer {
  public:
   ArrayBuffer(nb::handle object, int flags) {
@@ -47,7 +47,7 @@ const char* numpy_name(DType dtype) {
 
 bool nulls(const Node& node) noexcept { return node.validity.first != nullptr; }
 
-// Lists of it are `ragged`: their items have a form of their own without a Python object for each.
+// Lists of these are `ragged`: their items become an array, without a Python object for each.
 bool has_form(const Node& node) noexcept {
   switch (node.kind) {
     case TypeKind::list:
@@ -129,12 +129,12 @@ class Taking {
     return column(child, records::item_places(node, places, total));
   }
 
-  // A new array of `count` elements, filled without the GIL.
+  // Creates an array of `count` elements, filled without the GIL.
   template <class Fill>
   nb::object filled(nb::handle dtype, std::uint64_t count, const Fill& fill) const {
     nb::object array = empty_(count, dtype);
     {
-      const ArrayBuffer buffer(array.attr("view")("u1"), PyBUF_WRITABLE);  // of times there are no buffers
+      const ArrayBuffer buffer(array.attr("view")("u1"), PyBUF_WRITABLE);  // datetime64 has no buffer protocol
       const auto into = buffer.as<std::byte>();
       const ReleaseGil release;
       fill(into);

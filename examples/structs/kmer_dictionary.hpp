@@ -5,9 +5,9 @@
 //     dictionary.count_in(read);      // how many of a read's k-mers the genome has
 //
 // A k-mer is two bits a base in one word, and it is the same as its reverse complement, because a strand may be read
-// from either side: the lesser of the two stands for both. The k-mers are sorted; a table of their highest bits says
-// where to look, so that a query costs two or three cache misses. A position counts through all contigs; which
-// contig that is, a bit vector with a one at the beginning of each contig tells by rank and select.
+// from either side: the lesser of the two represents both. The k-mers are sorted; a table of their highest bits narrows
+// the search, so that a query costs two or three cache misses. A position counts through all contigs; a bit vector with
+// a one at the beginning of each contig gives the contig of a position by rank and select.
 #pragma once
 
 #include <algorithm>

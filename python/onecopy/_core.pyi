@@ -320,7 +320,7 @@ class PinReport:
     def reason(self) -> str: ...
 
 class Inspector:
-    """Looks at bytes in the pass that brings them into memory."""
+    """Inspects bytes in the pass that reads them into memory."""
 
 class WarmJob:
     """A warming that runs beside other work; owns a share of the mapping."""

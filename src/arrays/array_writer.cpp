@@ -43,7 +43,7 @@ void ArrayWriter::write(Bytes bytes) {
   }
 }
 
-// Goes on to the next array that wants bytes, writing the fillers before it.
+// Advances to the next array with bytes, and writes the fillers before it.
 void ArrayWriter::skip_fillers() {
   constexpr std::array<std::byte, 4096> zeros{};
   const auto placements = layout_.placements();

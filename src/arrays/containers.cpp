@@ -41,7 +41,7 @@ constexpr std::array formats{
     Format{onnx::is_onnx, onnx::index},  // the weakest mark comes last
 };
 
-// The ninth byte opens the JSON of a safetensors header; no other format has it there by more than chance.
+// The ninth byte opens the JSON of a safetensors header; other formats have it there only by chance.
 bool is_safetensors(Bytes first) noexcept {
   return first.size() > safetensors::length_bytes && first[safetensors::length_bytes] == std::byte{'{'};
 }

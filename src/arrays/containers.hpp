@@ -1,4 +1,4 @@
-// Which format a file of arrays is of, told by its first bytes and never by its name; and what is in it.
+// Detects the format of a file of arrays by its first bytes, never by its name, and reads its index.
 #pragma once
 
 #include "onecopy/files/mapping.hpp"
@@ -6,9 +6,9 @@
 
 namespace onecopy {
 
-// Throws FormatError without the path, OsError, DataLost. A file that no other format claims is read as safetensors,
-// whose header comes through pread: a file that is truncated meanwhile is an error, not a signal. The others are small
-// walks through the mapping.
+// Throws FormatError without the path, OsError, DataLost. A file that no other format recognises is read as
+// safetensors, whose header is read by pread: a truncated file is an error, not a signal. The other formats are parsed
+// through the mapping.
 Index read_index(const Mapping& mapping);
 
 }  // namespace onecopy

@@ -17,9 +17,9 @@
 namespace onecopy {
 namespace {
 
-constexpr unsigned checksum_threads = 4;  // a page cache is read at the rate of memory by a few
+constexpr unsigned checksum_threads = 4;  // a few threads read the page cache at memory speed
 
-// The blocks of the data section: the array, and the zeros behind it that some kinds of files have.
+// The blocks of the data section: the array, and the zeros behind it in some kinds of files.
 class Checksums {
  public:
   Checksums(ScratchFile& scratch, const Layout& layout)
@@ -29,7 +29,7 @@ class Checksums {
         size_(std::as_const(scratch).bytes().size()),
         found_(layout.block_count()) {}
 
-  // Throws what reading throws. Under a cap one block at a time is in memory.
+  // Throws what reading throws. With a cap, one block at a time is in memory.
   std::vector<std::uint32_t> take() {
     const unsigned threads =
         scratch_.max_resident() ? 1 : std::clamp(std::thread::hardware_concurrency(), 1U, checksum_threads);

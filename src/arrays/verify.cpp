@@ -13,12 +13,12 @@
 namespace onecopy {
 namespace {
 
-// Small enough to stay in the cache of the CPU between being read and being summed, large enough that a cold disk is
-// asked for what it likes to give.
+// Small enough to stay in the CPU's cache between the read and the checksum, large enough for efficient reads of a cold
+// disk.
 constexpr std::size_t read_size = std::size_t{256} << 10U;
 
-// Copying out of the page cache is the dearer half, and slower into a place that does not begin a page: 4.7 GiB/s for
-// all of it on one CPU, 3.5 where malloc put the buffer.
+// Copying out of the page cache is the expensive half, and slower into a buffer that is not page-aligned: 4.7 GiB/s for
+// both on one CPU, 3.5 where malloc placed the buffer.
 struct alignas(4096) Buffer {
   std::array<std::byte, read_size> bytes;
 };

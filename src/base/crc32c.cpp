@@ -40,7 +40,7 @@ std::uint32_t eat_by_table(std::uint32_t state, std::byte byte) noexcept {
 
 std::uint64_t load_word(const std::byte* at) noexcept {
   std::uint64_t word;
-  std::memcpy(&word, at, sizeof word);  // no alignment is promised
+  std::memcpy(&word, at, sizeof word);  // unaligned
   return word;
 }
 
@@ -60,7 +60,7 @@ bool has_instruction() noexcept { return __builtin_cpu_supports("sse4.2") != 0; 
 #define ONECOPY_HAS_CRC_INSTRUCTION 1
 #define ONECOPY_CRC_TARGET
 
-// Optional in ARMv8.0, for which generic builds are made: assembled in any case, and used where the CPU has it.
+// Optional in ARMv8.0, the target of generic builds: always assembled, and used where the CPU has it.
 inline std::uint32_t eat_word(std::uint32_t state, std::uint64_t word) noexcept {
   asm(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(state) : "r"(word));
   return state;
@@ -79,7 +79,7 @@ bool has_instruction() noexcept { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 
 
 #if defined(ONECOPY_HAS_CRC_INSTRUCTION)
 
-// The instruction answers after three cycles and takes a new question every cycle: three streams keep it busy.
+// The instruction has a latency of three cycles and a throughput of one per cycle: three streams saturate it.
 constexpr std::size_t stream = 4096;  // bytes
 
 // The product of two polynomials modulo ours, both reflected: bit 31 is x^0.
@@ -92,7 +92,7 @@ constexpr std::uint32_t product(std::uint32_t a, std::uint32_t b) noexcept {
   return sum;
 }
 
-// What `stream` zero bytes make of a state is linear in it: a product with x^(8 * stream), looked up byte by byte.
+// The effect of `stream` zero bytes on a state is linear: a product with x^(8 * stream), looked up byte by byte.
 using Skip = std::array<std::array<std::uint32_t, 256>, 4>;
 
 constexpr Skip make_skip() {

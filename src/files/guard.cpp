@@ -10,8 +10,8 @@
 
 namespace onecopy {
 
-// One mapping, as a signal handler may read it: atomics only, in memory that is never given back, because a handler may
-// look at any slot at any time. What is free is used again, so there are never more than were open at once.
+// One mapping, in a form that a signal handler can read: atomics only, in memory that is never freed, because a handler
+// may read any slot at any time. Free slots are reused, so there are never more than mappings were open at once.
 struct Guarded::Slot {
   std::atomic<std::byte*> first{nullptr};  // null: free; written last when taken, first when given back
   std::atomic<std::size_t> size{0};
@@ -37,7 +37,8 @@ struct Closed {
 
 std::atomic<Slot*> slots{nullptr};
 
-// For everybody but the handler. Held over a fork, so that a child never finds it taken by a thread it does not have.
+// Protects the list, except in the signal handler. Held over a fork, so that a child never inherits it locked by a
+// thread that it does not have.
 std::mutex& lock_of_list() {
   static std::mutex mutex;
   static const int around = os::around_fork([] { lock_of_list().lock(); }, [] { lock_of_list().unlock(); });
@@ -45,7 +46,7 @@ std::mutex& lock_of_list() {
   return mutex;
 }
 
-// Losses of mappings that are gone; nobody asks about more than a few.
+// Losses of closed mappings, for check(); only the last few are kept.
 std::deque<Closed>& closed_losses() {
   static auto& losses = *new std::deque<Closed>;  // NOLINT: outlives mappings that are closed at exit
   return losses;
@@ -66,7 +67,7 @@ void record(Slot& slot, std::uint64_t at, bool truncated) noexcept {
   }
 }
 
-// Zeros in place of what cannot be read: behind the end of a truncated file everything, else the one page.
+// Maps zeros over unreadable pages: after a truncation over everything behind the end, else over the one page.
 bool replace(Slot& slot, std::byte* first, std::size_t page) noexcept {
   const std::uint64_t offset = slot.file_offset.load(std::memory_order_relaxed) + page;
   const auto now = os::facts_of(slot.fd.load(std::memory_order_relaxed));

@@ -1,4 +1,4 @@
-// The one place where extents of a shape that a file names are multiplied.
+// The only place where the extents of a shape from a file are multiplied.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace onecopy {
 
-// `unit` times all extents; 0 where an extent is 0. None where `unit` and the extents that are not 0 make more than 64
-// bits, or more than `largest`, even where another extent is 0: numpy refuses such a shape.
+// `unit` times all extents; 0 where an extent is 0. None if the product of `unit` and the extents other than 0 exceeds
+// 64 bits or `largest`, even where another extent is 0: numpy refuses such a shape.
 constexpr std::optional<std::uint64_t> checked_size(std::span<const std::uint64_t> shape, std::uint64_t unit,
                                                     std::uint64_t largest = UINT64_MAX) noexcept {
   std::uint64_t product = unit == 0 ? 1 : unit;

@@ -11,7 +11,7 @@
 namespace onecopy {
 namespace {
 
-// A seed that no file can know: names made to collide would otherwise turn opening into quadratic work.
+// An unpredictable seed: names chosen to collide would otherwise make opening quadratic.
 std::uint64_t hash_seed() {
   static const std::uint64_t seed = [] {
     std::random_device random;

@@ -104,7 +104,7 @@ std::optional<Facts> parse(std::string_view text) {
     });
     reader.end();
   } catch (const FormatError&) {
-    return std::nullopt;  // somebody else's text under our name
+    return std::nullopt;  // another tool's text under onecopy's name
   }
   if (found_version == 0 || kind.empty()) return std::nullopt;
   if (found_version > version)

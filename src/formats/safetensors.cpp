@@ -23,7 +23,7 @@ class Parser {
   Parser(std::vector<char> header, std::uint64_t file_size)
       : file_size_(file_size), reader_({header.data(), header.size()}, parts_.unescaped) {
     parts_.data_offset = length_bytes + header.size();
-    parts_.header = std::move(header);  // keeps its address, so what the reader looks at stays
+    parts_.header = std::move(header);  // keeps its address, so references into it stay valid
   }
 
   Index parse() {

@@ -1,9 +1,9 @@
-// os: one function, one system call, and its answer. No policy: who calls decides, and reports.
+// os: each function makes one system call and returns its result. No policy: the caller decides, and reports.
 //
 // A platform is a folder, not an #ifdef. The names below are the same on each; src/os/linux/ holds what Linux
 // does better, src/os/posix/ everything else, and building with ONECOPY_OS=posix uses the portable half alone.
 //
-// Errors are errno values, never exceptions: the callers know path and intent and make the sentence. Every function
+// Errors are errno values, never exceptions: the callers know path and intent and compose the message. Every function
 // is safe to call from any thread and between fork and exec, because none keeps state (the page size is a constant).
 #pragma once
 
@@ -56,7 +56,7 @@ class Fd {
 
 // --- file.cpp: what every POSIX system does -------------------------------------------------------------------
 
-// Where a name is looked up: in an open folder, whatever its path leads to by now, or as a path.
+// A name relative to an open folder, even if the folder's path leads elsewhere by now; or a plain path.
 struct Name {
   Name(std::string path) noexcept;  // NOLINT(google-explicit-constructor): a path is one
   Name(int open_folder, std::string name) noexcept : folder(open_folder), text(std::move(name)) {}
@@ -80,9 +80,9 @@ struct FileFacts {
 
 Result<Fd> open_read(const Name& name) noexcept;       // follows symbolic links; never blocks on a FIFO
 Result<Fd> open_no_link(const Name& name) noexcept;    // open_read of a file or folder; ELOOP for a symbolic link
-Result<Fd> open_or_create(const Name& name) noexcept;  // to read and write, mode 0600; ELOOP likewise
-Result<Fd> open_existing(const Name& name) noexcept;   // the same, ENOENT where there is none
-Result<Fd> create_named(const Name& name) noexcept;    // the same, EEXIST where there is one
+Result<Fd> open_or_create(const Name& name) noexcept;  // to read and write, mode 0600; ELOOP for a symbolic link
+Result<Fd> open_existing(const Name& name) noexcept;   // as open_or_create; ENOENT if it does not exist
+Result<Fd> create_named(const Name& name) noexcept;    // as open_or_create; EEXIST if it exists
 Result<Fd> duplicate(int fd) noexcept;
 Result<FileFacts> facts_of(int fd) noexcept;
 Result<FileFacts> facts_of(const Name& name) noexcept;
@@ -90,7 +90,7 @@ Result<FileFacts> facts_of_entry(const Name& name) noexcept;                    
 Result<std::vector<std::string>> names_in(int folder);                                  // but "." and ".."
 Result<std::size_t> read_at(int fd, MutableBytes into, std::uint64_t offset) noexcept;  // short only at the end
 Result<std::size_t> write_at(int fd, Bytes from, std::uint64_t offset) noexcept;        // all, or an error
-int set_size(int fd, std::uint64_t size) noexcept;  // what is new reads as zeros and has no space yet
+int set_size(int fd, std::uint64_t size) noexcept;  // new bytes read as zeros and have no reserved space
 int sync_file(int fd) noexcept;
 int sync_folder(const Name& folder) noexcept;
 int rename_file(const Name& from, const Name& to) noexcept;
@@ -98,33 +98,33 @@ int remove_file(const Name& name) noexcept;
 int create_folder(const std::string& path) noexcept;         // mode 0700
 int set_permissions(int fd, unsigned permissions) noexcept;  // 0644
 unsigned permissions_of_new_files() noexcept;                // 0666 less the umask
-int set_written(int fd, std::int64_t mtime_ns) noexcept;     // when the last write is said to have been
-int set_times_now(int fd) noexcept;                          // of last access and last write
+int set_written(int fd, std::int64_t mtime_ns) noexcept;     // sets the time of the last write
+int set_times_now(int fd) noexcept;                          // sets the times of last access and last write to now
 Result<std::uint64_t> free_space(int fd) noexcept;           // bytes of its file system that this user may still fill
-// Exclusive, of the whole file, released by the owner's death. 0, EAGAIN: somebody has it; else there are no locks
-// here. The descriptor is one that may write: some file systems (NFS) lock no other.
+// An exclusive lock of the whole file, released when its owner dies. 0: locked; EAGAIN: another process has the lock;
+// else locks are unsupported here. The descriptor must be writable: some file systems (NFS) lock no other.
 int try_lock(int fd) noexcept;
 
-// --- claim.cpp: a lock of the open file itself, whatever else its process opens and closes -----------------------
+// --- claim.cpp: a lock of the open file description, independent of other descriptors of the process ------------
 
-// 0, or EAGAIN: another open file has it. Goes with the last descriptor, those of forked children among them.
+// 0, or EAGAIN: another open file has it. Released with the last descriptor, including those of forked children.
 int try_claim(int fd) noexcept;
 Result<bool> is_claimed(int fd) noexcept;  // by another open file
 
 // --- access.cpp: unnamed and memory files, reserved space, other ways to a descriptor --------------------------
 
-Result<Fd> open_folder(const std::string& path) noexcept;  // for names in it; it need not be one that may be listed
-Result<Fd> create_unnamed(int folder) noexcept;            // EOPNOTSUPP: make a named one
+Result<Fd> open_folder(const std::string& path) noexcept;  // for names in it; need not be readable
+Result<Fd> create_unnamed(int folder) noexcept;            // EOPNOTSUPP: use a named file
 bool can_link_unnamed(int fd);
 int link_unnamed(int fd, const Name& to);
-// A file in memory, without a folder, that can be sealed. EOPNOTSUPP: make an unnamed one.
+// A sealable file in memory, without a folder. EOPNOTSUPP: use an unnamed file.
 Result<Fd> create_sealable(const std::string& name);
-int seal(int fd) noexcept;  // for good: nobody writes, grows or shortens it any more, through whatever descriptor
+int seal(int fd) noexcept;  // permanent: no process can write, grow or shorten it, through any descriptor
 bool is_sealed(int fd) noexcept;
-// EOPNOTSUPP: this file system cannot promise space. EINTR: a signal came, and nothing may have been reserved.
+// EOPNOTSUPP: this file system cannot reserve space. EINTR: interrupted by a signal; possibly nothing is reserved.
 int reserve_space(int fd, ByteRange range) noexcept;
 Outcome start_writeback(int fd, ByteRange range) noexcept;
-int write_out(int fd, ByteRange range) noexcept;  // waits; EIO, ENOSPC: what is told here is not told again
+int write_out(int fd, ByteRange range) noexcept;  // waits; the kernel reports EIO and ENOSPC once only
 Result<Fd> reopen_direct(int fd);                 // past the page cache; buffers, offsets, lengths on direct_alignment
 Result<Fd> reopen_direct_writable(int fd);        // likewise, to write
 Result<Fd> reopen_read(int fd);                   // the same file, through a descriptor that cannot write
@@ -150,30 +150,31 @@ void unmap(std::byte* at, std::size_t size) noexcept;
 int lock_memory(Bytes memory) noexcept;
 int unlock_memory(Bytes memory) noexcept;
 
-// --- residency.cpp: what is in memory, and asking for more or less of it --------------------------------------
+// --- residency.cpp: which pages are in memory, and advice to read or evict them ---------------------------------
 
 Outcome advise_huge(Bytes memory) noexcept;
 Outcome advise_random(Bytes memory) noexcept;  // a fault reads one page, whatever the device reads ahead
-// Reads and maps every page. EFAULT or EIO where a touch would be SIGBUS; ENOSYS where the kernel cannot.
+// Reads and maps every page. EFAULT or EIO where a touch would raise SIGBUS; ENOSYS where the kernel lacks it.
 int populate(Bytes memory) noexcept;
-// Reads a byte of every page through the kernel: EFAULT where a touch would be SIGBUS; ENOSYS where it cannot.
+// Reads a byte of every page through the kernel: EFAULT where a touch would raise SIGBUS; ENOSYS where it is
+// unsupported.
 int touch(Bytes memory) noexcept;
 // Moves pages into 2 MiB ones, in the page cache and here; `memory` is whole 2 MiB. ENOSYS where the kernel cannot,
 // EAGAIN where another part of the kernel holds a page for an instant.
 int collapse(Bytes memory) noexcept;
 int drop_mapped(Bytes memory) noexcept;  // out of this process's page tables
-// Begins to read these bytes and no others, and does not wait; the kernel takes a limited amount at a time.
+// Starts reading exactly these bytes, and does not wait; the kernel takes a limited amount at a time.
 Outcome will_need(int fd, ByteRange range) noexcept;
 int drop_cached(int fd, ByteRange range) noexcept;  // out of the page cache; length 0: to the end
 
 struct CacheFacts {
-  std::uint64_t cached = 0;   // bytes, whole pages
-  std::uint64_t dirty = 0;    // of these, not yet on disk (0 where only mincore answers)
-  std::uint64_t evicted = 0;  // of a file that was cached: what is not any more, as long as the kernel remembers
-  std::uint64_t recently_evicted = 0;  // of these, so lately that reading them again is a sign of too little memory
+  std::uint64_t cached = 0;            // bytes, whole pages
+  std::uint64_t dirty = 0;             // cached, not yet on disk (0 where only mincore answers)
+  std::uint64_t evicted = 0;           // was cached before, as far as the kernel remembers
+  std::uint64_t recently_evicted = 0;  // evicted so recently that reading them again indicates a shortage of memory
 };
 Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept;  // cachestat
-Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept;  // EPERM where the kernel would not be honest
+Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept;  // EPERM where mincore is not truthful
 
 struct MappedFacts {
   std::uint64_t mapped = 0;  // bytes present in this process's page tables
@@ -187,10 +188,10 @@ Result<std::uint64_t> shared_here(Bytes memory) noexcept;
 
 // --- signals.cpp: faults in mapped memory, and forks -----------------------------------------------------------
 
-// From now on repair(address) is asked first when a touch fails (SIGBUS), in the thread that touched, inside a signal
-// handler. True: the touch is tried again. False: the handler that stood before has it. Called again: first in line
-// again. A SIGBUS that the program sends to itself is passed on too, but for the first one since a repair: a handler
-// that stands before ours (Python's faulthandler) sends it after its report, and the touch is to be tried again.
+// Installs `repair`: when a touch fails (SIGBUS), repair(address) is called first, in the faulting thread, inside a
+// signal handler. True: the touch is repeated. False: the previous handler is called. A second call puts the handler
+// first again. A SIGBUS that the program sends to itself is forwarded too, except for the first one after a repair: a
+// handler that was installed later (Python's faulthandler) sends it after its report, and the touch must be repeated.
 int catch_lost_pages(bool (*repair)(const std::byte* address) noexcept) noexcept;
 // Called around every fork: before in the parent, after in parent and child.
 int around_fork(void (*before)(), void (*after)()) noexcept;
@@ -205,14 +206,14 @@ Faults faults_of_thread() noexcept;
 std::uint64_t process_id() noexcept;
 std::uint64_t parent_id() noexcept;
 std::uint64_t user_id() noexcept;  // the effective one
-// From now on this process is killed when the thread that made it ends.
+// From now on the kernel kills this process when the thread that created it ends.
 Outcome end_with_parent() noexcept;
-// How debuggers, `top -H` and /proc call the thread that runs: at most 15 characters.
+// Sets the name of this thread in debuggers, `top -H` and /proc: at most 15 characters.
 Outcome name_thread(const char* name) noexcept;
 // The first 8 KiB of a small text file of the kernel; empty where it cannot be read.
 std::string read_text(const std::string& path);
 Result<std::uint64_t> read_ahead(std::uint64_t device);  // bytes the device reads ahead
-Result<std::string> boot_id();  // another one each time the kernel starts; ENOSYS: it does not say
+Result<std::string> boot_id();                           // changes with each start of the kernel; ENOSYS: not reported
 
 enum class Storage : std::uint8_t { local, memory, remote };  // remote: a server or another program answers
 struct FileSystem {

@@ -8,7 +8,7 @@
 namespace onecopy::records {
 namespace {
 
-// Gives the nodes of a tree their buffers. Every look at a buffer is here, so every length is checked here.
+// Assigns buffers to the nodes of a tree. Every buffer is accessed here, so every length is checked here.
 class Binder {
  public:
   Binder(const FindBuffer& find, std::string root) : find_(find), path_(std::move(root)) {}
@@ -89,8 +89,8 @@ class Binder {
     return {numbers(node, buffer, node.length / 8 + (node.length % 8 != 0 ? 1 : 0), raw).first};
   }
 
-  // `count` is exact: lengths are at most 2^62, and the extents of arrays are asked for after their offsets, of which
-  // no file has enough for the product to wrap.
+  // `count` is exact: lengths are at most 2^62, and the extents of arrays are read after their offsets, of which no
+  // file has enough for the product to wrap.
   template <std::size_t N>
   Numbers numbers(const Node& node, std::string_view buffer, std::uint64_t count,
                   const std::array<DType, N>& allowed) const {

@@ -1,4 +1,4 @@
-// A tree of types and its buffers become nodes that can be read.
+// Combines a tree of types with buffers to nodes that can be read.
 #pragma once
 
 #include <functional>
@@ -16,10 +16,10 @@ struct Buffer {
   Bytes bytes;
 };
 
-// Where the buffer of this name lies; none: there is none.
+// The position of the buffer of this name; none: the file does not have it.
 using FindBuffer = std::function<std::optional<Buffer>(const std::string& name)>;
 
-// The node of `type`, which outlives it, as do the buffers. Throws FormatError for buffers that do not fit the type.
+// The node of `type`; type and buffers must outlive it. Throws FormatError for buffers that do not fit the type.
 Node bind_nodes(const Type& type, std::string path, const FindBuffer& find);
 
 }  // namespace onecopy::records

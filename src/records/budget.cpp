@@ -9,11 +9,11 @@
 namespace onecopy::records {
 namespace {
 
-constexpr std::uint64_t spare_bits = std::uint64_t{1} << 19U;   // offsets at the seams of lists are read twice
-constexpr std::uint64_t spare_units = std::uint64_t{1} << 22U;  // words of memory for what has no bits in the file
-constexpr std::uint64_t words_of_container = 30;                // what an empty dict of Python takes
+constexpr std::uint64_t spare_bits = std::uint64_t{1} << 19U;   // offsets at the boundaries of lists are read twice
+constexpr std::uint64_t spare_units = std::uint64_t{1} << 22U;  // words of memory for values without bits in the file
+constexpr std::uint64_t words_of_container = 30;                // memory of an empty Python dict
 
-// More than there is of anything where it does not fit a number.
+// Saturates at the largest number.
 std::uint64_t product(std::uint64_t cost, std::uint64_t count) noexcept {
   std::uint64_t whole = 0;
   return __builtin_mul_overflow(cost, count, &whole) ? UINT64_MAX : whole;
@@ -34,7 +34,7 @@ bool is_row(const Node& node) noexcept {
   return node.kind == TypeKind::record || node.kind == TypeKind::fixed || node.kind == TypeKind::extension;
 }
 
-// How often the place that is asked for most often is.
+// The highest number of requests for one place.
 std::uint64_t most_often(Places places) {
   std::vector<std::uint64_t> sorted(places.begin(), places.end());
   std::ranges::sort(sorted);

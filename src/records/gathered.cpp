@@ -20,7 +20,7 @@ Gathered::Gathered(const Node& node, Places places, std::uint64_t file_bytes)
     : file_bytes_(file_bytes), node_(gather(node, places)) {}
 
 std::span<std::byte> Gathered::room(std::uint64_t bytes) {
-  return std::span(memory_.emplace_back(bytes + 1)).first(bytes);  // an address even for none
+  return std::span(memory_.emplace_back(bytes + 1)).first(bytes);  // a valid address even for 0 bytes
 }
 
 Bits Gathered::gather_bits(const Bits& from, Places places) {
@@ -40,7 +40,7 @@ Numbers Gathered::gather_numbers(const Numbers& from, Places places, std::uint64
   return {into.data(), from.width};
 }
 
-// As wide as they were, as long as that is enough.
+// The previous width, if the offsets fit.
 std::uint64_t Gathered::gather_offsets(const Node& from, Places places, Node& to) {
   std::vector<std::int64_t> offsets(places.size() + 1);
   take_offsets(from, places, offsets);

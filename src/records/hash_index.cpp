@@ -14,8 +14,8 @@ namespace {
 constexpr unsigned row_bits = 48;
 constexpr std::uint64_t row_mask = (std::uint64_t{1} << row_bits) - 1;
 constexpr std::uint64_t most_lines = std::uint64_t{1} << 32U;
-constexpr std::uint64_t rows_in_line = 6;    // of eight: a line that is full is rare, and a miss ends soon
-constexpr std::uint64_t looks_for_row = 64;  // on the average; by chance it is 5
+constexpr std::uint64_t rows_in_line = 6;    // of eight: a full line is rare, and a miss ends soon
+constexpr std::uint64_t looks_for_row = 64;  // limit of the average; 5 for random hashes
 constexpr std::uint64_t looks_for_few = 1U << 16U;
 
 std::uint64_t first_line(std::uint64_t hash, std::uint64_t lines) noexcept { return ((hash >> 32U) * lines) >> 32U; }
@@ -29,7 +29,8 @@ bool is_key(const Node& keys, std::uint64_t row, const Key& key) {
   return Key::of(keys, row) == key;
 }
 
-// Calls `visit(k, word)` for the words of a line, then of the next, until it says that it is done: each once at most.
+// Calls `visit(k, word)` for the words of a line, then of the next, until it returns that it is done: each once at
+// most.
 template <class Visit>
 void probe(std::uint64_t hash, std::uint64_t lines, const Visit& visit) {
   std::uint64_t line = first_line(hash, lines);
@@ -38,11 +39,11 @@ void probe(std::uint64_t hash, std::uint64_t lines, const Visit& visit) {
       if (visit(line * HashIndex::words_in_line + i)) return;
 }
 
-// Returns how many words were looked at.
+// Returns the number of words that were compared.
 std::uint64_t add(std::span<std::uint64_t> words, const Node& keys, std::uint64_t row,
                   const std::optional<HashSeed>& seed) {
   const Key key = Key::of(keys, row);
-  if (key != key) return 0;  // NaN, also inside a tuple: nobody can ask for it
+  if (key != key) return 0;  // NaN, also inside a tuple: it equals no key
   const std::uint64_t hash = key.hash(seed);
   std::uint64_t looks = 0;
   probe(hash, words.size() / HashIndex::words_in_line, [&](std::uint64_t k) {
@@ -59,7 +60,7 @@ std::uint64_t add(std::span<std::uint64_t> words, const Node& keys, std::uint64_
   return looks;
 }
 
-// False: the keys collide more often than chance has it.
+// False: the keys collide more often than random hashes do.
 bool fill(std::span<std::uint64_t> words, const Node& keys, const std::optional<HashSeed>& seed) {
   std::uint64_t looks = 0;
   for (std::uint64_t row = 0; row < keys.length; ++row) {
@@ -107,7 +108,7 @@ std::optional<std::uint64_t> HashIndex::find(const Key& key) const {
     if (!may_be(word, hash)) return false;
     const std::uint64_t row = (word & row_mask) - 1;
     if (row >= keys.length) throw FormatError("'" + std::string(tensor) + "' leads out of the rows: it is damaged");
-    prefetch(values, row);  // on its way while the key is compared
+    prefetch(values, row);  // loads while the key is compared
     if (is_key(keys, row, key)) found = row;
     return found.has_value();
   });

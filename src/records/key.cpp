@@ -10,7 +10,7 @@ namespace {
 
 constexpr double two_63 = 9223372036854775808.0;
 
-// The usual hash, fast and without a seed.
+// The default hash, fast and without a seed.
 class Plain {
  public:
   // A product carries every bit upwards, the shift brings them back down.
@@ -30,8 +30,8 @@ class Plain {
   std::uint64_t hash_ = 0;
 };
 
-// SipHash-1-3 of the words (J.-P. Aumasson, D. J. Bernstein: SipHash, a fast short-input PRF, 2012): who does not know
-// the seed cannot choose keys that collide.
+// SipHash-1-3 of the words (J.-P. Aumasson, D. J. Bernstein: SipHash, a fast short-input PRF, 2012): without the seed,
+// colliding keys cannot be chosen.
 class Seeded {
  public:
   explicit Seeded(const HashSeed& seed) noexcept
@@ -120,7 +120,7 @@ Key of_huge(double value) {
   return Key::of_bigint(bytes);
 }
 
-// `pair`: what value i is the key of, or is in the key of.
+// The key in value i. `pair` is the row that the key belongs to, for errors.
 Key key_of(const Node& node, std::uint64_t i, std::uint64_t pair) {
   if (node.null(i)) return {};
   std::vector<Key> items;

@@ -11,8 +11,8 @@ namespace onecopy::records {
 namespace {
 
 constexpr std::size_t line = 64;                     // bytes of a cache line
-constexpr std::size_t most_lines = 4;                // of one value: what follows, the hardware fetches itself
-constexpr std::size_t items_ahead = rows_ahead / 2;  // their offsets have come by then
+constexpr std::size_t most_lines = 4;                // of one value: the hardware prefetches the rest
+constexpr std::size_t items_ahead = rows_ahead / 2;  // their offsets have arrived by then
 
 constexpr std::size_t between_polls = std::size_t{1} << 16U;  // places
 
@@ -32,11 +32,11 @@ bool is_number(const Node& node) noexcept {
   return node.kind == TypeKind::integer || node.kind == TypeKind::real || node.kind == TypeKind::number;
 }
 
-bool in_rows(const Node& node) noexcept {  // its children have the numbers of its own values
+bool in_rows(const Node& node) noexcept {  // its children have one value for each of its own
   return node.kind == TypeKind::record || node.kind == TypeKind::fixed || node.kind == TypeKind::extension;
 }
 
-// What a range of items is copied from: bytes of text, elements of arrays, numbers of a list.
+// The memory that a range of items is copied from: bytes of text, elements of arrays, numbers of a list.
 struct Items {
   const std::byte* first;
   std::uint64_t size;  // of one, in bytes
@@ -51,12 +51,12 @@ Items items_of(const Node& node) noexcept {
 
 Node::Range range_of(const Node& node, std::uint64_t i) { return node.null(i) ? Node::Range{0, 0} : node.range(i); }
 
-// Offsets were added up before: a write into the mapped file meanwhile must not lead outside of this memory.
+// Offsets were summed before: a write into the mapped file meanwhile must not cause a write outside of this memory.
 FormatError changed(const Node& node) {
   return FormatError("'" + node.path() + "': the file was written to while it was read");
 }
 
-// Calls `copy(k, place)` for every place, with the element of `numbers` that it will read fetched ahead.
+// Calls `copy(k, place)` for every place, with the element of `numbers` that it will read prefetched.
 template <class Copy>
 void each(const Numbers& numbers, Places places, const Copy& copy) {
   for (std::size_t k = 0; k < places.size(); ++k) {
@@ -83,7 +83,7 @@ void copy_with_nan(const Node& node, Places places, std::byte* into) {
   });
 }
 
-// Calls `copy(range)` for the items of every place, with offsets and the start of the items fetched ahead.
+// Calls `copy(range)` for the items of every place, with offsets and the start of the items prefetched.
 template <class Copy>
 void each_range(const Node& node, Places places, const Copy& copy) {
   const Items items = items_of(node);
@@ -195,7 +195,7 @@ void prefetch_items(const Node& node, std::uint64_t i) noexcept {
   if (!has_offsets(node)) return;
   const std::uint64_t begin = node.offsets.unsigned_at(i);
   const std::uint64_t end = node.offsets.unsigned_at(i + 1);
-  if (begin >= end || end > node.items) return;  // damaged, or nothing there: reading it will say so
+  if (begin >= end || end > node.items) return;  // damaged, or empty: reading it reports that
   const Items items = items_of(node);
   if (items.size != 0)
     fetch(items.first + begin * items.size, (end - begin) * items.size);

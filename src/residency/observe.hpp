@@ -1,4 +1,4 @@
-// One question to whichever kernel interface answers it honestly.
+// Residency queries: each uses whichever kernel interface is truthful.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ inline PageSpan file_pages(const Mapping& mapping, ByteRange range) noexcept {
   return page_span({mapping.file_offset() + range.offset, range.length}, os::page_size());
 }
 
-// The pages that hold `range` of the mapping; madvise and friends want the address of a whole page.
+// The pages that hold `range` of the mapping; madvise and similar calls require the address of a whole page.
 inline os::MutableBytes pages_of(const Mapping& mapping, ByteRange range) noexcept {
   const PageSpan span = file_pages(mapping, range);
   // Const is cast away for the kernel's interface; nothing here writes.
@@ -33,7 +33,7 @@ struct Cached {
 
 Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges);
 
-// The same, only where the page cache itself was asked.
+// As above, only if the page cache itself was queried.
 std::optional<std::uint64_t> cached_bytes(const Mapping& mapping, std::span<const ByteRange> ranges);
 
 // Throws DataLost when the file no longer reaches the end of the last of these ranges, which are sorted.
@@ -41,7 +41,7 @@ void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, con
 
 std::optional<os::MappedFacts> mapped(const Mapping& mapping, std::span<const ByteRange> ranges);
 
-// What of `memory` this process has in its page tables, by PAGEMAP_SCAN, or by smaps on kernels before 6.7.
+// The part of `memory` that is in this process's page tables, by PAGEMAP_SCAN, or by smaps on kernels before 6.7.
 os::Result<os::MappedFacts> mapped_memory(Bytes memory) noexcept;
 
 }  // namespace onecopy

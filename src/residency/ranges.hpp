@@ -13,13 +13,13 @@ namespace onecopy {
 // sorts and merges. Ranges that reach past `size` are cut; an empty list means everything.
 std::vector<ByteRange> whole_pages(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t file_offset);
 
-// The 2 MiB blocks of the file of which at least half is asked for; the ends of the mapping count as ends of blocks.
-// `ranges` as whole_pages returns them. A huge page for less reads more than it spares.
+// The 2 MiB blocks of the file of which at least half is requested; the ends of the mapping count as ends of blocks.
+// `ranges` as whole_pages returns them. For less, a huge page reads more than it saves.
 std::vector<ByteRange> huge_parts(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t file_offset);
 
-// Those of `ranges` that lie so far from the others that reading them with read-ahead would read more than 1/`part` of
-// them in vain: the kernel reads `overshoot` bytes beyond a request, a third of them before it and the rest behind it.
-// `ranges` as whole_pages returns them, of `size` bytes.
+// The isolated ones of `ranges`: so far from the others that reading them with read-ahead would read more than 1/`part`
+// of them in vain; the kernel reads `overshoot` bytes beyond a request, a third of them before it and the rest behind
+// it. `ranges` as whole_pages returns them, of `size` bytes.
 std::vector<ByteRange> isolated_ranges(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t overshoot,
                                        std::uint64_t part);
 

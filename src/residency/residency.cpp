@@ -14,8 +14,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The kernel counts whole pages: of those at the ends of `range`, only what lies inside counts. `counted` is the result
-// of `ask` for the range; single pages at the ends are counted again where that matters.
+// The kernel counts whole pages: of the pages at the ends of `range`, only the part inside counts. `counted` is the
+// result of `ask` for the range; single pages at the ends are counted again where that matters.
 template <class Ask>
 std::uint64_t cached_inside(const Mapping& mapping, ByteRange range, std::uint64_t counted, const Ask& ask) {
   const PageSpan pages = file_pages(mapping, range);
@@ -31,7 +31,7 @@ std::uint64_t cached_inside(const Mapping& mapping, ByteRange range, std::uint64
   return counted - std::min(outside, counted);
 }
 
-// What the page cache holds, range by range; the first refusal ends it.
+// The cached bytes, range by range; the first refusal ends the query.
 template <class Ask>
 std::optional<Cached> ask_cache(const Mapping& mapping, std::span<const ByteRange> ranges, Source source,
                                 const Ask& ask) {
@@ -119,14 +119,15 @@ std::string collapse_reason(const CollapseReport& report, int refusal) {
 
 Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges) {
   const int fd = mapping.descriptor();
-  if (const auto told = ask_cache(mapping, ranges, Source::cachestat, [&](ByteRange range) {
+  if (const auto answer = ask_cache(mapping, ranges, Source::cachestat, [&](ByteRange range) {
         return os::cached_in_file(fd, {mapping.file_offset() + range.offset, range.length});
       }))
-    return *told;
+    return *answer;
   if (mapping.mode() == Mode::copy) return {};  // the next two ask about the mapping, and this one is private
-  if (const auto told = ask_cache(mapping, ranges, Source::mincore,
-                                  [&](ByteRange range) { return os::cached_by_mincore(fd, pages_of(mapping, range)); }))
-    return *told;
+  if (const auto answer = ask_cache(mapping, ranges, Source::mincore, [&](ByteRange range) {
+        return os::cached_by_mincore(fd, pages_of(mapping, range));
+      }))
+    return *answer;
   if (const auto facts = mapped(mapping, ranges)) return {facts->mapped, {}, Source::page_tables};
   return {};
 }
@@ -148,9 +149,9 @@ std::optional<os::MappedFacts> mapped(const Mapping& mapping, std::span<const By
 }
 
 std::optional<std::uint64_t> cached_bytes(const Mapping& mapping, std::span<const ByteRange> ranges) {
-  const auto told = cached(mapping, ranges);
+  const auto answer = cached(mapping, ranges);
   // Page tables say what is mapped here, not what is cached.
-  return told.source == Source::page_tables ? std::nullopt : told.bytes;
+  return answer.source == Source::page_tables ? std::nullopt : answer.bytes;
 }
 
 void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, const char* operation) {
@@ -181,15 +182,15 @@ Residency residency(const Mapping& mapping, std::span<const ByteRange> asked) {
 }
 
 PageCache page_cache(int descriptor, ByteRange range) {
-  const auto told = os::cached_in_file(descriptor, range);
-  if (!told) throw OsError("count the cached pages of", "descriptor " + std::to_string(descriptor), told.error);
-  return {told.value.cached, told.value.dirty, told.value.evicted, told.value.recently_evicted};
+  const auto answer = os::cached_in_file(descriptor, range);
+  if (!answer) throw OsError("count the cached pages of", "descriptor " + std::to_string(descriptor), answer.error);
+  return {answer.value.cached, answer.value.dirty, answer.value.evicted, answer.value.recently_evicted};
 }
 
 MappedPages mapped_in(std::uint64_t process, ByteRange addresses) {
-  const auto told = os::mapped_there(process, addresses);
-  if (!told) throw OsError("read the page tables of", "process " + std::to_string(process), told.error);
-  return {told.value.mapped, told.value.huge};
+  const auto answer = os::mapped_there(process, addresses);
+  if (!answer) throw OsError("read the page tables of", "process " + std::to_string(process), answer.error);
+  return {answer.value.mapped, answer.value.huge};
 }
 
 EvictReport evict(const Mapping& mapping, std::span<const ByteRange> asked) {

@@ -13,7 +13,7 @@ Number sum(std::span<const Report> reports, Number Report::* member) {
   return sum;
 }
 
-// Empty where one is: a sum of what is known would look like the whole.
+// Empty if one part is: a partial sum would look like the total.
 template <class Report>
 std::optional<std::uint64_t> sum(std::span<const Report> reports, std::optional<std::uint64_t> Report::* member) {
   std::uint64_t sum = 0;

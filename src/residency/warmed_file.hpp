@@ -1,4 +1,4 @@
-// One file of a warming: what of it is missing, how it is brought in, and what came of it.
+// One file of a warming: which parts are missing, how they are read, and the result.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct WarmPiece {
   WarmedFile* file = nullptr;
   ByteRange range;
   bool missing = false;  // to be brought in; else only to be inspected
-  bool alone = false;    // without what the kernel would read around it
+  bool alone = false;    // without the kernel's read-around
 };
 
 // The part of `range` from `at` on, up to the next multiple of `size` in the *file*: two parts never share a 2 MiB
@@ -47,7 +47,7 @@ class WarmedFile {
   // False where the kernel does not report it.
   bool is_cached(ByteRange piece) const noexcept;
 
-  // Once, when all threads have ended. Throws what the inspector has found.
+  // Once, when all threads have ended. Throws the inspector's error.
   WarmReport finish();
   // Throws DataLost or OsError for a step at `at` that failed with `error`.
   [[noreturn]] void fail(int error, std::uint64_t at) const;

@@ -1,4 +1,4 @@
-// A warming: files cut into pieces, which threads take in turn, with counters that other threads may read meanwhile.
+// A warming: files cut into pieces, which threads take in turn, with counters that other threads may read.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ class Warmer {
  public:
   explicit Warmer(WarmOptions options) : options_(std::move(options)) {}
 
-  // Before run(). The mapping has to outlive this object; no ranges: all of it.
+  // Call before run(). The mapping must outlive this object; no ranges: all of it.
   void add(const Mapping& mapping, std::span<const ByteRange> ranges, std::shared_ptr<Inspector> inspector);
 
   // Once; throws DataLost, OsError, and what inspectors have found.

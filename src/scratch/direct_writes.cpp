@@ -27,7 +27,7 @@ bool DirectWrites::takes(Bytes pages) {
 int DirectWrites::write(Bytes pages, std::uint64_t at) noexcept {
   const auto put = os::write_at(direct_.get(), pages, at);
   if (put) return 0;
-  // EINVAL: a device that wants more than our alignment, or a file system that learns of its refusal late.
+  // EINVAL: a device that requires a larger alignment, or a file system that detects the refusal late.
   if (put.error != EINVAL && put.error != EOPNOTSUPP) return put.error;
   refused_ = true;
   return EOPNOTSUPP;

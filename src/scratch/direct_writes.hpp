@@ -15,17 +15,17 @@ class DirectWrites {
  public:
   explicit DirectWrites(int fd) noexcept : fd_(fd) {}
 
-  // The whole pages of a range of the file, in the middle of it; of length 0, at its end, where there are none.
+  // The whole pages inside a range of the file; if there are none, an empty range at its end.
   static ByteRange whole_pages(ByteRange range) noexcept;
 
-  // Whether the file system lets us, as far as it said, and these bytes begin where a device can fetch them.
+  // Whether the file system permits it, as far as is known, and these bytes are aligned for the device.
   bool takes(Bytes pages);
 
-  // Whole pages, to a multiple of the page size. Returns errno; EOPNOTSUPP: the file system will not, now and later.
+  // Whole pages, to a multiple of the page size. Returns errno; EOPNOTSUPP: the file system refuses, now and later.
   int write(Bytes pages, std::uint64_t at) noexcept;
 
  private:
-  int fd_;  // not ours
+  int fd_;  // not owned
   std::once_flag opened_;
   os::Fd direct_;
   std::atomic<bool> refused_{false};

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* making = "make a scratch file";
 
-// The file system of a folder; empty where nobody tells.
+// The file system of a folder; empty where it is unknown.
 std::optional<os::FileSystem> system_of(const std::string& folder) {
   const auto fd = os::open_read(folder);
   if (!fd) return std::nullopt;
@@ -32,7 +32,7 @@ std::string shortage(std::uint64_t size, const os::Result<std::uint64_t>& free) 
 
 void reserve_in(const PlacedFile& file, std::uint64_t size) {
   const auto& folder = file.place.folder;
-  // What is taken from memory the kernel does not refuse, it ends processes: so it is asked before.
+  // Linux overcommits: check available memory first, or the OOM killer ends the process.
   const auto available = file.in_memory ? available_memory() : std::nullopt;
   if (available && available->bytes < size)
     throw OsError(making, folder, ENOMEM,

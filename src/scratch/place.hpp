@@ -1,4 +1,4 @@
-// Where a scratch file may be, and its birth there.
+// The place of a scratch file, and its creation there.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ struct ScratchFolder {
   std::string reason;  // a sentence
 };
 
-// As ScratchOptions::folder says of an empty one.
+// As ScratchOptions::folder describes for an empty one.
 ScratchFolder default_place();
 
-// Why what is to be larger than memory should not be there; empty: it may.
+// Why data larger than memory should not be there; empty: it may be.
 std::string obstacle_of(const os::FileSystem& system);
 
 struct PlacedFile {

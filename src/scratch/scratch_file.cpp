@@ -47,7 +47,7 @@ struct ScratchFile::State {
         pages({file.fd.get(), mapped, options.head, file.in_memory}, options.max_resident),
         direct(file.fd.get()) {}
 
-  // Of no bytes, one page: an address that is nobody else's.
+  // A file of 0 bytes reserves one page: a unique address.
   os::MutableBytes map() {
     const PageSpan span = page_span({options.head, std::max<std::uint64_t>(size, 1)}, os::page_size());
     auto reserved = Addresses::reserve(span.length, span.offset);
@@ -76,9 +76,9 @@ struct ScratchFile::State {
   std::optional<std::uint64_t> resident(std::span<const ByteRange> ranges) const {
     std::uint64_t sum = 0;
     for (const auto& range : ranges) {
-      const auto told = pages.cached({options.head + range.offset, range.length});
-      if (!told.bytes) return std::nullopt;
-      sum += *told.bytes;
+      const auto answer = pages.cached({options.head + range.offset, range.length});
+      if (!answer.bytes) return std::nullopt;
+      sum += *answer.bytes;
     }
     return sum;
   }
@@ -101,13 +101,13 @@ struct ScratchFile::State {
     if (const int error = lost; error != 0) fail(operation, error, "bytes could not be written to the disk before");
   }
 
-  // The kernel tells of a failed write-out once; here it is remembered.
+  // The kernel reports a failed write-out once; it is recorded here.
   void remember(int error) noexcept {
     int none = 0;
     if (error != 0) lost.compare_exchange_strong(none, error);
   }
 
-  // Calls put(piece) for the pieces of a range of the file, each as soon as the cap allows it.
+  // Calls put(piece) for the pieces of a range of the file, each as soon as the cap permits it.
   template <class Put>
   void in_pieces(const char* operation, ByteRange range, const Put& put) {
     const std::shared_lock lock(writing);
@@ -128,12 +128,12 @@ struct ScratchFile::State {
     if (const auto put = os::write_at(file.fd.get(), bytes, at); !put) fail("write", put.error);
   }
 
-  // False: it cannot be done, and has to go through the page cache.
+  // False: impossible, the bytes must go through the page cache.
   bool write_past_cache(Bytes bytes, std::uint64_t at) {
     const std::shared_lock lock(writing);
     expect_writable("write");
     if (file.in_memory || !direct.takes(bytes)) return false;
-    // What is in the page cache of these pages must not come to the disk after us, nor be seen instead of us.
+    // Cached contents of these pages must not be written over this data later, nor be read instead of it.
     int error = pages.drop({at, bytes.size()});
     if (error == 0) error = direct.write(bytes, at);
     if (error == EOPNOTSUPP) return false;
@@ -291,10 +291,10 @@ ScratchMemory ScratchFile::memory() const {
 Mapping ScratchFile::seal() {
   const std::unique_lock lock(state_->writing);
   state_->expect_nothing_lost("seal");
-  const auto reader = os::reopen_read(descriptor());  // what cannot be opened anew is handed on as it is
+  const auto reader = os::reopen_read(descriptor());  // if it cannot be reopened, it is passed on as it is
   if (!state_->sealed && !state_->mapped.empty()) {
     if (const int error = os::make_read_only(state_->mapped); error != 0) state_->fail("seal", error);
-    // Readers look through the new mapping: page tables for both would be paid for nothing.
+    // Readers use the new mapping: page tables for both would be wasted.
     (void)os::drop_mapped(state_->mapped);
   }
   state_->sealed = true;
@@ -321,7 +321,7 @@ void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::u
   (void)os::try_lock(descriptor());  // until the file has its name: what is not locked is swept
   if (const auto put = os::write_at(descriptor(), first, 0); !put) target.fail("write", put.error);
   if (const int error = os::set_size(descriptor(), size); error != 0) target.fail("save", error);
-  // The data is as old as it was: those who were given its identity find it unchanged.
+  // The data is unchanged: processes that were given its identity must find it unchanged.
   if (here) (void)os::set_written(descriptor(), here.value.mtime_ns);
   state_->expect_nothing_lost("save");
   if (options.durable) flush();

@@ -7,7 +7,7 @@ namespace onecopy {
 namespace {
 
 constexpr std::uint64_t least_part = std::uint64_t{64} << 10U;
-constexpr std::uint64_t largest_part = std::uint64_t{8} << 20U;  // devices gain nothing by more
+constexpr std::uint64_t largest_part = std::uint64_t{8} << 20U;  // larger parts are not faster
 
 }  // namespace
 
@@ -18,7 +18,7 @@ void WriteQueue::touch(ByteRange range) {
   const std::uint64_t number = range.offset / part_size_;
   const auto known = places_.find(number);
   if (known == places_.end()) {
-    std::list<Part> made;  // in both or in neither, where memory is short
+    std::list<Part> made;  // inserted into both lists or into neither, if memory is short
     made.push_back({number, range.length, false});
     places_.emplace(number, made.begin());
     waiting_.splice(waiting_.end(), made);

@@ -1,5 +1,5 @@
-// Which parts of a file were written last, and what is to leave memory so that the next write stays within the cap.
-// Pure: it makes no system calls, it says what to do.
+// The parts of a file that were written last, and which of them must leave memory so that the next write stays within
+// the cap. Pure: it makes no system calls, it only decides.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,15 @@ class WriteQueue {
   // The range, in whole pages of 4 KiB or more, lies in one part.
   void touch(ByteRange range);
 
-  // The next part to begin writing out: there are some as long as more than half of the cap waits.
+  // The next part to start writing out; there is one while more than half of the cap waits.
   std::optional<std::uint64_t> next_to_begin();
 
-  // The next part to write out and drop: there are some as long as more than the cap is held, together with what is in
-  // memory besides.
+  // The next part to write out and drop; there is one while the held bytes and the other resident bytes exceed the cap.
   std::optional<std::uint64_t> next_to_drop();
 
-  void set_besides(std::uint64_t bytes) noexcept { besides_ = bytes; }  // in memory, and none of ours
+  void set_besides(std::uint64_t bytes) noexcept { besides_ = bytes; }  // resident, and not of this queue
 
-  // Nothing of the part is in memory any more.
+  // The part has left memory.
   void forget(std::uint64_t part);
 
   ByteRange range_of(std::uint64_t part) const noexcept { return {part * part_size_, part_size_}; }

@@ -8,10 +8,10 @@ namespace onecopy {
 namespace {
 
 constexpr std::uint64_t uncapped_piece = std::uint64_t{16} << 20U;
-constexpr std::uint64_t stretch = std::uint64_t{4} << 20U;  // no large page reaches over its ends, and would stay
+constexpr std::uint64_t stretch = std::uint64_t{4} << 20U;  // multiple of the largest folio, which would otherwise stay
 constexpr std::uint64_t largest_by_mincore = std::uint64_t{8}
-                                             << 30U;  // without cachestat a look at more takes too long
-constexpr std::uint64_t stretches_at_once = 256;      // looked at together, before each is
+                                             << 30U;  // without cachestat a query of more takes too long
+constexpr std::uint64_t stretches_at_once = 256;      // queried together, before each one is
 
 ByteRange whole_pages_of(ByteRange range) noexcept {
   const PageSpan span = page_span(range, os::page_size());
@@ -40,8 +40,8 @@ int WrittenPages::make_room(ByteRange piece) {
   return 0;
 }
 
-// What was written past the queue leaves in the order of the file; a little of it may stay, and counts. Where it cannot
-// leave (other processes map the pages), the next look is later.
+// Pages that were written past the queue leave in the order of the file; a small rest may stay, and counts. If they
+// cannot leave (other processes map them), the next attempt is later.
 int WrittenPages::look() {
   const std::uint64_t enough = queue_->cap() / 8;
   until_look_ = enough;
@@ -79,8 +79,8 @@ std::uint64_t WrittenPages::cached_in(ByteRange range) const noexcept {
   const std::uint64_t end = std::min(range.offset + range.length, data_.head + data_.memory.size());
   if (begin >= end) return 0;
   if (data_.memory.size() > largest_by_mincore) {
-    const auto told = os::cached_in_file(data_.fd, {begin, end - begin});
-    return told ? told.value.cached : 0;
+    const auto answer = os::cached_in_file(data_.fd, {begin, end - begin});
+    return answer ? answer.value.cached : 0;
   }
   return cached({begin, end - begin}).bytes.value_or(0);
 }
@@ -94,8 +94,8 @@ int WrittenPages::drop(ByteRange range) {
     for (std::uint64_t at = (pages.offset + size - 1) / size; (at + 1) * size <= pages.offset + pages.length; ++at)
       queue_->forget(at);
   }
-  // A large page that reaches over the end of what was dropped before stayed then, and can go now: else those of rows
-  // that are released one after the other would add up.
+  // A large page that crosses the end of the range dropped before stayed then, and can be dropped now: otherwise those
+  // of rows that are released one after the other would accumulate.
   const std::uint64_t end_before = dropped_.offset + dropped_.length;
   const std::uint64_t end = pages.offset + pages.length;
   if (pages.offset < dropped_.offset || pages.offset > end_before || end <= end_before) {
@@ -108,7 +108,7 @@ int WrittenPages::drop(ByteRange range) {
   return 0;
 }
 
-// A page that is written between the two steps is dirty again, and the kernel keeps it: nothing can be lost here.
+// A page that is written between the two steps is dirty again, and the kernel keeps it: no data is lost here.
 int WrittenPages::write_and_drop(ByteRange range) const noexcept {
   if (!data_.in_memory)
     if (const int error = os::write_out(data_.fd, range); error != 0) return error;
@@ -121,8 +121,8 @@ int WrittenPages::write_and_drop(ByteRange range) const noexcept {
 }
 
 WrittenPages::Told WrittenPages::cached(ByteRange range) const noexcept {
-  const auto told = os::cached_in_file(data_.fd, range);
-  if (told) return {told.value.cached, told.value.dirty, Source::cachestat};
+  const auto answer = os::cached_in_file(data_.fd, range);
+  if (answer) return {answer.value.cached, answer.value.dirty, Source::cachestat};
   const auto seen = os::cached_by_mincore(data_.fd, data_.memory.subspan(range.offset - data_.head, range.length));
   if (seen) return {seen.value.cached, std::nullopt, Source::mincore};
   return {};

@@ -1,4 +1,4 @@
-// The pages of a scratch file in memory: how many there are, getting them out, and keeping them below a cap.
+// The pages of a scratch file in memory: counts them, evicts them, and keeps them below a cap.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ class WrittenPages {
  public:
   WrittenPages(MappedData data, std::optional<std::uint64_t> cap);
 
-  // The size to write in: pieces that do not cross its multiples.
+  // The unit of writes: pieces do not cross its multiples.
   std::uint64_t piece_size() const noexcept;
 
-  // Before (or, where others wrote it, after) a piece is written: begins to write out what waits for long, and waits
-  // for and drops the oldest where the cap asks for it. Returns errno of writing out.
+  // Before a piece is written (or after, if another process wrote it): starts writing out old parts, and waits for and
+  // drops the oldest where the cap requires it. Returns errno of writing out.
   int make_room(ByteRange piece);
 
-  // Writes out, then drops from our page tables and from the page cache. Returns errno of writing out.
+  // Writes out, then drops from the page tables and from the page cache. Returns errno of writing out.
   int drop(ByteRange range);
 
   struct Told {
@@ -54,7 +54,7 @@ class WrittenPages {
   std::mutex mutex_;                   // of what follows
   std::unique_ptr<WriteQueue> queue_;  // none without a cap
   ByteRange dropped_;                  // the last ranges that drop() was asked for, as far as they continue each other
-  std::uint64_t until_look_ = 0;       // bytes to be written before the page cache is asked again
+  std::uint64_t until_look_ = 0;       // bytes to be written before the page cache is queried again
 };
 
 }  // namespace onecopy

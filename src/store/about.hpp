@@ -18,9 +18,9 @@ struct About {
   std::uint64_t bytes = 0;       // of the artefact
   std::int64_t mtime_ns = 0;     // of the artefact
   std::int64_t created_ns = 0;   // since 1970
-  std::string source;            // empty: none was told
+  std::string source;            // empty: not given
   FileIdentity source_identity;  // as it was read
-  std::string boot;              // in which alone it counts, because it was not flushed; empty: in all
+  std::string boot;              // valid in this boot only, because it was not flushed; empty: in all
 
   friend bool operator==(const About&, const About&) = default;
 };
@@ -30,18 +30,17 @@ std::string to_text(const About& about);
 // Throws FormatError.
 About parse_about(std::string_view text);
 
-// None where there is none, and where a power cut left nothing in it. Throws OsError (a link, somebody else's) and
-// FormatError, with the path.
+// None if there is no description, or an empty one after a power cut. Throws OsError (a link, a file of another user)
+// and FormatError, with the path.
 std::optional<About> read_about(const File& file);
 
-// The same, for `key`. Throws FormatError also when it is of another key with the same digest.
+// As read_about, for `key`. Throws FormatError also for another key with the same digest.
 std::optional<About> read_about_of(const File& file, const std::string& key);
 
-// Whole or not at all; flushed, unless it counts in this boot alone. Throws OsError.
+// Written complete or not at all; flushed, unless it is valid in this boot only. Throws OsError.
 void write_about(const File& file, const About& about);
 
-// The artefact, opened, where it is there and as it was built; else nothing. Throws OsError for what is no file of
-// ours.
+// The artefact, opened, if it exists and is unchanged; else nothing. Throws OsError for anything else at its path.
 os::Fd open_as_built(const About& about, const File& artefact);
 
 // As it stands in the folder; the last use is read from there.

@@ -34,7 +34,7 @@ namespace {
 
 using HeldClaims = std::vector<std::shared_ptr<HeldClaim>>;
 
-// Those of this process, oldest first. In a forked child: those of the thread that forked, without their descriptors.
+// Claims of this process, oldest first. In a forked child: those of the forking thread, without their descriptors.
 HeldClaims& held_claims() {
   static auto& claims = *new HeldClaims;  // NOLINT: outlives threads that build while the process ends
   return claims;
@@ -47,8 +47,8 @@ std::mutex& plain_lock() {
 
 void before_fork() { plain_lock().lock(); }
 
-// A child must not keep a lock that its parent's death is to give back. It keeps the knowledge of what the thread that
-// forked is building, because to ask for that in the child would be to wait for oneself.
+// A child must not keep a lock that its parent's death must release. It keeps the list of what the forking thread is
+// building, because requesting one of those in the child would deadlock.
 void after_fork() {
   const auto process = os::process_id();
   const auto thread = std::this_thread::get_id();
@@ -77,14 +77,14 @@ std::string first_line(const HeldClaim& held) {
   return text.data();
 }
 
-// For those who wait: a full disk is no reason not to build.
+// Progress for waiting processes: a full disk is no reason to stop the build.
 void tell(HeldClaim& held, const std::string& key = {}) noexcept {
   try {
     // A child that builds for its parent: a descriptor of its own, which has no part in the lock.
     if (!held.fd) held.fd = std::move(os::open_existing(held.file.at()).value);
     const std::string text = first_line(held) + key;
     (void)os::write_at(held.fd.get(), std::as_bytes(std::span(text)), 0);
-  } catch (const std::bad_alloc&) {  // then nobody is told
+  } catch (const std::bad_alloc&) {  // then waiting processes see no progress
   }
 }
 
@@ -128,7 +128,7 @@ bool is_held_at(const HeldClaim& held, const File& file) {
 
 std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// None: held by somebody. The file that was locked may have been released and removed meanwhile: then again.
+// None: another process holds it. The locked file may have been released and removed meanwhile: then retries.
 os::Fd open_and_lock(const File& file) {
   for (;;) {
     (void)facts_of_ours(file);
@@ -196,7 +196,7 @@ void tell_wait(const std::string& digest) {
 
 bool waits_for_us(const Folder& folder, const Holder& holder) {
   auto wanted = holder.waits_for;
-  for (int step = 0; step < 64 && !wanted.empty(); ++step) {  // what others wait for may go round without us
+  for (int step = 0; step < 64 && !wanted.empty(); ++step) {  // the others' waits may form a cycle without this thread
     const auto file = files_of(folder, wanted).claim;
     if (Claim::is_ours(file)) return true;
     const auto claim = look_at_claim(file);

@@ -70,7 +70,7 @@ Folder Folder::open(const fs::path& path) {
     make(path);
     opened = os::open_no_link(path.string());
   }
-  // Of somebody else's folder it is told whose it is, and not that it may not be opened.
+  // For another user's folder the error names the owner, not the failed open.
   const auto facts = opened ? os::facts_of(opened.value.get()) : os::facts_of_entry(path.string());
   if (!facts) refuse_folder(path, {opened ? facts.error : opened.error, {}});
   if (auto refusal = refusal_of(facts.value); refusal.code != 0) refuse_folder(path, std::move(refusal));

@@ -1,8 +1,7 @@
-// A folder that is its owner's alone, held open, and the files in it.
+// A private folder that is held open, and the files in it.
 //
-// What a path leads to may be exchanged at any moment by a process that may write the folder above. Therefore a store
-// opens its folder, looks at what it has opened, and does all that it does in there: what is found is its owner's, or
-// refused.
+// A process that may write the parent folder can replace a folder at any moment. Therefore a store opens its folder,
+// checks the opened folder, and does all its work relative to it: every file found belongs to the owner, or is refused.
 #pragma once
 
 #include <filesystem>
@@ -16,8 +15,8 @@ namespace onecopy::store {
 
 class Folder {
  public:
-  // Makes it, and those above it, with mode 0700 where they are missing. Throws OsError unless it is a folder, no
-  // symbolic link, of this user, and nobody else may enter it.
+  // Creates the folder and its parents with mode 0700 where they are missing. Throws OsError unless it is a folder, not
+  // a symbolic link, owned by this user, without access for other users.
   static Folder open(const std::filesystem::path& path);
 
   int descriptor() const noexcept { return fd_->get(); }
@@ -31,7 +30,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// Why Folder::open would refuse what is at a path; empty: it would not, or there is nothing.
+// Why Folder::open would refuse a path; empty: it would not, or the path does not exist.
 std::string why_not_ours(const std::filesystem::path& path);
 
 // A name in the folder; there may be no such file.
@@ -40,14 +39,14 @@ struct File {
   std::string name;
 
   os::Name at() const { return {folder.descriptor(), name}; }
-  std::filesystem::path path() const { return folder.path() / name; }  // for people
+  std::filesystem::path path() const { return folder.path() / name; }  // for messages
 };
 
-// What is there: none, or a regular file of this user. Throws OsError for anything else.
+// The facts of a regular file of this user; none if it does not exist. Throws OsError for anything else.
 os::Result<os::FileFacts> facts_of_ours(const File& file);
 
-// The same of what has been opened. None where there is none, and where others might have changed it: they may write
-// it, or it has a second name somewhere.
+// The facts of an opened file. None if it does not exist, and if other users might have changed it: they may write it,
+// or it has a second name.
 os::Fd open_ours(const File& file);
 
 // Throws OsError, but for ENOENT.

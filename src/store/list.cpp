@@ -1,4 +1,4 @@
-// What is in the folder of a store, told by the names of the files and then by what they hold.
+// The contents of a store's folder, derived from the names of the files and then from their contents.
 #include <map>
 #include <optional>
 #include <set>
@@ -75,7 +75,7 @@ namespace store {
 
 Artefact settled(const Files& files) {
   try {
-    (void)facts_of_ours(files.artefact);  // a folder in its place is nobody's leftover
+    (void)facts_of_ours(files.artefact);  // a folder in its place is not a leftover of a builder
     const auto about = read_about(files.about);
     if (!about) return entry(files.artefact, ArtefactState::leftover, why_not_described(files.about));
     if (open_as_built(*about, files.artefact)) {
@@ -94,7 +94,7 @@ Artefact settled(const Files& files) {
     return artefact;
   } catch (const FormatError& error) {
     return entry(files.about, ArtefactState::damaged, error.what());
-  } catch (const OsError& error) {  // a link, a folder, somebody else's
+  } catch (const OsError& error) {  // a link, a folder, a file of another user
     const auto name = std::filesystem::path(error.path()).filename().string();
     return entry({files.artefact.folder, name}, ArtefactState::foreign, error.reason());
   }

@@ -1,4 +1,4 @@
-// What list() tells and prune() removes, one by one.
+// Single entries of a store: described for list(), removed for prune().
 #pragma once
 
 #include <string_view>
@@ -9,13 +9,13 @@
 
 namespace onecopy::store {
 
-// What the description and the artefact of a key are, when nobody is building it.
+// The state of a key's description and artefact while no process is building it.
 Artefact settled(const Files& files);
 
 // Everything in the folder, what is being built and what dead builders left included.
 std::vector<Artefact> list(const Folder& folder);
 
-// Removes what a list has shown, unless it is another thing by now. Empty: it is gone; else why it stays.
+// Removes an entry of a list, unless it has changed since. Empty: removed; else why it stays.
 std::string_view remove(const Folder& folder, const Artefact& shown);
 
 }  // namespace onecopy::store

@@ -37,14 +37,14 @@ Artefact opened(Artefact artefact, os::Fd fd) {
   return artefact;
 }
 
-// None: there is no artefact that is as it was built. A file that was changed since counts as none, and is replaced.
+// None: there is no unchanged artefact. A file that was changed since it was built counts as none, and is replaced.
 std::optional<Artefact> attach(const Files& files, const std::string& key) {
   const auto about = store::read_about_of(files.about, key);
   if (!about) return std::nullopt;
   auto fd = store::open_as_built(*about, files.artefact);
   if (!fd || !store::settle_if_old(files, *about, fd)) return std::nullopt;
   if (const auto description = store::open_ours(files.about))
-    (void)os::set_times_now(description.get());  // refused on a read-only disk, where nobody prunes either
+    (void)os::set_times_now(description.get());  // refused on a read-only disk, where prune cannot run either
   return opened(store::described(*about, files), std::move(fd));
 }
 
@@ -58,7 +58,7 @@ class Patience {
     if (waited_) store::tell_wait({});
   }
 
-  // Tells who is waited for, and pauses. Throws what on_wait throws, and OsError ETIMEDOUT and EDEADLK.
+  // Reports the awaited process, and pauses. Throws what on_wait throws, and OsError ETIMEDOUT and EDEADLK.
   void look_and_pause(const Files& files) {
     const auto claim = store::look_at_claim(files.claim);
     if (!claim) return;  // released a moment ago
@@ -131,7 +131,7 @@ About about_of(const os::Fd& fd, const Files& files, const std::string& key, con
           .boot = boot};
 }
 
-// Again where the file is replaced meanwhile: by a child, say, that the build forked and that came back out of it.
+// Retries if the file is replaced meanwhile, for example by a child that the build function forked.
 Artefact publish(const Files& files, const std::string& key, const BuildOptions& options, const FileIdentity& source) {
   constexpr int attempts = 5;
   const auto boot = options.durable ? std::string() : store::boot_to_record(files.artefact.folder);
@@ -228,7 +228,8 @@ Artefact Store::get_or_build(const std::string& key, const Build& build, const B
   const auto digest = store::digest_of(key);
   Patience patience(options);
   for (;;) {
-    const auto files = store::files_of(Folder::open(folder_), digest);  // anew: somebody may have removed the folder
+    const auto files =
+        store::files_of(Folder::open(folder_), digest);  // opened again: the folder may have been removed meanwhile
     if (auto found = attach(files, key)) {
       remove_stale_claim(files, key);
       return attached(std::move(*found), patience);

@@ -56,7 +56,7 @@ void add_values(Buffered& out, const Type& type, const std::vector<Part>& parts,
 // Which part of the value is gathered.
 struct Branch {
   std::string path;
-  bool is_root = false;  // or a field of the root: there is one, and not one for each element of a sequence
+  bool is_root = false;  // or a field of the root: there is one, instead of one for each element of a sequence
   int depth = 0;
 
   Branch in(std::string elements) const { return {std::move(elements), false, depth + 1}; }

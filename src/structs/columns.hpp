@@ -1,4 +1,4 @@
-// A value taken apart into the arrays that a file holds.
+// A value decomposed into the arrays of a file.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace onecopy::structs {
 
 using Put = std::function<void(Bytes)>;
 
-// One array, not yet in memory as such: `write` hands its bytes over, piece by piece. Looks into the value.
+// One array, not yet contiguous in memory: `write` passes its bytes on, piece by piece. Refers to the value.
 struct Column {
   ArraySpec spec;
   std::string field;  // the path of the leaf that it belongs to

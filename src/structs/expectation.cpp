@@ -89,7 +89,7 @@ void Expectation::expect_leaf(const Type& type, const std::string& path, Rows ro
   const Type& value = sequence ? *type.element : type;
   auto shape = extents_of(value);
   if (sequence) {
-    // The file says how many; its index has checked that their bytes are there.
+    // The file gives the number; its index has checked that the bytes exist.
     const auto extents = entry(name).shape;
     const std::uint64_t count = rows.column ? expect_offsets(path, rows) : extents.empty() ? 0 : extents.front();
     if (type.at_most_one && !rows.column && count > 1)
@@ -103,7 +103,7 @@ void Expectation::expect_leaf(const Type& type, const std::string& path, Rows ro
   if (sequence ? type.sequence->resize != nullptr : rows.column) columns_.push_back(entry(name).range());
 }
 
-// Sequences and arrays of what owns something: columns.
+// Sequences and arrays of elements that own memory: columns.
 void Expectation::expect_elements(const Type& type, const std::string& path, Rows rows, int depth) {
   const std::string elements = of_elements(path, type);
   std::uint64_t count = 0;
@@ -131,7 +131,7 @@ void Expectation::expect_elements(const Type& type, const std::string& path, Row
   expect(*type.element, nullptr, elements, {true, count}, depth + 1);
 }
 
-// Returns how many elements the sequences of a column have together.
+// Returns the total number of elements of the sequences of a column.
 std::uint64_t Expectation::expect_offsets(const std::string& path, Rows rows) {
   const std::string name = named(path, ".offsets");
   if (file_.index().find(name) == nullptr) throw FormatError("'" + name + "': the file has no such array");
@@ -168,14 +168,14 @@ void Expectation::expect_nothing_else(const std::string& path) const {
     throw FormatError("'" + other->first + "': the file has " + other->second + ", the program has no such field");
 }
 
-// A field that came later than the file.
+// A field that a later version added.
 bool Expectation::skip(const std::string& path) {
   if (!may_lack_ || schema_.find(path) != nullptr) return false;
   missing_.push_back(path);
   return true;
 }
 
-// What the file has there, for a message.
+// The file's field, for a message.
 std::string Expectation::found(const std::string& path) const {
   const Entry* array = file_.index().find(path);
   const std::string* type = schema_.find(path);

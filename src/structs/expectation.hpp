@@ -1,5 +1,5 @@
-// Does the file hold what the program expects? Everything that opening relies on is checked here, before an object is
-// made or a byte of the data is believed.
+// Compares a file with the program's type. Everything that opening relies on is checked here, before an object is made
+// or a byte of the data is used.
 #pragma once
 
 #include <cstdint>
@@ -28,17 +28,17 @@ class Expectation {
 
   std::uint32_t version() const noexcept { return schema_.version; }
 
-  // Fields that an older file lacks: they keep what their initialisers gave them.
+  // Fields that an older file lacks: they keep their initialisers' values.
   const std::vector<std::string>& missing() const noexcept { return missing_; }
   bool is_missing(const std::string& path) const;
 
-  // What opening will read itself, beyond single numbers: offsets, and values that are copied.
+  // The bytes that opening reads itself, beyond single numbers: offsets, and values that are copied.
   const std::vector<ByteRange>& columns() const noexcept { return columns_; }
 
-  // The array under this name, which is there and has the right type and shape.
+  // The array under this name, which exists and has the right type and shape.
   const Entry& entry(const std::string& name) const;
 
-  // A count, or the last of some offsets, as it was when the arrays of the elements were held against it.
+  // A count, or the last of some offsets, as it was when it was compared with the arrays of the elements.
   std::uint64_t number(const std::string& name) const;
 
  private:

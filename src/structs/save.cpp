@@ -14,10 +14,9 @@
 namespace onecopy {
 namespace {
 
-static_assert(std::endian::native == std::endian::little,
-              "files hold little-endian numbers, which are looked at in place");
+static_assert(std::endian::native == std::endian::little, "files hold little-endian numbers, which are used in place");
 
-constexpr std::uint64_t line = 64;  // bytes: every array starts on them anyway
+constexpr std::uint64_t line = 64;  // bytes: every array starts on a multiple of it
 
 Layout layout_of(const structs::Type& type, const void* value, std::span<const structs::Column> columns,
                  std::uint32_t version, const SaveOptions& options) {

@@ -14,13 +14,13 @@ namespace onecopy {
 namespace structs {
 namespace {
 
-// What the spans of an opened value share.
+// State that the spans of an opened value share.
 struct Owner {
   std::shared_ptr<const Mapping> mapping;
-  std::vector<std::shared_ptr<void>> elements;  // of sequences whose elements own something
+  std::vector<std::shared_ptr<void>> elements;  // of sequences whose elements own memory
 };
 
-// Where a value stands: in the object, a number has no axis in the file; in a sequence it is a row of a column.
+// The place of a value: in the object, a number has no axis in the file; in a sequence it is a row of a column.
 struct Where {
   std::string path;
   bool column = false;
@@ -51,7 +51,7 @@ class Builder {
 
   void values(const Type& type, const Places& places, const std::string& name) {
     if (places.count == 1) {
-      // By pread: what every opening must read should not be able to kill it.
+      // By pread: a truncated file must not raise SIGBUS while it is opened.
       const std::span<std::byte> place(places[0], type.size);
       file_.mapping()->read(expectation_.entry(name).offset, place);
       return expect_bools(type, place, name);
@@ -119,8 +119,8 @@ class Builder {
     return expectation_.number(named(path, ".count"));
   }
 
-  // Of `count` sequences in a column, in memory of our own: a write into the file between a check and its use is
-  // not to lead us out of it. The last one is what the arrays of the elements were held against.
+  // The offsets of `count` sequences in a column, in private memory: a write into the file between a check and its use
+  // must not cause a read outside it. The last one was compared with the arrays of the elements.
   std::vector<std::uint64_t> offsets_of(const std::string& path, std::uint64_t count) const {
     const std::string name = named(path, ".offsets");
     std::vector<std::uint64_t> offsets(count + 1);
@@ -194,7 +194,7 @@ OpenReport open_value(const ArrayFile& file, const Request& request, const OpenO
     report.defaulted = expectation.missing();
     for (const auto& range : ranges_of(file, request.path, {})) report.bytes += range.length;
     make_resident(file, request.path, options, report);
-    // Read at the device's speed, and a file that was truncated since is an error here, not a signal below.
+    // Read at the device's speed; a file that was truncated since is an error here, not a signal below.
     if (!expectation.columns().empty() && report.mode == Mode::map && !options.warm)
       static_cast<void>(warm(*file.mapping(), expectation.columns()));
     Builder(file, expectation, report)

@@ -1,4 +1,4 @@
-// The fields of an object, found and checked: what every walk over a value goes through.
+// The fields of an object, found and checked: used by every traversal of a value.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct PlacedField {
   const Type* type;
 };
 
-// Of a record; null: of a default one. Throws FormatError for a visit() that hands out what is no member of the object
-// (a local variable, something behind a pointer), or a name that no path can have.
+// Fields of a record; null: of a default object. Throws FormatError for a visit() that passes something other than a
+// member of the object (a local variable, something behind a pointer), or a name that no path can have.
 std::vector<PlacedField> fields_in(const Type& record, const void* object);
 
 // Throws FormatError unless visit() lists the same fields for `object`: columns hold the same of each.
@@ -29,7 +29,7 @@ std::string join(const std::string& path, const std::string& name);        // ra
 std::string named(const std::string& path, std::string_view suffix = {});  // the root, which has no path, is "value"
 std::string of_elements(const std::string& path, const Type& container);   // subs -> subs[]
 
-// True for the path itself and for what is in it: rank.blocks and rank are within rank; ranks is not.
+// True for the path itself and for its fields: rank.blocks and rank are within rank; ranks is not.
 bool is_within(std::string_view path, std::string_view part) noexcept;
 
 // Of a leaf: the type as it stands in the schema, and the shape of one value.
@@ -43,8 +43,8 @@ std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path);
 // The elements of arrays that lie in their objects.
 Places spread(const Type& array, const Places& places);
 
-// Where one value's fields are, without its padding: (offset, length), merged. Throws FormatError for a member that
-// alignas moved, which the schema could not tell.
+// The byte ranges of one value's fields, without its padding: (offset, length), merged. Throws FormatError for a member
+// that alignas moved, which the schema cannot express.
 struct Part {
   std::size_t offset;
   std::size_t length;

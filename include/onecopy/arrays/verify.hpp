@@ -4,9 +4,9 @@
 //     const auto ranges = verified_ranges(model);
 //     warm(*model.mapping(), ranges, {.inspector = make_verifier(model)});   // the same in the pass that warms
 //
-// Mapped files are read by pread, so that a file that is truncated meanwhile is DataLost and not a signal; a private
-// copy is checked where it lies. The checksums guard against accidents, not against an attacker: who can write the file
-// can write them too.
+// Mapped files are read by pread, so that a truncated file results in DataLost, not in a signal; a private copy is
+// verified in place. The checksums detect accidents, not attacks: a process that can write the file can write the
+// checksums too.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace onecopy {
 
-// A block whose bytes are not what was written. Whole blocks are compared, so neighbours are named too.
+// A block whose bytes differ from what was written. Whole blocks are compared, so adjacent arrays are named too.
 struct BadBlock {
   std::size_t number = 0;
   ByteRange range;  // in the file
@@ -31,7 +31,7 @@ struct BadBlock {
   std::vector<std::string> names;  // of the arrays that have bytes in it
 };
 
-// `blocks` is empty where it is the header that does not agree with its checksum.
+// `blocks` is empty if the header does not match its checksum.
 class ChecksumError : public FormatError {
  public:
   ChecksumError(const std::string& message, std::vector<BadBlock> blocks)
@@ -50,14 +50,15 @@ struct VerifyReport {
   unsigned threads = 0;
 };
 
-// All blocks that hold bytes of these arrays; no names: the whole data section. Every block is looked at before an
-// error is thrown. Throws ChecksumError, NoChecksum, DataLost, OsError; std::out_of_range for a name that is not there.
+// Verifies all blocks that hold bytes of these arrays; no names: the whole data section. Every block is read before an
+// error is thrown. Throws ChecksumError, NoChecksum, DataLost, OsError; std::out_of_range for an unknown name.
 VerifyReport verify(const ArrayFile& file, std::span<const std::string> names = {}, unsigned threads = 0);
 
-// `ranges` (bytes of the file) widened to whole blocks; none: the whole file. Throws NoChecksum, ChecksumError.
+// `ranges` (bytes of the file) widened to whole blocks; empty: the whole file. Throws NoChecksum, ChecksumError.
 std::vector<ByteRange> verified_ranges(const ArrayFile& file, std::span<const ByteRange> ranges = {});
 
-// For WarmOptions::inspector, with ranges that were widened so; for one warming. Throws NoChecksum, ChecksumError.
+// For WarmOptions::inspector, with ranges from `verified_ranges`; for one call of warm. Throws NoChecksum,
+// ChecksumError.
 std::shared_ptr<Inspector> make_verifier(const ArrayFile& file);
 
 }  // namespace onecopy

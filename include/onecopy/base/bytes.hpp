@@ -1,7 +1,7 @@
 // base: types that every other module uses. No operating system, no files, no logging.
 //
-// `Bytes` is a read-only look at memory that somebody else owns. `in_bounds` is the only bounds check of the
-// project: code that has two untrusted numbers never adds them, it asks here.
+// `Bytes` is a read-only view of memory that another object owns. `in_bounds` is the only bounds check of the project:
+// code with two untrusted numbers never adds them, it calls `in_bounds`.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@ namespace onecopy {
 
 using Bytes = std::span<const std::byte>;
 
-// True when [offset, offset + length) lies inside [0, size). Right for every triple of 64-bit numbers: the
-// sum that could wrap is never formed.
+// True when [offset, offset + length) lies inside [0, size). Correct for all 64-bit numbers: the sum, which could wrap,
+// is never computed.
 constexpr bool in_bounds(std::uint64_t size, std::uint64_t offset, std::uint64_t length) noexcept {
   return offset <= size && length <= size - offset;
 }
 
-// The number that up to 8 bytes are, the lowest first.
+// The little-endian number in up to 8 bytes.
 constexpr std::uint64_t little_endian(Bytes bytes) noexcept {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) value |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);

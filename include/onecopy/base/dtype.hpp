@@ -71,7 +71,7 @@ constexpr std::string_view to_string(DType dtype) noexcept { return facts(dtype)
 
 constexpr unsigned bits(DType dtype) noexcept { return facts(dtype).bits; }
 
-// The boundary one element starts on when it is viewed in place, in bytes; sub-byte types are packed, so 1.
+// The alignment of one element that is viewed in place, in bytes; 1 for packed sub-byte types.
 constexpr unsigned item_alignment(DType dtype) noexcept { return (bits(dtype) + 7) / 8; }
 
 constexpr std::optional<DType> parse_dtype(std::string_view name) noexcept {

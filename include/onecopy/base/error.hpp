@@ -1,7 +1,7 @@
 // Errors carry facts, in two families: the system refused (`OsError`), or the bytes are wrong (`FormatError`).
 //
-// Who catches the first can do something about the machine, who catches the second about the file, and both read the
-// path and the reason in the message. `DataLost` and `FileChanged` are of the first family: the file was right once.
+// An `OsError` calls for a change of the machine, a `FormatError` for a change of the file; both messages contain the
+// path and the reason. `DataLost` and `FileChanged` are `OsError`s: the file was correct when it was opened.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace onecopy {
 
-// The system refused. `operation` is what was being done ("open", "map", "read"), `code` an errno value.
-// Python sees the built-in class of that errno: FileNotFoundError, PermissionError, IsADirectoryError, ...
+// The operating system refused a call. `operation` is what was attempted ("open", "map", "read"), `code` an errno
+// value. Python raises the built-in class of that errno: FileNotFoundError, PermissionError, IsADirectoryError, ...
 class OsError : public std::runtime_error {
  public:
-  // `detail` says more than strerror can; empty: the text of `code`.
+  // `detail` replaces the text of `code` (strerror) where it can be more precise; empty: the text of `code`.
   OsError(std::string operation, std::string path, int code, std::string detail = {});
 
   const std::string& operation() const noexcept { return operation_; }
@@ -31,7 +31,8 @@ class OsError : public std::runtime_error {
   int code_;
 };
 
-// The file lost bytes while it was mapped: truncated, or the device failed. `offset`: where in the file, if known.
+// The file lost bytes while it was mapped: it was truncated, or the device failed. `offset`: position in the file, if
+// known.
 class DataLost : public OsError {
  public:
   DataLost(std::string operation, std::string path, int code, std::string detail,
@@ -44,7 +45,7 @@ class DataLost : public OsError {
   std::optional<std::uint64_t> offset_;
 };
 
-// The path leads to another file than the one that was opened or pickled.
+// The path leads to a different file than the one that was opened or pickled.
 class FileChanged : public OsError {
  public:
   using OsError::OsError;
@@ -58,7 +59,7 @@ class FormatError : public std::runtime_error {
   FormatError with_path(const std::string& path) const { return FormatError(path + ": " + what()); }
 };
 
-// Nothing to verify against: the file carries no checksums, or none that can be believed.
+// There is nothing to verify against: the file carries no checksums, or only checksums that cannot be trusted.
 class NoChecksum : public FormatError {
  public:
   using FormatError::FormatError;

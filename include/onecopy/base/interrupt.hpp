@@ -1,14 +1,14 @@
-// A way out of long calls: who embeds the library says how to look whether its user wants one to end.
+// Interruption of long calls: the embedding program installs a function that checks for a pending interrupt.
 #pragma once
 
 namespace onecopy {
 
-// Called now and then (after some MiB, or some milliseconds) by long calls, in the thread that made them; throws what
-// is to come out of the call. Null: nobody looks.
+// Long calls call this function now and then (after some MiB or some milliseconds) in the calling thread. An exception
+// that it throws ends the call. Null: no check.
 using Poll = void (*)();
 void set_poll(Poll poll) noexcept;
 
-// Looks. What has been begun is taken back as after any other exception.
+// Runs the check. When it throws, the call undoes its work as after any other exception.
 void poll_interrupt();
 
 }  // namespace onecopy

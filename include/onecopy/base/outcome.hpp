@@ -1,5 +1,4 @@
-// What became of a request that the system may decline. A hint that vanishes silently is the field's commonest
-// ugliness; here every hint answers.
+// The result of a request that the system may decline. Every hint reports its outcome; none fails silently.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@ namespace onecopy {
 
 enum class Outcome : std::uint8_t {
   applied,      // the kernel took it
-  refused,      // the kernel knows the request and said no (limits, permission, wrong kind of memory)
+  refused,      // the kernel knows the request and declined it (limits, permission, wrong kind of memory)
   unsupported,  // this kernel or platform has no such request
 };
 

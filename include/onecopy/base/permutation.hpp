@@ -1,13 +1,13 @@
 // A pseudo-random permutation of 0 ... size-1 that is computed, not stored: shuffling a billion indices takes 80 bytes.
 //
 // A Feistel network (Luby and Rackoff, 1988) permutes the next power of two, 256 at least: the bits of a position are
-// cut into halves, and in each of 8 rounds one half is XORed with a keyed mix of the other. What falls outside goes
-// through again, until it is inside ("cycle walking", Black and Rogaway, 2002): less than twice on average from 129 on.
-// Mix and keys are those of SplitMix64 (Steele, Lea and Flood, 2014), whose finalizer is variant 13 of Stafford. The
-// result is part of the interface: the same size, seed and epoch give the same order on every machine and in every
-// version.
+// cut into halves, and in each of 8 rounds one half is XORed with a keyed mix of the other. A result outside the range
+// is permuted again until it is inside ("cycle walking", Black and Rogaway, 2002): fewer than two passes on average
+// from size 129 on. Mix and keys are those of SplitMix64 (Steele, Lea and Flood, 2014), whose finalizer is variant 13
+// of Stafford. The result is part of the interface: the same size, seed and epoch give the same order on every machine
+// and in every version.
 //
-// For sampling, not for secrets. Immutable: any thread may ask.
+// For sampling, not for cryptography. Immutable: any number of threads may call it at once.
 #pragma once
 
 #include <algorithm>
@@ -34,21 +34,22 @@ class Permutation {
 
   constexpr std::uint64_t size() const noexcept { return size_; }
 
-  // Needs position < size(), and gives what is less than size(), too.
+  // The value at `position`. Requires position < size(); the result is less than size(), too.
   constexpr std::uint64_t operator[](std::uint64_t position) const noexcept {
     do position = forward(position);
     while (position >= size_);
     return position;
   }
 
-  // The inverse: where a value < size() stands.
+  // The inverse: the position of `value`. Requires value < size().
   constexpr std::uint64_t index_of(std::uint64_t value) const noexcept {
     do value = backward(value);
     while (value >= size_);
     return value;
   }
 
-  // Writes what stands at first, first + step, ...; throws std::out_of_range where one of these is no position.
+  // Writes the values at positions first, first + step, ...; throws std::out_of_range if any of these is not a
+  // position.
   constexpr void fill(std::uint64_t first, std::int64_t step, std::span<std::uint64_t> values) const {
     if (!reaches(first, step, values.size())) throw std::out_of_range("a position is outside the permutation");
     for (std::uint64_t& value : values) {
@@ -86,7 +87,7 @@ class Permutation {
     return (left << right_bits_) | right;
   }
 
-  // Whether `count` positions from `first` on are all inside; divides, because a product could wrap.
+  // Whether `count` positions from `first` on are all in range; divides, because a product could wrap.
   constexpr bool reaches(std::uint64_t first, std::int64_t step, std::uint64_t count) const noexcept {
     if (count == 0) return true;
     if (first >= size_) return false;

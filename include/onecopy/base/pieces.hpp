@@ -1,5 +1,5 @@
-// A large range cut into pieces that several threads take in turn. Threads live for one call: nothing survives that
-// a fork could break, and the pool that would save 20 us a call is not missed beside milliseconds of reading.
+// A large range is cut into pieces that several threads process in turn. Threads live for one call, so a fork breaks no
+// thread pool; starting them costs 20 us per call, which is negligible beside milliseconds of reading.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 
 namespace onecopy {
 
-// Calls work(0) ... work(count - 1), each once, on up to `threads` threads including the caller's; in order on each.
-// `work` must not throw and returns false to stop everybody early. Fewer threads run where the system allows fewer.
-// Returns how many did. Throws what poll_interrupt does, when nobody works any more.
+// Calls work(0) ... work(count - 1), each once, on up to `threads` threads including the caller's; in ascending order
+// on each thread. `work` must not throw; it returns false to stop all threads early. Fewer threads run where the system
+// permits fewer. Returns the number of threads. Rethrows what poll_interrupt throws, after all threads have stopped.
 template <class Work>
 unsigned for_each_piece(std::uint64_t count, unsigned threads, const Work& work) {
   std::atomic<std::uint64_t> next{0};
@@ -43,7 +43,7 @@ unsigned for_each_piece(std::uint64_t count, unsigned threads, const Work& work)
   try {
     for (unsigned i = 1; i < wanted; ++i) others.emplace_back([&run] { run([] {}); });
   } catch (const std::system_error&) {
-    // The limit on threads is reached: those that run do all the work.
+    // The limit on threads is reached: the existing threads do all the work.
   }
   run(poll);
   const auto ran = static_cast<unsigned>(others.size()) + 1;

@@ -1,12 +1,12 @@
-// Which onecopy this is. The number stands in pyproject.toml alone: CMake reads it there, and `onecopy.__version__`,
-// `onecopy --version`, find_package and pkg-config say the same.
+// The version of onecopy. pyproject.toml alone holds the number: CMake reads it, and `onecopy.__version__`, `onecopy
+// --version`, find_package and pkg-config report the same.
 #pragma once
 
 #include <string_view>
 
 namespace onecopy {
 
-// As Python writes it: "0.1.0", "0.2.0rc1". Of the library that is linked, whatever headers were compiled with.
+// In Python's notation: "0.1.0", "0.2.0rc1". It is the version of the linked library, not of the headers.
 std::string_view version() noexcept;
 
 }  // namespace onecopy

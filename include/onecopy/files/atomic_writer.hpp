@@ -1,13 +1,13 @@
-// A new file that appears whole or not at all.
+// A writer of a new file that appears complete or not at all.
 //
 //     AtomicWriter writer("index.oc", total_bytes);   // ENOSPC here, not after an hour
 //     writer.write(bytes);                            // as often as you like
 //     writer.commit();                                // flushed, then renamed over the target
 //
-// Until commit() the target is untouched; a writer that dies or is destroyed leaves nothing (without O_TMPFILE, and in
-// the instant between the two last steps of commit, one hidden `.onecopy-...` file, which the next writer sweeps).
-// After an error of the system it is abandoned, and every further call fails.
-// Readers of the old file keep it. One thread at a time.
+// Until commit() the target is unchanged. A writer that is destroyed or whose process ends leaves nothing behind;
+// without O_TMPFILE, and between the last two steps of commit, it leaves one hidden `.onecopy-...` file, which the next
+// writer removes. After a system error the file is abandoned, and every further call fails. Processes that have the old
+// file open keep it. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,17 @@ namespace onecopy {
 class Target;
 
 struct WriteOptions {
-  bool durable = true;      // false: a power cut may leave the new file whole, empty, or with zeros in it
-  bool owner_only = false;  // mode 0600; else what the umask leaves
+  bool durable = true;      // false: after a power cut the new file may be complete, empty, or contain zeros
+  bool owner_only = false;  // mode 0600; false: as the umask permits
 };
 
 class AtomicWriter final : public FileWriter {
  public:
-  // Reserves `size` bytes on the disk where the file system can. Symbolic links in the target's place are followed,
-  // but for those of other users. Throws OsError (no folder, no permission, no space, somebody's link).
+  // Reserves `size` bytes on the disk where the file system supports it. Symbolic links in the target's place are
+  // followed unless another user owns them. Throws OsError (no folder, no permission, no space, a link of another
+  // user).
   AtomicWriter(const std::filesystem::path& target, std::uint64_t size, WriteOptions options = {});
-  AtomicWriter(Target target, std::uint64_t size, WriteOptions options);  // in a folder that is open: for the store
+  AtomicWriter(Target target, std::uint64_t size, WriteOptions options);  // in an open folder: for the store
 
   AtomicWriter(AtomicWriter&&) noexcept;
   AtomicWriter& operator=(AtomicWriter&&) noexcept;
@@ -43,9 +44,9 @@ class AtomicWriter final : public FileWriter {
   void overwrite(std::uint64_t offset, Bytes bytes) override;
   std::uint64_t written() const noexcept override;
 
-  // Flushes to the disk, then puts the file in the target's place. Throws OsError; the target is then the old one, but
-  // after "flush folder of" it is the new one, which a power cut might still undo. The sizes must agree with what was
-  // announced.
+  // Flushes to the disk, then renames the file over the target. Throws OsError; the target is then the old file, except
+  // after "flush folder of", where it is the new file, which a power cut might still undo. The number of written bytes
+  // must equal the announced size.
   void commit() override;
 
  private:

@@ -1,4 +1,4 @@
-// How much memory this process may still use: one answer for everything that plans with memory.
+// How much memory this process may still use: one result for every part that plans with memory.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct AvailableMemory {
 std::optional<AvailableMemory> available_memory();
 
 // The memory charged to a control group that the kernel cannot drop: its usage minus its page cache, in bytes. `group`
-// is its directory, `version` that of control groups, 1 or 2. 0 where the directory is not one.
+// is its directory, `version` the version of control groups, 1 or 2. 0 where the directory is not a control group.
 std::uint64_t held_by_group(const std::string& group, int version);
 
 }  // namespace onecopy

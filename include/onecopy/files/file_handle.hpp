@@ -1,4 +1,4 @@
-// A file that is held open, whatever its path leads to meanwhile.
+// A file that is held open, even when its path leads to a different file by now.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@ namespace onecopy {
 
 class FileHandle : public std::enable_shared_from_this<FileHandle> {  // for Python's references: see Inspector
  public:
-  explicit FileHandle(int descriptor) noexcept : descriptor_(descriptor) {}  // which becomes its own
+  explicit FileHandle(int descriptor) noexcept : descriptor_(descriptor) {}  // takes ownership
   FileHandle(const FileHandle&) = delete;
   FileHandle& operator=(const FileHandle&) = delete;
   ~FileHandle();

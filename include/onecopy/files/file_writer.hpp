@@ -1,4 +1,4 @@
-// A file that is being written, wherever that is: on a disk (`AtomicWriter`) or in memory (`MemoryFileWriter`).
+// A file that is being written, on a disk (`AtomicWriter`) or in memory (`MemoryFileWriter`).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace onecopy {
 
-// The size is announced when it is made. One thread at a time.
+// The size is announced at construction. One thread at a time.
 class FileWriter {
  public:
   FileWriter(const FileWriter&) = delete;
@@ -16,12 +16,13 @@ class FileWriter {
 
   virtual void write(Bytes bytes) = 0;  // appends
 
-  // Replaces bytes that were written before (a header that is known last).
+  // Replaces bytes that were written before (a header whose contents are known last).
   virtual void overwrite(std::uint64_t offset, Bytes bytes) = 0;
 
   virtual std::uint64_t written() const noexcept = 0;
 
-  // The last call: the file is whole from here on. Throws OsError also where more or less was written than announced.
+  // The last call: the file is complete afterwards. Throws OsError also if more or fewer bytes were written than
+  // announced.
   virtual void commit() = 0;
 
  protected:

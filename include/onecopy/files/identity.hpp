@@ -1,12 +1,12 @@
-// Which file this is, so that a reader can tell when a path leads to another one.
+// The identity of a file, with which a reader detects that a path leads to a different file.
 #pragma once
 
 #include <cstdint>
 
 namespace onecopy {
 
-// Equal identities: the same file, unchanged since, as far as the file system tells (device, inode, size in bytes,
-// time of the last write in ns since 1970). A write that keeps the size within one clock tick is not seen.
+// Equal identities: the same file, unchanged since, as far as the file system records it (device, inode, size in bytes,
+// time of the last write in ns since 1970). A write that keeps the size within one clock tick is not detected.
 struct FileIdentity {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;

@@ -1,4 +1,4 @@
-// files: a path becomes read-only memory. This is the one owner type of the project; everything else looks.
+// files: a path becomes read-only memory. `Mapping` is the one type of the project that owns mapped files.
 //
 // `Mapping` owns part or all of a file: mapped (the page cache's own pages, one copy for all processes), copied (a
 // private block, in huge pages where there are any), or mapped with copy-on-write pages for consumers that write in
@@ -7,13 +7,13 @@
 //     const auto weights = Mapping::open("model.safetensors");
 //     Bytes all = weights.bytes();          // valid as long as `weights`
 //
-// Ownership: the Mapping owns addresses and descriptor and gives both back when it dies. Views are looks; one taken
-// from a temporary does not compile. Threads: all const members may be called by any number of threads at once.
+// Ownership: the Mapping owns addresses and descriptor and releases both when it is destroyed. Views do not own; a view
+// of a temporary does not compile. Threads: all const members may be called by any number of threads at once.
 //
-// Danger, told once: a file that is truncated by somebody while mapped kills the process that touches the lost pages
-// (SIGBUS). Files written by onecopy are replaced, never edited; `warm` and `residency` report a truncated file as
-// `DataLost`; `guard()` turns the signal into zeros and a recorded loss. Choose Mode::copy for files that others edit
-// in place.
+// Danger: when another process truncates a mapped file, touching the lost pages raises SIGBUS and ends the process.
+// Files written by onecopy are replaced, never edited; `warm` and `residency` report a truncated file as `DataLost`;
+// `guard()` turns the signal into zeros and a recorded loss. Choose Mode::copy for files that other programs edit in
+// place.
 #pragma once
 
 #include <cstdint>
@@ -35,23 +35,24 @@ enum class Mode : std::uint8_t {
 };
 
 struct MappingOptions {
-  std::uint64_t offset = 0;             // bytes; any number, page boundaries are our business
+  std::uint64_t offset = 0;             // bytes; need not be a multiple of the page size
   std::optional<std::uint64_t> length;  // bytes; none: to the end of the file
   Mode mode = Mode::map;
-  bool private_pages = false;  // writable copy-on-write pages: the file never changes, a written page becomes ours
+  bool private_pages = false;  // writable copy-on-write pages: the file never changes, a written page is private
   unsigned threads = 0;        // of Mode::copy; 0: 8
 };
 
 class Mapping {
  public:
-  // At least this many bytes can be read after bytes().end(), so that code that over-reads a little stays inside.
+  // At least this many bytes can be read after bytes().end(), so that code that reads a little past the end is safe.
   static constexpr std::size_t readable_tail = 64;
 
-  // One descriptor from open to map: nothing can slip in between. Throws OsError (missing, permission, folder, FIFO,
-  // empty, shorter than asked, out of memory) with path, operation and errno; follows symbolic links.
+  // One descriptor from open to map: the path is not resolved twice. Throws OsError (missing, permission, folder, FIFO,
+  // empty, shorter than the requested range, out of memory) with path, operation and errno; follows symbolic links.
   static Mapping open(const std::filesystem::path& path, const MappingOptions& options = {});
 
-  // The same of an open descriptor (a memfd, an unlinked file). It is duplicated; the caller keeps its own.
+  // As `open`, from an open descriptor (a memfd, an unlinked file). The descriptor is duplicated; the caller keeps its
+  // own.
   static Mapping from_descriptor(int fd, std::string name, const MappingOptions& options = {});
 
   Mapping(Mapping&& other) noexcept;
@@ -62,12 +63,12 @@ class Mapping {
   Bytes bytes() const& noexcept ONECOPY_LIFETIMEBOUND;
   Bytes bytes() const&& = delete;  // would dangle
 
-  // The same memory, writable. Empty unless opened with private_pages.
+  // The mapped memory, writable. Empty unless opened with private_pages.
   std::span<std::byte> private_bytes() & noexcept ONECOPY_LIFETIMEBOUND;
   std::span<std::byte> private_bytes() && = delete;
 
-  // Copies bytes of the mapping without touching mapped pages: a file that was truncated meanwhile is DataLost, not a
-  // signal. [offset, offset + into.size()) must lie in bounds.
+  // Copies bytes of the mapping without touching mapped pages: a truncated file results in DataLost, not in a signal.
+  // [offset, offset + into.size()) must lie in bounds.
   void read(std::uint64_t offset, std::span<std::byte> into) const;
 
   const std::string& path() const& noexcept ONECOPY_LIFETIMEBOUND;
@@ -75,13 +76,13 @@ class Mapping {
   std::uint64_t file_offset() const noexcept;
   Mode mode() const noexcept;
   bool private_pages() const noexcept;
-  int descriptor() const noexcept;  // stays ours; for system calls that take one
-  bool sealed() const noexcept;     // nobody can write, grow or shorten the file: a memory file, and finished
+  int descriptor() const noexcept;  // owned by the mapping; for system calls that take one
+  bool sealed() const noexcept;     // true: a sealed memory file, which no process can write, grow or shorten
 
-  // What was lost under views since guard() was called. Empty: nothing that was touched.
+  // What was lost under views since guard() was called. Empty: no touched page was lost.
   std::optional<Loss> loss() const noexcept;
 
-  // True when the path now leads to another file, or to none, or when this file was written or truncated since.
+  // True when the path now leads to a different file, or to none, or when this file was written or truncated since.
   bool changed() const;
 
  private:
@@ -91,7 +92,7 @@ class Mapping {
   std::unique_ptr<State> state_;
 };
 
-// Throws DataLost if the mapping has lost bytes: what every call that hands out or looks at its bytes asks first.
+// Throws DataLost if the mapping has lost bytes; every call that returns or reads its bytes checks this first.
 void expect_whole(const Mapping& mapping);
 
 // Throws FileChanged unless `mapping` is of the file described by `expected`.

@@ -1,4 +1,4 @@
-// CRC-32C of the data section in blocks, as our writer stores them: what a file can be verified against.
+// CRC-32C of the data section in blocks, as onecopy's writer stores them, for verification.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class BlockChecksums {
  public:
   BlockChecksums() = default;  // the file has none
 
-  // `data` is the data section in the file, `block` a power of two; one checksum for each block that it has bytes of.
+  // `data` is the data section in the file, `block` a power of two; one checksum for each block that overlaps it.
   BlockChecksums(ByteRange data, std::uint64_t block, std::vector<std::uint32_t> checksums) noexcept
       : data_(data), block_(block), checksums_(std::move(checksums)) {}
 
@@ -29,7 +29,7 @@ class BlockChecksums {
   std::size_t size() const noexcept { return checksums_.size(); }
   std::uint32_t expected(std::size_t number) const noexcept { return checksums_[number]; }
 
-  // Where a block lies in the file; the first and the last may be shorter than the others.
+  // The range of a block in the file; the first and the last may be shorter than the others.
   ByteRange range(std::size_t number) const noexcept {
     const std::uint64_t cut = (data_.offset / block_ + number) * block_;
     const std::uint64_t begin = std::max(cut, data_.offset);

@@ -1,7 +1,7 @@
-// formats: bytes -> what is in them, and what is to be written -> where it goes. Pure functions: no files, no threads.
+// formats: parses bytes into an Index, and computes the layout of new files. Pure functions: no files, no threads.
 //
 // An `Index` that exists is valid: every entry lies inside the file, has a known type, and its shape, type and length
-// agree; names are distinct. Later code has no doubts and checks nothing twice. An Index is immutable: any thread.
+// agree; names are distinct. Later code does not check again. An Index is immutable: any thread may use it.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Entry {
   std::uint64_t length = 0;              // bytes
   // In elements, one for each axis; empty: the last axis runs fastest.
   std::span<const std::uint64_t> strides;
-  // What the file calls a type that DType has not ("Q4_K"), of which these are `length` bytes; else empty.
+  // The file's name of a type that DType does not have ("Q4_K"), of which these are `length` bytes; else empty.
   std::string_view raw_type;
 
   ByteRange range() const noexcept { return {offset, length}; }
@@ -41,15 +41,15 @@ std::string_view to_string(Kind kind) noexcept;
 enum class HeaderCheck : std::uint8_t {
   absent,  // the file carries no checksum of its header
   matched,
-  mismatch,  // damaged, or re-saved by another tool that kept our metadata
+  mismatch,  // damaged, or re-saved by another tool that kept onecopy's metadata
 };
 
 class Index {
  public:
-  // What a format's parser hands over: entries that it has checked, and the texts they look into.
+  // The result of a format's parser: entries that it has checked, and the texts they refer to.
   struct Parts {
-    std::vector<char> header;               // names without escapes are looked at in place
-    std::list<std::string> unescaped;       // the others
+    std::vector<char> header;               // unescaped names are referred to in place
+    std::list<std::string> unescaped;       // names with escapes, decoded
     std::vector<std::uint64_t> dimensions;  // all shapes and strides, one after the other
     std::vector<Entry> entries;             // in the order of the header
     std::map<std::string, std::string, std::less<>> metadata;
@@ -61,7 +61,7 @@ class Index {
     bool has_fillers = false;
   };
 
-  // Throws FormatError when two entries have one name.
+  // Throws FormatError when two entries have the same name.
   explicit Index(Parts parts);
 
   Index(Index&&) noexcept = default;
@@ -71,7 +71,7 @@ class Index {
   std::span<const Entry> entries() const& noexcept ONECOPY_LIFETIMEBOUND { return parts_.entries; }
   std::span<const Entry> entries() const&& = delete;  // `for (auto& e : parse(f).entries())` would dangle
 
-  // Null when there is none of that name.
+  // Null if no entry has that name.
   const Entry* find(std::string_view name) const& noexcept ONECOPY_LIFETIMEBOUND;
   const Entry* find(std::string_view name) const&& = delete;
 
@@ -83,11 +83,11 @@ class Index {
   Kind kind() const noexcept { return parts_.kind; }
   HeaderCheck header_check() const noexcept { return parts_.header_check; }
 
-  // Absent too where the header's own checksum does not vouch for them: a flip cannot hide by destroying it.
+  // Also absent if the checksum of the header does not match: damage cannot hide by destroying the checksums.
   const BlockChecksums& checksums() const& noexcept ONECOPY_LIFETIMEBOUND { return parts_.checksums; }
   const BlockChecksums& checksums() const&& = delete;
 
-  // True for what our writer put in between: '#'-names in a file that says it has such. Listings leave them out.
+  // True for fillers of onecopy's writer: '#'-names in a file whose metadata declares them. Listings leave them out.
   bool is_filler(const Entry& entry) const noexcept { return parts_.has_fillers && entry.name.starts_with('#'); }
 
  private:

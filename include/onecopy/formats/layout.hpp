@@ -1,5 +1,4 @@
-// Where everything goes in a safetensors file laid out for mapping (docs/formats/file.md), decided before a byte is
-// written.
+// The layout of a safetensors file for mapping (docs/formats/file.md), computed before a byte is written.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ struct LayoutOptions {
   std::string schema;                                        // JSON; empty: none
   std::optional<std::uint64_t> align;  // bytes, a power of two from 64 to 2 MiB; every array starts on it
   bool checksum = true;
-  std::uint64_t least_data_offset = 0;  // where the data lies already, or would: the header is padded up to it
+  std::uint64_t least_data_offset = 0;  // where existing data begins: the header is padded up to it
 };
 
 class Layout {
@@ -42,7 +41,7 @@ class Layout {
     std::uint64_t length = 0;
   };
 
-  // Throws FormatError: a name twice or reserved, a size over 2^63, a header over 100 MB, an alignment that is none.
+  // Throws FormatError: a repeated or reserved name, a size over 2^63, a header over 100 MB, an invalid alignment.
   static Layout plan(std::vector<ArraySpec> arrays, LayoutOptions options);
 
   std::span<const Placement> placements() const& noexcept ONECOPY_LIFETIMEBOUND { return placements_; }
@@ -55,7 +54,7 @@ class Layout {
   std::size_t block_count() const noexcept;  // of checksums; 0 without them
   bool checksum() const noexcept { return options_.checksum; }
 
-  // The bytes [0, data_offset()), with these checksums of the blocks; as long for any checksums.
+  // The bytes [0, data_offset()), with these checksums of the blocks; the length does not depend on the checksums.
   std::string header(std::span<const std::uint32_t> blocks) const;
 
  private:

@@ -1,9 +1,9 @@
-// Reading .npy: a magic, a version, a Python dict literal that says type, order and shape, then the elements.
+// Reading .npy: a magic, a version, a Python dict literal with type, order and shape, then the elements.
 //
-// The literal is read by a small strict reader of its own; nothing is evaluated. Types that DType has not (other byte
-// order, complex128, text, dates, bytes) are told as numpy spells them. Python objects are refused, because only
-// unpickling could read them, and structured types because an array has one type here. The elements are exactly the
-// rest of the file. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+// A small strict reader parses the literal; nothing is evaluated. Types that DType does not have (other byte order,
+// complex128, text, dates, bytes) are reported in numpy's spelling. Python objects are refused, because only unpickling
+// could read them, and structured types because an array has one type here. The elements must fill exactly the rest of
+// the file. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the rows of a records file are made of: a tree of types, as it stands in the file's metadata.
+// The types of the rows of a records file: a tree, stored in the file's metadata.
 //
 // Every place in the data has a node: the rows themselves, each field of a dict, the items of a list. A node's values
 // lie in buffers in Arrow's memory layout, one tensor of the file each, and the names of those tensors follow from the
@@ -66,9 +66,9 @@ struct RecordSchema {
 // JSON: the tree as a list of nodes, each before its children, so that no depth of it strains a reader.
 std::string write_schema(const RecordSchema& schema);
 
-// `metadata` is onecopy's text in the file; the schema is its member "schema". Throws FormatError: not there, an
-// unknown kind, too deep, children or shapes that do not fit the kind, fields of different lengths. Lengths are not
-// held against buffers here.
+// `metadata` is onecopy's text in the file; the schema is its member "schema". Throws FormatError: missing, an unknown
+// kind, too deep, children or shapes that do not fit the kind, fields of different lengths. Does not compare lengths
+// with buffers.
 RecordSchema parse_record_schema(std::string_view metadata);
 
 // The tensor with this buffer of the node at `path`: "records.0.bbox.item.data". `path` is "records.0" for the rows.

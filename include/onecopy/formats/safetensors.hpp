@@ -1,8 +1,8 @@
 // Reading safetensors: u64 little-endian header length N, N bytes of JSON, then the data section.
 //
-// Strict, because a parser that guesses is an attack surface: the whole header is checked before anything is believed
-// (length against the file and a cap of 100 MB, UTF-8, JSON grammar and depth, names, types, shapes, offsets, no
-// overlap, no hole). Accepts every file the safetensors package writes.
+// Strict, because a lenient parser is an attack surface: the whole header is checked before any value is used (length
+// against the file and a cap of 100 MB, UTF-8, JSON grammar and depth, names, types, shapes, offsets, no overlap, no
+// hole). Accepts every file the safetensors package writes.
 // https://github.com/huggingface/safetensors#format
 #pragma once
 
@@ -20,10 +20,10 @@ inline constexpr std::uint64_t length_bytes = 8;
 // N, checked against the file's size in bytes. `first` holds the file's first 8 bytes at least. Throws FormatError.
 std::uint64_t header_length(Bytes first, std::uint64_t file_size);
 
-// Takes the N bytes of JSON. Throws FormatError.
+// Parses the N bytes of JSON. Throws FormatError.
 Index parse(std::vector<char> header, std::uint64_t file_size);
 
-// The same of a whole file in memory.
+// Parses a whole file in memory.
 Index parse(Bytes file);
 
 }  // namespace onecopy::safetensors

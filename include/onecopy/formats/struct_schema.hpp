@@ -1,4 +1,4 @@
-// What a file of kind "struct" says of its fields, in its own metadata: paths and types, and the user's version.
+// The fields of a file of kind "struct", from its metadata: paths and types, and the user's version.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ struct StructSchema {
   std::uint32_t version = 0;                                // the user's
   std::vector<std::pair<std::string, std::string>> fields;  // path and type, in the order of the declaration
 
-  // Null when there is none of that path.
+  // Null if there is no such path.
   const std::string* find(std::string_view path) const noexcept;
 };
 
-// From the text under __metadata__["onecopy"]. Throws FormatError: no schema, another form, a path twice.
+// Parses the text under __metadata__["onecopy"]. Throws FormatError: no schema, an unknown form, a repeated path.
 StructSchema parse_struct_schema(std::string_view metadata);
 
-// As it goes into LayoutOptions::schema.
+// The text for LayoutOptions::schema.
 std::string to_json(const StructSchema& schema, std::uint64_t hash);
 
 }  // namespace onecopy

@@ -1,8 +1,8 @@
 // Rows as Arrow arrays, handed to other libraries through Arrow's C data interface, and rows out of such arrays.
 //
-// What is exported looks into the file: no byte is copied, and the mapping lives until the last array is released, on
-// whatever thread. Arrow's consumers trust what they are given, so everything that leads from one buffer into another
-// is checked before (`check`). https://arrow.apache.org/docs/format/CDataInterface.html
+// Exported arrays point into the file: no byte is copied, and the mapping lives until the last array is released, on
+// any thread. Arrow's consumers trust their input, so `check` first validates everything that refers from one buffer
+// into another. https://arrow.apache.org/docs/format/CDataInterface.html
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "onecopy/records/column.hpp"
 #include "onecopy/records/node.hpp"
 
-// The layout that the specification prescribes, under the guards it prescribes: other libraries define it too.
+// The layout and the include guards that the specification prescribes: other libraries define the structs too.
 #ifndef ARROW_C_DATA_INTERFACE
 #define ARROW_C_DATA_INTERFACE
 extern "C" {
@@ -57,21 +57,21 @@ struct ArrowArrayStream {
 
 namespace onecopy::records {
 
-// Looks at every offset, tag and text of a node and what is below it. Throws FormatError at the first that is damaged.
+// Validates every offset, tag and text of a node and its children. Throws FormatError at the first that is damaged.
 void check(const Node& node);
 
-// Whether all numbers lie as Arrow's consumers expect them: on multiples of their size. Ours do.
+// Whether all numbers are aligned to their size, as Arrow's consumers expect. Those of onecopy's writer are.
 bool is_aligned(const Node& node) noexcept;
 
-// The type of a node; nothing of the file is needed afterwards. Throws FormatError for what Arrow cannot say: a choice
-// with 64-bit offsets.
+// The schema of a node, independent of the file afterwards. Throws FormatError for types that Arrow cannot express: a
+// choice with 64-bit offsets.
 void export_schema(const Node& node, ArrowSchema& out);
 
 // Values [start, start + length). `owner` keeps node and buffers.
 void export_array(const Node& node, std::uint64_t start, std::uint64_t length, const std::shared_ptr<const void>& owner,
                   ArrowArray& out);
 
-// The same as a stream of one batch. `node` is a record.
+// A stream of one batch with these values. `node` is a record.
 void export_stream(const Node& node, std::uint64_t start, std::uint64_t length, std::shared_ptr<const void> owner,
                    ArrowArrayStream& out);
 

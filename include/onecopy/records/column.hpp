@@ -1,4 +1,4 @@
-// A place in the data while it is being built: takes one value after another, of whatever kind they are.
+// A column that is being built: takes one value after another, of any kind.
 //
 //     Column& rows = builder.rows();
 //     RecordColumn& row = rows.record();          // {"id": 7, "box": [1.5, 2]}
@@ -9,9 +9,9 @@
 //     box.end();
 //     row.end();
 //
-// Nothing is known beforehand and nothing is converted afterwards: a column that gets a second kind of value becomes a
-// choice of both, integers are kept as narrow as they are, and a dict whose keys do not recur is a map. What `list`,
-// `record`, ... give begins a value, which must be ended before the column gets the next one. One thread at a time.
+// No schema is given, and nothing is converted afterwards: a column that gets a second kind of value becomes a choice
+// of both, integers have the narrowest width that holds them, and a dict whose keys do not recur is a map. `list`,
+// `record`, ... begin a value, which must be ended before the column gets the next one. One thread at a time.
 //
 // After an exception (the disk is full, a value of a 121st type) the rows hold a part of a value: throw them away.
 #pragma once
@@ -28,7 +28,7 @@
 #include "onecopy/formats/record_schema.hpp"
 
 namespace onecopy {
-class Spool;  // where what does not fit in memory goes
+class Spool;  // stores what does not fit in memory
 }
 
 namespace onecopy::records {
@@ -38,11 +38,11 @@ class ListColumn;
 class RecordColumn;
 class FixedColumn;
 class MapColumn;
-struct Tensor;        // a buffer of the file to be
-struct ColumnBuffer;  // of a column itself: the tags of a choice
+struct Tensor;        // a buffer of the future file
+struct ColumnBuffer;  // a buffer of a column itself: the tags of a choice
 
 struct ArrayValue {
-  std::string_view dtype;  // as numpy spells it
+  std::string_view dtype;  // in numpy's spelling
   std::uint32_t item_size = 0;
   std::span<const std::uint64_t> shape;
   Bytes bytes;  // C order
@@ -53,7 +53,7 @@ class Column {
  public:
   static constexpr std::size_t most_alternatives = 120;
 
-  // `path` stands in errors.
+  // `path` appears in errors.
   Column(Spool& spool, std::string path);
   Column(const Column&) = delete;
   Column& operator=(const Column&) = delete;
@@ -64,8 +64,8 @@ class Column {
   void boolean(bool value);
   // Integers and reals share an alternative as long as reals hold the integers exactly (2^53 in magnitude).
   void integer(std::int64_t value);
-  void bigint(Bytes little_endian);  // two's complement; for what does not fit 64 bits
-  void real(double value);           // bit by bit: the sign of zero and the payload of NaN stay
+  void bigint(Bytes little_endian);  // two's complement; for integers that exceed 64 bits
+  void real(double value);           // exactly: the sign of zero and the payload of NaN are kept
   void text(std::string_view utf8);
   void bytes(Bytes value);
   void array(const ArrayValue& value);  // throws FormatError where bytes and shape do not agree
@@ -74,16 +74,16 @@ class Column {
   FixedColumn& fixed(std::size_t length);    // a tuple of few values, each place with a type of its own
   RecordColumn& record();                    // a dict whose keys are text
   MapColumn& map();                          // any other dict
-  Column& extension(std::string_view name);  // gives the column of the plain value that stands for the object: add one
+  Column& extension(std::string_view name);  // returns the column of the plain value; add one value
 
-  // Whether a dict with these keys (each once) is to be a record. Not where it would bring in too many fields (over
-  // 1,024, or over 64 that the first 64 dicts did not have) or too many orders of them (over 65,536): such keys are
-  // data, and the dict is a map, whatever came before.
+  // Whether a dict with these keys (each once) becomes a record. Not if it would add too many fields (over 1,024, or
+  // over 64 that the first 64 dicts did not have) or too many orders of them (over 65,536): such keys are data, and the
+  // dict is a map, whatever came before.
   bool fits_record(std::span<const std::string_view> keys) const;
 
   std::uint64_t length() const noexcept { return length_; }  // values
 
-  // The node this has become; its buffers are appended to `tensors`, which look into this column from then on.
+  // Builds the node of this column; its buffers are appended to `tensors`, which refer to this column from then on.
   Type finish(const std::string& path, std::vector<Tensor>& tensors);
 
  private:
@@ -99,7 +99,7 @@ class Column {
   std::unique_ptr<ColumnBuffer> tags_;                      // the numbers of the alternatives, where there are two
 };
 
-// The alternatives of a column are made by this module only.
+// Only this module creates the alternatives of a column.
 
 class ListColumn {
  public:
@@ -128,7 +128,7 @@ class RecordColumn {
   // Keys in their order; throws FormatError for one that was given before. Guesses that the dict is like the one
   // before: then it costs one comparison.
   Column& field(std::string_view key);
-  void end();  // fields that were not given are absent: null in their column, and not in this dict's shape
+  void end();  // fields without a value are absent: null in their column, and not in this dict's shape
 
  private:
   friend class RecordValues;

@@ -12,8 +12,8 @@ namespace onecopy::records {
 
 class Gathered {
  public:
-  // Throws FormatError where `node` is damaged, or a file of so many bytes cannot hold what it says. Its types and
-  // names are looked at, not copied: keep the file.
+  // Throws FormatError if `node` is damaged, or if its lengths exceed `bytes` of the file. Its types and names are
+  // referred to, not copied: the file must stay open.
   Gathered(const Node& node, Places places, std::uint64_t file_bytes);
 
   const Node& node() const& noexcept ONECOPY_LIFETIMEBOUND { return node_; }

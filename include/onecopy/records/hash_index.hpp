@@ -1,13 +1,13 @@
-// The keys of a dict, found without decoding any: one look into the index and, nearly always, one at the right key.
+// The keys of a dict, found without decoding: one access to the index and, nearly always, one to the matching key.
 //
 //     const auto index = HashIndex::of(file);
 //     if (const auto row = index.find(Key::of(std::string_view("a.jpg")))) use(file.rows().children[1], *row);
 //
-// Two keys are the same where Python holds them equal: 1, 1.0 and True are, "a" and b"a" are not, and NaN is like
-// nothing. The index is one tensor of lines of 64 bytes, eight words each: 16 bits of the key's hash beside 48 of
-// 1 + its row; 0 is a free word. A key stands in the line its hash leads to, or in the next one that is not full; three
-// quarters are full. Keys that collide too often (somebody chose them to) are hashed with a seed, which stands before
-// the words. docs/formats/records.md has the hashes. Threads: any.
+// Two keys are equal where Python compares them equal: 1, 1.0 and True are, "a" and b"a" are not, and NaN equals no
+// key. The index is one tensor of lines of 64 bytes, eight words each: 16 bits of the key's hash beside 48 of 1 + its
+// row; 0 is a free word. A key is in the line that its hash selects, or in the next line that is not full; three
+// quarters are full. Keys that collide too often (chosen by an attacker) are hashed with a seed, which precedes the
+// words. docs/formats/records.md has the hashes. Threads: any.
 #pragma once
 
 #include <array>
@@ -23,12 +23,12 @@ namespace onecopy::records {
 
 using HashSeed = std::array<std::uint64_t, 2>;
 
-// A key as it is compared: what is equal in Python has one form.
+// A key in the form in which keys are compared: equal Python keys have one form.
 struct Key {
   enum class Kind : std::uint8_t { none, integer, wide, real, text, bytes, tuple };
 
   Kind kind = Kind::none;
-  std::int64_t integer = 0;  // also of booleans, and of reals that are one
+  std::int64_t integer = 0;  // also of booleans, and of reals with an integral value
   double real = 0;           // with a fraction, infinite or NaN
   std::string_view text;     // of text and bytes: not owned
   std::string wide;          // integers beyond 64 bits: two's complement, little endian, as short as can be
@@ -41,7 +41,7 @@ struct Key {
   static Key of_bigint(std::string_view little_endian);  // two's complement of any length
   static Key of(std::vector<Key> items);
 
-  // Value i of a node. Throws FormatError where it is of a kind that no key has.
+  // The key in value i of a node. Throws FormatError for a kind that cannot be a key.
   static Key of(const Node& node, std::uint64_t i);
 
   std::uint64_t hash(const std::optional<HashSeed>& seed = std::nullopt) const noexcept;
@@ -54,10 +54,10 @@ class HashIndex {
   static constexpr std::string_view seeded_tensor = "records.0.index.seeded";  // one line more: the seed's
   static constexpr std::size_t words_in_line = 8;
 
-  // Keeps the file. Throws FormatError: it holds no dict, or has no index of whole lines.
+  // Keeps the file open. Throws FormatError: it holds no dict, or has no index of whole lines.
   static HashIndex of(RecordFile file);
 
-  // The row of a key. FormatError where a damaged index leads out of the rows.
+  // The row of a key. Throws FormatError where a damaged index points outside the rows.
   std::optional<std::uint64_t> find(const Key& key) const;
 
   struct Built {
@@ -65,7 +65,7 @@ class HashIndex {
     std::vector<std::uint64_t> words;
   };
 
-  // The index over these keys. Throws FormatError: a key twice, or one of a kind that is no key.
+  // The index of these keys. Throws FormatError: a repeated key, or a value that cannot be a key.
   static Built build(const Node& keys);
 
  private:

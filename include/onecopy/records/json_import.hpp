@@ -1,14 +1,14 @@
-// JSON text straight into rows: no tree, and no copy of the text; values are what Python's json.loads gives.
+// Imports JSON text directly into rows: no tree, no copy of the text; values equal those of Python's json.loads.
 //
 //     const auto text = Mapping::open("instances.json");
 //     import_json(text.bytes(), builder.rows(), {.path = {"annotations"}});
 //
-// The text is looked at in place, best as pages of a file: of memory this takes what the columns do, and 16 bytes for
-// each value in the largest object of a row. Strict (RFC 8259 in UTF-8; NaN, Infinity and -Infinity as json.loads takes
-// them), to the end of the text, also where members are skipped. A key that an object has twice has its last value.
+// The text is parsed in place, best from a mapped file: the import needs memory for the columns, and 16 bytes for each
+// value in the largest object of a row. Strict (RFC 8259 in UTF-8; NaN, Infinity and -Infinity as in json.loads), to
+// the end of the text, also inside skipped members. If an object repeats a key, the last value is used.
 //
-// Refused, though json.loads would not: half a surrogate pair, which UTF-8 cannot express; what is nested deeper than
-// 60; a byte order mark (as json.loads does with str).
+// Refused, unlike json.loads: half a surrogate pair, which UTF-8 cannot express; nesting deeper than 60. Refused as by
+// json.loads of a str: a byte order mark.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@
 namespace onecopy::records {
 
 struct JsonOptions {
-  std::vector<std::string> path;  // of members, from the whole text to the value with the rows
-  bool lines = false;             // every line is a row, but for empty ones; there is no path then
+  std::vector<std::string> path;  // member names, from the whole text to the value with the rows
+  bool lines = false;             // every line is a row, except empty ones; requires an empty path
   bool pairs = false;             // the value is an object, and its members are the rows: `fixed`, key and value
 
   // Called about 20 times a second, with what is done: rows, and bytes of the text. May throw.

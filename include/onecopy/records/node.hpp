@@ -1,8 +1,8 @@
-// A node of the tree of types with its buffers: where the values of one place in the data lie, and reading them.
+// A node of the tree of types with its buffers: where the values of one place in the data are, and how to read them.
 //
-// The lengths of all buffers were held against the schema when the file was opened, so `i < length` is all that a
-// reader has to keep. What the buffers contain is not trusted: offsets, tags and shapes are checked with every read
-// (FormatError), text is whatever bytes there are. Buffers need not be aligned. Values of a null are unspecified.
+// The lengths of all buffers were compared with the schema when the file was opened, so a reader must only keep `i <
+// length`. The contents of buffers are not trusted: offsets, tags and shapes are checked with every read (FormatError),
+// text may be any bytes. Buffers need not be aligned. Values of a null are unspecified.
 #pragma once
 
 #include <bit>
@@ -49,7 +49,7 @@ struct Numbers {
   }
 };
 
-// Bits in Arrow's order: the lowest of each byte first. None at all: every bit is 1.
+// Bits in Arrow's order: the lowest of each byte first. A missing buffer: every bit is 1.
 struct Bits {
   const std::byte* first = nullptr;
 
@@ -58,7 +58,8 @@ struct Bits {
   }
 };
 
-// Where a node is in the tree. Names are long, and trees wide: what is kept is who is above, not the whole path.
+// The place of a node in the tree. Names are long and trees wide: it refers to the parent instead of holding the whole
+// path.
 struct NodePlace {
   std::shared_ptr<const NodePlace> above;  // none: the first node, and `root` is its name
   const Type* parent = nullptr;
@@ -92,7 +93,7 @@ struct Node {
     std::uint64_t size() const noexcept { return end - begin; }
   };
 
-  // Of text, bytes, list, tuple, map, array: which items are value i.
+  // Of text, bytes, list, tuple, map, array: the range of items of value i.
   Range range(std::uint64_t i) const {
     const std::uint64_t begin = offsets.unsigned_at(i);
     const std::uint64_t end = offsets.unsigned_at(i + 1);
@@ -100,13 +101,13 @@ struct Node {
     return {begin, end};
   }
 
-  // Of text, bytes, bigint.
+  // The bytes of value i of text, bytes, bigint.
   std::string_view text(std::uint64_t i) const {
     const Range at = range(i);
     return {reinterpret_cast<const char*>(data.first) + at.begin, at.size()};  // NOLINT: bytes seen as text
   }
 
-  // Of choice: which child has value i, and where.
+  // Of choice: the child that holds value i, and its position there.
   std::pair<const Node*, std::uint64_t> chosen(std::uint64_t i) const {
     const auto tag = std::to_integer<std::uint8_t>(tags[i]);
     if (tag >= children.size()) damaged(i);
@@ -115,7 +116,7 @@ struct Node {
     return {&children[tag], at};
   }
 
-  // Of record: its fields, in its order.
+  // Of record: the fields of value i, in its order.
   const std::vector<std::uint32_t>& fields(std::uint64_t i) const {
     const std::uint64_t number = shape.first == nullptr ? 0 : shape.unsigned_at(i);
     if (number >= type->shapes.size()) damaged(i);

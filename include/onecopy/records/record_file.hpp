@@ -1,4 +1,4 @@
-// records: Python-like data (lists, dicts, tables of any values) in a file, looked at in place.
+// records: Python-like data (lists, dicts, tables of any values) in a file, read in place.
 //
 //     const auto file = RecordFile::open("rows.oc");
 //     const Node& rows = file.rows();                     // kind record, with a child per field
@@ -18,7 +18,7 @@ namespace onecopy::records {
 
 class RecordFile {
  public:
-  // Throws OsError; FormatError with the path: no records file, or one whose buffers do not fit its schema.
+  // Throws OsError; FormatError with the path: not a records file, or its buffers do not match its schema.
   static RecordFile open(const std::filesystem::path& path, const MappingOptions& options = {});
   static RecordFile of(ArrayFile file);
 

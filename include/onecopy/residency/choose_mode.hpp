@@ -1,4 +1,4 @@
-// Map or copy? From what is known, and cheap to ask, before a file is opened; with the reason.
+// Map or copy? Decides from facts that are cheap to get before a file is opened, and reports the reason.
 //
 //     const ModeChoice choice = choose_mode("model.safetensors");
 //     const auto model = ArrayFile::open("model.safetensors", {.mode = choice.mode});
@@ -16,11 +16,11 @@ namespace onecopy {
 
 struct ModeChoice {
   Mode mode = Mode::map;
-  bool huge = false;   // a mapping gains by 2 MiB pages: warm(mapping, {}, {.mechanism = Mechanism::advise})
+  bool huge = false;   // a mapping benefits from 2 MiB pages: warm(mapping, {}, {.mechanism = Mechanism::advise})
   std::string reason;  // a sentence
 };
 
-// Throws OsError where the file cannot be opened. `whole`: bytes of all the files that are opened as one with it.
+// Throws OsError if the file cannot be opened. `whole`: bytes of all the files that are opened as one with it.
 ModeChoice choose_mode(const std::filesystem::path& path, std::uint64_t whole = 0);
 
 }  // namespace onecopy

@@ -1,7 +1,7 @@
-// Reports of what the kernel did. Every number that it does not report is empty, never zero.
+// Reports of what the kernel did. Every number that the kernel does not report is empty, never zero.
 //
-// A zero that means "not known" is the beginning of most wrong conclusions about memory: a report that says 0 huge
-// pages has counted them. Sums of reports keep that: empty where one part is, and as bad as the worst of them.
+// A zero always means a measured zero: a report of 0 huge pages has counted them. A sum of reports is empty where one
+// part is empty, and its outcome is the worst of the parts.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace onecopy {
 
-// The source of "is it in memory": cachestat and mincore report the page cache, the page tables only what this process
-// has mapped in (a lower bound of what is cached).
+// The source of residency: cachestat and mincore report the page cache, the page tables only what this process has
+// mapped in (a lower bound of what is cached).
 enum class Source : std::uint8_t { cachestat, mincore, page_tables, unknown };
 
 constexpr std::string_view to_string(Source source) noexcept {
@@ -43,7 +43,7 @@ struct PageCache {
   std::uint64_t cached = 0;
   std::uint64_t dirty = 0;             // cached, and not yet written to the disk
   std::uint64_t evicted = 0;           // was cached before, as far as the kernel remembers
-  std::uint64_t recently_evicted = 0;  // evicted so lately that reading it again indicates a shortage of memory
+  std::uint64_t recently_evicted = 0;  // evicted so recently that reading it again indicates a shortage of memory
 };
 
 // What a process has in its page tables, in bytes.
@@ -71,19 +71,19 @@ constexpr std::string_view to_string(Mechanism mechanism) noexcept {
 
 struct WarmReport {
   std::uint64_t bytes = 0;                // of the ranges, rounded outwards to whole pages
-  std::uint64_t filled = 0;               // brought in by this call; the rest was in memory before, or over the budget
-  std::optional<std::uint64_t> verified;  // bytes whose checksums were compared, and agreed; empty: not requested
+  std::uint64_t filled = 0;               // read by this call; the rest was resident before or exceeds the budget
+  std::optional<std::uint64_t> verified;  // bytes whose checksums were correct; empty: not requested
   std::optional<std::uint64_t> cached_before;
   std::optional<std::uint64_t> cached_after;
-  std::optional<double> huge_share;  // of what is mapped in, the part in 2 MiB entries: 0 to 1
+  std::optional<double> huge_share;  // the part of the mapped bytes that is in 2 MiB entries: 0 to 1
   std::uint64_t minor_faults = 0;
-  std::uint64_t major_faults = 0;  // those that waited for the disk
+  std::uint64_t major_faults = 0;  // faults that waited for the disk
   double seconds = 0;
   double gib_per_s = 0;  // of `filled`; 2^30 bytes
   Mechanism mechanism = Mechanism::none;
-  std::optional<Outcome> huge;  // the answer to the request for 2 MiB pages; empty: not requested
+  std::optional<Outcome> huge;  // result of the request for 2 MiB pages; empty: not requested
   unsigned threads = 0;
-  bool complete = false;  // all bytes were in memory, or were brought there
+  bool complete = false;  // all bytes were in memory, or were read
   std::string reason;     // a sentence: what was chosen, and why
 };
 
@@ -96,7 +96,7 @@ struct EvictReport {
 };
 
 struct CollapseReport {
-  std::uint64_t bytes = 0;            // whole 2 MiB of the ranges; the rest stays as it is
+  std::uint64_t bytes = 0;            // whole 2 MiB units of the ranges; the rest is unchanged
   std::optional<std::uint64_t> huge;  // in 2 MiB pages afterwards
   Outcome outcome = Outcome::unsupported;
   double seconds = 0;
@@ -110,8 +110,8 @@ struct PinReport {
   std::string reason;
 };
 
-// Reports on several files as one: sums, empty where one of them is empty; the worst outcome, every reason once. Shares
-// are weighted by bytes; reports without a share are left out.
+// Several reports as one: sums, empty where one of them is empty; the worst outcome; every reason once. Shares are
+// weighted by bytes; reports without a share are left out.
 Residency total(std::span<const Residency> reports);
 WarmReport total(std::span<const WarmReport> reports);
 EvictReport total(std::span<const EvictReport> reports);

@@ -18,28 +18,28 @@ namespace onecopy {
 
 Residency residency(const Mapping& mapping, std::span<const ByteRange> ranges = {});
 
-// The same of a file that is only open, not mapped; length 0: to its end. 0.1 ms per GiB. Throws OsError where the
+// The page cache of a file that is open but not mapped; length 0: to its end. 0.1 ms per GiB. Throws OsError where the
 // kernel does not report it: EPERM for a file that this process neither owns nor may write, ENOSYS before Linux 6.5,
-// EOPNOTSUPP for hugetlbfs. Never an answer of mincore, which calls all pages of another user's file resident.
+// EOPNOTSUPP for hugetlbfs. Never uses mincore, which reports all pages of another user's file as resident.
 PageCache page_cache(int descriptor, ByteRange range = {});
 
-// What of a stretch of addresses another process has in its page tables: 0.5 ms per GiB. Throws OsError: ESRCH (or
-// ENOENT) it has ended, EACCES it belongs to another user, ENOTTY before Linux 6.7.
+// The part of an address range that another process has in its page tables: 0.5 ms per GiB. Throws OsError: ESRCH (or
+// ENOENT) if the process has ended, EACCES if it belongs to another user, ENOTTY before Linux 6.7.
 MappedPages mapped_in(std::uint64_t process, ByteRange addresses);
 
-// Takes pages out of this process and, where no other process holds them, out of the page cache. Private pages stay,
-// and memory files, which have no other place.
+// Removes pages from this process and, if no other process maps them, from the page cache. Private pages stay, and so
+// do memory files, which have no backing store.
 EvictReport evict(const Mapping& mapping, std::span<const ByteRange> ranges = {});
 
-// Moves what is in memory into 2 MiB pages, for every process that maps the file (MADV_COLLAPSE, Linux 6.1): memory
-// files, whatever /sys/kernel/mm/transparent_hugepage says, and private copies. Files on disks get theirs while they
-// are read, by `warm`.
+// Moves resident pages into 2 MiB pages, for every process that maps the file (MADV_COLLAPSE, Linux 6.1): memory files,
+// regardless of /sys/kernel/mm/transparent_hugepage, and private copies. Files on disks get 2 MiB pages while `warm`
+// reads them.
 CollapseReport collapse(const Mapping& mapping, std::span<const ByteRange> ranges = {});
 
-// From now on a touch of these pages reads them alone, and not what the device reads ahead (MADV_RANDOM). For queries
-// that touch single pages of a file that memory cannot hold: there, what is read ahead is dropped before it is used. A
-// trap anywhere else: a cold file is then read page by page, at a tenth of the device's speed or less, and stays in
-// small pages for every process. Not of private copies, which are in memory.
+// From now on a touch of these pages reads them alone, without the device's read-ahead (MADV_RANDOM). For queries that
+// touch single pages of a file that is larger than memory, where read-ahead pages are evicted before they are used.
+// Harmful anywhere else: a cold file is then read page by page, at a tenth of the device's speed or less, and stays in
+// small pages for every process. Not for private copies, which are in memory.
 Outcome advise_random(const Mapping& mapping, std::span<const ByteRange> ranges = {});
 
 // Locks pages into memory until unpin or the mapping's end; bounded by RLIMIT_MEMLOCK (often 8 MiB).

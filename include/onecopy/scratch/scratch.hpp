@@ -25,19 +25,19 @@ struct RowShape {
   std::size_t columns = 0;  // values in a row
 };
 
-// Threads and lifetimes as ScratchFile. The rows lie behind each other without gaps.
+// Threads and lifetimes as ScratchFile. The rows are contiguous.
 template <class T>
   requires std::is_trivially_copyable_v<T>
 class Scratch {
  public:
-  // Zeros. Throws OsError: as ScratchFile::create, and EOVERFLOW for more bytes than there are numbers.
+  // Creates rows of zeros. Throws OsError: as ScratchFile::create, and EOVERFLOW if the size in bytes overflows.
   explicit Scratch(RowShape shape, const ScratchOptions& options = {})
       : shape_(shape), file_(ScratchFile::create(byte_size(shape, options), options)) {}
 
   std::size_t rows() const noexcept { return shape_.rows; }
   std::size_t columns() const noexcept { return shape_.columns; }
 
-  // y < rows().
+  // Requires y < rows().
   std::span<T> row(std::size_t y) & noexcept ONECOPY_LIFETIMEBOUND {
     return {first() + y * shape_.columns, shape_.columns};
   }
@@ -46,10 +46,10 @@ class Scratch {
   std::span<T> values() & noexcept ONECOPY_LIFETIMEBOUND { return {first(), shape_.rows * shape_.columns}; }
   std::span<T> values() && = delete;
 
-  // Keeps to max_resident. `from`: whole rows, to be put at row y and behind it. Throws OsError.
+  // Observes max_resident. `from`: whole rows, copied to row y and the rows behind it. Throws OsError.
   void write_rows(std::size_t y, std::span<const T> from) { file_.copy_in(y * row_bytes(), std::as_bytes(from)); }
 
-  // Rows [first, last). Bounds: first <= last <= rows().
+  // Rows [first, last). Requires first <= last <= rows().
   ReleaseReport release_rows(std::size_t first, std::size_t last) {
     return file_.release(std::array{range(first, last)});
   }
@@ -68,10 +68,10 @@ class Scratch {
   static std::uint64_t byte_size(RowShape shape, const ScratchOptions& options) {
     std::uint64_t size = 0;
     if (__builtin_mul_overflow(shape.rows, shape.columns, &size) || __builtin_mul_overflow(size, sizeof(T), &size))
-      throw OsError("make a scratch file", options.name, EOVERFLOW, "more bytes than can be counted");
+      throw OsError("make a scratch file", options.name, EOVERFLOW, "the size in bytes exceeds 64 bits");
     return size;
   }
-  // A mapping starts on a page, and every T that can be copied as bytes fits there.
+  // A mapping starts on a page, which is aligned for every T that can be copied as bytes.
   T* first() noexcept { return reinterpret_cast<T*>(file_.bytes().data()); }
   std::uint64_t row_bytes() const noexcept { return std::uint64_t{shape_.columns} * sizeof(T); }
   ByteRange range(std::size_t first, std::size_t last) const noexcept {

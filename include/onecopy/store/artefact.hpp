@@ -1,4 +1,4 @@
-// What lies in a store: a file that was built, or what somebody left who did not come to the end.
+// An entry of a store: a built file, or what a builder left that ended before it was complete.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,31 @@
 namespace onecopy {
 
 enum class ArtefactState : std::uint8_t {
-  ready,        // built, and as it was built
-  building,     // claimed by a process that lives
-  stale_claim,  // claimed by a process that does not
-  leftover,     // a file without a description that fits it
+  ready,        // built, and unchanged since
+  building,     // claimed by a running process
+  stale_claim,  // claimed by a process that has ended
+  leftover,     // a file without a matching description
   damaged,      // a description that cannot be read
-  foreign,      // nothing of ours; never touched
+  foreign,      // not a file of the store; never removed
 };
 std::string_view to_string(ArtefactState state) noexcept;
 
 struct Artefact {
-  std::string key;  // empty where it is not known
+  std::string key;  // empty where it is unknown
   std::filesystem::path path;
   std::uint64_t bytes = 0;
   std::int64_t created_ns = 0;    // since 1970
   std::int64_t last_used_ns = 0;  // since 1970
-  std::filesystem::path source;   // what it was built from; empty: not told
-  bool source_present = false;    // the source is there, and is what it was (inode, size, time of the last write)
+  std::filesystem::path source;   // what it was built from; empty: not given
+  bool source_present = false;    // the source exists and is unchanged (inode, size, time of the last write)
   ArtefactState state = ArtefactState::ready;
   bool built = false;                      // by this call
-  double waited = 0;                       // seconds, for others who built
+  double waited = 0;                       // seconds of waiting for another builder
   double seconds = 0;                      // of the call
-  std::string reason;                      // a sentence: what happened, or what this is
-  std::shared_ptr<const FileHandle> file;  // what was found or built; null in a list
+  std::string reason;                      // a sentence: what happened, or what this entry is
+  std::shared_ptr<const FileHandle> file;  // the file that was found or built; null in a list
 
-  // Of that very file: what is at `path` may be removed or another one by now.
+  // Maps that very file, even if `path` was removed or replaced meanwhile.
   Mapping open(const MappingOptions& options = {}) const;
 };
 

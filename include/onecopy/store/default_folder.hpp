@@ -1,4 +1,4 @@
-// Where a store is when nobody says where: a folder of this user, on this machine.
+// The default folder of a store: a folder of this user, on this machine.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@ namespace onecopy {
 
 enum class Place : std::uint8_t {
   disk,    // $ONECOPY_CACHE, else $XDG_CACHE_HOME/onecopy, else ~/.cache/onecopy
-  memory,  // /dev/shm/onecopy-<user>, or onecopy-<user>-1, ... where another user has taken the name
+  memory,  // /dev/shm/onecopy-<user>, or onecopy-<user>-1, ... where another user has the name
 };
 
 struct DefaultFolder {
   std::filesystem::path path;
   std::string reason;    // a sentence
-  std::string obstacle;  // why it is not the one that it would be; empty: it is
+  std::string obstacle;  // why the preferred folder is unusable; empty: the preferred folder is used
 };
 
-// On a network file system, where locks cannot be relied on and every machine would write, the folder for the disk is
-// /var/tmp/onecopy-<user> instead, or likewise -1, ...
+// If the folder for the disk is on a network file system, where locks are unreliable and every machine would write,
+// /var/tmp/onecopy-<user> is used instead, or likewise -1, ...
 DefaultFolder default_folder(Place place);
 
-// Whether a folder, or the one that it would be made in, is on a disk or in memory.
+// Whether a folder, or its nearest existing parent, is on a disk or in memory.
 Place place_of(const std::filesystem::path& folder);
 
 }  // namespace onecopy

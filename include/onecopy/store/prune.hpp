@@ -1,4 +1,4 @@
-// Removes artefacts by age, size and source, and what dead builders left.
+// Removes artefacts by age, size and source, and files that ended builders left.
 #pragma once
 
 #include <chrono>
@@ -11,23 +11,24 @@
 
 namespace onecopy {
 
-// What is not asked for stays, but for stale claims, leftovers and damaged descriptions, which always go.
+// Artefacts that no option selects stay; stale claims, leftovers and damaged descriptions are always removed.
 struct PruneOptions {
   std::optional<std::chrono::nanoseconds> max_age;  // since the last use
-  std::optional<std::uint64_t> max_bytes;           // of all that are ready: those used longest ago go first
-  bool missing_source = false;                      // those whose source is gone, or is another file by now
+  std::optional<std::uint64_t> max_bytes;           // of all ready artefacts: the least recently used are removed first
+  bool missing_source = false;                      // those whose source is missing or has changed
   std::vector<std::string> keys;
   bool everything = false;
-  bool dry_run = false;  // tells, and removes nothing
+  bool dry_run = false;  // reports what it would remove, and removes nothing
 };
 
 struct PruneReport {
   std::vector<Artefact> removed;  // `reason`: why
-  std::vector<Artefact> kept;     // asked for, but in use by a builder or used meanwhile; `reason` says which
-  std::uint64_t bytes = 0;        // of what was removed
+  std::vector<Artefact> kept;     // selected, but in use by a builder or used meanwhile; `reason` says which
+  std::uint64_t bytes = 0;        // of the removed files
 };
 
-// What is being built is never touched, and what is mapped stays with those who map it. Throws OsError.
+// An artefact that is being built is never removed; processes that have a removed artefact mapped keep it. Throws
+// OsError.
 PruneReport prune(const Store& store, const PruneOptions& options);
 
 }  // namespace onecopy

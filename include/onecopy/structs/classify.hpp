@@ -1,4 +1,4 @@
-// Which C++ types can be stored, and how: asked at compile time, answered with a sentence where the answer is no.
+// Which C++ types can be stored, and how: decided at compile time, with an error message for types that cannot.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace onecopy {
 
-// Say so for an element type whose padding is known and meant: it is written as zeros.
+// Specialise for an element type with intentional padding: it is written as zeros.
 //     template <> inline constexpr bool onecopy::allow_padding<Node> = true;
 template <class T>
 inline constexpr bool allow_padding = false;
@@ -30,7 +30,8 @@ constexpr Type make_type();
 template <class T>
 inline constexpr Type type_of = make_type<T>();
 
-// Hands each field of a class that lists them itself to a sink: `visitor.visit(field)`, `visitor.visit(field, "name")`.
+// Passes each field of a class that lists its fields to a visitor: `visitor.visit(field)`, `visitor.visit(field,
+// "name")`.
 class FieldVisitor {
  public:
   explicit FieldVisitor(FieldSink& sink) noexcept : sink_(sink) {}
@@ -53,7 +54,7 @@ concept Reflected = std::is_class_v<T> && std::is_aggregate_v<T> && !HasVisit<T>
 template <class T>
 concept Sequence = is_vector_v<T> || is_owning_span_v<T> || is_string_v<T> || is_optional_v<T>;
 
-// Keeps a pointer to what somebody else owns.
+// Points to memory that another object owns.
 template <class T>
 concept Pointing = std::is_pointer_v<T> || std::is_member_pointer_v<T> || std::is_reference_v<T> ||
                    std::is_null_pointer_v<T> || std::ranges::borrowed_range<T> || requires {

@@ -1,7 +1,7 @@
 // structs: C++ values saved once and opened in place. This is the type their sequences have.
 //
-// `OwningSpan<T>` is a read-only, contiguous sequence that does not say who holds the memory: a vector that was moved
-// in, a mapping, or somebody else altogether.
+// `OwningSpan<T>` is a read-only, contiguous sequence that hides the owner of its memory: a vector that was moved in, a
+// mapping, or any other object.
 //
 //     OwningSpan<std::uint64_t> built = std::move(words);             // heap: the vector lives inside
 //     OwningSpan<std::uint64_t> mapped(pointer, count, mapping);      // keeps `mapping` alive
@@ -31,7 +31,7 @@
 
 namespace onecopy {
 
-// What sequences of T can be made of: a vector, a string, an array, another library's buffer.
+// Sources of a sequence of T: a vector, a string, an array, another library's buffer.
 template <class Range, class T>
 concept ContiguousRangeOf = std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
                             std::same_as<std::ranges::range_value_t<Range>, T>;
@@ -58,8 +58,8 @@ class OwningSpan {
 
   OwningSpan() noexcept = default;
 
-  // Takes the range itself, without a copy of its elements. Implicit: `index.words = std::move(words);`. Ranges that
-  // only look (std::span) are refused, because moving one moves nothing.
+  // Takes ownership of the range, without a copy of its elements. Implicit: `index.words = std::move(words);`.
+  // Non-owning ranges (std::span) are refused, because moving one moves no elements.
   template <class Range>
     requires(!std::is_reference_v<Range> && !std::same_as<std::remove_const_t<Range>, OwningSpan> &&
              ContiguousRangeOf<Range, T> && !std::ranges::borrowed_range<Range>)
@@ -71,13 +71,13 @@ class OwningSpan {
     items_ = Items(std::move(owner), begin);
   }
 
-  // A copy of the elements: explicit, because it may be large.
+  // Copies the elements: explicit, because it may be expensive.
   template <class Range>
     requires(!std::same_as<Range, OwningSpan> && ContiguousRangeOf<const Range&, T> && std::copy_constructible<T>)
   explicit OwningSpan(const Range& range)
       : OwningSpan(std::vector<T>(std::ranges::begin(range), std::ranges::end(range))) {}
 
-  // Looks at `count` elements that `owner` keeps alive; without an owner the caller does.
+  // Refers to `count` elements that `owner` keeps alive; without an owner the caller must.
   OwningSpan(const T* items, std::size_t count, std::shared_ptr<const void> owner = {}) noexcept
       : items_(std::move(owner), items), size_(count) {}
 
@@ -101,11 +101,11 @@ class OwningSpan {
   reverse_iterator rbegin() const noexcept { return reverse_iterator(end()); }
   reverse_iterator rend() const noexcept { return reverse_iterator(begin()); }
 
-  // A look; valid as long as this span or one of its copies. (std::span takes any range, an OwningSpan too.)
+  // A view; valid as long as this span or one of its copies. (std::span takes any range, an OwningSpan too.)
   std::span<const T> span() const& noexcept ONECOPY_LIFETIMEBOUND { return {data(), size_}; }
   std::span<const T> span() const&& = delete;
 
-  // A part, with a share of the same owner. Throws std::out_of_range.
+  // A part that shares the owner. Throws std::out_of_range.
   OwningSpan subspan(std::size_t offset, std::size_t count) const {
     if (!in_bounds(size_, offset, count))
       throw std::out_of_range("OwningSpan: [" + std::to_string(offset) + ", +" + std::to_string(count) + ") of " +
@@ -116,7 +116,7 @@ class OwningSpan {
     return part;
   }
 
-  // False: the memory is kept alive by somebody else (or there is none).
+  // False: another owner keeps the memory alive (or there is none).
   bool owns() const noexcept { return items_.use_count() != 0; }
 
   void swap(OwningSpan& other) noexcept {
@@ -127,7 +127,7 @@ class OwningSpan {
 
   void clear() noexcept { OwningSpan().swap(*this); }
 
-  // By elements, like std::vector.
+  // Compares elements, like std::vector.
   friend bool operator==(const OwningSpan& a, const OwningSpan& b)
     requires std::equality_comparable<T>
   {

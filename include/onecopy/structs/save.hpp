@@ -1,4 +1,4 @@
-// Writing a C++ value as a file that opens in place, and asking beforehand how large it is.
+// Writes a C++ value as a file that opens in place, and computes its size beforehand.
 //
 //     save("index.oc", index);                                 // whole or not at all; Python sees its leaves by name
 //     for (const auto& field : byte_size(index).fields) ...    // where the bytes are
@@ -40,10 +40,10 @@ struct SizeReport {
     std::string type;
     std::uint64_t bytes = 0;
   };
-  std::uint64_t bytes = 0;  // of all fields; a file adds its header, and fillers of less than 64 bytes between
+  std::uint64_t bytes = 0;  // of all fields; a file has also a header, and fillers of less than 64 bytes in between
   std::vector<FieldSize> fields;
 
-  // Of a field and everything in it: of("rank") counts rank.words and rank.blocks.
+  // The bytes of a field and everything in it: of("rank") counts rank.words and rank.blocks.
   std::uint64_t of(std::string_view path) const noexcept;
 };
 
@@ -58,8 +58,8 @@ SizeReport size_of_value(const Type& type, const void* value);
 
 }  // namespace structs
 
-// Returns the size of the file in bytes. The target is replaced, never edited: who has the old file open keeps it.
-// Throws OsError (no space, no permission, ...; the target is then what it was) and FormatError (a visit() that does
+// Returns the size of the file in bytes. The target is replaced, never edited: processes with the old file open keep
+// it. Throws OsError (no space, no permission, ...; the target is then unchanged) and FormatError (a visit() that does
 // not list members, a header over 100 MB).
 template <class T>
   requires(!std::convertible_to<const T&, std::span<const NamedArray>>)
@@ -67,7 +67,7 @@ std::uint64_t save(const std::filesystem::path& path, const T& value, const Save
   return structs::save_value(path, structs::type_of<T>, &value, versions_of<T>.current, options);
 }
 
-// What save() would write, field by field, in bytes.
+// The fields that save() would write, with their sizes in bytes.
 template <class T>
 SizeReport byte_size(const T& value) {
   return structs::size_of_value(structs::type_of<T>, &value);

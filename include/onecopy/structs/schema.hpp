@@ -1,4 +1,4 @@
-// What a type is in a file: its leaves, each with a path and a type, and a hash of both.
+// The form of a type in a file: its leaves, each with a path and a type, and a hash of both.
 //
 //     seed                    U64
 //     rank.blocks             U64[]             any number of them
@@ -38,7 +38,7 @@ class Schema {
   std::span<const SchemaField> fields() const& noexcept ONECOPY_LIFETIMEBOUND { return fields_; }
   std::span<const SchemaField> fields() const&& = delete;
 
-  // 64-bit FNV-1a of the lines "path:type". Equal schemas, equal hashes; not a defence against anybody.
+  // 64-bit FNV-1a of the lines "path:type". Equal schemas have equal hashes; not cryptographic.
   std::uint64_t hash() const noexcept;
 
   friend bool operator==(const Schema&, const Schema&) = default;
@@ -52,7 +52,7 @@ std::string to_string(const Schema& schema);
 
 namespace structs {
 
-inline constexpr std::string_view root_path = "value";  // of what is saved and has no fields
+inline constexpr std::string_view root_path = "value";  // the path of a saved value without fields
 inline constexpr int deepest = 32;                      // types within types
 
 // Characters one after the other, for building and for hashing.
@@ -71,7 +71,7 @@ constexpr bool has_extent(const Type& type) noexcept {
   return type.form == Form::array || (type.form == Form::sequence && !type.text);
 }
 
-// "[]", "[4]", "?": how many of its elements a sequence or an array has.
+// "[]", "[4]", "?": the number of elements of a sequence or an array.
 template <class Sink>
 constexpr void write_extent(Sink& sink, const Type& type) {
   if (type.form == Form::array) {
@@ -109,12 +109,12 @@ constexpr void write_type(Sink& sink, const Type& type) {
   for (const Type* part = &type; has_extent(*part); part = part->element) write_extent(sink, *part);
 }
 
-// A path is known from its end: a field, and what it is in.
+// A path is a linked list from its end: a field, and the parent's path.
 struct PathPart {
   const PathPart* parent = nullptr;
   std::string_view name{};  // NOLINT(readability-redundant-member-init): gcc asks for it
   bool is_name = true;
-  const Type* elements = nullptr;  // if it is no name: the elements of this sequence or array
+  const Type* elements = nullptr;  // if it has no name: the elements of this sequence or array
 };
 
 template <class Sink>
@@ -139,7 +139,7 @@ struct Fnv {
   constexpr void operator()(char c) noexcept { state = (state ^ static_cast<unsigned char>(c)) * 0x100000001b3U; }
 };
 
-// Only where the fields are known without an object.
+// Only if the fields are known without an object.
 constexpr void hash_type(Fnv& hash, const Type& type, const PathPart* path) {
   if (is_leaf(type)) {
     write_path(hash, path != nullptr ? *path : PathPart{.name = root_path});
@@ -160,7 +160,7 @@ constexpr void hash_type(Fnv& hash, const Type& type, const PathPart* path) {
   }
 }
 
-// `path`: of the value, where it is a part of another.
+// `path`: of the value, if it is a part of another.
 Schema schema_of(const Type& type, const void* value, const std::string& path = {});
 
 }  // namespace structs
@@ -176,7 +176,7 @@ Schema schema() {
   return schema(T{});
 }
 
-// The same as schema<T>().hash(), at compile time: for aggregates all the way down.
+// As schema<T>().hash(), at compile time: for aggregates at every level.
 template <class T>
 consteval std::uint64_t schema_hash() {
   structs::Fnv hash;

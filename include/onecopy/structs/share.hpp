@@ -17,8 +17,8 @@
 namespace onecopy {
 
 struct ShareOptions {
-  std::string name = "value";  // in errors and /proc/<pid>/maps; it leads nowhere
-  bool collapse = true;        // into 2 MiB pages; report().collapsed says what became of it
+  std::string name = "value";  // in errors and /proc/<pid>/maps; not a path
+  bool collapse = true;        // into 2 MiB pages; report().collapsed has the outcome
   SaveOptions save{};
 };
 

@@ -14,18 +14,17 @@
 //     streams::save(index, "index.bin");      // each returns the size in bytes
 //     streams::mmap(index, "index.bin");      // spans look into the page cache; load() reads into private memory
 //
-// For files that exist, and programs that share them. In new code use `save` and `open` of this module: their files
-// have names, types and checksums, everything in them is aligned, and a part can be opened without the rest. A stream
-// has none of that: what it says is checked against its own length, so that damage cannot make a program read
-// elsewhere, but other values are other values. A plain struct is taken as it comes, with any bool, enum or pointer
-// inside.
+// For existing files and the programs that share them. In new code use `save` and `open` of this module: their files
+// have names, types and checksums, all data in them is aligned, and a part can be opened without the rest. A stream has
+// none of that: counts are checked against its length, so that damage cannot cause a read outside it, but changed
+// values are not detected. A plain struct is copied as it is, with any bool, enum or pointer in it.
 //
-// Sequences follow each other without gaps, so some addresses do not suit their type; those are copied when a stream is
+// Sequences follow each other without gaps, so some are misaligned for their type; those are copied when a stream is
 // mapped, and LoadReport counts them. Spans keep the mapping alive. Spans inside the elements of another span do not:
-// the outer one does, and a caller that takes an inner one out of it must keep it.
+// the outer one does, and a caller that copies an inner one must keep the outer one.
 //
-// Names are those of that library, hence their spelling. Objects: one thread at a time. See wire_format.hpp for the
-// bytes, loader.hpp for errors.
+// Names are those of the library essentials, hence their spelling. Objects: one thread at a time. See wire_format.hpp
+// for the bytes, loader.hpp for errors.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +43,7 @@
 
 namespace onecopy::streams {
 
-// Reads a file into private memory. Returns the bytes read; `report` says more.
+// Reads a file into private memory. Returns the number of bytes read; `report` has more details.
 template <class T>
 std::size_t load(T& value, const std::filesystem::path& path, LoadReport* report = nullptr) {
   loader from(path);
@@ -53,7 +52,7 @@ std::size_t load(T& value, const std::filesystem::path& path, LoadReport* report
   return from.bytes();
 }
 
-// Maps a file, once, and makes OwningSpans of it. Returns the bytes that the value takes of it.
+// Maps a file, once, and makes OwningSpans of it. Returns the number of bytes of the value.
 template <class T>
 std::size_t mmap(T& value, const std::filesystem::path& path, LoadReport* report = nullptr) {
   const auto mapping = std::make_shared<const Mapping>(Mapping::open(path));
@@ -64,7 +63,7 @@ std::size_t mmap(T& value, const std::filesystem::path& path, LoadReport* report
   return from.bytes();
 }
 
-// Writes a file that appears whole or not at all; who has the old one mapped keeps it. Returns its size.
+// Writes a file that appears complete or not at all; processes with the old one mapped keep it. Returns its size.
 template <class T>
 std::size_t save(const T& value, const std::filesystem::path& path) {
   NullOutput nowhere;
@@ -76,7 +75,7 @@ std::size_t save(const T& value, const std::filesystem::path& path) {
   return counting.bytes();
 }
 
-// With a visitor of one's own, which is made of a path and has bytes(): visit<loader>(value, path).
+// With a custom visitor, which is constructed from a path and has bytes(): visit<loader>(value, path).
 template <class Visitor, class T>
 std::size_t visit(T&& value, const std::filesystem::path& path) {  // NOLINT(cppcoreguidelines-missing-std-forward)
   Visitor visitor(path.c_str());
@@ -84,13 +83,13 @@ std::size_t visit(T&& value, const std::filesystem::path& path) {  // NOLINT(cpp
   return visitor.bytes();
 }
 
-// With the allocator that the value has: `contiguous_memory_allocator& get_allocator()`.
+// With the allocator of the value: `contiguous_memory_allocator& get_allocator()`.
 template <class T>
 std::size_t load_with_custom_memory_allocation(T& value, const std::filesystem::path& path) {
   return value.get_allocator().allocate(value, path);
 }
 
-// Prints which field takes how many bytes. Returns the size of the value in a stream.
+// Prints the size of each field. Returns the size of the value in a stream.
 template <class T, class Device>
 std::size_t print_size(T& value, Device& device) {
   sizer tree(demangle(typeid(T).name()));

@@ -4,9 +4,9 @@
 //     file->rank.blocks[17];                                   // read from the page cache when it is touched
 //     file.warm<&Index::rank>();                               // this part now, at the device's speed
 //
-// What opening does: it compares the file's schema with the program's, checks every bound, reads single numbers, and
-// makes the objects of sequences whose elements own something. Spans of plain elements look into the mapping. Strings,
-// std::vector and std::optional own their memory, so their bytes are copied: report().private_bytes.
+// Opening compares the file's schema with the program's, checks every bound, reads single numbers, and makes the
+// objects of sequences whose elements own memory. Spans of plain elements refer to the mapping. Strings, std::vector
+// and std::optional own their memory, so their bytes are copied: report().private_bytes.
 //
 // Ownership: a StructFile is a handle; copies share value and mapping. A span taken out of it by value, `auto words =
 // file->rank.words`, keeps the mapping alive on its own; a span inside an element of another, file->subs[3].words,
@@ -38,20 +38,20 @@ namespace onecopy {
 struct OpenOptions {
   Mode mode = Mode::map;  // copy: one private block, in huge pages where there are any, and all spans point into it
   bool warm = false;      // wait until everything is in memory
-  bool verify = false;    // compare checksums before anything is believed; with `warm` in the same pass
-  bool collapse = false;  // put memory files and copies into 2 MiB pages, for everybody who maps them
+  bool verify = false;    // compare checksums before any byte is used; with `warm` in the same pass
+  bool collapse = false;  // put memory files and copies into 2 MiB pages, for every process that maps them
   unsigned threads = 0;   // of copying, warming and verifying; 0: 8
 };
 
-// What opening did.
+// The result of opening.
 struct OpenReport {
   Mode mode = Mode::map;
   std::uint32_t version = 0;           // of the file's structure
   std::uint64_t bytes = 0;             // of the file, or of the part that was opened
-  std::uint64_t viewed_bytes = 0;      // of these, looked at where they are
-  std::uint64_t private_bytes = 0;     // made anew for this object: elements that own something, strings, vectors
-  std::uint64_t objects = 0;           // elements that were made, because they own something
-  std::vector<std::string> defaulted;  // fields that the file, of an older version, does not have
+  std::uint64_t viewed_bytes = 0;      // viewed in place
+  std::uint64_t private_bytes = 0;     // copied for this object: elements that own memory, strings, vectors
+  std::uint64_t objects = 0;           // elements that were constructed, because they own memory
+  std::vector<std::string> defaulted;  // fields that are missing in the file of an older version
   std::optional<WarmReport> warmed;
   std::optional<VerifyReport> verified;
   std::optional<CollapseReport> collapsed;
@@ -63,14 +63,14 @@ std::string to_string(const OpenReport& report);
 
 namespace structs {
 
-// What is asked of a file: the value of a type under a path.
+// The part of a file that is opened: the value of a type under a path.
 struct Request {
   const Type& type;
   std::string path;  // empty: the whole file
   Versions versions;
 };
 
-// A file, and since when: opening it is part of what the report times, and all of it where the file is copied.
+// An open file, and the start of the opening, whose duration the report includes.
 struct OpenedFile {
   OpenedFile(ArrayFile opened, std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now())
       : file(std::move(opened)), since(begin) {}  // implicit: who has a file open begins now
@@ -82,7 +82,7 @@ OpenReport open_value(const ArrayFile& file, const Request& request, const OpenO
 OpenedFile open_arrays(const std::filesystem::path& path, const OpenOptions& options);
 OpenedFile open_arrays(int descriptor, std::string name, const OpenOptions& options);
 std::vector<ByteRange> ranges_of(const ArrayFile& file, const std::string& root, std::string_view path);
-// None: all of the file, its fillers too.
+// Empty: the whole file, including fillers.
 std::vector<std::string> names_of(const ArrayFile& file, const std::string& root, std::string_view path);
 
 }  // namespace structs
@@ -97,7 +97,7 @@ class StructFile {
   const T* operator->() const& noexcept ONECOPY_LIFETIMEBOUND { return &state_->value; }
   const T* operator->() const&& = delete;
 
-  // One field, or one in another: get<&Index::rank, &Rank::blocks>().
+  // A field, or a nested field: get<&Index::rank, &Rank::blocks>().
   template <auto... members>
   const auto& get() const& noexcept ONECOPY_LIFETIMEBOUND {
     return structs::follow<members...>(state_->value);
@@ -113,10 +113,10 @@ class StructFile {
     return state_->file.mapping();
   }
   const std::shared_ptr<const Mapping>& mapping() const&& = delete;
-  int descriptor() const noexcept { return state_->file.mapping()->descriptor(); }  // stays ours
+  int descriptor() const noexcept { return state_->file.mapping()->descriptor(); }  // owned by the file
 
-  // Where the bytes of a field lie in the file: for warm(), WarmJob, evict(), pin() and residency(). By path
-  // ("rank.blocks"; empty: all that was opened) or by member. Throws std::out_of_range for a path that is not there.
+  // The byte ranges of a field in the file: for warm(), WarmJob, evict(), pin() and residency(). By path
+  // ("rank.blocks"; empty: all that was opened) or by member. Throws std::out_of_range for an unknown path.
   std::vector<ByteRange> ranges(std::string_view path = {}) const {
     return structs::ranges_of(state_->file, state_->path, path);
   }
@@ -135,7 +135,7 @@ class StructFile {
     return warm(path<members...>(), options);
   }
 
-  // The same beside other work.
+  // Warms beside other work.
   WarmJob start_warm(std::string_view path = {}, const WarmOptions& options = {}) const {
     return WarmJob::start(mapping_(), ranges(path), options);
   }
@@ -145,7 +145,7 @@ class StructFile {
     return start_warm(path<members...>(), options);
   }
 
-  // For queries of what memory cannot hold: read its note in residency.hpp first.
+  // For queries of data that is larger than memory: read the comment in residency.hpp first.
   Outcome advise_random(std::string_view path = {}) const { return onecopy::advise_random(*mapping_(), ranges(path)); }
   template <auto... members>
     requires(sizeof...(members) > 0)
@@ -177,7 +177,7 @@ class StructFile {
     return verify(path<members...>(), threads);
   }
 
-  // "rank.blocks", as it stands in the file behind the path of what was opened.
+  // "rank.blocks", relative to the path of the opened part.
   template <auto... members>
   std::string path() const {
     return structs::path_through<members...>(state_->value);

@@ -1,5 +1,4 @@
-// What kind of type is this? The questions that saving, opening and the streams ask of a C++ type, by their field
-// names.
+// Classification of C++ types for saving, opening and the streams.
 #pragma once
 
 #include <array>
@@ -18,7 +17,7 @@
 
 namespace onecopy {
 
-// Bytes are its value: what `std::is_pod` said before C++20.
+// The bytes are the value: `std::is_pod` before C++20.
 template <class T>
 inline constexpr bool is_pod_v = std::is_trivial_v<T> && std::is_standard_layout_v<T>;
 

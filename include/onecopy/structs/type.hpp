@@ -1,5 +1,5 @@
 // How a C++ type is stored, as data. Every algorithm of the module (schema, save, open, byte_size) reads these tables,
-// so that only the making of a table is a template: type_of.hpp.
+// so that only the creation of a table is a template: type_of.hpp.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct Field {
   const Type* type;
 };
 
-// Receives the fields of an object. `name` is empty where a visit() gave none.
+// Receives the fields of an object. `name` is empty if visit() gave none.
 class FieldSink {
  public:
   FieldSink() = default;
@@ -63,17 +63,17 @@ struct Places {
 struct SequenceOps {
   std::uint64_t (*count)(const void* sequence);
   const std::byte* (*items)(const void* sequence);
-  // Owning classes: makes `count` elements and returns the first. Null for those that can look.
+  // Owning classes: makes `count` elements and returns the first. Null for sequences that can refer to a mapping.
   std::byte* (*resize)(void* sequence, std::uint64_t count);
-  // OwningSpan: sequence i looks at the items [offsets[i], offsets[i + 1]).
+  // OwningSpan: sequence i is the items [offsets[i], offsets[i + 1]).
   void (*look)(const Places& sequences, const std::byte* items, const std::uint64_t* offsets,
                const std::shared_ptr<const void>& owner);
-  std::shared_ptr<void> (*allocate)(std::uint64_t count);  // OwningSpan of what is not fixed: its elements
+  std::shared_ptr<void> (*allocate)(std::uint64_t count);  // OwningSpan of elements that own memory
 };
 
 struct Type {
   Form form;
-  bool fixed = false;        // its bytes are its value: copied or looked at as they are
+  bool fixed = false;        // its bytes are its value: copied or used in place
   bool text = false;         // sequence: std::string
   bool at_most_one = false;  // sequence: std::optional
   DType dtype = DType::u8;   // number
@@ -81,7 +81,7 @@ struct Type {
   std::size_t alignment = 1;
   const Type* element = nullptr;  // array, sequence
   std::uint64_t count = 0;        // array
-  // Of a record; none: only visit() knows them.
+  // Fields of a record; none: only visit() knows them.
   std::span<const Field> fields{};  // NOLINT(readability-redundant-member-init): gcc asks for it
 
   void (*visit)(const void* record, FieldSink& sink) = nullptr;  // record

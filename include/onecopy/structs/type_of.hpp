@@ -1,4 +1,4 @@
-// The table of a C++ type, made at compile time. What no file can hold is refused here, with a sentence.
+// The table of a C++ type, made at compile time. Types that no file can hold are refused here, with a message.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr DType dtype_of() {
   } else if constexpr (std::same_as<T, bool>) {
     return DType::boolean;
   } else if constexpr (std::same_as<T, char>) {
-    return DType::u8;  // signed on some machines, text on all
+    return DType::u8;  // signed on some machines; text in all files
   } else if constexpr (std::is_floating_point_v<T>) {
     static_assert(sizeof(T) <= 8, "long double differs between machines; use double");
     return sizeof(T) == 4 ? DType::f32 : DType::f64;
@@ -41,7 +41,7 @@ constexpr DType dtype_of() {
   }
 }
 
-// What a sequence or an array may hold as plain bytes, to be looked at where the file has them.
+// The plain elements of a sequence or an array, which are used in place.
 template <class E>
 constexpr void expect_element() {
   if constexpr (is_fixed<E>()) {

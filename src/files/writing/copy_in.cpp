@@ -11,8 +11,8 @@
 namespace onecopy {
 namespace {
 
-// Large enough for the device's best rate, small enough that two threads stay busy to the end. Where a server or
-// another program answers, a piece may take seconds, and nobody looks for a Ctrl-C in the middle of one.
+// Large enough for the device's best rate, small enough that two threads stay busy to the end. On a server or a FUSE
+// file system a piece may take seconds, and Ctrl-C is checked between pieces only.
 constexpr std::uint64_t local_piece = std::uint64_t{8} << 20U;
 constexpr std::uint64_t remote_piece = std::uint64_t{1} << 20U;
 

@@ -57,7 +57,7 @@ struct MemoryFileWriter::State {
     fail("reserve space for", error, shortage(error));
   }
 
-  // Returns errno. What the kernel cannot give it does not refuse, it ends processes: so it is asked before.
+  // Returns errno. Linux overcommits: check available memory first, or the OOM killer ends the process.
   int take(os::Fd file) {
     fd = std::move(file);
     if (!is_in_memory(fd.get())) return reserve_if_possible(fd.get(), size, size);

@@ -127,7 +127,7 @@ void Target::sweep() const {
   }
 }
 
-// Who saves wants to find the file at its path: not in a folder that was moved away, nor in one that has come there.
+// A saved file must be found at its path: not in a folder that was moved away, nor in one that has replaced it.
 int Target::why_not_here() const {
   if (!by_path_) return 0;
   const auto there = os::facts_of(parent_of(path_));

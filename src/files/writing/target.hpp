@@ -1,6 +1,6 @@
-// Where a finished file is to appear: the last steps of every file that is written.
+// The target of a new file: the last steps of every file that is written.
 //
-// The folder is opened once, and everything is done in what was opened, whatever its path leads to afterwards.
+// The folder is opened once, and all steps are relative to the opened folder, even if its path changes meanwhile.
 #pragma once
 
 #include <filesystem>
@@ -12,9 +12,9 @@ namespace onecopy {
 
 class Target {
  public:
-  // Follows symbolic links of this user and of root: what another user planted in a folder for all must not choose
-  // which of our files is replaced. Throws OsError now, and not after all is written: no folder, no permission, a
-  // folder, a device or somebody's link in the place.
+  // Follows symbolic links of this user and of root: a link that another user placed in a shared folder must not choose
+  // which file is replaced. Throws OsError before anything is written: no folder, no permission, or a folder, a device
+  // or another user's link in the target's place.
   explicit Target(const std::filesystem::path& asked);
 
   // In a folder that is open, which `path` names for errors. A link in the place is replaced.
@@ -23,7 +23,7 @@ class Target {
   // A file that is being written. Locked as long as its writer lives.
   struct NewFile {
     os::Fd fd;
-    std::string hidden;  // its name so far, known to nobody else; empty: none
+    std::string hidden;  // its name so far, known to this writer alone; empty: none
   };
 
   // Without a name where the file system has such files, else with a hidden one and mode 0600. Throws OsError.
@@ -54,7 +54,7 @@ class Target {
   int find_hidden_name(const Try& take) const;
 
   std::filesystem::path path_;
-  bool by_path_ = true;  // it was found by its path, and is to be found so
+  bool by_path_ = true;  // opened by its path, and must still be found there
   os::Fd folder_;
   std::string name_;
   std::string prefix_;  // of its hidden names

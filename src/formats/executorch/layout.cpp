@@ -90,7 +90,7 @@ std::vector<std::size_t> read_order(const Table& table, const std::string& name,
   return order;
 }
 
-// Where a product does not fit, an extent is 0 or the type is not known, and nobody steps that far.
+// If a product overflows, an extent is 0 or the type is unknown, and the stride is never used.
 std::vector<std::uint64_t> strides_of(const std::vector<std::size_t>& order, const std::vector<std::uint64_t>& shape) {
   std::vector<std::uint64_t> strides(shape.size());
   std::uint64_t stride = 1;

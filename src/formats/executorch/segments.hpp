@@ -33,7 +33,7 @@ class Segments {
   // The bytes of a segment that `user` names; throws FormatError where there is none of this number.
   ByteRange use(std::uint32_t i, std::string_view user);
 
-  // Those that nobody used, as "segment.<i>".
+  // Segments without a user, as "segment.<i>".
   void add_unused(EntryList& entries) const;
 
  private:

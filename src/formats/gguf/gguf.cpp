@@ -26,7 +26,7 @@ constexpr std::string_view version_key = "GGUF.version";
 constexpr std::uint64_t least_pair = 13;    // bytes: a length and a type, and a value
 constexpr std::uint64_t least_tensor = 24;  // the same of a tensor without name and axes
 
-// A tensor as it is described; where the data section begins is known only after the last of them.
+// A tensor's description; the start of the data section is known only after the last of them.
 struct Tensor {
   std::string name;
   const TypeFacts* type = nullptr;
@@ -129,7 +129,7 @@ class Parser {
     return file_.size();
   }
 
-  // Offsets count from the data section in the file, and from the file's start in an Entry.
+  // Offsets are relative to the data section in the file, and to the file's start in an Entry.
   void place(Tensor& tensor, std::uint64_t begin) {
     const auto& [offset, length] = tensor.data;
     if (offset % alignment_ != 0)

@@ -83,7 +83,7 @@ ArrayHead read_array_head(Cursor& cursor, std::string_view key) {
   return {type, cursor.count(least, key)};
 }
 
-// Texts of arrays are walked over and not looked at: vocabularies have tokens that are no UTF-8.
+// Texts of arrays are skipped, not validated: vocabularies have tokens that are not UTF-8.
 void skip_elements(Cursor& cursor, const ArrayHead& head, std::string_view key, int depth) {
   if (depth > deepest_array)
     cursor.fail("arrays of " + describe(key) + " are nested more than " + std::to_string(deepest_array) + " deep");

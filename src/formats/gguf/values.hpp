@@ -1,7 +1,7 @@
-// What stands in a GGUF file before the data, one value after the other, and the values of its metadata as text.
+// The values of a GGUF file before the data, read one after the other, and the metadata as text.
 //
-// Nothing is aligned there, and lengths are numbers of 64 bits: each is held against what is left of the file before
-// anything is done with it.
+// Nothing is aligned there, and lengths are 64-bit numbers: each is compared with the remaining bytes before it is
+// used.
 #pragma once
 
 #include <concepts>
@@ -14,7 +14,7 @@
 
 namespace onecopy::gguf {
 
-// `what` is the name of what is read, for messages.
+// `what` names the value that is read, for messages.
 class Cursor {
  public:
   explicit Cursor(Bytes file) noexcept : file_(file) {}
@@ -26,11 +26,11 @@ class Cursor {
   Number number(std::string_view what) {
     return static_cast<Number>(static_cast<std::make_unsigned_t<Number>>(little_endian(sizeof(Number), what)));
   }
-  std::string_view bytes(std::uint64_t limit, std::string_view what);  // a length, and as many bytes
-  std::string_view text(std::uint64_t limit, std::string_view what);   // the same in UTF-8
+  std::string_view bytes(std::uint64_t limit, std::string_view what);  // a length, and that many bytes
+  std::string_view text(std::uint64_t limit, std::string_view what);   // as bytes(), in UTF-8
   void skip(std::uint64_t length, std::string_view what);
 
-  // How many things of at least `least` bytes follow.
+  // The number of following items of at least `least` bytes each.
   std::uint64_t count(std::uint64_t least, std::string_view what);
 
   [[noreturn]] void fail(const std::string& what) const;
@@ -58,10 +58,10 @@ enum class ValueType : std::uint8_t {
   float64,
 };
 
-// Of the metadata's value `key`, which follows; throws FormatError for a number that is no type.
+// The type of the metadata's value `key`; throws FormatError for an unknown number.
 ValueType read_type(Cursor& cursor, std::string_view key);
 
-// The value, which follows, as text.
+// Reads the value, as text.
 std::string read_value(Cursor& cursor, ValueType type, std::string_view key);
 
 }  // namespace onecopy::gguf

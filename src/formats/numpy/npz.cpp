@@ -52,7 +52,7 @@ bool is_npz(Bytes file) {
   try {
     return std::ranges::any_of(zip::members(file), [](const auto& member) { return member.name.ends_with(suffix); });
   } catch (const FormatError&) {
-    return false;  // whatever it is, it cannot be told
+    return false;  // an unreadable directory: the format is unknown
   }
 }
 

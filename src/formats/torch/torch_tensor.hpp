@@ -44,7 +44,7 @@ class Objects {
   std::set<std::string, std::less<>> names_;
 };
 
-// Whether a call of this function is understood, and no class of somebody's.
+// Whether a call of this function is understood, as opposed to a user's class.
 bool is_known(pickle::Global function) noexcept;
 
 struct ElementType;

@@ -159,7 +159,7 @@ bool is_torch_zip(Bytes file) {
   try {
     return std::ranges::any_of(zip::members(file), [](const auto& member) { return is_root(member.name); });
   } catch (const FormatError&) {
-    return false;  // whatever it is, it cannot be told
+    return false;  // an unreadable directory: the format is unknown
   }
 }
 

@@ -202,7 +202,7 @@ std::uint64_t Reader::integer() {
 
 void Reader::skip() {
   const std::size_t kept = unescaped_.size();
-  const auto forget = [&] { unescaped_.resize(kept); };  // a list of what nobody looks at could be large
+  const auto forget = [&] { unescaped_.resize(kept); };  // a list of ignored texts could be large
   skip_space();
   const char c = at_ < text_.size() ? text_[at_] : '\0';
   switch (c) {

@@ -1,6 +1,6 @@
-// Kernel interfaces newer than the C library's headers of some machines we build on: numbers and layouts from the
-// kernel's own documentation (cachestat(2), Linux 6.5; Documentation/admin-guide/mm/pagemap.rst, Linux 6.7).
-// A kernel that lacks one answers ENOSYS or ENOTTY at run time.
+// Kernel interfaces that are newer than the C library's headers on some build machines: numbers and layouts from the
+// kernel's documentation (cachestat(2), Linux 6.5; Documentation/admin-guide/mm/pagemap.rst, Linux 6.7). A kernel that
+// lacks one returns ENOSYS or ENOTTY at run time.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -42,7 +42,7 @@ struct pagemap_scan_request {
   std::uint64_t inverted;
   std::uint64_t all_of;
   std::uint64_t any_of;
-  std::uint64_t returned;  // the categories to tell
+  std::uint64_t returned;  // the categories to report
 };
 
 inline constexpr std::uint64_t page_is_present = 1U << 3U;

@@ -12,7 +12,7 @@ namespace {
 
 std::string own_descriptor(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
 
-// A new open file description, because the flags of the shared one are those of every reader of it.
+// A new open file description, because the flags of a shared one apply to every descriptor of it.
 Result<Fd> reopen(int fd, int flags) {
   const int again = ::open(own_descriptor(fd).c_str(), flags | O_CLOEXEC);
   if (again < 0) return {{}, errno};
@@ -32,8 +32,8 @@ Result<Fd> open_folder(const std::string& path) noexcept {
 Result<Fd> create_unnamed(int folder) noexcept {
   const int fd = ::openat(folder, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
   if (fd >= 0) return {Fd(fd), 0};
-  // EISDIR: a kernel that does not know the flag; EOPNOTSUPP, EINVAL: a file system that does not (overlay, NFS, FUSE);
-  // ENOSYS: a sandbox. All mean the same to the caller.
+  // EISDIR: a kernel without the flag; EOPNOTSUPP, EINVAL: a file system without it (overlay, NFS, FUSE); ENOSYS: a
+  // sandbox. The caller handles all alike.
   const bool missing = errno == EISDIR || errno == EINVAL || errno == ENOSYS;
   return {{}, missing ? EOPNOTSUPP : errno};
 }
@@ -64,7 +64,7 @@ bool is_sealed(int fd) noexcept {
 }
 
 int reserve_space(int fd, ByteRange range) noexcept {
-  // Not posix_fallocate: where the file system cannot, glibc writes a byte into every block.
+  // Not posix_fallocate: on file systems without fallocate, glibc writes a byte into every block.
   const int error =
       ::fallocate(fd, 0, static_cast<off_t>(range.offset), static_cast<off_t>(range.length)) == 0 ? 0 : errno;
   return error == ENOSYS || error == EPERM ? EOPNOTSUPP : error;
@@ -81,7 +81,7 @@ int write_out(int fd, ByteRange range) noexcept {
   constexpr unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   const auto offset = static_cast<off64_t>(range.offset);
   if (::sync_file_range(fd, offset, static_cast<off64_t>(range.length), flags) == 0) return 0;
-  // A sandbox without it, a file system that writes nothing: the whole file is the same, and more.
+  // A sandbox or file system without sync_file_range: flushing the whole file includes this range.
   return errno == ENOSYS || errno == EPERM ? sync_file(fd) : errno;
 }
 

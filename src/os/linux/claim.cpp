@@ -6,8 +6,8 @@
 namespace onecopy::os {
 namespace {
 
-// A whole file, of this open file description: neither of the process (F_SETLK, where closing any other descriptor of
-// the file gives the lock away) nor unknown to network file systems (flock).
+// A lock of the whole file, owned by this open file description: not by the process (F_SETLK, where closing any other
+// descriptor of the file releases the lock), and supported by network file systems (unlike flock).
 struct flock whole_file() noexcept {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
@@ -15,7 +15,7 @@ struct flock whole_file() noexcept {
   return lock;
 }
 
-// A sandbox that does not know these locks says so to all processes alike, and all take the older ones.
+// A sandbox without these locks refuses them to all processes alike, so that all use the older locks.
 bool is_unknown(int error) noexcept { return error == EINVAL || error == ENOSYS; }
 
 }  // namespace

@@ -19,13 +19,13 @@
 namespace onecopy::os {
 namespace {
 
-// The kernel's, also while a test pretends larger ones: a page past the end of the file would be an error.
+// The kernel's page size, also while a test simulates larger pages: a page past the end of the file would be an error.
 std::size_t kernel_page() noexcept {
   static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return size;
 }
 
-// madvise takes whole pages; the mapping's last page is ours to its end.
+// madvise takes whole pages; the last page of the mapping belongs to it entirely.
 std::size_t whole_pages(std::size_t length) noexcept {
   return (length + kernel_page() - 1) / kernel_page() * kernel_page();
 }
@@ -41,7 +41,8 @@ Outcome outcome_of(int error) noexcept {
   return error == EINVAL || error == ENOSYS ? Outcome::unsupported : Outcome::refused;
 }
 
-// The truth of mincore: since Linux 5.2 it says "all resident" about files that the caller neither owns nor may write.
+// Whether mincore is truthful: since Linux 5.2 it reports all pages of files that the caller neither owns nor may write
+// as resident.
 bool mincore_is_honest(int fd) noexcept {
   struct stat status{};
   if (::fstat(fd, &status) == 0 && status.st_uid == ::geteuid()) return true;
@@ -70,7 +71,7 @@ Result<MappedFacts> mapped_by_scan(const char* pagemap_path, ByteRange addresses
       facts.mapped += region.end - region.start;
       if ((region.categories & abi::page_is_huge) != 0) facts.huge += region.end - region.start;
     }
-    if (request.walk_end <= request.start) break;  // no progress: nothing more to tell
+    if (request.walk_end <= request.start) break;  // no progress: nothing more to report
     request.start = request.walk_end;
   }
   return {facts, 0};
@@ -85,8 +86,8 @@ struct SmapsFacts {
   std::uint64_t shared = 0;
 };
 
-// What smaps says of the mappings inside `memory`. ENODATA where it ends inside one: how much of that lies on which
-// side is not told.
+// The report of smaps on the mappings inside `memory`. ENODATA where `memory` ends inside a mapping: smaps does not
+// split a mapping's numbers.
 Result<SmapsFacts> facts_of_smaps(Bytes memory) noexcept {
   const std::unique_ptr<std::FILE, CloseFile> smaps(std::fopen("/proc/self/smaps", "re"));
   if (!smaps) return {{}, errno};
@@ -146,7 +147,8 @@ int touch(Bytes memory) noexcept {
 
 int collapse(Bytes memory) noexcept {
   const int error = advise(memory, abi::madv_collapse);
-  // EINVAL says of the memory that it cannot be, and of the word, also where there is no memory, that it is unknown.
+  // EINVAL has two causes: this memory cannot be collapsed, or the kernel does not know the advice. The advice on an
+  // empty range distinguishes them.
   const bool unknown = error == EINVAL && advise(memory.first(0), abi::madv_collapse) == EINVAL;
   return unknown ? ENOSYS : error;
 }
@@ -204,8 +206,8 @@ Result<MappedFacts> mapped_there(std::uint64_t process, ByteRange addresses) noe
 }
 
 Result<std::uint64_t> shared_here(Bytes memory) noexcept {
-  const auto told = facts_of_smaps(memory);
-  return {told.value.shared, told.error};
+  const auto answer = facts_of_smaps(memory);
+  return {answer.value.shared, answer.error};
 }
 
 }  // namespace onecopy::os

@@ -7,7 +7,7 @@ namespace onecopy::os {
 int try_claim(int fd) noexcept { return ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
 
 Result<bool> is_claimed(int fd) noexcept {
-  // There is no asking: a shared lock is taken for an instant, in which a claim by somebody else would fail once.
+  // There is no query: a shared lock is taken for an instant, during which a claim by another process fails once.
   if (::flock(fd, LOCK_SH | LOCK_NB) != 0) return {errno == EAGAIN, errno == EAGAIN ? 0 : errno};
   (void)::flock(fd, LOCK_UN);
   return {false, 0};

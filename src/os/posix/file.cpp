@@ -42,14 +42,14 @@ FileFacts facts_from(const struct stat& status) noexcept {
   return facts;
 }
 
-// O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever; regular files ignore it.
+// O_NONBLOCK: opening a FIFO without a writer would block for ever; regular files ignore it.
 Result<Fd> opened(const Name& name, int flags) noexcept {
   const int fd = ::openat(name.folder, name.text.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
   if (fd < 0) return {{}, errno};
   return {Fd(fd), 0};
 }
 
-// Only by changing it, for an instant: a file that another thread makes now is its owner's alone.
+// The umask can only be read by changing it, for an instant: a file that another thread creates now is private.
 unsigned ask_for_umask() noexcept {
   const mode_t mask = ::umask(077);
   ::umask(mask);
@@ -103,7 +103,7 @@ Result<std::vector<std::string>> names_in(int folder) {
   const auto close = [](DIR* stream) { ::closedir(stream); };
   const std::unique_ptr<DIR, decltype(close)> stream(::fdopendir(again.value.get()), close);
   if (!stream) return {{}, errno};
-  (void)again.value.release();  // the stream's now
+  (void)again.value.release();  // owned by the stream now
   std::vector<std::string> names;
   for (;;) {
     errno = 0;

@@ -3,7 +3,7 @@
 
 #include "os/os.hpp"
 
-// POSIX says nothing of huge pages, and gives no honest answer to "is this cached": unknown is the answer.
+// POSIX has no huge pages, and no reliable report of cached pages: the result is "unknown".
 
 namespace onecopy::os {
 

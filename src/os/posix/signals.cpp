@@ -14,13 +14,13 @@ using Repair = bool (*)(const std::byte* address) noexcept;
 std::atomic<Repair> current_repair{nullptr};
 struct sigaction previous;  // the handler before ours; written before ours is installed
 
-// A handler that was installed after ours (Python's faulthandler) puts ours back, reports, and raises the signal once
-// more: without an address. Letting that one pass repeats the touch, and the fault then comes to us with its address.
-// Without a page that was mended after it, the second one counts.
+// A handler that was installed later (Python's faulthandler) reinstalls this one, reports, and raises the signal again,
+// without an address. Ignoring that signal repeats the touch, and the fault then arrives here with its address. A
+// second such signal without a repair in between is forwarded.
 std::atomic<bool> let_pass{false};
 
-// A handler before ours that returns without having mended anything (faulthandler, when it has reported) would see the
-// same fault for ever. One that mends things sees each only a few times in a row.
+// A previous handler that returns without a repair (faulthandler, after its report) would receive the same fault for
+// ever. A handler that repairs receives each fault only a few times in a row.
 constexpr unsigned most_passes = 3;
 std::atomic<void*> passed_address{nullptr};
 std::atomic<unsigned> passes{0};

@@ -9,8 +9,8 @@
 namespace onecopy::records {
 namespace {
 
-// Arrow's children are released one by one, in any order, also by a consumer that took them out of their parent: so
-// each has everything it needs, and the owner.
+// Arrow's children are released one by one, in any order, also by a consumer that moved them out of their parent: so
+// each owns everything it needs, and a share of the owner.
 struct SchemaParts {
   std::string name, format, metadata;
   std::vector<ArrowSchema> children;

@@ -15,14 +15,14 @@ using Forms = std::vector<ArrowForm>;
 
 const void* validity(const Node& node) noexcept { return node.validity.first; }
 
-// Whole: what offsets lead into.
+// Complete buffers: those that offsets point into.
 ArrowForm child(const Node& node, std::string name) { return arrow_form(node, std::move(name), 0, node.length); }
 
 const char* wide(const Node& node, const char* narrow_format, const char* wide_format) noexcept {
   return node.offsets.width == 4 ? narrow_format : wide_format;
 }
 
-// Arrow's letter for an element type of numpy's; none: bytes of fixed length.
+// Arrow's letter for an element type of numpy; none: bytes of fixed length.
 std::string element_format(const Type& type) {
   struct Element {
     std::string_view numpy;
@@ -50,7 +50,7 @@ ArrowForm leaf(std::string name, std::string format, std::uint64_t length, std::
   return {std::move(name), std::move(format), "", false, 0, length, std::move(buffers), {}};
 }
 
-// A struct of columns that have the same rows: without nulls of its own, its part is the part of each.
+// A struct of columns that have the same rows: without nulls of its own, a slice of it is a slice of each.
 void set_struct(const Node& node, ArrowForm& form, std::uint64_t start) {
   form.format = "+s";
   form.buffers = {validity(node)};
@@ -114,8 +114,8 @@ void set_bytes(const Node& node, ArrowForm& form) {
   form.buffers = {validity(node), node.offsets.first, node.data.first};
 }
 
-// The plain values, under the name of the type. A null object has a null for its plain value, but not every storage
-// can say so itself.
+// The plain values, under the name of the type. A null object has a null plain value, but not every storage type can
+// express that.
 void set_extension(const Node& node, ArrowForm& form, std::uint64_t start) {
   const Node& storage = node.children[0];
   const std::uint64_t length = form.length;
@@ -202,7 +202,7 @@ void check(const Node& node) {
 }
 
 bool is_aligned(const Node& node) noexcept {
-  // Elements of arrays are looked at as bytes here and as what they are by others.
+  // Elements of arrays are handled as bytes here and as their own type by consumers.
   const bool elements = node.kind != TypeKind::array || on_own_size({node.data.first, 8});
   if (!on_own_size(node.data) || !on_own_size(node.offsets) || !on_own_size(node.shape) || !elements) return false;
   for (const Node& child : node.children)

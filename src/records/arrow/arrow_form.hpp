@@ -1,4 +1,4 @@
-// A node as Arrow sees it: format, buffers and children, of which both halves of an export are made.
+// A node in Arrow's terms: format, buffers and children, from which both structs of an export are made.
 #pragma once
 
 #include <cstdint>

@@ -254,7 +254,7 @@ class Reader {
   std::vector<std::string> names_;
 };
 
-// What a call of the stream's gives: released when it goes.
+// The result of a call of the stream: released on destruction.
 template <class Struct>
 class Owned {
  public:

@@ -14,7 +14,7 @@ namespace onecopy::records {
 
 class Alternative {
  public:
-  // `kind` is what Column looks for; what it is in the end only `finish` knows: integers may have become numbers.
+  // `kind` is the kind that Column selects by; `finish` decides on the final one: integers may have become numbers.
   Alternative(Spool& spool, TypeKind kind) : kind_(kind), validity_(spool) {}
   Alternative(const Alternative&) = delete;
   Alternative& operator=(const Alternative&) = delete;
@@ -34,14 +34,14 @@ class Alternative {
   void count_value() { validity_.append(true); }
 
  private:
-  virtual void fill(std::uint64_t count) = 0;  // what stands in the buffers where there is no value
+  virtual void fill(std::uint64_t count) = 0;  // the contents of the buffers where there is no value
   virtual void describe(Type& type, TensorList& tensors) = 0;
 
   TypeKind kind_;
   BitBuffer validity_;
 };
 
-// Lengths as the offsets that they are in the file.
+// Converts lengths to the offsets of the file.
 void add_offsets(TensorList& tensors, const IntegerBuffer& lengths, std::uint64_t total);
 
 }  // namespace onecopy::records

@@ -6,20 +6,20 @@
 namespace onecopy::records {
 namespace {
 
-constexpr std::size_t block_bytes = tail_bytes;  // what is handed over at once
+constexpr std::size_t block_bytes = tail_bytes;  // size of one piece that is passed on
 
-// Up to here zeros are appended like other numbers: a column with a value in every hundredth row must not have a piece
-// for each.
+// Up to this number, zeros are appended like other numbers: a column with a value in every hundredth row must not have
+// a piece for each.
 constexpr std::size_t few_zeros = 1024;
 
-// Hands over `count` bytes that are all alike.
+// Passes on `count` equal bytes.
 void put_run(std::byte byte, std::uint64_t count, const Put& put) {
   const std::vector<std::byte> block(std::min<std::uint64_t>(count, block_bytes), byte);
   for (; count > 0; count -= std::min<std::uint64_t>(count, block.size()))
     put(std::span(block).first(std::min<std::uint64_t>(count, block.size())));
 }
 
-// Calls with a value of the integer type that is meant.
+// Calls with a value of the selected integer type.
 template <class Call>
 void with_type(DType dtype, const Call& call) {
   switch (dtype) {

@@ -1,8 +1,8 @@
-// The values of a column on their way into a file: the last ones in memory, the others in the spool, in pieces.
+// The values of a column before they are written: the last ones in memory, the others in the spool, in pieces.
 //
-// Nothing is decided before the end: integers are spooled as narrow as each piece allows and come out as narrow as all
-// of them allow, and bits that are all alike are only counted. Zeros are counted, too: a field that comes up after a
-// million rows costs nothing for those.
+// Widths are decided at the end: each piece of integers is spooled in the narrowest width that holds it, and written in
+// the narrowest width that holds all of them; bits that are all equal are only counted. Zeros are counted, too: a field
+// that first appears after a million rows costs nothing for those.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ class ByteBuffer {
   void write(const Put& put) const;
 
  private:
-  static constexpr std::uint64_t zeros = UINT64_MAX;  // for Piece::offset: they are nowhere
+  static constexpr std::uint64_t zeros = UINT64_MAX;  // for Piece::offset: zeros are not stored
 
   struct Piece {
     std::uint64_t offset;
@@ -68,7 +68,7 @@ class ByteBuffer {
   std::size_t used_ = 0;
 };
 
-// What a set of integers needs.
+// The bounds of a set of integers.
 struct IntegerRange {
   std::int64_t lowest = 0;
   std::int64_t highest = 0;
@@ -95,10 +95,10 @@ class IntegerBuffer {
   IntegerRange range() const noexcept;      // zero is always in it
   void for_each(const Visit& visit) const;  // all, in order, some thousands at a time
 
-  // As signed or unsigned integers that hold what `map` makes of each.
+  // Writes `map` of each integer, as signed or unsigned integers that hold the results.
   void write_as(DType dtype, const Put& put, const Map& map = std::identity()) const;
   void write_sums(DType dtype, const Put& put) const;  // 0, and the sums of the first 1, 2, ... of them
-  void clear() noexcept;                               // as new; what was spooled stays where it is
+  void clear() noexcept;                               // as new; spooled bytes stay in the spool
 
  private:
   static constexpr std::size_t most = tail_bytes / sizeof(std::int64_t);
@@ -107,7 +107,7 @@ class IntegerBuffer {
     std::uint64_t offset;
     std::uint64_t count;
     DType dtype;
-    bool zeros;  // they are nowhere
+    bool zeros;  // zeros are not stored
   };
 
   void flush();
@@ -119,7 +119,7 @@ class IntegerBuffer {
   std::vector<std::int64_t> tail_;
 };
 
-// The type of offsets up to `total`.
+// The narrowest type of offsets up to `total`.
 constexpr DType offset_type(std::uint64_t total) noexcept { return total <= INT32_MAX ? DType::i32 : DType::i64; }
 
 // Least significant bit first.

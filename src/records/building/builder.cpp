@@ -32,7 +32,7 @@ Extent extent_of(const Type& type) {
   return {all.nodes, all.depth + 1};
 }
 
-// What no reader would take is not written.
+// Refuses what no reader would accept.
 void check_extent(const Type& rows) {
   const auto extent = extent_of(rows);
   if (extent.depth > RecordSchema::deepest)
@@ -43,7 +43,7 @@ void check_extent(const Type& rows) {
                       std::to_string(RecordSchema::most_nodes) + " is the most");
 }
 
-// The index of a dict is over all of its keys: they are read back, and held in memory while it is made.
+// The index of a dict is built from all of its keys: they are read back, and held in memory meanwhile.
 void add_index(const Type& keys, std::vector<Tensor>& tensors) {
   static constexpr std::string_view path = "records.0.0";
   std::map<std::string, std::pair<DType, std::vector<std::byte>>, std::less<>> buffers;

@@ -158,7 +158,7 @@ Type Column::finish(const std::string& path, std::vector<Tensor>& tensors) {
   return type;
 }
 
-// Where a value stands in its alternative, as Arrow's dense union says it, is how many of its tag came before.
+// A value's position in its alternative, as in Arrow's dense union, is the number of earlier values with its tag.
 void Column::add_choice_tensors(const std::string& path, std::vector<Tensor>& tensors) const {
   TensorList own(path, tensors);
   own.add("tag", DType::i8, {length_}, [this](const Put& put) { tags_->write_as(DType::i8, put); });

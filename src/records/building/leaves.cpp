@@ -27,7 +27,7 @@ void BooleanValues::describe(Type& /*type*/, TensorList& tensors) {
   tensors.add("data", DType::u8, {data_.byte_size()}, [this](const Put& put) { data_.write(put); });
 }
 
-// What was taken for integers: all of it, or nulls.
+// Values that were added as integers: all of it, or nulls.
 void NumberValues::turn_real() {
   has_reals_ = true;
   if (!has_integers_) return reals_.append_zeros(length() * sizeof(double));

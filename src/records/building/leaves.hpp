@@ -24,8 +24,8 @@ class BooleanValues final : public Alternative {
   BitBuffer data_;
 };
 
-// Integers, or reals, or both: then all are reals, and a bitmap knows which were integers. So wide integers, which are
-// no reals, and reals do not come together: Column gives them two of these.
+// Integers, or reals, or both: then all are stored as reals, and a bitmap marks the integers. Wide integers, which no
+// real holds exactly, cannot be combined with reals: Column makes two of these alternatives.
 class NumberValues final : public Alternative {
  public:
   explicit NumberValues(Spool& spool)
@@ -96,7 +96,7 @@ class ArrayValues final : public Alternative {
            value.item_size == item_size_;
   }
 
-  // Throws FormatError where the bytes are not as many as the shape asks for.
+  // Throws FormatError unless the number of bytes matches the shape.
   void append(const ArrayValue& value);
 
  private:

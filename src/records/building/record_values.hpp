@@ -1,4 +1,4 @@
-// Dicts whose keys are text: a column per key. Most rows are alike, and then a key costs one comparison.
+// Dicts whose keys are text: a column per key. Most rows have equal keys, and then a key costs one comparison.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class RecordValues final : public Alternative, public RecordColumn {
   struct Field {
     Field(Spool& spool, std::string_view key, const std::string& path) : name(key), column(spool, path + "." + name) {}
     std::string name;
-    Column column;  // ends with the last value that had this field; the nulls behind it come when they are needed
+    Column column;  // ends with the last value that had this field; trailing nulls are added when they are needed
   };
 
   struct ShapeHash {
@@ -50,12 +50,12 @@ class RecordValues final : public Alternative, public RecordColumn {
   Spool* spool_;
   std::string path_;
   std::vector<std::unique_ptr<Field>> fields_;
-  std::unordered_map<std::string_view, std::uint32_t> numbers_;  // of the fields; looks into their names
+  std::unordered_map<std::string_view, std::uint32_t> numbers_;  // of the fields; refers to their names
   std::size_t late_fields_ = 0;
   std::vector<Shape> shapes_;
   std::unordered_map<Shape, std::uint32_t, ShapeHash> shape_numbers_;
   Shape current_;           // the fields of the value that has begun
-  std::uint32_t last_ = 0;  // the shape of the value before, which is the guess for the next
+  std::uint32_t last_ = 0;  // the shape of the previous value, which is the guess for the next
   IntegerBuffer shape_;
 };
 

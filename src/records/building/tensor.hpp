@@ -1,4 +1,4 @@
-// A buffer of the file to be: what it is called, and what writes its bytes.
+// A buffer of the future file: its name, and a function that writes its bytes.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace onecopy::records {
 
 using Put = std::function<void(Bytes)>;
 
-// `write` hands the bytes over piece by piece, as often as it is called. It looks into the columns.
+// `write` passes the bytes on piece by piece; it may be called repeatedly. It refers to the columns.
 struct Tensor {
   ArraySpec spec;
   std::function<void(const Put& put)> write;

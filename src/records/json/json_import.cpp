@@ -16,8 +16,8 @@ namespace {
 
 using Kind = JsonValue::Kind;
 
-// Arrays go into their columns item by item. Of an object the keys must be known before the first value, because they
-// decide on its column, and because a key that comes twice has its last value: so it is read onto a tape before.
+// Arrays go into their columns item by item. The keys of an object must be known before its first value, because they
+// decide on its column, and because the last value of a repeated key counts: an object is first read onto a tape.
 class Importer {
  public:
   Importer(Bytes text, Column& rows, const JsonOptions& options)
@@ -36,8 +36,8 @@ class Importer {
  private:
   struct Members {
     std::vector<std::string_view> keys;
-    std::vector<std::size_t> values;      // where on the tape
-    std::vector<std::string_view> known;  // the keys of the last object this deep, each of them there once
+    std::vector<std::size_t> values;      // positions on the tape
+    std::vector<std::string_view> known;  // the distinct keys of the last object at this depth
     std::vector<std::size_t> order;
   };
 
@@ -212,7 +212,7 @@ void Importer::take_members(std::size_t at, Members& members) const {
   if (in_text) members.known = members.keys;
 }
 
-// As Python: the place of the first, the value of the last.
+// As in Python: the position of the first, the value of the last.
 void Importer::drop_repeated(Members& members) {
   auto& keys = members.keys;
   auto& values = members.values;
@@ -220,7 +220,7 @@ void Importer::drop_repeated(Members& members) {
   order.resize(keys.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::ranges::sort(order, {}, [&all = keys](std::size_t i) { return std::pair(all[i], i); });
-  constexpr std::size_t dropped = 0;  // on the tape there is the object itself
+  constexpr std::size_t dropped = 0;  // on the tape, the object itself is at this position
   bool any = false;
   for (std::size_t i = 0; i < order.size();) {
     const std::size_t first = order[i];

@@ -8,8 +8,7 @@
 namespace onecopy::records {
 namespace {
 
-// What from_chars does not tell of a number that is out of range: whether it is too large or too small. It is
-// 0.d... * 10^n with this n.
+// from_chars does not distinguish overflow from underflow: this is n of the number 0.d... * 10^n.
 std::int64_t decimal_exponent(std::string_view number) noexcept {
   const auto mantissa = number.substr(0, number.find_first_of("eE"));
   const auto first = static_cast<std::int64_t>(std::min(mantissa.find_first_of("123456789"), mantissa.size()));

@@ -7,10 +7,10 @@
 
 namespace onecopy::records {
 
-// Of a real number as JSON writes it: the nearest one; infinity where it is too large for any.
+// Parses a real number of JSON: the nearest double; infinity if it is too large.
 double real_of(std::string_view number) noexcept;
 
-// Of digits, with a sign or none: two's complement, little endian, as few bytes as it takes. Takes the square of their
+// Parses digits with an optional sign: two's complement, little endian, as few bytes as possible. Quadratic time.
 // number as time.
 std::vector<std::byte> twos_complement_of(std::string_view digits);
 

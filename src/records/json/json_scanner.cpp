@@ -27,7 +27,8 @@ constexpr bool is_of_name(char c) noexcept {
 }
 constexpr bool is_plain(char c) noexcept { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; }
 
-// High bits of the bytes that end a run of plain characters: right up to the first of them, which is all that is asked.
+// High bits of the bytes that end a run of plain characters: correct up to the first of them, which is all that is
+// used.
 constexpr std::uint64_t ends_of_plain(std::uint64_t word) noexcept {
   const auto zeros = [](std::uint64_t bytes) { return (bytes - each_byte) & ~bytes & high_bits; };
   const std::uint64_t controls = (word - 0x20 * each_byte) & ~word & high_bits;
@@ -56,7 +57,7 @@ JsonValue text_value(const char* text, std::size_t size, Kind kind = Kind::text)
   return value;
 }
 
-// How much of a text is UTF-8; not all of it is.
+// The length of the valid UTF-8 prefix of a text that is not UTF-8.
 std::size_t valid_start(std::string_view text) noexcept {
   std::size_t valid = 0;
   for (std::size_t size = 1; size <= 4; ++size)
@@ -291,7 +292,7 @@ void JsonScanner::fail_at(const char* place, const std::string& what) const {
                     what);
 }
 
-// Of the value that is being read: annotations[12].bbox[3]. Keys as they stand in the text.
+// The path of the value that is being read: annotations[12].bbox[3]. Keys as written in the text.
 std::string JsonScanner::path() const {
   std::string path;
   for (const auto& step : steps_) {
@@ -306,7 +307,7 @@ std::string JsonScanner::path() const {
   return path;
 }
 
-// What stands behind a quote, as far as it fits into a message.
+// The text behind a quote, as far as it fits into a message.
 std::string_view JsonScanner::key_at(const char* quote) const noexcept {
   constexpr std::ptrdiff_t longest = 100;
   const char* const start = quote + 1;

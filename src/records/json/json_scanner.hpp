@@ -1,6 +1,6 @@
-// JSON text, value by value: strict, and with errors that say where. See json_import.hpp for what is taken.
+// A strict scanner of JSON text, value by value, with positions in errors. json_import.hpp describes what is accepted.
 //
-// Much like json::Reader, which reads headers: that one knows no fractions, and all that it reads is small.
+// json::Reader reads headers in a similar way: it has no fractions, and its input is small.
 #pragma once
 
 #include <chrono>
@@ -31,8 +31,8 @@ static_assert(sizeof(JsonValue) == 16);
 
 class JsonScanner {
  public:
-  static constexpr std::size_t deepest = 60;        // arrays and objects in each other
-  static constexpr std::size_t most_digits = 4300;  // of an integer: as Python, because conversion takes their square
+  static constexpr std::size_t deepest = 60;        // nesting of arrays and objects
+  static constexpr std::size_t most_digits = 4300;  // of an integer: as in Python, because conversion is quadratic
 
   using Progress = std::function<void(std::uint64_t bytes)>;
 
@@ -41,7 +41,7 @@ class JsonScanner {
   char next() noexcept;  // the first character of the next value or sign; '\0' at the end
   JsonValue scalar();    // anything but an array or an object
   void skip();           // any value
-  void end();            // nothing but space is left
+  void end();            // only space may follow
 
   // Calls item() for each, which must read the value.
   template <class Item>
@@ -100,7 +100,7 @@ class JsonScanner {
   }
   void forget() noexcept { unescaped_.clear(); }
 
-  // The arrays and objects that are open now do not count for the depth of what is in them.
+  // Resets the count of depth for the values inside the open arrays and objects.
   void start_depth() noexcept { top_ = steps_.size(); }
 
   std::uint64_t position() const noexcept { return static_cast<std::uint64_t>(at_ - begin_); }
@@ -109,7 +109,7 @@ class JsonScanner {
  private:
   static constexpr std::uint64_t no_index = UINT64_MAX;  // of what has keys
 
-  // The way to the value that is being read: an item of an array, or a member and the quote before its key.
+  // The path to the value that is being read: an item of an array, or a member and the quote before its key.
   struct Step {
     std::uint64_t index = 0;
     const char* key = nullptr;
@@ -134,7 +134,7 @@ class JsonScanner {
   JsonValue whole(const char* start, std::size_t digits);
 
   JsonValue string();
-  void plain();  // up to a quote, a backslash or a control character
+  void plain();  // advances to a quote, a backslash or a control character
   JsonValue unescape(const char* start);
   void escape();
   std::uint32_t four_hex_digits(const char* escape);

@@ -50,7 +50,7 @@ class InputBuffer : public std::streambuf {
 
   pos_type seekoff(off_type offset, std::ios_base::seekdir from, std::ios_base::openmode which) override {
     const auto here = static_cast<off_type>(next_) - (egptr() - gptr());
-    if (from == std::ios_base::cur && offset == 0) return here;  // asked, not moved: what is buffered stays
+    if (from == std::ios_base::cur && offset == 0) return here;  // a query of the position: the buffer stays
     if (from == std::ios_base::cur) offset += here;
     if (from == std::ios_base::end) offset += static_cast<off_type>(size_);
     return seekpos(offset, which);
@@ -104,7 +104,7 @@ class FileOutput::Buffer : public std::streambuf {
     return count;
   }
 
-  // Only asked where it is; the writer appends.
+  // Only the position is queried; the writer appends.
   pos_type seekoff(off_type offset, std::ios_base::seekdir from, std::ios_base::openmode /*which*/) override {
     if (offset != 0 || from != std::ios_base::cur) return off_type{-1};
     return static_cast<off_type>(writer_.written());

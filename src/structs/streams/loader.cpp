@@ -83,7 +83,7 @@ std::uint64_t generic_loader::read_count() {
 
 bool generic_loader::expect_room(std::uint64_t count, std::uint64_t size) {
   constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::ptrdiff_t>::max());
-  // Asking a stream for its length moves it about: not for what is small.
+  // Querying a stream's length seeks in it: not for small reads.
   const bool is_small = !is_mmap() && count <= believed / size;
   const auto there = is_small ? std::nullopt : left();
   if (count > there.value_or(most) / size)

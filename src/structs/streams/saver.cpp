@@ -11,9 +11,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Writing into the old file would change it under the feet of those who have it mapped, and shortening it kill them.
+// Writing into the old file would change it for processes that have it mapped, and truncating it would end them
+// (SIGBUS).
 fs::path give_up_name(const fs::path& path) {
-  std::error_code ignored;  // what cannot be removed cannot be opened, and that is reported
+  std::error_code ignored;  // a file that cannot be removed cannot be opened, and that is reported
   if (fs::is_regular_file(path, ignored)) fs::remove(fs::canonical(path, ignored), ignored);
   errno = 0;
   return path;
@@ -46,7 +47,7 @@ void generic_saver::leave() {
   expect_good();
 }
 
-// The standard streams do not say why, but the call behind them left its errno.
+// The standard streams do not report the reason, but the failed call left its errno.
 void generic_saver::expect_good() {
   if (!*stream_) throw OsError("write", name_, errno != 0 ? errno : EIO);
 }

@@ -163,7 +163,7 @@ TEST_CASE("arrays in memory are opened by another process through its inherited 
   }
 }
 
-TEST_CASE("what a killed process shared lives as long as somebody looks at it, and nothing is left behind") {
+TEST_CASE("memory shared by a killed process lives while a process maps it, and nothing is left behind") {
   const auto before = leftovers();
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
@@ -203,12 +203,12 @@ TEST_CASE("what is asked of a memory file is answered with sense") {
   const auto file = shared_arrays();
   const Mapping& mapping = *file.mapping();
   check_arrays(file);
-  const auto told = residency(mapping);
-  if (told.cached) CHECK(*told.cached == told.bytes);
+  const auto answer = residency(mapping);
+  if (answer.cached) CHECK(*answer.cached == answer.bytes);
   const auto warmed = warm(mapping);
   CHECK(warmed.complete);
   if (testing::has_memory_files()) {
-    CHECK(told.dirty.value_or(0) == 0);  // there is no disk that lacks it
+    CHECK(answer.dirty.value_or(0) == 0);  // there is no disk that lacks it
     const auto evicted = evict(mapping);
     CHECK(evicted.cached_after == evicted.cached_before);
     CHECK(evicted.reason.find("in memory only") != std::string::npos);

@@ -24,7 +24,7 @@ int error_of_publishing(ScratchFile& scratch, const std::filesystem::path& path,
 
 }  // namespace
 
-TEST_CASE("a scratch file becomes the file that saving its bytes would have made, but for the room of the header") {
+TEST_CASE("a scratch file becomes the file that saving its bytes would have made, except for the space of the header") {
   const testing::ScratchFolder folder;
   for (const std::uint64_t columns : {1U, 1000U, 700'000U})
     for (const Kind kind : {Kind::arrays, Kind::image}) {
@@ -53,7 +53,7 @@ TEST_CASE("a scratch file becomes the file that saving its bytes would have made
     }
 }
 
-TEST_CASE("what does not fit is told before anything appears") {
+TEST_CASE("an array that does not fit is an error before anything appears") {
   const testing::ScratchFolder folder;
   const ArraySpec spec{"data", DType::u8, {1000}};
   auto scratch = ScratchFile::create(1000, {.folder = folder.path(), .head = head_for(spec)});

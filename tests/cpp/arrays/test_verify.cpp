@@ -83,7 +83,7 @@ TEST_CASE("a flip is found in its block, and nowhere else; the error names who i
   }
 }
 
-TEST_CASE("every damaged block is told, in the order of the file") {
+TEST_CASE("every damaged block is reported, in the order of the file") {
   const Saved saved;
   const auto size = std::filesystem::file_size(saved.folder / "file");
   for (const std::uint64_t at : {size - 1, block, 2 * block}) saved.flip(at);

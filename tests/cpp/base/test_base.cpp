@@ -114,8 +114,8 @@ TEST_CASE("an OsError says operation, path and reason") {
   const OsError plain("open", "/a/b", ENOENT);
   CHECK(std::string_view(plain.what()) == "open '/a/b': No such file or directory");
   CHECK(plain.code() == ENOENT);
-  const OsError detailed("map", "/a/b", EINVAL, "the file is a riddle");
-  CHECK(std::string_view(detailed.what()) == "map '/a/b': the file is a riddle");
+  const OsError detailed("map", "/a/b", EINVAL, "the file is odd");
+  CHECK(std::string_view(detailed.what()) == "map '/a/b': the file is odd");
 }
 
 TEST_CASE("every piece is worked on once, by any number of threads") {

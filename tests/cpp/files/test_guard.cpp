@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t size = 300'000;
 constexpr std::uint64_t left = 100'001;
 
-std::optional<std::uint64_t> told() {
+std::optional<std::uint64_t> lost_from() {
   try {
     check();
   } catch (const DataLost& error) {
@@ -26,19 +26,19 @@ std::optional<std::uint64_t> told() {
 
 }  // namespace
 
-TEST_CASE("behind the end of a truncated file are zeros, recorded and told until it is closed, and once after") {
+TEST_CASE("pages behind the end of a truncated file are zeros, reported until it is closed, and once after") {
   const testing::ScratchFolder folder;
   const std::vector<std::byte> content(size, std::byte{0xFF});
   const auto path = folder.write("data", content);
   guard();
   guard();
-  CHECK_FALSE(told());
+  CHECK_FALSE(lost_from());
   {
     const auto mapping = Mapping::open(path);
     const auto other = Mapping::open(folder.write("other", content));
     CHECK_FALSE(mapping.loss());
     std::filesystem::resize_file(path, left);
-    CHECK(told() == left);  // nothing was touched
+    CHECK(lost_from() == left);  // nothing was touched
     CHECK_FALSE(mapping.loss());
     CHECK(std::ranges::count(mapping.bytes(), std::byte{0xFF}) == left);
     REQUIRE(mapping.loss());
@@ -46,11 +46,11 @@ TEST_CASE("behind the end of a truncated file are zeros, recorded and told until
     CHECK(mapping.loss()->truncated);
     CHECK_THROWS_AS(expect_whole(mapping), DataLost);
     CHECK_NOTHROW(expect_whole(other));
-    CHECK(told() == left);
-    CHECK(told() == left);
+    CHECK(lost_from() == left);
+    CHECK(lost_from() == left);
   }
-  CHECK(told() == left);
-  CHECK_FALSE(told());
+  CHECK(lost_from() == left);
+  CHECK_FALSE(lost_from());
 }
 
 TEST_CASE("mappings come and go in many threads while pages are lost") {
@@ -72,9 +72,9 @@ TEST_CASE("mappings come and go in many threads while pages are lost") {
   }
   threads.clear();
   CHECK(right == 4 * 50);
-  while (told() == left) {
+  while (lost_from() == left) {
   }
-  CHECK_FALSE(told());
+  CHECK_FALSE(lost_from());
 }
 
 TEST_CASE("a private copy loses nothing") {
@@ -85,7 +85,7 @@ TEST_CASE("a private copy loses nothing") {
   const auto copy = Mapping::open(path, options);
   std::filesystem::resize_file(path, 0);
   CHECK(std::ranges::count(copy.bytes(), std::byte{1}) == size);
-  CHECK_FALSE(told());
+  CHECK_FALSE(lost_from());
 }
 
 }  // namespace onecopy

@@ -215,7 +215,7 @@ TEST_CASE("a moved mapping keeps its address, and the old one has nothing") {
   CHECK(second.bytes().size() == 10);
 }
 
-TEST_CASE("changed tells of writing, truncating, replacing and removing") {
+TEST_CASE("changed detects writing, truncating, replacing and removing") {
   const testing::ScratchFolder folder;
   const auto content = testing::random_bytes(9000);
   const auto path = folder.write("data", content);

@@ -95,7 +95,7 @@ TEST_CASE("a finished memory file is sealed where the kernel has seals, and the 
   CHECK(!Mapping::open(folder.write("file", content)).sealed());
 }
 
-TEST_CASE("nobody can change what is sealed, whatever descriptor they have") {
+TEST_CASE("no process can change a sealed file, through any descriptor") {
   if (!testing::has_memory_files()) SKIP_CASE("no memory files");
   const auto content = testing::random_bytes(20'000);
   const auto mapping = memory_file(content);

@@ -111,7 +111,7 @@ TEST_CASE("tensors of a GGUF file are found where they lie, with their shapes th
   }
 }
 
-TEST_CASE("metadata of a GGUF file is told as text") {
+TEST_CASE("metadata of a GGUF file is converted to text") {
   std::string numbers;
   for (std::uint64_t i = 0; i < 33; ++i) numbers += put(i);
   const auto file =

@@ -51,7 +51,7 @@ std::string npz_error_of(std::string_view file) {
   return "no error";
 }
 
-bool tells(std::string_view error, std::string_view message) {
+bool contains(std::string_view error, std::string_view message) {
   CAPTURE(error);
   CHECK(error.find(message) != std::string_view::npos);
   return true;
@@ -150,56 +150,58 @@ TEST_CASE("types of numpy are ours, or stay what numpy calls them") {
         "<<f4",   "=f4"}) {
     CAPTURE(bad);
     CHECK(!npy::parse_type(bad));
-    CHECK(tells(error_of(npy_file(header(bad, "(2,)"), "")), "is no type of numpy"));
+    CHECK(contains(error_of(npy_file(header(bad, "(2,)"), "")), "is no type of numpy"));
   }
 }
 
 TEST_CASE("objects and structured types are refused with the reason") {
   CHECK(error_of(npy_file(header("|O", "(2,)"), "")) ==
         "npy: the array holds Python objects, which only unpickling could read");
-  CHECK(tells(error_of(npy_file("{'descr': [('a', '<f4'), ('b', '<i8')], 'fortran_order': False, 'shape': (2,)}", "")),
-              "npy: the array has a structured type, which is not supported"));
+  CHECK(
+      contains(error_of(npy_file("{'descr': [('a', '<f4'), ('b', '<i8')], 'fortran_order': False, 'shape': (2,)}", "")),
+               "npy: the array has a structured type, which is not supported"));
 }
 
-TEST_CASE("every lie in a .npy file is told") {
+TEST_CASE("every inconsistency in a .npy file is reported") {
   const auto with = [](std::string_view text) { return error_of(npy_file(text, "1234")); };
   CHECK(error_of("") == "npy: the file does not begin with \\x93NUMPY and a version");
   CHECK(error_of(std::string("\x93NUMPY\1\0\1", 9)) == "npy: the header's length is cut off");
-  CHECK(tells(error_of("\x93NUMPY\4" + std::string(9, '\0')), "version 4.0 is not one of"));
-  CHECK(tells(error_of("\x93NUMPY\1\1" + std::string(9, '\0')), "version 1.1 is not one of"));
-  CHECK(tells(error_of("\x93NUMPY" + little(1, 2) + little(3, 2) + "{}"), "would have 3 bytes, but the file has 12"));
-  CHECK(tells(error_of("\x93NUMPY" + little(2, 2) + little(0xFFFFFFFF, 4)), "more than the 1000000"));
+  CHECK(contains(error_of("\x93NUMPY\4" + std::string(9, '\0')), "version 4.0 is not one of"));
+  CHECK(contains(error_of("\x93NUMPY\1\1" + std::string(9, '\0')), "version 1.1 is not one of"));
+  CHECK(
+      contains(error_of("\x93NUMPY" + little(1, 2) + little(3, 2) + "{}"), "would have 3 bytes, but the file has 12"));
+  CHECK(contains(error_of("\x93NUMPY" + little(2, 2) + little(0xFFFFFFFF, 4)), "more than the 1000000"));
   CHECK(error_of(npy_file(header("<f4", "(3,)"), "1234")) ==
         "npy: the elements have 4 bytes, but type and shape need 12");
-  CHECK(tells(error_of(npy_file(header("<f4", "(1,)"), "12345")), "have 5 bytes, but type and shape need 4"));
-  CHECK(tells(with(header("<f4", "(4611686018427387904, 4)")), "more than 2^63 - 1 bytes"));
-  CHECK(tells(with(header("<f4", "(0, 4611686018427387904, 4)")), "more than 2^63 - 1 bytes"));
-  CHECK(tells(with(header("<f4", "(18446744073709551616,)")), "more than 64 bits"));
-  CHECK(tells(with(header("<f4", "(-1,)")), "expected a non-negative integer"));
-  CHECK(tells(with(header("<f4", "(1)")), "the shape is no tuple"));
-  CHECK(tells(with(header("<f4", "(1 1)")), "the shape is no tuple"));
-  CHECK(tells(with(header("<f4", "(1, 1 1)")), "expected ',' or ')'"));
-  CHECK(tells(with(header("<f4", "(,)")), "expected a non-negative integer"));
-  CHECK(tells(with(header("<f4", "(01,)")), "leading zero"));
-  CHECK(tells(with(header("<f4", "[1]")), "expected '('"));
+  CHECK(contains(error_of(npy_file(header("<f4", "(1,)"), "12345")), "have 5 bytes, but type and shape need 4"));
+  CHECK(contains(with(header("<f4", "(4611686018427387904, 4)")), "more than 2^63 - 1 bytes"));
+  CHECK(contains(with(header("<f4", "(0, 4611686018427387904, 4)")), "more than 2^63 - 1 bytes"));
+  CHECK(contains(with(header("<f4", "(18446744073709551616,)")), "more than 64 bits"));
+  CHECK(contains(with(header("<f4", "(-1,)")), "expected a non-negative integer"));
+  CHECK(contains(with(header("<f4", "(1)")), "the shape is no tuple"));
+  CHECK(contains(with(header("<f4", "(1 1)")), "the shape is no tuple"));
+  CHECK(contains(with(header("<f4", "(1, 1 1)")), "expected ',' or ')'"));
+  CHECK(contains(with(header("<f4", "(,)")), "expected a non-negative integer"));
+  CHECK(contains(with(header("<f4", "(01,)")), "leading zero"));
+  CHECK(contains(with(header("<f4", "[1]")), "expected '('"));
   std::string many = "(";
   for (int i = 0; i < 65; ++i) many += "1,";
-  CHECK(tells(with(header("<f4", many + ")")), "more than 64 axes"));
-  CHECK(tells(with(header("<f4", "(1,)", "0")), "expected True or False"));
-  CHECK(tells(with("{}"), "lacks descr, fortran_order or shape"));
-  CHECK(tells(with("{'descr': '<f4', 'shape': (1,)}"), "lacks descr, fortran_order or shape"));
-  CHECK(tells(with("{'descr': '<f4', 'descr': '<f4'}"), "'descr' stands there twice"));
-  CHECK(tells(with("{'shape': (1,), 'shape': (1,)}"), "'shape' stands there twice"));
-  CHECK(tells(with("{'fortran_order': True, 'fortran_order': True}"), "'fortran_order' stands there twice"));
-  CHECK(tells(with("{'order': 'C'}"), "the unknown key 'order'"));
-  CHECK(tells(with(header("<f4", "(1,)") + "x"), "text after the end"));
-  CHECK(tells(with("[]"), "expected '{'"));
-  CHECK(tells(with("{'descr' '<f4'}"), "expected ':'"));
-  CHECK(tells(with("{'descr': '<f4' 'shape': (1,)}"), "expected '}'"));
-  CHECK(tells(with("{'descr': '<f4"), "the string does not end"));
-  CHECK(tells(with("{'descr': '<\\x664'}"), "more than plain ASCII"));
-  CHECK(tells(with("{'descr': '\xe9'}"), "more than plain ASCII"));
-  CHECK(tells(with("{descr: '<f4'}"), "expected a string"));
+  CHECK(contains(with(header("<f4", many + ")")), "more than 64 axes"));
+  CHECK(contains(with(header("<f4", "(1,)", "0")), "expected True or False"));
+  CHECK(contains(with("{}"), "lacks descr, fortran_order or shape"));
+  CHECK(contains(with("{'descr': '<f4', 'shape': (1,)}"), "lacks descr, fortran_order or shape"));
+  CHECK(contains(with("{'descr': '<f4', 'descr': '<f4'}"), "'descr' stands there twice"));
+  CHECK(contains(with("{'shape': (1,), 'shape': (1,)}"), "'shape' stands there twice"));
+  CHECK(contains(with("{'fortran_order': True, 'fortran_order': True}"), "'fortran_order' stands there twice"));
+  CHECK(contains(with("{'order': 'C'}"), "the unknown key 'order'"));
+  CHECK(contains(with(header("<f4", "(1,)") + "x"), "text after the end"));
+  CHECK(contains(with("[]"), "expected '{'"));
+  CHECK(contains(with("{'descr' '<f4'}"), "expected ':'"));
+  CHECK(contains(with("{'descr': '<f4' 'shape': (1,)}"), "expected '}'"));
+  CHECK(contains(with("{'descr': '<f4"), "the string does not end"));
+  CHECK(contains(with("{'descr': '<\\x664'}"), "more than plain ASCII"));
+  CHECK(contains(with("{'descr': '\xe9'}"), "more than plain ASCII"));
+  CHECK(contains(with("{descr: '<f4'}"), "expected a string"));
 }
 
 TEST_CASE("a .npy file cut or flipped anywhere is accepted or refused, never worse") {
@@ -242,11 +244,11 @@ TEST_CASE("stored members of a .npz file are entries, and the others are named")
 
 TEST_CASE("a .npz file without an array to look at is refused with the reason") {
   const tests::ZipMember packed{.name = "a.npy", .data = "?", .method = 8, .size = 99};
-  CHECK(tells(npz_error_of(zip_of({packed})), "numpy.savez writes arrays as they are, where savez_compressed"));
+  CHECK(contains(npz_error_of(zip_of({packed})), "numpy.savez writes arrays as they are, where savez_compressed"));
   CHECK(npz_error_of(zip_of({{.name = "o.npy", .data = npy_file(header("|O", "()"), "")}})) ==
         "npz: 'o' holds Python objects, which only unpickling could read");
   CHECK(npz_error_of(zip_of({{.name = "a.txt"}})) == "npz: there is no array in it");
-  CHECK(tells(npz_error_of("PK\3\4"), "no end of a central directory"));
+  CHECK(contains(npz_error_of("PK\3\4"), "no end of a central directory"));
   CHECK(npz_error_of(zip_of({{.name = "w.npy", .data = npy_file(header("<f4", "(3,)"), "1234")}})) ==
         "npz: 'w': npy: the elements have 4 bytes, but type and shape need 12");
 }

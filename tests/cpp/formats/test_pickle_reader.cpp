@@ -140,7 +140,7 @@ TEST_CASE("a list that holds itself is read") {
   CHECK(found.values.items(found.root)[0] == found.root);
 }
 
-TEST_CASE("every lie in a pickle is told with the byte where it stands") {
+TEST_CASE("every error in a pickle is reported with its byte position") {
   CHECK(error_of("") == "pickle: byte 0: it does not begin with a protocol");
   CHECK(error_of("(dp0\n.") == "pickle: byte 0: it does not begin with a protocol");
   CHECK(error_of("\x80\x01.") == "pickle: byte 0: protocol 1 is not one of 2 to 5");

@@ -68,7 +68,7 @@ TEST_CASE("a valid file gives its entries in the order of the header") {
   CHECK(index.kind() == Kind::foreign);
 }
 
-TEST_CASE("every lie in a header is told, with the name or the byte") {
+TEST_CASE("every inconsistency in a header is reported, with the name or the byte") {
   const std::string deep(100, '[');
   const std::string deep_header = R"({"a":{"x":)" + deep + "}}";
   const std::array bad{
@@ -117,7 +117,7 @@ TEST_CASE("every lie in a header is told, with the name or the byte") {
       Bad{R"({"\u12g4":{}})", 0, "four hexadecimal digits"},
       Bad{deep_header, 0, "nested deeper than 64"},
       Bad{R"({"__metadata__":{"onecopy":"{\"version\":9,\"kind\":\"arrays\"}"}})", 0, "format version 9"},
-      Bad{R"({"__metadata__":{"onecopy":"{\"version\":1,\"kind\":\"riddle\"}"}})", 0, "kind 'riddle'"},
+      Bad{R"({"__metadata__":{"onecopy":"{\"version\":1,\"kind\":\"enigma\"}"}})", 0, "kind 'enigma'"},
       Bad{R"({"__metadata__":{"onecopy":"{\"version\":1,\"kind\":\"struct\",\"crc32c\":{\"header\":\"00000000\"}}"}})",
           0, "checksum does not match"},
   };
@@ -129,7 +129,7 @@ TEST_CASE("every lie in a header is told, with the name or the byte") {
   }
 }
 
-TEST_CASE("a header length that lies is told before anything is allocated") {
+TEST_CASE("a wrong header length is reported before anything is allocated") {
   CHECK(error_of(std::vector<std::byte>(7)).find("8 bytes of header length, but the file has 7") != std::string::npos);
   CHECK(error_of(file_of("{}", 0, 3)).find("would have 3 bytes, but the file has 10") != std::string::npos);
   CHECK(error_of(file_of("{}", 0, 100'000'001)).find("more than the 100000000") != std::string::npos);

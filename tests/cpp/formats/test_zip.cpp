@@ -113,7 +113,7 @@ TEST_CASE("sizes of more than 32 bits stand in the zip64 records") {
                   "the zip64 end record does not lie at byte " + std::to_string(wrong)));
 }
 
-TEST_CASE("what the records of a zip archive disagree about is told") {
+TEST_CASE("disagreeing records of a zip archive are reported") {
   const ZipMember one{.name = "a", .data = "12345"};
   const auto with = [&](auto change) {
     auto changed = one;

@@ -22,7 +22,7 @@ TEST_CASE("reading stops at the end of the file and says how much there was") {
   CHECK(read_at(fd.value.get(), into, 1'000'000).value == 0);
 }
 
-TEST_CASE("a missing file, a folder and a FIFO are told apart without waiting") {
+TEST_CASE("a missing file, a folder and a FIFO are distinguished without waiting") {
   const testing::ScratchFolder folder;
   CHECK(open_read((folder / "missing").string()).error == ENOENT);
   CHECK(facts_of(folder.path().string()).value.kind == FileKind::folder);
@@ -51,7 +51,7 @@ TEST_CASE("a claim is of the open file: the same process is refused through anot
   CHECK(try_claim(second.value.get()) == 0);
 }
 
-TEST_CASE("a symbolic link is told, and not followed, by what says so") {
+TEST_CASE("functions that do not follow a symbolic link report it") {
   const testing::ScratchFolder folder;
   folder.write("file", testing::random_bytes(3));
   std::filesystem::create_symlink("file", folder / "link");

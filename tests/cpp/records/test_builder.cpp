@@ -1,4 +1,4 @@
-// What is appended is what the file holds, told by a reader that does one value at a time.
+// What is appended is what the file holds, checked by a reader that reads one value at a time.
 #include <doctest/doctest.h>
 
 #include <array>

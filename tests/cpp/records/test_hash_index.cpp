@@ -73,7 +73,7 @@ TEST_CASE("every key is found, and no other") {
 
 TEST_CASE("an empty dict finds nothing") { CHECK_FALSE(dict_of({}).find(Key::of(std::int64_t{0})).has_value()); }
 
-TEST_CASE("keys of all kinds are told apart, and numbers are compared by value") {
+TEST_CASE("keys of all kinds are distinguished, and numbers are compared by value") {
   const auto index = dict_of({text("1"), [](Column& c) { c.bytes(std::as_bytes(std::span("1", 1))); }, integer(1),
                               [](Column& c) { c.null(); }, real(0.5), text("")});
   CHECK(index.find(Key::of(std::string_view("1"))) == 0);
@@ -101,7 +101,7 @@ TEST_CASE("one number has one key, however it is written") {
   CHECK(Key::of(std::numeric_limits<double>::infinity()) == Key::of(std::numeric_limits<double>::infinity()));
 }
 
-TEST_CASE("tuples are keys, and NaN is one that nobody finds") {
+TEST_CASE("tuples are keys, and NaN is never found") {
   const auto pair = [](std::int64_t a, std::string b) {
     return [a, b](Column& column) {
       FixedColumn& tuple = column.fixed(2);
@@ -137,7 +137,7 @@ TEST_CASE("the seeded hash is the one of the format's page") {
   CHECK(Key::of(std::string_view("a.jpg")).hash(records::HashSeed{1, 2}) == 0x475E6D3C53D2BFA2U);
 }
 
-TEST_CASE("keys that somebody chose to collide are found like others, and so is each that is no key") {
+TEST_CASE("deliberately colliding keys are found, and absent ones are not") {
   // A change of a word's last bit arrives at the next word in two bits, whatever was hashed before: changed there too,
   // it is gone. So each of twelve pairs of words has two forms, and all 4096 keys have the same hash.
   const auto key_of = [](unsigned number) {

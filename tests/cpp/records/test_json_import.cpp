@@ -257,7 +257,7 @@ TEST_CASE("integers beyond 64 bits are two's complement in as few bytes as it ta
   CHECK(refusal_of("[" + std::string(4301, '1') + "]").ends_with("an integer of 4301 digits, and 4300 is the most"));
 }
 
-TEST_CASE("progress is told at the end at least, and its exceptions end the import") {
+TEST_CASE("progress is reported at the end at least, and its exceptions end the import") {
   std::uint64_t rows = 0;
   std::uint64_t bytes = 0;
   JsonOptions options;

@@ -33,8 +33,8 @@ struct TestFile {
   }
 };
 
-// Kernels that look for idle pages (DAMON) take some back within milliseconds, and without cachestat nobody counts
-// them.
+// Kernels that search for idle pages (DAMON) evict some within milliseconds, and without cachestat they are not
+// counted.
 constexpr std::uint64_t nearly(std::uint64_t bytes) { return bytes - bytes / 8; }
 
 // What the kernel has taken back of a file since it was read: on a busy machine it does so within milliseconds.

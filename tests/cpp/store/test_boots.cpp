@@ -102,7 +102,7 @@ TEST_CASE("an old artefact is flushed by the next who asks, and counts for good"
   const auto before = *store::read_about(files_in(store, "a").about);
   {
     const auto claim = store::Claim::take(files_in(store, "a").claim, "a");
-    CHECK(store.find("a"));  // somebody is at it: it stays as it is
+    CHECK(store.find("a"));  // another thread has claimed it: it is unchanged
     CHECK(store::read_about(files_in(store, "a").about) == before);
   }
   CHECK(store.find("a"));

@@ -79,7 +79,7 @@ TEST_CASE("a claim is one thread's alone, and the file goes with it") {
   CHECK(Claim::take(file, "a"));
 }
 
-TEST_CASE("a claim says who holds it, for what, and how far he is") {
+TEST_CASE("a claim records its holder, its key, and the progress of the build") {
   const testing::ScratchFolder folder;
   const auto file = file_in(folder, "a.claim");
   CHECK_FALSE(look_at_claim(file));
@@ -121,7 +121,7 @@ TEST_CASE("a forked child does not keep the claim of its parent") {
   CHECK(Claim::take(file, "a"));  // and the child lives
 }
 
-TEST_CASE("a forked child that lets go of what it inherited takes nothing from its parent") {
+TEST_CASE("a forked child that releases inherited claims takes nothing from its parent") {
   const testing::ScratchFolder folder;
   const auto file = file_in(folder, "a.claim");
   auto claim = Claim::take(file, "a");
@@ -137,7 +137,7 @@ TEST_CASE("a forked child that lets go of what it inherited takes nothing from i
   CHECK(look_at_claim(file)->holder.process == os::process_id());
 }
 
-TEST_CASE("who lets go of a claim whose file was removed leaves that of the next one") {
+TEST_CASE("releasing a claim whose file was removed leaves the file of the next claim") {
   const testing::ScratchFolder folder;
   const auto file = file_in(folder, "a.claim");
   auto first = Claim::take(file, "a");
@@ -180,7 +180,7 @@ TEST_CASE("a forked child does not take the claim of a third one for its parent'
   for (const int fd : {go[0], go[1], answer[0], answer[1]}) ::close(fd);
 }
 
-TEST_CASE("what stands in a claim's place is told, and stays") {
+TEST_CASE("a file in a claim's place is reported, and stays") {
   const testing::ScratchFolder folder;
   std::filesystem::create_symlink("/dev/null", folder / "link");
   std::filesystem::create_directory(folder / "folder");

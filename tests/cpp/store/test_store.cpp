@@ -98,10 +98,10 @@ TEST_CASE("of many threads one builds, and the others see how far it is") {
   };
   BuildOptions options;
   const auto count = [&] {
-    bool told = false;
+    bool reported = false;
     BuildOptions mine;
-    mine.on_wait = [&, told](const Waiting& waiting) mutable {
-      if (!told && waiting.bytes == 42) ++seen, told = true;
+    mine.on_wait = [&, reported](const Waiting& waiting) mutable {
+      if (!reported && waiting.bytes == 42) ++seen, reported = true;
     };
     const auto artefact = store.get_or_build("a", slowly, mine);
     CHECK(read_text(artefact.path) == "content");
@@ -193,15 +193,15 @@ TEST_CASE("a folder that is not ours alone is refused") {
   CHECK(code_of([&] { (void)Store::open(folder / "file" / "below"); }) == ENOTDIR);
 }
 
-TEST_CASE("the list tells what is ready from what is left, and prune removes what it is asked to") {
+TEST_CASE("the list distinguishes ready artefacts from leftovers, and prune removes what is selected") {
   const ScratchFolder folder;
   const auto store = Store::open(folder / "store");
   for (const std::string key : {"a", "b", "c"}) (void)store.get_or_build(key, writes(std::string(100, 'x')));
   const auto in = [&](const std::string& name) { return store.folder() / name; };
-  const auto digest = store::digest_of("nobody");
+  const auto digest = store::digest_of("absent");
   write_text(in(digest + ".oc"), "without a description");
   write_text(in(digest + ".claim"), "");
-  write_text(in(store::digest_of("somebody") + ".about"), "nonsense");
+  write_text(in(store::digest_of("unreadable") + ".about"), "nonsense");
   write_text(in(".onecopy-00000000-00000000"), "half");
   write_text(in("notes.txt"), "of the user");
   const auto count = [&](ArtefactState state) { return std::ranges::count(store.list(), state, &Artefact::state); };
@@ -256,7 +256,7 @@ TEST_CASE("what was built or used since it was listed is not removed") {
   const ScratchFolder folder;
   const auto store = Store::open(folder / "store");
   const auto opened = store::Folder::open(store.folder());
-  write_text(store.path("a"), "left by somebody");
+  write_text(store.path("a"), "left by a builder");
   const auto leftover = store.list().at(0);
   CHECK(leftover.state == ArtefactState::leftover);
   (void)store.get_or_build("a", writes("whole"));
@@ -269,7 +269,7 @@ TEST_CASE("what was built or used since it was listed is not removed") {
   CHECK(fs::is_empty(store.folder()));
 }
 
-TEST_CASE("what was found stays open, whoever removes it or takes its place") {
+TEST_CASE("a found artefact stays open when it is removed or replaced") {
   const ScratchFolder folder;
   const auto store = Store::open(folder / "store");
   const auto built = store.get_or_build("a", writes("content"));

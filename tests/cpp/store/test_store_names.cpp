@@ -16,7 +16,7 @@ TEST_CASE("the digest is FNV-1a of 128 bits, as its authors publish it") {
   CHECK(digest_of("foobar") == "343e1662793c64bf6f0d3597ba446f18");
 }
 
-TEST_CASE("names of the store are told from all others") {
+TEST_CASE("names of the store are distinguished from all others") {
   const auto digest = digest_of("a");
   for (const std::string suffix : {".oc", ".about", ".claim"}) {
     CHECK(parts_of(digest + suffix).digest == digest);
@@ -62,7 +62,7 @@ TEST_CASE("a description that was cut, or in which a byte is another one, is an 
   }
 }
 
-TEST_CASE("a description of another key with the same digest is told") {
+TEST_CASE("a description of another key with the same digest is reported") {
   const testing::ScratchFolder folder;
   const File about{Folder::open(folder.path()), "x.about"};
   write_about(about, some_about());

@@ -14,7 +14,7 @@ using onecopy::streams::generic_loader;
 
 namespace {
 
-// A stream whose length nobody knows: a pipe.
+// A stream of unknown length: a pipe.
 class Pipe : public std::stringbuf {
  public:
   using std::stringbuf::stringbuf;

@@ -154,7 +154,7 @@ TEST_CASE("a schema that differs is an error that names the first field and both
             "not), the program expects U64");
 }
 
-TEST_CASE("files of other kinds are told apart") {
+TEST_CASE("files of other kinds are distinguished") {
   const ScratchFolder folder;
   const auto path = folder / "arrays";
   const std::vector<onecopy::NamedArray> arrays{{{"seed", onecopy::DType::u8, {0}}, {}}};
@@ -221,7 +221,7 @@ TEST_CASE("an array that does not agree with the schema is an error before anyth
         "'value[]': the file has fields in it ('value[].words': U64[]), the program expects a sequence");
   CHECK(refuse({u64("value.count", {2}, 16)}, fields) ==
         "'value[]': the file has U64[2] under 'value.count', the program expects U64 for a count");
-  // 0x3736353433323130 elements: believed by nobody.
+  // 0x3736353433323130 elements: more than any file holds.
   CHECK(refuse({u64("value.count", {}, 8), u64("value[].words", {2}, 16)}, fields) ==
         "'value[].words.offsets': the file has no such array");
   CHECK(refuse({u64("value.count", {}, 8), u64("value[].words", {2}, 16), u64("value[].words.offsets", {2}, 16)},
@@ -232,8 +232,8 @@ TEST_CASE("an array that does not agree with the schema is an error before anyth
   CHECK(refuse({}, R"("x":5)").find("expected") != std::string::npos);
 }
 
-// Under the sanitizers this is an overflow where an offset is looked at twice in the file.
-TEST_CASE("a file that is written to while it is opened leads nobody out of it") {
+// Under the sanitizers, an offset that is read twice from the file is an overflow here.
+TEST_CASE("a file that is written to while it is opened causes no read outside it") {
   const ScratchFolder folder;
   const auto path = folder / "value.oc";
   using Jagged = std::vector<OwningSpan<std::uint64_t>>;

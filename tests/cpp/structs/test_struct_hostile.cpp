@@ -148,7 +148,7 @@ TEST_CASE("a file that was cut at any 4 KiB, or at its last bytes, is refused") 
   CHECK(try_open(path, onecopy::Mode::map) == Result::opened);
 }
 
-TEST_CASE("verifying a whole file looks at its readable tail too, where that has a block of its own") {
+TEST_CASE("verifying a whole file checks its readable tail too, where that has a block of its own") {
   const ScratchFolder folder;
   const auto path = folder / "value.oc";
   constexpr std::size_t block = std::size_t{2} << 20U;

@@ -130,7 +130,7 @@ TEST_CASE("a base behind a letter that is none keeps its value") {
     }
 }
 
-TEST_CASE("a read is the same from either strand, and the first of equal places is told") {
+TEST_CASE("a read is the same from either strand, and the first of equal places is reported") {
   const auto contig = example::random_contig("", 31, 9).bases;
   const auto dictionary = KmerDictionary::build({{"a", contig + contig}, {"b", contig}});
   std::string backward(contig.rbegin(), contig.rend());

@@ -10,7 +10,7 @@
 
 namespace onecopy::streams {
 
-// A regular file, opened once and read with ordinary reads: one that becomes shorter meanwhile is DataLost, not SIGBUS.
+// A regular file, opened once and read with ordinary reads: a file that is truncated meanwhile is DataLost, not SIGBUS.
 class FileInput : public std::istream {
  public:
   explicit FileInput(const std::filesystem::path& path);
@@ -22,7 +22,7 @@ class FileInput : public std::istream {
   std::unique_ptr<std::streambuf> buffer_;
 };
 
-// A new file of `size` bytes that takes the target's place in commit(); until then, and without it, nothing happens.
+// A new file of `size` bytes that replaces the target in commit(); before that the target is unchanged.
 class FileOutput : public std::ostream {
  public:
   FileOutput(const std::filesystem::path& path, std::uint64_t size);
@@ -37,7 +37,7 @@ class FileOutput : public std::ostream {
   std::unique_ptr<Buffer> buffer_;
 };
 
-// Takes everything and keeps nothing.
+// Discards all output.
 class NullOutput : public std::ostream {
  public:
   NullOutput();

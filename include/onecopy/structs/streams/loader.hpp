@@ -1,5 +1,5 @@
-// Reading a stream, or viewing one that is mapped. Nothing that the bytes claim is believed before it is compared with
-// what is left, and nothing is allocated for it: any bytes give a value or an error.
+// Reading a stream, or viewing a mapped one. Every count is compared with the remaining bytes before it is used or
+// memory is allocated for it: any bytes give a value or an error.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 
 namespace onecopy::streams {
 
-// What a load did. Counts of bytes are of the elements of sequences of plain types, where the size is.
+// The result of a load. Counts of bytes include only the elements of sequences of plain types.
 struct LoadReport {
   std::uint64_t bytes = 0;       // the position in the stream behind the value
   std::uint64_t viewed = 0;      // bytes that lie in the mapping
@@ -37,18 +37,18 @@ struct LoadReport {
   std::optional<std::uint64_t> trailing;  // bytes behind the value; empty: the length of the stream is unknown
 };
 
-// Errors: FormatError where the bytes are wrong, with their offset; OsError where the system refused. Each field is
-// then what it was before, or what the stream has, or (a plain one that was cut) in between. One thread at a time.
+// Errors: FormatError where the bytes are wrong, with their offset; OsError where the system refused. A field then has
+// its previous value, the stream's, or (a truncated plain field) a mixture. One thread at a time.
 class generic_loader {
  public:
   // `name` is for messages.
   explicit generic_loader(std::istream& stream, std::string name = "stream");
 
-  // A stream that lies in memory, kept alive by `owner`, or without one by the caller: OwningSpans become views.
+  // A stream in memory, kept alive by `owner`, or without one by the caller: OwningSpans become views.
   generic_loader(Bytes memory, std::shared_ptr<const void> owner, std::string name);
 
-  // The same memory beside a stream: byte i of the memory is byte i of the stream. Reading begins where the stream is,
-  // and after each outermost visit the stream is behind the value.
+  // The mapped memory of a stream: byte i of the memory is byte i of the stream. Reading begins at the stream's
+  // position, and after each outermost visit the stream is positioned behind the value.
   void set_mmap(const std::uint8_t* base, std::size_t size, std::shared_ptr<const void> owner = {});
 
   // OwningSpans, and vectors with an allocator<T>, are placed into the block until it is full.
@@ -72,7 +72,7 @@ class generic_loader {
  private:
   friend struct WireFormat;
 
-  // A file must not choose how deep we recurse (a tree of vectors of itself).
+  // Limits the depth of recursion, which a file chooses (a tree of vectors of itself).
   static constexpr unsigned max_depth = 1000;
 
   struct Level {
@@ -98,7 +98,7 @@ class generic_loader {
 
   template <class T>
   struct Kept {
-    std::shared_ptr<const void> owner;  // of what the elements look at
+    std::shared_ptr<const void> owner;  // of the memory that the elements refer to
     std::vector<T> elements;
   };
 
@@ -185,7 +185,7 @@ class generic_loader {
       return value.get_allocator();
   }
 
-  // In the mapping, or nullptr: there is none, or the place does not suit a T.
+  // An address in the mapping; nullptr without a mapping, or if the address is misaligned for T.
   template <class T>
   const T* view(std::uint64_t count) {
     if (!is_mmap()) return nullptr;
@@ -206,7 +206,7 @@ class generic_loader {
     return static_cast<T*>(place);
   }
 
-  // In steps of so many items, so that a stream that ends early ends before the memory does.
+  // In steps of so many items, so that a truncated stream ends before memory is exhausted.
   template <class Vector>
   void read_items(Vector& items, std::uint64_t count, std::uint64_t step) {
     constexpr std::uint64_t size = sizeof(std::ranges::range_value_t<Vector>);
@@ -217,7 +217,7 @@ class generic_loader {
     }
   }
 
-  // Twice as many each time, so that a count which is a lie costs no more than what was read before it.
+  // Twice as many each time, so that a false count costs no more than what was read before it.
   template <class Vector>
   void read_elements(Vector& elements, std::uint64_t count) {
     while (elements.size() < count) {
@@ -236,14 +236,14 @@ class generic_loader {
   bool read_flag();
   std::uint64_t read_count();
 
-  // Fails where that many cannot be left; false where only reading will tell.
+  // Fails if fewer bytes are left; false if only reading can decide.
   bool expect_room(std::uint64_t count, std::uint64_t size);
   std::optional<std::uint64_t> left();
   std::uint64_t where();
   [[noreturn]] void fail(std::uint64_t offset, const std::string& what) const;
   [[noreturn]] void fail_endless(std::uint64_t count);
 
-  // Memory that is given to a count before the stream has shown that it is long enough, in bytes.
+  // The most memory that is allocated for a count before the stream has proved to be long enough, in bytes.
   static constexpr std::uint64_t believed = std::uint64_t{1} << 20U;
 
   std::istream* stream_ = nullptr;

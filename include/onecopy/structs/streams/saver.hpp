@@ -1,4 +1,4 @@
-// Writing a stream. Every write is looked at: a full disk is an OsError where it happens, not a short file.
+// Writing a stream. Every write is checked: a full disk is an OsError at the write that fails, not a short file.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class generic_saver {
   std::size_t bytes();  // the position in the stream
 
  protected:
-  // Flushes after each outermost visit, so that what a buffer could not write is known then.
+  // Flushes after each outermost visit, so that a failed write of buffered bytes is known then.
   struct Flushing {};
   generic_saver(std::ostream& stream, std::string name, Flushing flushing);
 
@@ -86,7 +86,7 @@ class generic_saver {
   }
 
 #ifdef ONECOPY_CLEARS_PADDING
-  // What lies in padding is whatever the memory held before: not for a file.
+  // Padding holds previous contents of the memory, which must not get into a file.
   template <class T>
   void write_cleared(const T* items, std::size_t count) {
     constexpr std::size_t batch = std::max<std::size_t>(1, (std::size_t{64} << 10U) / sizeof(T));
@@ -112,8 +112,8 @@ class generic_saver {
   std::uint64_t written_ = 0;
 };
 
-// The saver of a file. It owns the stream, and begins a new file: who has the old one mapped keeps it. A program that
-// dies in between leaves half a file; `save` does not.
+// The saver of a file. It owns the stream, and begins a new file: processes with the old one mapped keep it. A program
+// that ends in between leaves an incomplete file; `save` does not.
 class saver : public generic_saver {
  public:
   explicit saver(const std::filesystem::path& path);

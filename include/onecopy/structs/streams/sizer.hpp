@@ -1,4 +1,4 @@
-// How large a value is in a stream, and which of its fields take how much of it.
+// The size of a value in a stream, and of each of its fields.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,15 @@ namespace onecopy::streams {
 // The name of a type as it is written in C++.
 std::string demangle(const char* mangled_name);
 
-// Fields have the names that are given to visit(field, "name"), or those of their types. The elements of a sequence are
-// added up in one node, so that the tree is as large as the type, not as the value.
+// Fields have the names given to visit(field, "name"), or those of their types. The elements of a sequence are summed
+// in one node, so that the tree is as large as the type, not as the value.
 class sizer {
  public:
   struct node {
     std::size_t bytes = 0;  // with all below
     std::size_t depth = 0;
     std::string name;
-    std::size_t count = 0;  // how many values were added up here
+    std::size_t count = 0;  // number of values that were summed here
     std::vector<node> children;
     std::size_t next = 0;  // the child that is expected next
   };

@@ -1,4 +1,4 @@
-// The bytes of a stream, for each kind of C++ type; what the loader, the saver and the sizer agree on.
+// The bytes of a stream, for each kind of C++ type; shared by the loader, the saver and the sizer.
 //
 //     plain types (is_pod_v)      their sizeof bytes, as they lie in memory; padding as zeros (where the compiler can)
 //     vector, OwningSpan, string  u64 count, then the elements
@@ -9,7 +9,7 @@
 //       visit(visitor)
 //
 // Little-endian, packed: nothing is aligned, named or typed. string, optional, pair and arrays of non-plain types are
-// ours; the rest is the format of the library `essentials`.
+// extensions of onecopy; the rest is the format of the library `essentials`.
 #pragma once
 
 #include <bit>
@@ -30,17 +30,17 @@ static_assert(std::endian::native == std::endian::little && sizeof(std::size_t) 
 template <class T>
 inline constexpr bool is_sequence_v = is_vector_v<T> || is_owning_span_v<T> || is_string_v<T>;
 
-// Addresses mean nothing in the next process.
+// Addresses are invalid in another process.
 template <class T>
 inline constexpr bool is_address_v = std::is_pointer_v<T> || std::is_member_pointer_v<T> || std::is_null_pointer_v<T>;
 
-// True where a stream should not be given the bytes as they are: some of them may never have been set. Also true of
-// structs with floating-point members, which have two zeros, not padding; for them clearing changes nothing.
+// True if the bytes must not be written directly: some of them may be uninitialised padding. Also true of structs with
+// floating-point members, which have two zeros, not padding; for them clearing changes nothing.
 template <class T>
 inline constexpr bool may_have_padding_v =
     !std::has_unique_object_representations_v<T> && !std::same_as<T, float> && !std::same_as<T, double>;
 
-// Asks `visitor`, which offers plain(), sequence() and optional(), for what the type of `value` needs.
+// Calls `visitor`, which has plain(), sequence() and optional(), for the type of `value`.
 struct WireFormat {
   template <class Visitor, class T>
   static void visit(Visitor& visitor, T& value) {
