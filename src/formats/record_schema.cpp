@@ -34,7 +34,7 @@ std::uint32_t read_small(json::Reader& reader, std::uint64_t most) {
   return static_cast<std::uint32_t>(value);
 }
 
-// A node, and how many children come after it.
+// A node, and the number of its children, which follow it.
 struct SchemaNode {
   Type type;
   std::uint64_t children = 0;
@@ -117,7 +117,7 @@ void check(Type& type) {
     refuse(type, "with more keys than values or the other way round");
 }
 
-// Takes a node and what is below it out of the list.
+// Removes a node and its children from the list.
 Type build(std::span<SchemaNode>& nodes, std::size_t depth) {
   if (nodes.empty()) throw FormatError("the schema ends too early");
   if (depth > RecordSchema::deepest)

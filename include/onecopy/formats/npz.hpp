@@ -1,9 +1,9 @@
 // Reading .npz: a zip archive of .npy files, as numpy.savez writes it.
 //
-// Members that are stored can be looked at where they lie. Those that are deflated cannot, nor can arrays of Python
-// objects and of structured types: they are no entries, and the metadata names them under "compressed" and
-// "unsupported", joined by ", "; so are members that are no .npy files, under "others". An archive without one entry is
-// refused. https://numpy.org/doc/stable/reference/generated/numpy.savez.html
+// Stored members can be viewed in place. Deflated members cannot, nor can arrays of Python objects and of structured
+// types: they have no entries, and the metadata lists them under "compressed" and "unsupported", joined by ", ";
+// members other than .npy files are listed under "others". An archive without an entry is refused.
+// https://numpy.org/doc/stable/reference/generated/numpy.savez.html
 #pragma once
 
 #include "onecopy/base/bytes.hpp"
@@ -11,8 +11,7 @@
 
 namespace onecopy::npz {
 
-// True for a zip archive that has a member "<name>.npy"; false too where its directory cannot be read and its first
-// member is none.
+// True for a zip archive with a member "<name>.npy"; if its directory cannot be read, decides by its first member.
 bool is_npz(Bytes file);
 
 // Throws FormatError.

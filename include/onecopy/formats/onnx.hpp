@@ -1,9 +1,9 @@
-// Reading ONNX models: where every tensor of the graph lies, found by walking the protobuf, which is never copied.
+// Reading ONNX models: finds every tensor of the graph by traversing the protobuf, which is never copied.
 //
-// A model is code for an engine and constants for its kernels. Only the constants are of interest here: initialisers of
-// the graph and of its subgraphs, and the values of Constant nodes. What is stored as raw bytes (`raw_data`, packed
-// `float_data` and `double_data`) can be looked at in place, at whatever address it has; what lies in another file is
-// named, its location confined to the folder of the model; the rest, numbers as varints and text, is counted.
+// Only the constants of a model are read: initialisers of the graph and of its subgraphs, and the values of Constant
+// nodes. Raw bytes (`raw_data`, packed `float_data` and `double_data`) can be viewed in place, at any alignment;
+// tensors in another file are named, their location confined to the folder of the model; all others, numbers as varints
+// and text, are counted.
 // https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 #pragma once
 
@@ -25,21 +25,21 @@ inline constexpr int deepest_graph = 32;  // subgraphs inside each other
 enum class Storage : std::uint8_t {
   in_place,  // `data` of this file
   external,  // `location`, and `data` there
-  coded,     // `data` holds it in another form than memory has: varints, text, segments
+  coded,     // `data` holds another representation than memory: varints, text, segments
 };
 
 std::string_view to_string(Storage storage) noexcept;
 
 struct Tensor {
-  std::string name;       // of the main graph as it stands there; of others behind "<output of the node>.<attribute>."
-  std::int32_t type = 0;  // TensorProto.DataType
+  std::string name;  // of the main graph as in the file; of others with the prefix "<output of the node>.<attribute>."
+  std::int32_t type = 0;       // TensorProto.DataType
   std::optional<DType> dtype;  // none: safetensors has no such type
   std::vector<std::uint64_t> shape;
   Storage storage = Storage::in_place;
   ByteRange data;
   std::string location;         // external: relative to the model's folder, and inside it
-  bool to_the_end = false;      // external: no length is given; the bytes that type and shape ask for follow
-  bool is_initializer = false;  // of the main graph: a session can be given another memory for it
+  bool to_the_end = false;      // external: no length is given; it follows from type and shape
+  bool is_initializer = false;  // of the main graph: a session can use other memory for it
 };
 
 struct Model {
@@ -51,29 +51,29 @@ struct Model {
   std::uint64_t nodes = 0;      // of all graphs
 };
 
-// Throws FormatError: no protobuf, no graph, sizes that disagree with type and shape, locations that lead out of the
-// folder, graphs too deep. The names of the main graph's initialisers are distinct.
+// Throws FormatError: not a protobuf, no graph, sizes that disagree with type and shape, locations outside the folder,
+// graphs too deep. The names of the main graph's initialisers are distinct.
 Model parse(Bytes file);
 
-// What can be looked at in place, as arrays; `metadata` has the rest: producer, opset, the model's own texts, and under
-// "elsewhere" the files that hold the other tensors.
+// The tensors that can be viewed in place, as arrays; `metadata` has the rest: producer, opset, the model's own texts,
+// and under "elsewhere" the files of external tensors.
 Index index(Bytes file);
 
-// True when the bytes begin as a ModelProto of any version that this reader knows does.
+// True if the bytes begin like a ModelProto of a supported version.
 bool is_onnx(Bytes first) noexcept;
 
-// The last bytes of a file of weights that were prepacked for ONNX Runtime, which only its sessions read.
+// The last bytes of a file of weights prepacked for ONNX Runtime, which only its sessions can read.
 inline constexpr std::string_view prepacked_end = "oc-ort-1";
 
 // The model without the data of initialisers of the main graph that are in place and have at least `least` bytes: they
-// are external, at their places in a file of this name, which may be the model itself. Everything else is copied as it
-// stands.
+// become external, at their positions in the file of this name, which may be the model itself. Everything else is
+// copied unchanged.
 std::string skeleton(Bytes file, std::string_view location, std::uint64_t least);
 
-// Bytes of a type and shape; none: text or an unknown type, or more than 64 bits can say.
+// Bytes of a type and shape; none: text or an unknown type, or more than 64 bits can express.
 std::optional<std::uint64_t> size_of(std::int32_t type, const std::vector<std::uint64_t>& shape) noexcept;
 
-// "FLOAT", "INT4", ...; "unknown" for what this reader does not know. A literal.
+// "FLOAT", "INT4", ...; "unknown" for other numbers. A literal.
 std::string_view type_name(std::int32_t type) noexcept;
 
 }  // namespace onecopy::onnx

@@ -1,10 +1,10 @@
 // Reading torch checkpoints (.pt, .pth, .ckpt) as torch.save writes them: a zip archive of a pickle and of storages.
 //
-// Nothing is unpickled. The pickle is read into inert values, and the calls that make tensors of storages are
-// understood by their names; every tensor that dicts, lists and tuples lead to becomes an entry, named by the path to
-// it ("model.layers.0.weight"). Tied tensors share their bytes, and strides are those of the file, 0 included. What
-// other objects hold is not looked at; metadata["objects"] names at most 20 of their classes, sorted, joined by ", ".
-// Refused by name: torch's old format without a zip, TorchScript, big-endian files.
+// Nothing is unpickled. The pickle is parsed into inert values, and the calls that make tensors of storages are
+// recognised by their names; every tensor reachable through dicts, lists and tuples becomes an entry, named by its path
+// ("model.layers.0.weight"). Tied tensors share their bytes, and strides are those of the file, 0 included. Other
+// objects are ignored; metadata["objects"] lists at most 20 of their classes, sorted, joined by ", ". Refused with a
+// specific error: torch's old format without a zip, TorchScript, big-endian files.
 // https://github.com/pytorch/pytorch/blob/main/torch/serialization.py
 #pragma once
 
@@ -17,10 +17,10 @@
 namespace onecopy::torch_zip {
 
 inline constexpr std::string_view array_name = "array";  // of a tensor that was saved alone, without a name
-inline constexpr std::size_t most_objects = 20;          // that metadata["objects"] names
+inline constexpr std::size_t most_objects = 20;          // the limit of metadata["objects"]
 inline constexpr std::size_t deepest = 128;              // dicts and lists inside each other
 
-// True for a zip archive with a member "<folder>/data.pkl", and for torch's old format, which parse refuses by name.
+// True for a zip archive with a member "<folder>/data.pkl", and for torch's old format, which parse refuses.
 bool is_torch_zip(Bytes file);
 
 // Throws FormatError.

@@ -21,7 +21,7 @@ using json::describe;
 
 using Metadata = std::map<std::string, std::string, std::less<>>;
 
-// Fields by their places in program.fbs and flat_tensor.fbs.
+// Field numbers of program.fbs and flat_tensor.fbs.
 namespace program_field {
 constexpr unsigned version = 0, plans = 1, constant_buffer = 2, delegate_data = 3, segments = 4, constant_segment = 5,
                    named_data = 7;
@@ -78,7 +78,7 @@ class ProgramReader {
     }
   }
 
-  // The first place belongs to tensors that are no constants, and has no bytes.
+  // The first entry belongs to tensors that are not constants, and has no bytes.
   void read_constants() {
     const auto places = program_.table(program_field::constant_segment);
     if (!places) return;
@@ -97,7 +97,7 @@ class ProgramReader {
     }
   }
 
-  // Data in the FlatBuffer itself: constants until 2024, and what backends compiled unless it was extracted.
+  // Data in the FlatBuffer itself: constants until 2024, and compiled data of backends unless it was extracted.
   void read_inline(unsigned field, const std::string& prefix) {
     const auto buffers = program_.offsets(field);
     for (std::uint32_t i = 0; i < buffers.size(); ++i) {

@@ -21,7 +21,7 @@ constexpr unsigned type = 0, sizes = 1, order = 2;
 
 struct TypeFacts {
   std::string_view name;
-  unsigned bits = 0;  // of an element; 0: several in a byte
+  unsigned bits = 0;  // of an element; 0: packed, several in a byte
   std::optional<DType> dtype;
 };
 

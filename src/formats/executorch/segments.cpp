@@ -84,7 +84,7 @@ Area area_of_program(Bytes file) {
   return area;
 }
 
-// Where the FlatBuffer goes on behind the header, its size, where segments begin, and their size.
+// The start of the FlatBuffer behind the header, its size, the start of the segments, and their size.
 Area area_of_flat_tensor(Bytes file) {
   const Header header(file, flat_tensor_magic);
   if (!header.is_there()) throw FormatError("ExecuTorch: the file has no header 'FH01'");

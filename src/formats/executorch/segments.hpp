@@ -1,5 +1,4 @@
-// Segments of ExecuTorch's files: what the header behind the identifier says of the file, and the list in the
-// FlatBuffer.
+// Segments of ExecuTorch's files: the header behind the identifier, and the list of segments in the FlatBuffer.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +16,17 @@ inline constexpr std::string_view known_program = "ET12";
 inline constexpr std::string_view known_flat_tensor = "FT01";
 
 struct Area {
-  std::uint64_t flatbuffer = 0;  // bytes from the start of the file, the headers among them
+  std::uint64_t flatbuffer = 0;  // bytes from the start of the file, including the headers
   ByteRange data;                // of all segments
 };
 
-// Throw FormatError: parts that the file has not, or a header that is shorter than it can be.
+// Throw FormatError: parts that lie outside the file, or a header that is too short.
 Area area_of_program(Bytes file);
 Area area_of_flat_tensor(Bytes file);
 
 class Segments {
  public:
-  // Throws FormatError: outside of the area, or overlapping each other.
+  // Throws FormatError: segments that lie outside the area, or overlap.
   Segments(const flatbuffer::Vector& list, const Area& area);
 
   // The bytes of a segment that `user` names; throws FormatError where there is none of this number.

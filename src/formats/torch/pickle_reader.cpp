@@ -74,7 +74,7 @@ class Reader {
     return little_endian(std::as_bytes(std::span(digits)));
   }
 
-  // Two's complement, as many bytes as it takes: Id of an integer, or inert where 64 bits do not hold it.
+  // Two's complement of any length: the Id of an integer, or inert if it exceeds 64 bits.
   Id signed_in(std::string_view digits) {
     if (digits.size() > 8) return Values::inert;
     std::uint64_t value = number_in(digits);
@@ -92,7 +92,7 @@ class Reader {
     return taken;
   }
 
-  // --- the stack: what lies below the last mark is out of reach ---
+  // --- the stack: values below the last mark are inaccessible ---
 
   void push(Id id) { stack_.push_back(id); }
   std::size_t floor() const noexcept { return marks_.empty() ? 0 : marks_.back(); }
@@ -108,7 +108,7 @@ class Reader {
     return id;
   }
 
-  // Takes the last mark and what lies above it, which stays valid until something is pushed.
+  // Takes the last mark and the values above it, which stay valid until the next push.
   std::span<const Id> pop_mark() {
     if (marks_.empty()) fail("a mark is missing on the stack");
     const std::size_t first = marks_.back();
@@ -118,7 +118,7 @@ class Reader {
     return above_mark_;
   }
 
-  // --- opcodes, in groups; false: another group's ---
+  // --- opcodes, in groups; false: the opcode is in another group ---
 
   bool push_number(Op op) {
     switch (op) {
@@ -168,7 +168,7 @@ class Reader {
     }
   }
 
-  // Pickler and reader count alike: a memo that jumps ahead would let four bytes ask for gigabytes.
+  // Pickler and reader count alike: with an arbitrary memo index, four bytes could allocate gigabytes.
   void put(std::uint64_t place) {
     const Id id = top();
     if (place > memo_.size()) fail("memo " + std::to_string(place) + " comes before " + std::to_string(memo_.size()));
@@ -221,7 +221,7 @@ class Reader {
     }
   }
 
-  // Frames say how much to read ahead; everything is here already.
+  // Frames are hints for reading ahead; all bytes are in memory already.
   void frame(std::uint64_t size) {
     if (!in_bounds(bytes_.size(), at_, size)) fail("a frame of " + std::to_string(size) + " bytes is cut off");
   }
@@ -234,7 +234,7 @@ class Reader {
     values_.append(into, pairs);
   }
 
-  // Objects that are lists too stay inert: their items are not looked at.
+  // Objects of list subclasses stay inert: their items are ignored.
   void append(std::span<const Id> items) {
     const Id into = top();
     const Kind kind = values_.kind(into);
@@ -300,8 +300,8 @@ class Reader {
       case Op::newobj_ex:
         (void)pop();
         make_object();
-        return true;   // arguments by name
-      case Op::build:  // the state is not looked at
+        return true;   // keyword arguments
+      case Op::build:  // the state is ignored
         (void)pop();
         if (const Kind kind = values_.kind(top()); kind != Kind::object && kind != Kind::inert)
           fail("a state is given to what is no object");

@@ -1,4 +1,4 @@
-// Reading a pickle without unpickling: a pickle is a program, and this is no machine for it.
+// Reads a pickle without unpickling: a pickle is a program, and this reader executes none of it.
 //
 // The opcodes that Python's pickler writes in protocols 2 to 5 push values, put them together and name what should be
 // called; here a call becomes an inert object that remembers its name. Nothing is imported and nothing runs. A pickle
@@ -17,11 +17,11 @@ inline constexpr std::uint64_t largest = std::uint64_t{256} << 20U;  // bytes
 inline constexpr std::size_t longest_global = 500;                   // bytes of a module's name, and of a name in it
 
 struct Pickle {
-  Values values;  // looks into the bytes of the pickle
+  Values values;  // refers to the bytes of the pickle
   Id root = Values::none;
 };
 
-// All of `bytes` is the pickle. Throws FormatError.
+// `bytes` is exactly the pickle. Throws FormatError.
 Pickle read(std::string_view bytes);
 
 }  // namespace onecopy::pickle

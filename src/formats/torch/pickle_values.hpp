@@ -1,7 +1,7 @@
-// What a pickle says, as inert values: nothing of it was called, imported or built.
+// The contents of a pickle as inert values: nothing in it was called, imported or built.
 //
-// Values are numbered. What has no use here (floats, large integers, bytes, sets) is one value without content. Lists
-// and dicts can hold themselves, as in Python; tuples, and what objects were made from, only hold earlier values.
+// Values are numbered. Values without a use here (floats, large integers, bytes, sets) are one value without content.
+// Lists and dicts can contain themselves, as in Python; tuples, and arguments of objects, contain only earlier values.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ class Values {
   Id add_object(Id callable, Id arguments);
   Id add_persistent(Id key) { return add({Kind::persistent, 0, key}); }
 
-  void append(Id container, std::span<const Id> items);  // to a list; a key and its value to a dict or an object
+  void append(Id container,
+              std::span<const Id> items);  // to a list; alternating keys and values to a dict or an object
 
   std::size_t size() const noexcept { return values_.size(); }
   Kind kind(Id id) const noexcept { return values_[id].kind; }
@@ -52,7 +53,7 @@ class Values {
   Id arguments(Id object) const noexcept { return fixed_[values_[object].number + 1]; }
   Id key(Id persistent) const noexcept { return static_cast<Id>(values_[persistent].number); }
 
-  // Of a tuple or a list; of a dict, or of an object that was given items: a key, its value, a key, ...
+  // Items of a tuple or a list; of a dict, or of an object with items: a key, its value, a key, ...
   std::span<const Id> items(Id id) const noexcept;
 
  private:

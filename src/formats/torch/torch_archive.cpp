@@ -9,7 +9,7 @@
 
 namespace onecopy::torch_zip {
 
-// All members lie in one folder, which torch finds by looking at the first one.
+// All members are in one folder, which torch takes from the first member.
 Archive::Archive(Bytes file) : file_(file), members_(zip::members(file)) {
   if (members_.empty()) throw FormatError("torch: the archive is empty");
   const auto first = members_.front().name;

@@ -83,13 +83,14 @@ const ElementType* storage_element(Global type) noexcept {
   return type.module == "torch" && found != storage_types.end() ? element_type({"torch", found->second}) : nullptr;
 }
 
-// Makes a tensor of a subclass, or with attributes: of a function that makes a tensor, a class, and arguments.
+// Understands a tensor of a subclass, or with attributes: a call with a function that makes a tensor, a class, and
+// arguments.
 bool is_from_type(Global function) noexcept {
   return function.module == "torch._tensor" && function.name.starts_with("_rebuild_from_type");
 }
 
-// Which part of `count` elements these axes reach from element `first` on, in elements; none: more than there are.
-// What is left is only ever made smaller, so nothing can wrap.
+// The range of `count` elements that these axes reach from element `first` on, in elements; none: it exceeds them. The
+// remainder only decreases, so nothing can wrap.
 std::optional<std::uint64_t> reach(const FoundArray& array, std::uint64_t first, std::uint64_t count) noexcept {
   if (first >= count) return std::nullopt;
   const std::uint64_t all = count - first;
@@ -110,7 +111,7 @@ std::optional<Global> TensorReader::global(Id id) const noexcept {
   return values_.kind(id) == Kind::global ? std::optional(values_.global(id)) : std::nullopt;
 }
 
-// A parameter is made of a tensor, and a tensor of a subclass by another call: what is inside is the tensor.
+// A parameter is made from a tensor, and a tensor of a subclass by another call: returns the innermost tensor.
 std::optional<TensorReader::Call> TensorReader::innermost(Id object) const {
   auto function = global(values_.callable(object));
   Id arguments = values_.arguments(object);
@@ -141,8 +142,8 @@ std::optional<FoundArray> TensorReader::read(Id object, const std::string& name)
   return std::nullopt;
 }
 
-// Arguments: storage, first element, sizes, strides; with more of them gradients and hooks; with 7 the type; and
-// behind the least of them what else there is to know, if anything.
+// Arguments: storage, first element, sizes, strides; longer forms add gradients and hooks; with 7 the type; after the
+// minimum come optional attributes.
 std::optional<FoundArray> TensorReader::place(const Call& call, std::size_t least, const std::string& name) {
   const auto& arguments = call.arguments;
   if (arguments.size() < least)
@@ -186,7 +187,7 @@ void TensorReader::read_axes(FoundArray& array, const Call& call) const {
                       std::to_string(array.strides.size()) + " strides");
 }
 
-// The type that the call says; null: none that is known.
+// The type named by the call; null: an unknown type.
 const ElementType* TensorReader::own_type(Id id, const std::string& name) {
   const auto type = global(id);
   if (!type) throw FormatError("torch: the type of " + describe(name) + " is none");
@@ -195,14 +196,14 @@ const ElementType* TensorReader::own_type(Id id, const std::string& name) {
   return known;
 }
 
-// A complex tensor can be conjugated, and any negated, by a mark that is not in its bytes.
+// A complex tensor may be conjugated, and any tensor negated, by a flag outside its bytes.
 bool TensorReader::is_plain(const Call& call, std::size_t least) const noexcept {
   if (call.arguments.size() <= least) return true;
   const Id more = call.arguments[least];
   return values_.kind(more) == Kind::none || (values_.kind(more) == Kind::dict && values_.items(more).empty());
 }
 
-// ('storage', class, key, where it was, elements); none: of a class that is not known.
+// ('storage', class, key, location, elements); none: the class is unknown.
 std::optional<TensorReader::Storage> TensorReader::storage(Id id, const std::string& name) {
   const auto facts = values_.kind(id) == Kind::persistent && values_.kind(values_.key(id)) == Kind::tuple
                          ? values_.items(values_.key(id))

@@ -1,4 +1,4 @@
-// From the calls in a torch checkpoint's pickle that make tensors to where their elements lie.
+// Converts the calls in a torch checkpoint's pickle that make tensors to the positions of their elements.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@
 
 namespace onecopy::torch_zip {
 
-// The members of a checkpoint, by their names behind the folder that all of them lie in.
+// The members of a checkpoint, by their names relative to the common folder.
 class Archive {
  public:
   // Throws FormatError.
   explicit Archive(Bytes file);
 
-  const zip::Member* find(std::string_view name) const noexcept;  // null: there is none
+  const zip::Member* find(std::string_view name) const noexcept;  // null if there is none
   bool has_folder(std::string_view name) const noexcept;
   std::string_view text(const zip::Member& member) const noexcept;
 
@@ -33,7 +33,7 @@ class Archive {
   std::vector<zip::Member> members_;  // by name
 };
 
-// Names of what is no tensor: the first few, sorted.
+// Class names of objects that are not tensors: the first few, sorted.
 class Objects {
  public:
   void add(std::string_view module, std::string_view name);
@@ -54,7 +54,7 @@ class TensorReader {
   TensorReader(const pickle::Values& values, const Archive& archive, Objects& objects) noexcept
       : values_(values), archive_(archive), objects_(objects) {}
 
-  // None: the object is no tensor whose elements could be looked at. Throws FormatError: it says so, and lies.
+  // None: the object is not a tensor with readable elements. Throws FormatError for a tensor with wrong arguments.
   std::optional<FoundArray> read(pickle::Id object, const std::string& name);
 
   void add_objects();                       // of all values

@@ -28,8 +28,8 @@ bool is_root(std::string_view name) noexcept {
   return slash != std::string_view::npos && name.substr(slash) == "/data.pkl";
 }
 
-// Goes through dicts, lists and tuples from the root, in their order. A pickle can share a dict between two others, and
-// so say in few bytes what has many paths: their number and the bytes of all names are limited by the pickle's size.
+// Visits dicts, lists and tuples from the root, in their order. Since containers can be shared, a small pickle can have
+// very many paths: their number and the bytes of all names are limited by the pickle's size.
 class Walk {
  public:
   Walk(const pickle::Values& values, TensorReader& tensors, Objects& objects, std::uint64_t pickle_size)
@@ -62,7 +62,7 @@ class Walk {
     const Id callable = values_.callable(id);
     const auto function = values_.kind(callable) == Kind::global ? values_.global(callable) : Global{};
     if (function == Global{"collections", "OrderedDict"} && !values_.items(values_.arguments(id)).empty())
-      return objects_.add(function.module, function.name);  // with its items as arguments, as Python 2 wrote it
+      return objects_.add(function.module, function.name);  // with its items as arguments, the form of Python 2
     if (function == Global{"collections", "OrderedDict"} || function == Global{"collections", "defaultdict"})
       return inside(id, [&] { visit_items(id); });
     spend(path_.size());
@@ -75,7 +75,7 @@ class Walk {
     name_bytes_left_ -= bytes;
   }
 
-  // What holds itself is gone through once.
+  // A container that contains itself is visited once.
   template <class Visit>
   void inside(Id id, const Visit& visit_all) {
     if (std::ranges::find(on_path_, id) != on_path_.end()) return;
@@ -94,7 +94,7 @@ class Walk {
       else if (values_.kind(items[i]) == Kind::integer)
         visit_at(std::to_string(values_.integer(items[i])), items[i + 1]);
       else
-        visit_at('[' + std::to_string(i / 2) + ']', items[i + 1]);  // the place of an item whose key has no name
+        visit_at('[' + std::to_string(i / 2) + ']', items[i + 1]);  // the position of an item whose key has no name
     }
   }
 
@@ -134,7 +134,7 @@ void check_kind(const Archive& archive) {
         "torch: this is a TorchScript archive, code for torch.jit.load; save the module's state_dict() with "
         "torch.save");
   const zip::Member* order = archive.find("byteorder");
-  if (order == nullptr) return;  // written before torch 2.1, on a machine of which it says nothing
+  if (order == nullptr) return;  // written before torch 2.1, in the unrecorded byte order of its machine
   if (order->method != zip::Method::stored || archive.text(*order) != "little")
     throw FormatError(archive.text(*order) == "big"
                           ? "torch: its numbers are big-endian, and only little-endian ones can be mapped"
