@@ -10,7 +10,11 @@ endif()
 add_library(onecopy_warnings INTERFACE)
 target_compile_options(
   onecopy_warnings
-  INTERFACE -Wall -Wextra -Wno-missing-field-initializers -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wnon-virtual-dtor
+  INTERFACE -Wall -Wextra
+            # A designated initializer sets the members that it does not name to their defaults, but
+            # -Wextra warns about them.
+            -Wno-missing-field-initializers
+            -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wnon-virtual-dtor
             -Woverloaded-virtual $<$<BOOL:${ONECOPY_WERROR}>:-Werror>
             # Wrong about `"text" + std::to_string(n)` in GCC 12: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105651
             $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-array-bounds>)
