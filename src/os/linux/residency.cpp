@@ -123,9 +123,7 @@ Outcome advise_huge(Bytes memory) noexcept { return outcome_of(advise(memory, MA
 Outcome advise_random(Bytes memory) noexcept { return outcome_of(advise(memory, MADV_RANDOM)); }
 
 int populate(Bytes memory) noexcept {
-  int error = 0;
-  do error = advise(memory, abi::madv_populate_read);
-  while (error == EINTR || error == EAGAIN);
+  const int error = advise(memory, abi::madv_populate_read);
   return error == EINVAL || error == EPERM ? ENOSYS : error;  // a kernel before 5.14, or a sandbox
 }
 
