@@ -28,7 +28,7 @@ class Reader {
       fail("protocol " + std::to_string(protocol) + " is not one of 2 to 5");
     for (;;) {
       begin_ = at_;
-      // Any byte: what no enumerator is falls through all groups, and `refuse` says so.
+      // Any byte: a value without an enumerator matches no group, and `refuse` reports it.
       const auto op = static_cast<Op>(byte());  // NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange)
       if (op == Op::stop) return finish();
       if (!push_number(op) && !push_text(op) && !push_empty(op) && !remember(op) && !arrange(op) && !fill(op) &&
