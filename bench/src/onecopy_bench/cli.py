@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from onecopy.cli import screen
 from onecopy_bench.engine import pages, pictures
-from onecopy_bench.engine.record import read
+from onecopy_bench.engine.pages import Scenario
+from onecopy_bench.engine.record import Record, read
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios.every import COMMANDS, SCENARIOS
 from onecopy_bench.scenarios.open import page, picture
 from onecopy_bench.scenarios.open.summary import cases_of
 from onecopy_bench.stories import command as stories
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from onecopy_bench.engine.pages import Scenario
-    from onecopy_bench.engine.record import Record
 
 PICTURES, PAGES = (".svg", ".png"), (".md",)
 

@@ -25,13 +25,10 @@ import os
 import pickle
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Generator
+from typing import Any, TextIO
 
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    Steps = Generator[tuple[str, dict[str, Any]], None, None]
-
+Steps = Generator[tuple[str, dict[str, Any]], None, None]
 _PR_SET_PDEATHSIG = 1
 
 

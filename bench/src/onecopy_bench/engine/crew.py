@@ -22,11 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import IO, TYPE_CHECKING, Any, Literal, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import IO, Any, Literal, Self
 
 State = Literal["ok", "timeout", "crashed", "failed", "odd output", "wrong data", "skipped"]
 

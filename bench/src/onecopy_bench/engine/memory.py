@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from onecopy import page_cache
 from onecopy.memory import cgroup, proc
 from onecopy_bench.engine.crew import SampleError
 from onecopy_bench.engine.raw import STRIDE, fresh_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 BACKED_MORE = 256 << 20
 """Bytes that a sample takes beside its data: page tables, interpreters, what the kernel reads ahead."""

@@ -7,8 +7,9 @@ import dataclasses
 import functools
 import signal
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,18 +17,13 @@ from onecopy.cli import screen, targets
 from onecopy.cli.words import parse_size
 from onecopy_bench.engine import pages, pictures
 from onecopy_bench.engine.machine.limits import Unavailable
-from onecopy_bench.engine.record import Log, lines
+from onecopy_bench.engine.pages import Scenario
+from onecopy_bench.engine.record import Log, Record, lines
+from onecopy_bench.engine.rounds import Progress, Settings, Watch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from onecopy_bench.engine.pages import Scenario
-    from onecopy_bench.engine.record import Record
-    from onecopy_bench.engine.rounds import Progress, Settings, Watch
-
-    Run = Callable[[Path, Watch, Log], Record]
-    Measure = Callable[..., Record]
-    """Called with a `Run`, and with what shows its record where that is not as usual."""
+Run = Callable[[Path, Watch, Log], Record]
+Measure = Callable[..., Record]
+"""Called with a `Run`, and with what shows its record where that is not as usual."""
 
 POSITIVE = click.IntRange(min=1)
 SECONDS = click.FloatRange(min=0, min_open=True)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onecopy.cli import screen
 from onecopy.cli.words import plain
 from onecopy_bench.engine import machine
 from onecopy_bench.engine.machine import quiet
+from onecopy_bench.engine.record import Record, Sample
 from onecopy_bench.engine.tables import Table, counted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from onecopy_bench.engine.record import Record, Sample
 
 ENOUGH_ROUNDS = 7
 """Rounds that a published number needs."""

@@ -6,16 +6,12 @@ Colours are those of Okabe and Ito, which colour-blind readers can tell apart; b
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from onecopy_bench.engine.tables import EMPTY, number
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Mapping, Sequence
-
-    from onecopy_bench.engine.record import Case, Record
-    from onecopy_bench.engine.tables import Compute
+from onecopy_bench.engine.record import Case, Record
+from onecopy_bench.engine.tables import EMPTY, Compute, number
 
 OURS, THEIRS = "#0072B2", "#56B4E9"
 INK, FAINT = "#333333", "#DDDDDD"

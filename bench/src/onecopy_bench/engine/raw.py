@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 STRIDE = 4096
 """Bytes between two touches: the smallest page of the machines that we know."""

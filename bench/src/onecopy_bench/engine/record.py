@@ -13,16 +13,14 @@ import functools
 import json
 import os
 import subprocess
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onecopy_bench.engine import machine
 from onecopy_bench.engine.tables import Spread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 FORMAT = "onecopy-bench 3"
 LARGEST = 1e30

@@ -12,28 +12,24 @@ itself end the run, and no child survives either.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from onecopy_bench.engine import memory
 from onecopy_bench.engine.crew import SampleError
 from onecopy_bench.engine.machine import cache
 from onecopy_bench.engine.machine.quiet import Patience
-from onecopy_bench.engine.record import Log, Sample
+from onecopy_bench.engine.record import Case, Log, Record, Sample
 
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from onecopy_bench.engine.record import Case, Record
-
-    Watch = Callable[["Progress"], None]
+Watch = Callable[["Progress"], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
+if TYPE_CHECKING:  # which imports this module
     from onecopy_bench.engine.record import Case, Record
 
-    Compute = Callable[[Record, str, Case], "Spread | None"]
-    Column = tuple[str, Compute]
+Compute = Callable[["Record", str, "Case"], "Spread | None"]
+Column = tuple[str, Compute]
 
 MB = 1e6
 MISSING = "-"

@@ -15,15 +15,12 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
 
 from onecopy_bench.engine.raw import STRIDE, fresh_memory, read_exactly
 from onecopy_bench.files.configurations import Configuration, Job, Notes, Opened, views
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FRESH_READ = 8 << 20
 REUSED_BUFFER = 4 << 20

@@ -7,11 +7,10 @@ import gc
 import importlib
 import resource
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from onecopy_bench.engine.child import Steps
-    from onecopy_bench.files.configurations import Configuration, Job
+from onecopy_bench.engine.child import Steps
+from onecopy_bench.files.configurations import Configuration, Job
 
 
 def prepare(entry: Configuration) -> None:

@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    import numpy as np
-
-    from onecopy_bench.files.layout import Kind, Piece
+from onecopy_bench.files.layout import Kind, Piece
 
 Notes = dict[str, Any]
 Named = tuple[str, NDArray[Any]]

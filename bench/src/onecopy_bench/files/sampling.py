@@ -7,21 +7,17 @@ import json
 import os
 import pickle
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from onecopy.memory import proc
 from onecopy_bench.engine.crew import Crew, SampleError
 from onecopy_bench.engine.machine import cache
 from onecopy_bench.engine.memory import Memory, Peak, difference, disk_bytes, memory_of
-from onecopy_bench.engine.rounds import Taken, Turn
+from onecopy_bench.engine.record import Case
+from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn
 from onecopy_bench.files import child
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from onecopy_bench.engine.record import Case
-    from onecopy_bench.engine.rounds import Attempt, Settings
-    from onecopy_bench.files.configurations import Configuration, Job
+from onecopy_bench.files.configurations import Configuration, Job
 
 Cache = Literal["cold", "warm"]
 

@@ -13,18 +13,13 @@ from __future__ import annotations
 
 import os
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onecopy_bench.engine.raw import READ, STRIDE, read_exactly
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from onecopy_bench.files.layout import Layout, Piece
+from onecopy_bench.files.layout import Layout, Piece
 
 
 def of_piece(name: str, samples: bytes) -> int:

@@ -18,16 +18,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onecopy_bench.engine.record import Absent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from onecopy_bench.files.configurations import Configuration, Job
+from onecopy_bench.files.configurations import Configuration, Job
 
 PREFIX = ".onecopy-bench-"
 

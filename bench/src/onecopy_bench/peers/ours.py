@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from onecopy_bench.files.configurations import Configuration, Job, Named, Notes, Opened, items, module, views
 from onecopy_bench.peers import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 REPEATS = 20
 """How often `bench keys` lists a file in one process, so that the first call does not drown the others."""

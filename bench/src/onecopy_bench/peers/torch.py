@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onecopy_bench.files.configurations import Configuration, Job, Named, Opened, Twin, module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 
 def bytes_of(tensors: Mapping[str, Any], job: Job) -> Callable[[], Iterable[Named]]:

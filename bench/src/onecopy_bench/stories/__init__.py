@@ -9,27 +9,22 @@ shown).
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from onecopy.cli import screen
 from onecopy.cli.words import plain
 from onecopy_bench.engine import options as cli
-from onecopy_bench.engine.record import lines
+from onecopy_bench.engine.record import Sample, lines
 from onecopy_bench.engine.rounds import Progress, Settings
 from onecopy_bench.stories import images, models, page, pictures, reading, running, share, start, structs
 from onecopy_bench.stories import record as records
-from onecopy_bench.stories.story import Scale
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from onecopy_bench.engine.record import Sample
-    from onecopy_bench.stories.record import Stories
-    from onecopy_bench.stories.running import Step
-    from onecopy_bench.stories.story import Story
+from onecopy_bench.stories.record import Stories
+from onecopy_bench.stories.running import Step
+from onecopy_bench.stories.story import Scale, Story
 
 STORIES = (models.STORY, start.STORY, images.STORY, share.STORY, structs.STORY)
 """In the order of the page."""

@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onecopy.text import size
+from onecopy_bench.engine.record import Log, Record
 from onecopy_bench.engine.tables import MB, Spread, plain
 from onecopy_bench.scenarios import images
 from onecopy_bench.scenarios.images import HEAP, OURS
-from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling
-
-if TYPE_CHECKING:
-    from onecopy_bench.engine.record import Log, Record
-    from onecopy_bench.stories.story import Watch
+from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch
 
 WAYS = (HEAP, "Pillow", "pyvips", "numpy.memmap", OURS, "onecopy, capped")
 CASE = images.case_of("compressed", sync=False, limit=None)

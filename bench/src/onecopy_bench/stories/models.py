@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from onecopy.text import size
-from onecopy_bench.engine.tables import MB, plain
+from onecopy_bench.engine.record import Log, Record
+from onecopy_bench.engine.tables import MB, Spread, plain
 from onecopy_bench.scenarios import models
-from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from onecopy_bench.engine.record import Log, Record
-    from onecopy_bench.engine.tables import Spread
-    from onecopy_bench.stories.story import Watch
+from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch
 
 MODEL, FOUR = "convolutions", 4
 DEFAULT, MAPPED, IN_PLACE = "ort", "ort, mapped", "ort, mapped, bytes"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 
 from onecopy.text import plain
 from onecopy_bench.engine.pages import text
 from onecopy_bench.stories import pictures, reading
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from onecopy_bench.stories.record import Stories
-    from onecopy_bench.stories.story import Story
+from onecopy_bench.stories.record import Stories
+from onecopy_bench.stories.story import Story
 
 BEGIN, END = "<!-- stories -->", "<!-- /stories -->"
 """What the generated table of a page stands between."""

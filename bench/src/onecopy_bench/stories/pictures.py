@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.pictures import FAINT, INK, WIDTH
+from onecopy_bench.engine.record import Record
+from onecopy_bench.engine.tables import Spread
 from onecopy_bench.scenarios.images import HEAP, curves, middle
 from onecopy_bench.scenarios.images import OURS as OURS_IN_FILES
 from onecopy_bench.stories import images, reading
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
-
-    from onecopy_bench.engine.record import Record
-    from onecopy_bench.engine.tables import Spread
-    from onecopy_bench.stories.record import Stories
-    from onecopy_bench.stories.story import Line, Metric, Story
+from onecopy_bench.stories.record import Stories
+from onecopy_bench.stories.story import Line, Metric, Story
 
 FAR = 50.0
 """Bars whose longest is so many times the shortest are on a logarithmic scale."""

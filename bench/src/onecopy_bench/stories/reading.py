@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from onecopy_bench.engine import machine
 from onecopy_bench.engine.machine import quiet
-from onecopy_bench.engine.tables import number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from onecopy_bench.engine.record import Record
-    from onecopy_bench.engine.tables import Spread
-    from onecopy_bench.stories.record import Stories
-    from onecopy_bench.stories.story import Line, Metric, Story, Telling
+from onecopy_bench.engine.record import Record
+from onecopy_bench.engine.tables import Spread, number
+from onecopy_bench.stories.record import Stories
+from onecopy_bench.stories.story import Line, Metric, Story, Telling
 
 ARROW = "→"
 NOTHING = "-"

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from onecopy_bench.engine import record as records
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Mapping
-
-    from onecopy_bench.engine.record import Record, Sample
-    from onecopy_bench.stories.story import Story
+from onecopy_bench.engine.record import Record, Sample
+from onecopy_bench.stories.story import Story
 
 NAME = "stories"
 WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)

@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onecopy_bench.engine.crew import SampleError
-from onecopy_bench.engine.record import Log, Sample, heading
+from onecopy_bench.engine.record import Log, Record, Sample, heading
+from onecopy_bench.engine.rounds import Progress
 from onecopy_bench.stories.record import NAME, Stories
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from onecopy_bench.engine.record import Record
-    from onecopy_bench.engine.rounds import Progress
-    from onecopy_bench.stories.story import Scale, Story
+from onecopy_bench.stories.story import Scale, Story
 
 QUICK_S = 10.0
 """That a story takes at most when it is quick, roughly."""

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from onecopy_bench.engine.tables import plain
+from onecopy_bench.engine.record import Log, Record
+from onecopy_bench.engine.tables import Spread, plain
 from onecopy_bench.scenarios.rows import data, share
-from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from onecopy_bench.engine.record import Log, Record
-    from onecopy_bench.engine.tables import Spread
-    from onecopy_bench.stories.story import Watch
+from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch
 
 ROWS = 200_000
 """Of 860,001: what fits twenty minutes, with ten processes."""

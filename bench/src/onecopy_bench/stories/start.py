@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from onecopy.text import size
-from onecopy_bench.engine.tables import plain
+from onecopy_bench.engine.record import Log, Record
+from onecopy_bench.engine.tables import Spread, plain
 from onecopy_bench.scenarios import start
 from onecopy_bench.scenarios.start import EARLY, NONE
 from onecopy_bench.scenarios.start.ways import WILLNEED
-from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from onecopy_bench.engine.record import Log, Record
-    from onecopy_bench.engine.tables import Spread
-    from onecopy_bench.stories.story import Watch
+from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch
 
 SIZE, WORK_S = 2 << 30, 3.0
 NARROW = 128 << 10

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onecopy_bench.engine.pages import Scenario  # noqa: TC001 - as well
+from onecopy_bench.engine.pages import Scenario
 from onecopy_bench.engine.record import Log, Record
 from onecopy_bench.engine.rounds import Progress
-from onecopy_bench.engine.tables import Spread  # noqa: TC001 - dataclasses are read by their annotations
+from onecopy_bench.engine.tables import Spread
 
 UNKNOWN = "not told"
 """What stands where a source does not say something."""

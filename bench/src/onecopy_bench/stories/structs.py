@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from onecopy.text import size
+from onecopy_bench.engine.record import Log, Record, Sample
 from onecopy_bench.engine.rounds import Progress
 from onecopy_bench.engine.tables import Spread
 from onecopy_bench.files.sampling import above
 from onecopy_bench.scenarios import structs
 from onecopy_bench.scenarios.structs import program, tables
-from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from onecopy_bench.engine.record import Log, Record, Sample
-    from onecopy_bench.stories.story import Watch
+from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch
 
 SIZE = 500_000_000
 LOAD, MAP, OURS, WARMED, COPIED = "s.load", "s.mmap", "map", "warm", "copy"

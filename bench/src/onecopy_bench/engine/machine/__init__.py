@@ -11,13 +11,11 @@ import importlib.metadata
 import os
 import platform
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onecopy.memory import cgroup
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LOADERS = ("safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer")
 HOLDERS = ("pyarrow", "datasets", "lmdb", "msgspec", "orjson", "polars")

@@ -12,15 +12,12 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onecopy.memory import cgroup
 from onecopy_bench.engine.machine.limits import Unavailable, undisturbed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CHUNK = 16 << 20
 """Files are written in chunks of this size, which leave large folios behind, as `onecopy.save` does."""

@@ -11,16 +11,12 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onecopy.memory import cgroup
 from onecopy_bench.engine.crew import SampleError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 OUT_OF_MEMORY = "killed by the kernel: out of memory"
 """How the reason of a sample begins that went over the limit of its group."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from onecopy.memory import proc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 MARK = "ONECOPY_BENCH_COPY"
 """The variable in the environment of each copy; its value names the run and the copy."""

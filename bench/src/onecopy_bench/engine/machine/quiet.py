@@ -8,11 +8,9 @@ busy the machine was. Idle includes waiting for a disk; time stolen by a hypervi
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Protocol
 
 ENOUGH = 0.93
 """Share of idle CPU time from which on the machine counts as idle."""

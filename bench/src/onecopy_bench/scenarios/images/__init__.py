@@ -13,9 +13,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -24,23 +25,16 @@ from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import SampleError, crew_of
 from onecopy_bench.engine.memory import difference, disk_bytes
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario, rounds_of
 from onecopy_bench.engine.pictures import FAINT, WIDTH
-from onecopy_bench.engine.record import heading
-from onecopy_bench.engine.rounds import Progress, Settings, Taken, Turn
-from onecopy_bench.engine.tables import MB, counted, number, plain, table
+from onecopy_bench.engine.record import Case, Log, Record, Sample, heading
+from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
+from onecopy_bench.engine.tables import MB, Column, Table, counted, number, plain, table
 from onecopy_bench.engine.ways import installed, require
 from onecopy_bench.scenarios.images import inputs, worker
 from onecopy_bench.scenarios.images.sampler import Sampler
 from onecopy_bench.scenarios.images.ways import NAMES, WAYS, Way, Work
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Case, Log, Record, Sample
-    from onecopy_bench.engine.rounds import Attempt, Watch
-    from onecopy_bench.engine.tables import Column, Table
 
 NAME = "images"
 NEEDS = ("tifffile", "imagecodecs")

@@ -12,14 +12,11 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onecopy_bench.engine.child import die_with
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SHAPE = 4864, 3968, 3
 """Of what is made up: that of the real slide which published figures are of."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
@@ -12,24 +13,16 @@ from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import SampleError, crew_of
 from onecopy_bench.engine.memory import difference, disk_bytes
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario, rounds_of
 from onecopy_bench.engine.pictures import by_case
-from onecopy_bench.engine.record import heading
-from onecopy_bench.engine.rounds import Progress, Settings, Taken, Turn
-from onecopy_bench.engine.tables import MB, counted, number, plain, table
+from onecopy_bench.engine.record import Log, Record, heading
+from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
+from onecopy_bench.engine.tables import MB, Column, Table, counted, number, plain, table
 from onecopy_bench.engine.ways import installed
 from onecopy_bench.scenarios.images import tiles
 from onecopy_bench.scenarios.images.sampler import Sampler
 from onecopy_bench.scenarios.images.tiles import NAMES, WAYS, Errand, Way
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Log, Record
-    from onecopy_bench.engine.rounds import Attempt, Watch
-    from onecopy_bench.engine.tables import Column, Table
 
 NAME = "mosaic"
 

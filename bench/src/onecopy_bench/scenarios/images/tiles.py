@@ -10,22 +10,18 @@ import importlib
 import os
 import resource
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from onecopy_bench.engine.child import Steps
 from onecopy_bench.engine.ways import named
 from onecopy_bench.scenarios.images.canvases import checksum, sync
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from onecopy_bench.engine.child import Steps
 
 
 @dataclass(frozen=True, slots=True)

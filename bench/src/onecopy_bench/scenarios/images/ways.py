@@ -7,16 +7,14 @@ the sample has been measured. Decoders use as many threads as they do by themsel
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from onecopy_bench.scenarios.images.canvases import sync
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Shape = tuple[int, ...]
 

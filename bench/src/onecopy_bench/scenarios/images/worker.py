@@ -8,14 +8,12 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from onecopy_bench.engine.child import Steps
 from onecopy_bench.engine.ways import named
 from onecopy_bench.scenarios.images.canvases import checksum
 from onecopy_bench.scenarios.images.ways import WAYS, Way, Work
-
-if TYPE_CHECKING:
-    from onecopy_bench.engine.child import Steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -23,22 +23,15 @@ from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import SampleError, crew_of
 from onecopy_bench.engine.machine.processes import totals_of
 from onecopy_bench.engine.memory import Peak
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario, rounds_of
 from onecopy_bench.engine.pictures import by_case
-from onecopy_bench.engine.record import Absent, Row, heading
-from onecopy_bench.engine.rounds import Progress, Settings, Taken, Turn
-from onecopy_bench.engine.tables import MB, above_empty, counted, number, plain, table
+from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, heading
+from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
+from onecopy_bench.engine.tables import MB, Column, Table, above_empty, counted, number, plain, table
 from onecopy_bench.engine.ways import require
 from onecopy_bench.scenarios.models import generated, worker
 from onecopy_bench.scenarios.models.ways import EMPTY, WAYS, Way
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Case, Log, Record
-    from onecopy_bench.engine.rounds import Attempt, Watch
-    from onecopy_bench.engine.tables import Column, Table
 
 NAME = "models"
 MODELS = ("words", "convolutions", "words-int8")

@@ -10,13 +10,12 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from onecopy_bench.engine.child import die_with
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 INLINE, EXTERNAL, ORT, PACKED = "inline.onnx", "external.onnx", "model.ort", "packed.onnx"
 """The files of a model's folder."""

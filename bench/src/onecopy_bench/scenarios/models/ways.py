@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from onecopy_bench.scenarios.models.generated import EXTERNAL, INLINE, ORT, PACKED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _PACKING_OFF = {"session.disable_prepacking": "1"}
 _MAPPED = {"session.use_memory_mapped_ort_model": "1"}

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from onecopy_bench.engine.child import Steps
 from onecopy_bench.engine.ways import named
 from onecopy_bench.scenarios.models.ways import EMPTY, WAYS, Way
-
-if TYPE_CHECKING:
-    from onecopy_bench.engine.child import Steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ the look while something does.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
@@ -17,26 +18,17 @@ from onecopy.cli.memory import top_screen
 from onecopy.cli.quantities import SIZE_OF_SOMETHING
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
-from onecopy_bench.engine.crew import SampleError, crew_of
+from onecopy_bench.engine.crew import Crew, SampleError, crew_of
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario, rounds_of
 from onecopy_bench.engine.pictures import panels
-from onecopy_bench.engine.record import heading
-from onecopy_bench.engine.rounds import Progress, Settings, Taken, Turn
-from onecopy_bench.engine.tables import MB, Spread, counted, number, plain, table
+from onecopy_bench.engine.record import Case, Log, Record, heading
+from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
+from onecopy_bench.engine.tables import MB, Column, Spread, Table, counted, number, plain, table
 from onecopy_bench.engine.ways import named
 from onecopy_bench.scenarios.monitor import cases, target, watcher, ways
 from onecopy_bench.scenarios.monitor.ways import ACCURACY, DISTURBANCE, NAMES, NOBODY, QUESTIONS, WAYS, available
 from onecopy_bench.scenarios.start import write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from onecopy_bench.engine.crew import Crew
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Case, Log, Record
-    from onecopy_bench.engine.rounds import Attempt, Watch
-    from onecopy_bench.engine.tables import Column, Table
 
 NAME = "monitor"
 TRUTH_EVERY = 5

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from onecopy_bench.scenarios.monitor import target
 from onecopy_bench.scenarios.monitor.ways import ACCURACY, COST, CROWD, DISTURBANCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAPPINGS = 611
 """Of an interpreter that has imported numpy, scipy and some more."""

@@ -13,17 +13,12 @@ import os
 import select
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
-from onecopy_bench.engine.child import die_with
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from onecopy_bench.engine.child import Steps
+from onecopy_bench.engine.child import Steps, die_with
 
 BARE, MAPPINGS, MAPPED, FORKED = "bare", "mappings", "mapped", "forked"
 MEMORY, CROWD, FAULTS = "memory", "crowd", "faults"

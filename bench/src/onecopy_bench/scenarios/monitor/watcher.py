@@ -13,17 +13,14 @@ import importlib
 import resource
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from onecopy_bench.engine.child import Steps
 from onecopy_bench.engine.ways import named
 from onecopy_bench.scenarios.monitor.ways import WAYS, Looker, sum_of_pss
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from onecopy_bench.engine.child import Steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,13 @@ from __future__ import annotations
 import importlib
 import shutil
 import subprocess
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onecopy.memory import Sampler, proc
 from onecopy_bench.engine.record import Absent
 from onecopy_bench.engine.ways import installed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 COST, CROWD, ACCURACY, DISTURBANCE = QUESTIONS = ("cost", "crowd", "accuracy", "disturbance")
 """What is asked: what a look costs; of many processes; how right it is; what it does to who is looked at."""

@@ -8,9 +8,10 @@ relative to.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import click
 
@@ -18,9 +19,10 @@ from onecopy.arrays import open_arrays
 from onecopy.cli import screen
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario
-from onecopy_bench.engine.record import Absent, Row, heading
-from onecopy_bench.engine.rounds import Progress, Settings
+from onecopy_bench.engine.record import Absent, Log, Record, Row, heading
+from onecopy_bench.engine.rounds import Progress, Settings, Turn, Watch
 from onecopy_bench.files import touch, twins
 from onecopy_bench.files.ceilings import CHOICES, CONTROLS
 from onecopy_bench.files.configurations import Configuration, Job
@@ -30,13 +32,6 @@ from onecopy_bench.peers import ROWS
 from onecopy_bench.scenarios.open import page, picture, terminal
 from onecopy_bench.scenarios.open.sentences import sentences_of_case, sentences_of_run
 from onecopy_bench.scenarios.open.summary import cases_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Log, Record
-    from onecopy_bench.engine.rounds import Turn, Watch
 
 NAME = "open"
 Order = Literal["file", "shuffled"]

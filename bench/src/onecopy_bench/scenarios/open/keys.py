@@ -8,29 +8,24 @@ of 64 bytes, names as transformers have them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 import numpy as np
 
 from onecopy_bench.engine import options as cli
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario, rounds_of
+from onecopy_bench.engine.record import Log, Record
+from onecopy_bench.engine.rounds import Watch
 from onecopy_bench.engine.tables import MISSING, Table, counted
 from onecopy_bench.peers import KEYS
 from onecopy_bench.peers.ours import REPEATS
 from onecopy_bench.scenarios import open as opening
-from onecopy_bench.scenarios.open import summary
+from onecopy_bench.scenarios.open import Options, summary
 from onecopy_bench.scenarios.open.terminal import ratio_of, second_line, with_extremes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Log, Record
-    from onecopy_bench.engine.rounds import Watch
-    from onecopy_bench.scenarios.open import Options
 
 NAME = "keys"
 DEFAULTS = replace(opening.DEFAULTS, processes=(1,), ceilings="none")

@@ -7,19 +7,14 @@ memory, was fast enough for it to mean something elsewhere; the control stands b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from onecopy_bench.engine import machine
 from onecopy_bench.engine.pages import rounds_of, text
-from onecopy_bench.engine.tables import EMPTY
+from onecopy_bench.engine.record import Record
+from onecopy_bench.engine.tables import EMPTY, Spread
 from onecopy_bench.scenarios.open import sentences, summary
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from onecopy_bench.engine.record import Record
-    from onecopy_bench.engine.tables import Spread
-    from onecopy_bench.scenarios.open.summary import Case, Line
+from onecopy_bench.scenarios.open.summary import Case, Line
 
 HEADINGS = (
     "loader",

@@ -7,19 +7,15 @@ of Okabe and Ito, safe for colour-blind readers; copying loaders are hatched as 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from onecopy_bench.engine.pages import rounds_of
 from onecopy_bench.engine.pictures import INK, OURS, THEIRS, WIDTH, plain_axes
+from onecopy_bench.engine.record import Record
 from onecopy_bench.scenarios.open import summary
 from onecopy_bench.scenarios.open.page import holds
-from onecopy_bench.scenarios.open.summary import cases_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from onecopy_bench.engine.record import Record
-    from onecopy_bench.scenarios.open.summary import Case, Line
+from onecopy_bench.scenarios.open.summary import Case, Line, cases_of
 
 MAPS, COPIES = THEIRS, "#E69F00"
 CEILINGS = {"fresh": ("#D55E00", "--"), "reused": ("#009E73", ":")}

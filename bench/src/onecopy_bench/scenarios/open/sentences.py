@@ -8,21 +8,16 @@ slow memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from onecopy_bench.engine.machine import quiet
 from onecopy_bench.engine.pages import few_rounds
-from onecopy_bench.engine.tables import MB
+from onecopy_bench.engine.record import Record
+from onecopy_bench.engine.tables import MB, Spread
 from onecopy_bench.scenarios.open import summary
-from onecopy_bench.scenarios.open.summary import SLOW_MEMORY_GB_PER_S, times_transfer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from onecopy_bench.engine.record import Record
-    from onecopy_bench.engine.tables import Spread
-    from onecopy_bench.scenarios.open.summary import Case, Line
+from onecopy_bench.scenarios.open.summary import SLOW_MEMORY_GB_PER_S, Case, Line, times_transfer
 
 ONCE = 1.05
 """Up to this multiple of the file's size, a file counts as held once."""

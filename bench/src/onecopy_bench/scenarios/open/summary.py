@@ -8,18 +8,14 @@ in ms, memory in MB (10**6 bytes), raw: the interpreters are in it, and `above_e
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from onecopy_bench.engine.record import Record, Row, Sample
 from onecopy_bench.engine.tables import EMPTY, MB, Spread, counted
 from onecopy_bench.files.sampling import above, slowest, total
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from onecopy_bench.engine.record import Record, Row, Sample
-
-    Compute = Callable[[Sample], float]
+Compute = Callable[[Sample], float]
 
 GIB = 2**30
 OURS = ("map", "map+warm")

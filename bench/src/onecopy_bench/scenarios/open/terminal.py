@@ -6,24 +6,18 @@ other. Ratios are to the first row. A star marks ratios of times that do not tra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+
+from rich.console import Console
 
 from onecopy.cli import screen
 from onecopy.cli.words import plain, significant
 from onecopy_bench.engine.pages import rounds_of
-from onecopy_bench.engine.tables import EMPTY, MISSING, counted
+from onecopy_bench.engine.record import Record
+from onecopy_bench.engine.tables import EMPTY, MISSING, Spread, counted
 from onecopy_bench.scenarios.open import sentences, summary
-from onecopy_bench.scenarios.open.summary import cases_of, times_transfer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.console import Console
-
-    from onecopy_bench.engine.record import Record
-    from onecopy_bench.engine.tables import Spread
-    from onecopy_bench.scenarios.open.sentences import Sentence
-    from onecopy_bench.scenarios.open.summary import Case, Line
+from onecopy_bench.scenarios.open.sentences import Sentence
+from onecopy_bench.scenarios.open.summary import Case, Line, cases_of, times_transfer
 
 COLUMNS = {
     "open_ms": "open ms",

@@ -6,27 +6,20 @@ are those of `files.sampling`: evicted and proven cold, waited for an idle machi
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from onecopy_bench.engine import rounds
+from onecopy_bench.engine.machine.disks import Spot
 from onecopy_bench.engine.machine.limits import kills_explained
-from onecopy_bench.engine.record import Row, heading
-from onecopy_bench.engine.rounds import Settings, Turn
+from onecopy_bench.engine.record import Absent, Log, Record, Row, Sample, heading
+from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn, Watch
 from onecopy_bench.files import touch
-from onecopy_bench.files.configurations import Job
+from onecopy_bench.files.configurations import Configuration, Job
 from onecopy_bench.files.layout import Layout
 from onecopy_bench.files.sampling import turn
 from onecopy_bench.scenarios.passes import child, pieces
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from onecopy_bench.engine.machine.disks import Spot
-    from onecopy_bench.engine.record import Absent, Log, Record, Sample
-    from onecopy_bench.engine.rounds import Attempt, Taken, Watch
-    from onecopy_bench.files.configurations import Configuration
 
 
 @dataclass(frozen=True, slots=True)

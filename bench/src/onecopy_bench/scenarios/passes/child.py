@@ -12,14 +12,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from onecopy_bench.engine.child import Steps
 from onecopy_bench.files import touch
 from onecopy_bench.files.child import prepare, used
-
-if TYPE_CHECKING:
-    from onecopy_bench.engine.child import Steps
-    from onecopy_bench.files.configurations import Configuration, Job, Opened
+from onecopy_bench.files.configurations import Configuration, Job, Opened
 
 
 def go_over(opened: Opened, deadline: int) -> tuple[int | None, int]:

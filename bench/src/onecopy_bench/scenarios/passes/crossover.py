@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import click
 
@@ -26,8 +28,10 @@ from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import pages
 from onecopy_bench.engine.machine import disks, limits
 from onecopy_bench.engine.machine.disks import Spot, here
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario
-from onecopy_bench.engine.record import Absent
+from onecopy_bench.engine.record import Absent, Log, Record
+from onecopy_bench.engine.rounds import Watch
 from onecopy_bench.engine.tables import counted, number
 from onecopy_bench.files.ceilings import CEILINGS, CONTROLS
 from onecopy_bench.scenarios.open import layout_of
@@ -36,16 +40,7 @@ from onecopy_bench.scenarios.passes import cells, warm, winners
 from onecopy_bench.scenarios.passes.cells import Options
 from onecopy_bench.scenarios.passes.mechanisms import METHODS
 from onecopy_bench.scenarios.passes.notes import notes_of, places_of
-from onecopy_bench.scenarios.passes.winners import COPY, passes_of, verdicts_of
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
-
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Log, Record
-    from onecopy_bench.engine.rounds import Watch
-    from onecopy_bench.scenarios.passes.winners import Verdict
+from onecopy_bench.scenarios.passes.winners import COPY, Verdict, passes_of, verdicts_of
 
 NAME = "crossover"
 DEFAULTS = Options(passes=32, shares=(0.01, 0.05, 0.25, 0.5, 1.0), orders=("shuffled", "file"), limit_s=3.0)

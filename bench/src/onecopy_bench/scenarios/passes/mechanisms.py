@@ -12,19 +12,15 @@ import itertools
 import mmap
 import os
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from onecopy_bench.engine.raw import read_exactly
-from onecopy_bench.files.configurations import Configuration, Job, Notes, Opened, module, views
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from onecopy_bench.files.configurations import Named
+from onecopy_bench.files.configurations import Configuration, Job, Named, Notes, Opened, module, views
 
 MADV_POPULATE_READ = 22  # Linux 5.14; Python 3.11 has no name for it
 WINDOW = 32 << 20

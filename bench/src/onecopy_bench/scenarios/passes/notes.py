@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from onecopy_bench.engine.machine import quiet
 from onecopy_bench.engine.pages import few_rounds
+from onecopy_bench.engine.record import Record, Sample
 from onecopy_bench.engine.tables import Spread
 from onecopy_bench.scenarios.open.summary import SLOW_MEMORY_GB_PER_S, times_transfer, touch_rates
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from onecopy_bench.engine.record import Record, Sample
 
 
 def places_of(record: Record) -> list[dict[str, Any]]:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from onecopy_bench.files.layout import Piece
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 Order = Literal["file", "shuffled"]
 

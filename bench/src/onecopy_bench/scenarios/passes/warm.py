@@ -8,17 +8,22 @@ places in the same rounds. One table per place and order; the O_DIRECT rows are 
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine.machine import disks
 from onecopy_bench.engine.machine.limits import Unavailable
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario
+from onecopy_bench.engine.record import Log, Record, Row, Sample
+from onecopy_bench.engine.rounds import Watch
 from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, counted, number, with_extremes
 from onecopy_bench.files.ceilings import CEILINGS, CONTROLS
 from onecopy_bench.scenarios.open import layout_of
@@ -26,14 +31,6 @@ from onecopy_bench.scenarios.passes import cells
 from onecopy_bench.scenarios.passes.cells import Options
 from onecopy_bench.scenarios.passes.mechanisms import MECHANISMS
 from onecopy_bench.scenarios.passes.notes import notes_of, of, pass_ms, places_of, second_pass_ms
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterator, Sequence
-
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Log, Record, Row, Sample
-    from onecopy_bench.engine.rounds import Watch
 
 NAME = "warm"
 BESIDE = tuple(c for c in CEILINGS if c.name in {"o_direct-fresh-1", "o_direct-fresh-8", "o_direct-reused-8"})

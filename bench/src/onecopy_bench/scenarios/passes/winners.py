@@ -6,19 +6,15 @@ warming and all passes, the median of the rounds. Methods within 5 % of the fast
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from onecopy_bench.engine.machine.limits import OUT_OF_MEMORY
+from onecopy_bench.engine.record import Record, Sample
 from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, counted, number, with_extremes
 from onecopy_bench.files.sampling import above
 from onecopy_bench.scenarios.open.summary import times_transfer
 from onecopy_bench.scenarios.passes.notes import notes_of, of, pass_ms, places_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from onecopy_bench.engine.record import Record, Sample
 
 TIE = 1.05
 COPY = "copy"

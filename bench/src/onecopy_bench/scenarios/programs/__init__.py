@@ -11,9 +11,10 @@ import os
 import shlex
 import shutil
 import statistics
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -25,18 +26,12 @@ from onecopy_bench.engine.crew import SampleError
 from onecopy_bench.engine.machine import cache
 from onecopy_bench.engine.machine.processes import totals_of
 from onecopy_bench.engine.memory import difference, disk_bytes
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario, few_rounds, rounds_of
-from onecopy_bench.engine.record import Row, heading
-from onecopy_bench.engine.rounds import Settings, Taken, Turn, without_home
+from onecopy_bench.engine.record import Log, Record, Row, Sample, heading
+from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn, Watch, without_home
 from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, counted
 from onecopy_bench.scenarios.programs.copies import Copies, numbered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Log, Record, Sample
-    from onecopy_bench.engine.rounds import Attempt, Watch
 
 NAME = "run"
 COMMAND, BASELINE = "command", "baseline"

@@ -20,17 +20,14 @@ import os
 import pickle
 import random
 import zlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 Kind = Literal["coco", "real", "pairs", "strings", "keyed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -8,11 +8,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from timeit import Timer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from onecopy_bench.engine.child import Steps
-    from onecopy_bench.scenarios.rows.data import Source
+from onecopy_bench.engine.child import Steps
+from onecopy_bench.scenarios.rows.data import Source
 
 STRETCH = 4096
 

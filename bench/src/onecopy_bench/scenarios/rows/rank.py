@@ -14,18 +14,15 @@ import sys
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from onecopy_bench.engine.child import Steps
 from onecopy_bench.scenarios.rows import work
-
-if TYPE_CHECKING:
-    from multiprocessing.context import BaseContext
-
-    from onecopy_bench.engine.child import Steps
-    from onecopy_bench.scenarios.rows.data import Source
-    from onecopy_bench.scenarios.rows.peers import Peer
+from onecopy_bench.scenarios.rows.data import Source
+from onecopy_bench.scenarios.rows.peers import Peer
 
 Start = Literal["fork", "spawn", "forkserver", "forkserver+preload"]
 Loader = Literal["loop", "dataloader"]

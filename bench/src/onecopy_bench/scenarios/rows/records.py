@@ -9,39 +9,31 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import pictures, rounds
-from onecopy_bench.engine.crew import SampleError, crew_of
+from onecopy_bench.engine.crew import Crew, SampleError, crew_of
 from onecopy_bench.engine.memory import Peak, memory_of
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario, rounds_of
-from onecopy_bench.engine.record import Absent, Row, heading
-from onecopy_bench.engine.rounds import Settings, Taken, Turn
-from onecopy_bench.engine.tables import MB, counted, number, plain, table
+from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, heading
+from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn, Watch
+from onecopy_bench.engine.tables import MB, Column, Table, counted, number, plain, table
 from onecopy_bench.scenarios.rows import probe
 from onecopy_bench.scenarios.rows.data import Source
 from onecopy_bench.scenarios.rows.peers import imports
 from onecopy_bench.scenarios.rows.probe import Errand
 from onecopy_bench.scenarios.rows.share import prepared
-from onecopy_bench.scenarios.rows.ways import CASES, WAYS, draw, right_answer
+from onecopy_bench.scenarios.rows.ways import CASES, WAYS, Way, draw, right_answer
+from onecopy_bench.scenarios.rows.ways import Case as Question
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from onecopy_bench.engine.crew import Crew
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Case, Log, Record
-    from onecopy_bench.engine.rounds import Attempt, Watch
-    from onecopy_bench.engine.tables import Column, Table
-    from onecopy_bench.scenarios.rows.ways import Case as Question
-    from onecopy_bench.scenarios.rows.ways import Way
-
-    Sources = Mapping[tuple[str, int], Source]
+Sources = Mapping[tuple[str, int], Source]
 
 NAME = "records"
 NAMES = tuple(case.name for case in CASES)

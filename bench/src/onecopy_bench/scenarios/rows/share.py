@@ -16,42 +16,34 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
 from onecopy.memory import proc
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import pictures, rounds
-from onecopy_bench.engine.crew import SampleError, crew_of
+from onecopy_bench.engine.crew import Crew, SampleError, crew_of
 from onecopy_bench.engine.machine import cache
 from onecopy_bench.engine.machine.processes import Trees, totals_of
 from onecopy_bench.engine.memory import Peak, memory_of
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario, rounds_of
-from onecopy_bench.engine.record import Absent, Row, heading
-from onecopy_bench.engine.rounds import Progress, Settings, Taken, Turn
+from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, heading
+from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.tables import EMPTY as EMPTY_ROW
-from onecopy_bench.engine.tables import MB, above_empty, counted, plain, table
+from onecopy_bench.engine.tables import MB, Column, Table, above_empty, counted, plain, table
 from onecopy_bench.scenarios.rows import data, rank
+from onecopy_bench.scenarios.rows.data import Kind, Source
+from onecopy_bench.scenarios.rows.peers import Peer
 from onecopy_bench.scenarios.rows.peers.heap import EMPTY
 from onecopy_bench.scenarios.rows.peers.table import SHARED
 from onecopy_bench.scenarios.rows.rank import Allocator, Errand, Loader, Start
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from onecopy_bench.engine.crew import Crew
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Case, Log, Record
-    from onecopy_bench.engine.rounds import Attempt, Watch
-    from onecopy_bench.engine.tables import Column, Table
-    from onecopy_bench.scenarios.rows.data import Kind, Source
-    from onecopy_bench.scenarios.rows.peers import Peer
 
 NAME = "share"
 STARTS: tuple[Start, ...] = get_args(Start)

@@ -8,20 +8,15 @@ Before the clock starts each answer is taken once and judged; what a way returns
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from onecopy_bench.scenarios.rows.data import COLUMNS, checksum
-from onecopy_bench.scenarios.rows.peers import files, heap, imports, onecopy, samplers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from onecopy_bench.scenarios.rows.data import Kind, Source
-    from onecopy_bench.scenarios.rows.peers import Peer
+from onecopy_bench.scenarios.rows.data import COLUMNS, Kind, Source, checksum
+from onecopy_bench.scenarios.rows.peers import Peer, files, heap, imports, onecopy, samplers
 
 BATCH = 256
 Subject = Literal["index", "batch", "key", "absent key", "next"]

@@ -12,12 +12,10 @@ import importlib
 import pickle
 import signal
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
 from onecopy_bench.scenarios.rows.data import checksum
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
 
 STRETCH = 256
 """Rows between two looks at the clock; the batch of a DataLoader."""

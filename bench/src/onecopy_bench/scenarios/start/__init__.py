@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
@@ -20,27 +21,19 @@ from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import SampleError, crew_of
 from onecopy_bench.engine.machine import cache, disks
+from onecopy_bench.engine.machine.disks import Spot
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.memory import difference, disk_bytes
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario, rounds_of
 from onecopy_bench.engine.pictures import by_case
-from onecopy_bench.engine.record import Absent, heading
-from onecopy_bench.engine.rounds import Progress, Settings, Taken, Turn
-from onecopy_bench.engine.tables import MB, counted, number, plain, table
+from onecopy_bench.engine.record import Absent, Log, Record, heading
+from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
+from onecopy_bench.engine.tables import MB, Column, Table, counted, number, plain, table
 from onecopy_bench.files import touch
 from onecopy_bench.files.layout import Layout, Piece
 from onecopy_bench.scenarios.start import worker
 from onecopy_bench.scenarios.start.ways import NAMES, WAYS, Way
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from onecopy_bench.engine.machine.disks import Spot
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Log, Record
-    from onecopy_bench.engine.rounds import Attempt, Watch
-    from onecopy_bench.engine.tables import Column, Table
 
 NAME = "start"
 BLOCK = 16 << 20

@@ -12,18 +12,15 @@ import importlib
 import time
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from onecopy_bench.engine.child import Steps
 from onecopy_bench.engine.ways import named
 from onecopy_bench.files import touch
 from onecopy_bench.scenarios.start.ways import WAYS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from onecopy_bench.engine.child import Steps
 
 SOURCE = "\n".join(f"def f{n}(a, b=({n}, 'x')):\n    return [a, b, {{'k{n}': a + {n}}}]" for n in range(60))
 """A unit of work is to compile this: some milliseconds."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,22 +22,15 @@ from onecopy.cli.quantities import SIZE
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.machine import limits
+from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario
-from onecopy_bench.engine.record import Row, heading
-from onecopy_bench.engine.rounds import Progress, Settings, Taken, Turn
+from onecopy_bench.engine.record import Case, Log, Record, Row, heading
+from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
+from onecopy_bench.files.configurations import Configuration
 from onecopy_bench.files.sampling import turn
 from onecopy_bench.scenarios.structs import nested, program, tables
+from onecopy_bench.scenarios.structs.program import Files
 from onecopy_bench.scenarios.structs.tables import NESTED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from onecopy_bench.engine.options import Measure
-    from onecopy_bench.engine.record import Case, Log, Record
-    from onecopy_bench.engine.rounds import Attempt, Watch
-    from onecopy_bench.files.configurations import Configuration
-    from onecopy_bench.scenarios.structs.program import Files
 
 NAME = "structs"
 NESTED_BYTES = 100

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 from onecopy_bench.engine.pages import few_rounds, rounds_of
+from onecopy_bench.engine.record import Record, Sample
 from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, counted, number
 from onecopy_bench.files.sampling import above, slowest
 from onecopy_bench.scenarios.structs.program import ASKED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from onecopy_bench.engine.record import Record, Sample
 
 Value = float | None
 NESTED = "nested"

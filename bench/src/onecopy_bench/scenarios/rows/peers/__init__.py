@@ -8,14 +8,12 @@ the start method in question. Packages are imported by name in the processes tha
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from onecopy_bench.scenarios.rows.data import Source
+from onecopy_bench.scenarios.rows.data import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,13 @@ import os
 import pickle
 import sqlite3
 import struct
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from onecopy_bench.scenarios.rows.data import COLUMNS
+from onecopy_bench.scenarios.rows.data import COLUMNS, Source
 from onecopy_bench.scenarios.rows.peers import Peer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from onecopy_bench.scenarios.rows.data import Source
 
 BATCH = 10_000
 DONE = "done"

@@ -14,15 +14,12 @@ import threading
 import time
 from multiprocessing.connection import Client, Listener
 from multiprocessing.reduction import ForkingPickler
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from onecopy_bench.scenarios.rows.data import Source
 from onecopy_bench.scenarios.rows.peers import Peer
 from onecopy_bench.scenarios.rows.peers.heap import TorchSerializedList
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from onecopy_bench.scenarios.rows.data import Source
 
 KEY = b"the ranks of one sample"
 ADDRESS = "address"

@@ -12,18 +12,15 @@ import gc
 import importlib
 import pickle
 from array import array
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from onecopy_bench.scenarios.rows.data import Source
 from onecopy_bench.scenarios.rows.peers import Peer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from onecopy_bench.scenarios.rows.data import Source
 
 EMPTY_ROWS = 10
 """What the empty baseline holds: enough for every worker to have a first item."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from onecopy_bench.files.configurations import module
+from onecopy_bench.scenarios.rows.data import Source
 from onecopy_bench.scenarios.rows.peers import Peer
 from onecopy_bench.scenarios.rows.peers.files import frame_names
 from onecopy_bench.scenarios.rows.peers.onecopy import MODULES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from onecopy_bench.scenarios.rows.data import Source
 
 DOCUMENT, LINES = "rows.json", "rows.jsonl"
 """The same rows as one JSON array, and as one object per line."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from onecopy.workers import READERS
 from onecopy_bench.files.configurations import module
+from onecopy_bench.scenarios.rows.data import Source
 from onecopy_bench.scenarios.rows.peers import Peer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from onecopy_bench.scenarios.rows.data import Source
 
 MODULES = ("onecopy", "onecopy.store", *READERS)
 """With a preloading fork server: what `onecopy.workers.preload` adds to it, and the store."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import importlib
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from onecopy_bench.files.configurations import module
+from onecopy_bench.scenarios.rows.data import Source
 from onecopy_bench.scenarios.rows.peers import Peer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from onecopy_bench.scenarios.rows.data import Source
 
 
 class Indices:
