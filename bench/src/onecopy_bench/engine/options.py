@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from onecopy.cli import screen, targets
+from onecopy.cli.quantities import SIZE_OF_SOMETHING
 from onecopy.cli.words import parse_size
 from onecopy_bench.engine import pages, pictures
 from onecopy_bench.engine.machine.limits import Unavailable
@@ -51,10 +52,37 @@ def choice(flag: str, name: str, names: Sequence[str], words: str) -> Callable[[
     return several(flag, name, names, words, type=click.Choice(names), show_default="all")
 
 
-def order(default: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Return the option for the order in which the pieces of a file are touched."""
-    words = "Touch the pieces in the file's order, or in a random one."
-    return several("--order", "orders", default, words, type=click.Choice(["file", "shuffled"]))
+def field(default: Any, words: str, /, *flags: str, **settings: Any) -> Any:
+    """Return a field of the options of a scenario that the command line sets; see `common`.
+
+    Parameters
+    ----------
+    default, words
+        Of the field, and what `--help` says of it.
+    flags
+        Of the option, where these are not made of the name of the field.
+    settings
+        As of `option`; or `choices`, names of which several may be given.
+    """
+    return dataclasses.field(default=default, metadata={"words": words, "flags": flags, "settings": settings})
+
+
+def option_of(field: dataclasses.Field[Any], default: Any) -> Callable[[Any], Any]:
+    """Return the option of a field: a positive number, seconds, several of them, or what its settings say."""
+    words, settings = field.metadata["words"], dict(field.metadata["settings"])
+    flags = field.metadata["flags"] or (f"--{field.name.replace('_', '-')}",)
+    if "choices" in settings:
+        return choice(flags[0], field.name, settings["choices"], words)
+    if isinstance(default, tuple):
+        return several(flags[0], field.name, default, words, **settings)
+    kinds = {int: POSITIVE, float: SECONDS}
+    usual = {"type": kinds.get(type(default)), "default": default, "help": words}
+    return option(*flags, field.name, **(usual | settings))
+
+
+def size(default: str, words: str) -> Any:
+    """Return a field that is a number of bytes; its default is shown as it is written."""
+    return field(parse_size(default), words, type=SIZE_OF_SOMETHING, default=default)
 
 
 def as_read_aheads(_: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[int | None, ...]:
@@ -139,7 +167,11 @@ def heads(defaults: Settings) -> dict[str, Callable[[Any], Any]]:
 
 
 def common(scenario: Scenario, defaults: Settings, without: Sequence[str] = ()) -> Callable[[Any], Any]:
-    """Return what gives a command the common options: settings by name, and as ``measure`` what runs and shows it."""
+    """Return what gives a command the options of all scenarios and those of its fields.
+
+    The command gets the settings as ``options`` and, as ``measure``, what runs the scenario and shows its record.
+    """
+    own = [each for each in dataclasses.fields(defaults) if each.metadata and each.name not in without]
 
     def decorate(function: Any) -> Any:
         @functools.wraps(function)
@@ -148,11 +180,15 @@ def common(scenario: Scenario, defaults: Settings, without: Sequence[str] = ()) 
             known = {name: given.pop(name) for name in names if name in given}
             out = Out(**known, in_folder="folder" not in without)
             out.check()
-            return function(measure=functools.partial(measured, scenario, out), **given)
+            settings = {each.name: given.pop(each.name) for each in dataclasses.fields(defaults) if each.name in given}
+            options = dataclasses.replace(defaults, **settings)
+            return function(options=options, measure=functools.partial(measured, scenario, out), **given)
 
         for name, each in reversed(heads(defaults).items()):
             if name not in without and (name != "plot" or scenario.draw is not None):
                 command = each(command)
+        for field in reversed(own):
+            command = option_of(field, getattr(defaults, field.name))(command)
         return command
 
     return decorate

@@ -20,7 +20,6 @@ from typing import Any
 
 import click
 
-from onecopy.cli.quantities import SIZE_OF_SOMETHING
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import SampleError, crew_of
@@ -45,19 +44,14 @@ BACK, BACK_S = 0.1, 20.0
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run.
+    """How the scenario is run; with a `limit` of 0 there is no such case, `syncs` are without and with flushing."""
 
-    `count` images, `columns` of them in a line of the canvas; `cap` bytes of it in memory, for the way that has one;
-    `limit` bytes of private memory in the case with a limit, 0: no such case; `syncs`: without and with bringing
-    everything down to the disk.
-    """
-
-    count: int = 8
-    columns: int = 4
-    cap: int = 128 << 20
-    limit: int = 256 << 20
-    ways: tuple[str, ...] = NAMES
-    inputs: tuple[str, ...] = INPUTS
+    count: int = cli.field(8, "Of the images.")
+    columns: int = cli.field(4, "Images side by side.")
+    cap: int = cli.size("128MiB", "Of the canvas in memory, for 'onecopy, capped'.")
+    limit: int = cli.size("256MiB", "Of private memory, in the case that has one.")
+    ways: tuple[str, ...] = cli.field(NAMES, "What is compared.", "--way", choices=NAMES)
+    inputs: tuple[str, ...] = cli.field(INPUTS, "Of which files.", "--input", choices=INPUTS)
     syncs: tuple[bool, ...] = (False, True)
 
 
@@ -264,23 +258,15 @@ def curves(axes: Any, sample: Sample, *, machine: bool = True) -> float:
 
 
 SCENARIO = Scenario(NAME, described, tables_of, findings, draw)
-DEFAULTS = Options()
 
 
 @click.command(NAME)
-@cli.option("--count", type=cli.POSITIVE, default=DEFAULTS.count, help="Of the images.")
-@cli.option("--columns", type=cli.POSITIVE, default=DEFAULTS.columns, help="Images side by side.")
 @click.option("--file", type=click.Path(exists=True, dir_okay=False), help="An image of yours, instead of one made up.")
-@cli.option("--cap", default="128MiB", type=SIZE_OF_SOMETHING, help="Of the canvas in memory, for 'onecopy, capped'.")
-@cli.option("--limit", default="256MiB", type=SIZE_OF_SOMETHING, help="Of private memory, in the case that has one.")
-@cli.choice("--way", "ways", NAMES, "What is compared.")
-@cli.choice("--input", "inputs", INPUTS, "Of which files.")
-@cli.common(SCENARIO, DEFAULTS)
-def command(*, file: str | None, measure: Measure, **chosen: object) -> None:
+@cli.common(SCENARIO, Options())
+def command(*, file: str | None, options: Options, measure: Measure) -> None:
     """Measure decoding and stitching: several images held at once, and one canvas of all of them.
 
     On the heap, in numpy.memmap, by Pillow, pyvips and zarr, and by oc.images and oc.scratch; with and without bringing
     everything down to the disk, and with a limit of private memory. The page cache is counted.
     """
-    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     measure(lambda place, watch, log: run(place, options, watch, log, file))

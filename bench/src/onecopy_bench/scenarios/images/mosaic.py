@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from onecopy.cli.quantities import SIZE_OF_SOMETHING
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import SampleError, crew_of
@@ -29,13 +28,13 @@ NAME = "mosaic"
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run: tiles, pixels of 16 bits on the side of one, bytes of the canvas in memory, ways."""
+    """How the scenario is run."""
 
-    rows: int = 20
-    columns: int = 20
-    size: int = 2048
-    cap: int = 512 << 20
-    ways: tuple[str, ...] = NAMES
+    rows: int = cli.field(20, "Of tiles.")
+    columns: int = cli.field(20, "Of tiles.")
+    size: int = cli.field(2048, "Pixels on the side of a tile.")
+    cap: int = cli.size("512MiB", "Of the canvas in memory.")
+    ways: tuple[str, ...] = cli.field(NAMES, "What is compared.", "--way", choices=NAMES)
 
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
@@ -125,21 +124,14 @@ def findings(record: Record) -> Iterator[str]:
 
 
 SCENARIO = Scenario(NAME, described, tables_of, findings, by_case(DRAWN))
-DEFAULTS = Options()
 
 
 @click.command(NAME)
-@cli.option("--rows", type=cli.POSITIVE, default=DEFAULTS.rows, help="Of tiles.")
-@cli.option("--columns", type=cli.POSITIVE, default=DEFAULTS.columns, help="Of tiles.")
-@cli.option("--size", type=cli.POSITIVE, default=DEFAULTS.size, help="Pixels on the side of a tile.")
-@cli.option("--cap", default="512MiB", type=SIZE_OF_SOMETHING, help="Of the canvas in memory.")
-@cli.choice("--way", "ways", NAMES, "What is compared.")
-@cli.common(SCENARIO, DEFAULTS)
-def command(*, measure: Measure, **chosen: object) -> None:
+@cli.common(SCENARIO, Options())
+def command(*, options: Options, measure: Measure) -> None:
     """Measure stitching under a cap: tiles of 16-bit pixels onto a canvas that is brought down to the disk.
 
     Beside it the same bytes, written and flushed; the heap, where it has room; numpy.memmap; zarr. 40 x 40 tiles are
     13.4 GB, the usual 20 x 20 a quarter of it.
     """
-    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     measure(lambda place, watch, log: run(place, options, watch, log))

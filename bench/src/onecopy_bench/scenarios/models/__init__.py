@@ -36,6 +36,7 @@ from onecopy_bench.scenarios.models.ways import EMPTY, WAYS, Way
 NAME = "models"
 MODELS = ("words", "convolutions", "words-int8")
 NAMES = tuple(way.name for way in WAYS)
+EXISTING = click.Path(exists=True, dir_okay=False)
 NEEDS = ("onnx", "onnxruntime")
 HEAPS = 3.0
 """Multiples of the file that opening it takes at most, for one process."""
@@ -43,20 +44,15 @@ HEAPS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run.
+    """How the scenario is run: each number of `processes` is a case; memory is measured after one run of each batch."""
 
-    Each number of `processes` is a case of each model. Each of the `batches` is run `runs` times where the time is
-    taken; memory is measured after one run of each. `threads` are those of a session; `inputs` is an .npz of inputs for
-    a model of one's own, None: they are made up.
-    """
-
-    models: tuple[str, ...] = MODELS
-    ways: tuple[str, ...] = NAMES
-    processes: tuple[int, ...] = (1, 4)
-    batches: tuple[int, ...] = (1, 64)
-    runs: int = 20
-    threads: int = 1
-    inputs: str | None = None
+    inputs: str | None = cli.field(None, "An .npz of inputs, for --file.", type=EXISTING, show_default=False)
+    models: tuple[str, ...] = cli.field(MODELS, "Which is made up.", "--model", choices=MODELS)
+    ways: tuple[str, ...] = cli.field(NAMES, "How it is opened.", "--way", choices=NAMES)
+    processes: tuple[int, ...] = cli.field((1, 4), "That open it at once.")
+    batches: tuple[int, ...] = cli.field((1, 64), "Extent of the inputs' first free axis.", "--batch")
+    runs: int = cli.field(20, "Of each batch, timed.")
+    threads: int = cli.field(1, "Of a session.")
 
     @property
     def measured_batches(self) -> tuple[int, ...]:
@@ -235,27 +231,18 @@ def findings(record: Record) -> Iterator[str]:
 
 
 SCENARIO = Scenario(NAME, described, tables_of, findings, by_case(DRAWN))
-DEFAULTS = Options()
 
 
 @click.command(NAME)
-@cli.choice("--model", "models", MODELS, "Which is made up.")
-@click.option("--file", type=click.Path(exists=True, dir_okay=False), help="An .onnx of yours, instead of those.")
-@click.option("--inputs", type=click.Path(exists=True, dir_okay=False), help="An .npz of inputs, for --file.")
-@cli.choice("--way", "ways", NAMES, "How it is opened.")
-@cli.several("--processes", "processes", DEFAULTS.processes, "That open it at once.")
-@cli.several("--batch", "batches", DEFAULTS.batches, "Extent of the inputs' first free axis.")
-@cli.option("--runs", type=cli.POSITIVE, default=DEFAULTS.runs, help="Of each batch, timed.")
-@cli.option("--threads", type=cli.POSITIVE, default=DEFAULTS.threads, help="Of a session.")
-@cli.common(SCENARIO, DEFAULTS)
-def command(*, file: str | None, measure: Measure, **chosen: object) -> None:
+@click.option("--file", type=EXISTING, help="An .onnx of yours, instead of those that are made up.")
+@cli.common(SCENARIO, Options())
+def command(*, file: str | None, options: Options, measure: Measure) -> None:
     """Measure ONNX Runtime sessions: time to create, memory of all processes, time of a run, by how they are opened.
 
     Models are made up (an embedding with matrix products of 768 MB, convolutions of 94 MB, the first one with 8-bit
     weights), or yours. Each is written as .onnx with its weights inside and outside, as .ort and with packed weights.
     Needs onnx and onnxruntime, and 6 GB of disk. Outputs are compared with those of ONNX Runtime by itself, bit by bit.
     """
-    if chosen["inputs"] and not file:
+    if options.inputs and not file:
         raise click.UsageError("--inputs are those of a --file")
-    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     measure(lambda place, watch, log: run(place, options, watch, log, file))

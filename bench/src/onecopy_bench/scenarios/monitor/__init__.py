@@ -15,7 +15,6 @@ from pathlib import Path
 import click
 
 from onecopy.cli.memory import top_screen
-from onecopy.cli.quantities import SIZE_OF_SOMETHING
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import Crew, SampleError, crew_of
@@ -33,24 +32,21 @@ from onecopy_bench.scenarios.start import write
 NAME = "monitor"
 TRUTH_EVERY = 5
 """Looks, between two readings of the truth."""
+RATE = click.FloatRange(min=0, min_open=True, max=1000)
 AROUND_S = 0.5
 """How much longer than the faults the watching lasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run.
+    """How the scenario is run: each sample takes `seconds`, with `hz` snapshots a second."""
 
-    `size` bytes of the file that is mapped; what forked processes share is a quarter of it. Each sample looks for
-    `seconds`, `hz` times a second. `processes` are those of the crowd.
-    """
-
-    size: int = 1 << 30
-    seconds: float = 5.0
-    hz: float = 10.0
-    processes: int = 500
-    questions: tuple[str, ...] = QUESTIONS
-    ways: tuple[str, ...] = NAMES
+    questions: tuple[str, ...] = cli.field(QUESTIONS, "What is asked.", "--question", choices=QUESTIONS)
+    ways: tuple[str, ...] = cli.field(NAMES, "Which way of sampling.", "--way", choices=NAMES)
+    size: int = cli.size("1GiB", "Of the file; a quarter is what processes share.")
+    seconds: float = cli.field(5.0, "How long each sample lasts.")
+    hz: float = cli.field(10.0, "Snapshots a second, as far as a way takes so many.", type=RATE)
+    processes: int = cli.field(500, "Of the crowd.", type=click.IntRange(min=1, max=10_000))
 
 
 def run(
@@ -250,23 +246,11 @@ SCENARIO = Scenario(
     findings,
     lambda figure, record: panels(figure, record, cases_of(record), ", ".join, DRAWN),
 )
-DEFAULTS = Options()
 
 
 @click.command(NAME)
-@cli.choice("--question", "questions", QUESTIONS, "What is asked.")
-@cli.choice("--way", "ways", NAMES, "Which way of looking.")
-@cli.option("--size", default="1GiB", type=SIZE_OF_SOMETHING, help="Of the file; a quarter is what processes share.")
-@cli.option("--seconds", type=cli.SECONDS, default=DEFAULTS.seconds, help="How long each sample looks.")
-@cli.option(
-    "--hz",
-    type=click.FloatRange(min=0, min_open=True, max=1000),
-    default=DEFAULTS.hz,
-    help="Looks a second, as far as a way wants to look so often.",
-)
-@cli.option("--processes", type=click.IntRange(min=1, max=10_000), default=DEFAULTS.processes, help="Of the crowd.")
-@cli.common(SCENARIO, DEFAULTS)
-def command(*, measure: Measure, **chosen: object) -> None:
+@cli.common(SCENARIO, Options())
+def command(*, options: Options, measure: Measure) -> None:
     """Measure sampling the memory of processes: by onecopy, by a sum of PSS, by psutil, by ps.
 
     What a look costs, as CPU time of the process that looks, also at a crowd; how far what it reports is from the sum
@@ -274,5 +258,4 @@ def command(*, measure: Measure, **chosen: object) -> None:
     take while it is looked at. Each sample is a fresh group of processes and a fresh one that looks. Without psutil its
     rows are left out.
     """
-    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     measure(lambda place, watch, log: run(place, options, watch, log, top_screen.__name__))

@@ -38,20 +38,17 @@ Order = Literal["file", "shuffled"]
 Ceilings = Literal["few", "all", "none"]
 
 
+ORDER_NAME, CEILINGS_NAME = click.Choice(get_args(Order)), click.Choice(get_args(Ceilings))
+ORDER = "Touch the tensors in the order of the file, or in a random one that is the same for all rows."
+CEILINGS = "O_DIRECT readings: the usual best, every number of threads, or none."
+
+
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
     """How the scenario is run.
 
-    Attributes
-    ----------
-    processes, caches
-        Processes that load the file at once, and states of the page cache: "cold" evicts the file before each sample,
-        "warm" evicts it and then fills the cache, always in the same way. Each pair is a case.
-    order
-        The pieces are touched in the order of the file, or in a seeded random order that is the same for all rows.
-    ceilings
-        The O_DIRECT readings: the few that were the best of their kind so far, all, or none. The first-touch control is
-        always taken.
+    Each number of `processes` in each state of the page cache is a case: "cold" evicts the file before each sample,
+    "warm" evicts it and then fills the cache, always in the same way. The first-touch control is always taken.
     """
 
     rounds: int = 7
@@ -59,8 +56,8 @@ class Options(Settings):
     idle_wait: float = 30.0
     processes: tuple[int, ...] = (4,)
     caches: tuple[Cache, ...] = ("warm",)
-    order: Order = "file"
-    ceilings: Ceilings = "few"
+    order: Order = cli.field("file", ORDER, type=ORDER_NAME)
+    ceilings: Ceilings = cli.field("few", CEILINGS, type=CEILINGS_NAME)
 
 
 DEFAULTS = Options()
@@ -198,6 +195,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
 @click.option(
     "-n",
     "--processes",
+    "counts",
     type=Counts(),
     multiple=True,
     default=(DEFAULTS.processes,),
@@ -206,19 +204,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
 )
 @click.option("--cold", is_flag=True, help="Evict this one file before each sample, and prove it.")
 @click.option("--warm", is_flag=True, help="Fill the cache alike before each sample: the default; both with --cold.")
-@cli.option(
-    "--order",
-    type=click.Choice(get_args(Order)),
-    default=DEFAULTS.order,
-    help="Touch the tensors in the order of the file, or in a random one that is the same for all rows.",
-)
 @click.option("--only", multiple=True, metavar="ROW", help="Of the rows, take this one only (more than once for more).")
-@cli.option(
-    "--ceilings",
-    type=click.Choice(get_args(Ceilings)),
-    default=DEFAULTS.ceilings,
-    help="O_DIRECT readings: the usual best, every number of threads, or none.",
-)
 @click.option(
     "--scratch",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
@@ -229,21 +215,19 @@ class Counts(click.ParamType[tuple[int, ...]]):
 def command(
     *,
     file: str,
-    processes: tuple[tuple[int, ...], ...],
+    counts: tuple[tuple[int, ...], ...],
     cold: bool,
     warm: bool,
     only: tuple[str, ...],
     scratch: Path | None,
     brief: bool,
+    options: Options,
     measure: Measure,
-    **chosen: object,
 ) -> None:  # fmt: skip
     """Measure how FILE opens: copied, mapped, warmed, by its peers, and by the device alone."""
-    caches = (*(["cold"] if cold else []), *(["warm"] if warm or not cold else []))
-    counts = tuple(dict.fromkeys(n for numbers in processes for n in numbers))
-    if brief:
-        chosen["ceilings"] = "none"
-    options = replace(DEFAULTS, processes=counts, caches=caches, **chosen)  # type: ignore[arg-type]
+    caches: tuple[Cache, ...] = ("warm",) if not cold else ("cold", "warm") if warm else ("cold",)
+    processes = tuple(dict.fromkeys(n for numbers in counts for n in numbers))
+    options = replace(options, processes=processes, caches=caches, ceilings="none" if brief else options.ceilings)
     rows = chosen_rows(only, file, options)
     measure(
         lambda _, watch, log: run(file, options, watch, log, configurations=rows, scratch=scratch),

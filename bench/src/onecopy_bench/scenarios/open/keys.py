@@ -64,8 +64,7 @@ SCENARIO = Scenario(NAME, described, tables_of, lambda _: ())
 
 @click.command(NAME)
 @cli.option("--arrays", type=cli.POSITIVE, default=20_000, help="Arrays in the file.")
-@cli.common(SCENARIO, DEFAULTS)
-def command(*, arrays: int, measure: Measure, **chosen: object) -> None:
+@cli.common(SCENARIO, DEFAULTS, without=("order", "ceilings"))
+def command(*, arrays: int, options: Options, measure: Measure) -> None:
     """Measure opening a file of many arrays and listing their names."""
-    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     measure(lambda place, watch, log: run(place, arrays, options, watch, log))

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
+from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.machine.disks import Spot
 from onecopy_bench.engine.machine.limits import kills_explained
@@ -20,6 +23,10 @@ from onecopy_bench.files.configurations import Configuration, Job
 from onecopy_bench.files.layout import Layout
 from onecopy_bench.files.sampling import turn
 from onecopy_bench.scenarios.passes import child, pieces
+
+ORDER = click.Choice(["file", "shuffled"])
+ORDERS = "Touch the pieces in the file's order, or in a random one."
+BUDGET = "Seconds for all rounds: fewer rounds when short, one at least."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +41,11 @@ class Options(Settings):
     rounds: int = 7
     timeout: float = 120.0
     idle_wait: float = 30.0
-    passes: int = 2
+    passes: int = cli.field(2, "Passes at most.")
     shares: tuple[float, ...] = (1.0,)
-    orders: tuple[str, ...] = ("file",)
-    limit_s: float = 5.0
-    budget_s: float | None = None
+    orders: tuple[str, ...] = cli.field(("file",), ORDERS, "--order", type=ORDER)
+    budget_s: float | None = cli.field(None, BUDGET, type=cli.SECONDS)
+    limit_s: float = cli.field(5.0, "Seconds of passes after which a sample is cut short.")
 
 
 @dataclass(frozen=True, slots=True)

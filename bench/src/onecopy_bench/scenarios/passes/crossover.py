@@ -217,10 +217,8 @@ PERCENT = click.FloatRange(min=0, min_open=True, max=100)
     callback=as_shares,
 )
 @cli.choice("--method", "methods", NAMES, "What is compared.")
-@cli.option("--passes", type=cli.POSITIVE, default=DEFAULTS.passes, help="Passes at most.")
 @cli.option("--throttle", type=SIZE, default="250MB", help="Of 'slow', per second.")
 @cli.option("--requests", type=cli.POSITIVE, default=SLOW.requests_per_s, help="As well.")
-@warm.options(DEFAULTS)
 @click.option("--details", is_flag=True, help="All times too, not only who wins.")
 @cli.common(SCENARIO, DEFAULTS, without=("folder",))
 def command(
@@ -231,14 +229,13 @@ def command(
     throttle: int,
     requests: int,
     details: bool,
+    options: Options,
     measure: Measure,
-    **chosen: object,
 ) -> None:  # fmt: skip
     """Measure when to map FILE and when to copy it: by the share touched, the passes, the disk and the memory."""
-    settings = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     more: dict[str, Any] = {"places": cast("tuple[Where, ...]", places), "methods": methods}
     more["throttle"] = replace(SLOW, bytes_per_s=throttle, requests_per_s=requests)
     measure(
-        lambda _, watch, log: run(file, settings, watch=watch, log=log, **more),
+        lambda _, watch, log: run(file, options, watch=watch, log=log, **more),
         (lambda record: pages.show(DETAILED, record)) if details else None,
     )

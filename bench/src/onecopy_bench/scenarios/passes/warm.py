@@ -11,7 +11,6 @@ import contextlib
 import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,27 +153,12 @@ def described(record: Record) -> str:
 
 
 SCENARIO = Scenario(NAME, described, tables_of, findings, limits=notes_of)
-DEFAULTS = Options()
-
-
-def options(defaults: Options) -> Callable[[Any], Any]:
-    """Return the options that runs with passes have in common."""
-
-    def decorate(function: Any) -> Any:
-        words = "Seconds of passes after which a sample is cut short."
-        function = cli.option("--limit-s", type=cli.SECONDS, default=defaults.limit_s, help=words)(function)
-        words = "Seconds for all rounds: fewer rounds when short, one at least."
-        return cli.order(defaults.orders)(click.option("--budget-s", type=cli.SECONDS, help=words)(function))
-
-    return decorate
 
 
 @click.command(NAME)
 @click.argument("file", type=click.Path())
 @cli.read_aheads((cli.DEVICE,))
-@options(DEFAULTS)
-@cli.common(SCENARIO, DEFAULTS, without=("folder",))
-def command(*, file: str, read_aheads: tuple[int | None, ...], measure: Measure, **chosen: object) -> None:
+@cli.common(SCENARIO, Options(), without=("folder", "passes"))
+def command(*, file: str, read_aheads: tuple[int | None, ...], options: Options, measure: Measure) -> None:
     """Measure each mechanism that brings FILE into memory, from a cold cache; then touch every page, twice."""
-    settings = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
-    measure(lambda _, watch, log: run(file, settings, read_aheads, watch, log))
+    measure(lambda _, watch, log: run(file, options, read_aheads, watch, log))

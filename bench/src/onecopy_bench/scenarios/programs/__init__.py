@@ -35,34 +35,24 @@ from onecopy_bench.scenarios.programs.copies import Copies, numbered
 
 NAME = "run"
 COMMAND, BASELINE = "command", "baseline"
+NOT_NEGATIVE, EXISTING = click.FloatRange(min=0), click.Path(exists=True, dir_okay=False)
+SETTLE = "A copy is ready when its memory has stood still for S seconds."
+HOLD = "Milliseconds from 'all are ready' to the reading of the memory."
+EVICT = "Drop this file from the page cache before each start."
 
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How programs are run.
-
-    Attributes
-    ----------
-    processes
-        Copies of the program that are started together.
-    ready
-        A copy is ready when it has said this text on stdout or stderr.
-    settle
-        A copy is ready when its memory has stood still for this many seconds. Without both: when it has ended.
-    hold_ms
-        Milliseconds between "all are ready" and the reading of the memory.
-    evict
-        Files that are dropped from the page cache before each sample.
-    """
+    """How programs are run; without `ready` and `settle` a copy is ready when it has ended."""
 
     rounds: int = 3
     timeout: float = 120.0
     idle_wait: float = 0.0
-    processes: int = 1
-    ready: str | None = None
-    settle: float | None = None
-    hold_ms: float = 500.0
-    evict: tuple[str, ...] = ()
+    processes: int = cli.field(1, "Copies that are started in the same instant.", "-n", "--processes")
+    ready: str | None = cli.field(None, "A copy is ready when it says this on stdout or stderr.", metavar="TEXT")
+    settle: float | None = cli.field(None, SETTLE, type=cli.SECONDS, metavar="S")
+    hold_ms: float = cli.field(500.0, HOLD, type=NOT_NEGATIVE, metavar="M")
+    evict: tuple[str, ...] = cli.field((), EVICT, metavar="FILE", type=EXISTING)
 
     @property
     def waits_for_exit(self) -> bool:
@@ -265,39 +255,13 @@ def show(record: Record) -> None:
 
 
 SCENARIO = Scenario(NAME, described, tables_of, findings, limits=limits)
-DEFAULTS = Options()
 
 
 @click.command(NAME, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@cli.option(
-    "-n",
-    "--processes",
-    type=cli.POSITIVE,
-    default=DEFAULTS.processes,
-    help="Copies that are started in the same instant.",
-)
-@click.option("--ready", metavar="TEXT", help="A copy is ready when it says this on stdout or stderr.")
-@click.option(
-    "--settle", type=cli.SECONDS, metavar="S", help="A copy is ready when its memory has stood still for S seconds."
-)
-@cli.option(
-    "--hold-ms",
-    type=click.FloatRange(min=0),
-    default=DEFAULTS.hold_ms,
-    metavar="M",
-    help="Milliseconds from 'all are ready' to the reading of the memory.",
-)
 @click.option("--baseline", metavar="CMD", help="Another command, in one word, to compare with in each round.")
-@click.option(
-    "--evict",
-    multiple=True,
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Drop this file from the page cache before each start; more than once for more.",
-)
-@cli.common(SCENARIO, DEFAULTS, without=("folder", "backed"))
-def command(command: tuple[str, ...], baseline: str | None, measure: Measure, **chosen: object) -> int:  # fmt: skip
+@cli.common(SCENARIO, Options(), without=("folder", "backed"))
+def command(command: tuple[str, ...], baseline: str | None, options: Options, measure: Measure) -> int:  # fmt: skip
     """Start N copies of COMMAND, wait until they are ready, and report what they hold.
 
     Exactly the text {i} in an argument becomes the number of the copy, from 0, for ports and folders of their own.
@@ -306,11 +270,10 @@ def command(command: tuple[str, ...], baseline: str | None, measure: Measure, **
 
     Example: onecopy bench run -n 4 --ready 'startup complete' -- python -u serve.py --port 80{i}
     """
-    if chosen["ready"] is not None and chosen["settle"] is not None:
+    if options.ready is not None and options.settle is not None:
         raise click.UsageError("--ready and --settle exclude each other: a copy is ready in one way")
-    if chosen["ready"] == "":
+    if options.ready == "":
         raise click.BadParameter("an empty text is never said", param_hint="--ready")
-    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     words = (found(command), found(words_of(baseline)))
     record = measure(lambda _, watch, log: run(*words, options, watch, log), show)
     return 0 if record.of(COMMAND, ()) else 1

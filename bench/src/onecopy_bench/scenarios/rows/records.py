@@ -43,21 +43,17 @@ INDEX_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run.
+    """How the scenario is run: `cases` by name, see `ways.CASES`; each number of `shuffle` is a case of its own."""
 
-    `cases` by name, see `ways.CASES`; annotations, strings, pairs, keys of the dict, rows of the JSON file; `shuffle`:
-    numbers of indices, each a case of its own; `draws` random items of a sample, `repeats` times.
-    """
-
-    cases: tuple[str, ...] = NAMES
-    rows: int = 200_000
-    strings: int = 10_000_000
-    pairs: int = 1_000_000
-    keys: int = 1_000_000
-    imported: int = 770_000
-    shuffle: tuple[int, ...] = (50_000_000, 1_000_000_000)
-    draws: int = 20_000
-    repeats: int = 5
+    cases: tuple[str, ...] = cli.field(NAMES, "What is asked for.", "--case", choices=NAMES)
+    rows: int = cli.field(200_000, "Annotations.")
+    strings: int = cli.field(10_000_000, "Of 26 characters.")
+    pairs: int = cli.field(1_000_000, "Of a path and a label.")
+    keys: int = cli.field(1_000_000, "Of the dict.")
+    imported: int = cli.field(770_000, "Rows of the JSON file.")
+    shuffle: tuple[int, ...] = cli.field((50_000_000, 1_000_000_000), "Indices of a sampler.")
+    draws: int = cli.field(20_000, "Random items of a sample.")
+    repeats: int = cli.field(5, "Of all draws.")
 
     def count(self, case: Question) -> int:
         """Return how many rows a case is asked of."""
@@ -234,25 +230,14 @@ def draw_items(figure: Any, record: Record) -> None:
 
 
 SCENARIO = Scenario(NAME, described, tables_of, findings, draw_items)
-DEFAULTS = Options()
 
 
 @click.command(NAME)
-@cli.choice("--case", "cases", NAMES, "What is asked for.")
-@cli.option("--rows", type=cli.POSITIVE, default=DEFAULTS.rows, help="Annotations.")
-@cli.option("--strings", type=cli.POSITIVE, default=DEFAULTS.strings, help="Of 26 characters.")
-@cli.option("--pairs", type=cli.POSITIVE, default=DEFAULTS.pairs, help="Of a path and a label.")
-@cli.option("--keys", type=cli.POSITIVE, default=DEFAULTS.keys, help="Of the dict.")
-@cli.option("--imported", type=cli.POSITIVE, default=DEFAULTS.imported, help="Rows of the JSON file.")
-@cli.several("--shuffle", "shuffle", DEFAULTS.shuffle, "Indices of a sampler.")
-@cli.option("--draws", type=cli.POSITIVE, default=DEFAULTS.draws, help="Random items of a sample.")
-@cli.option("--repeats", type=cli.POSITIVE, default=DEFAULTS.repeats, help="Of all draws.")
-@cli.common(SCENARIO, DEFAULTS)
-def command(*, measure: Measure, **chosen: object) -> None:
+@cli.common(SCENARIO, Options())
+def command(*, options: Options, measure: Measure) -> None:
     """Measure one item at a time: rows, fields, batches, strings, keys, an import, shuffled indices.
 
     Each way to ask is a statement in a fresh process, timed over random items and judged by their checksums. A way
     whose package is not installed is a row that says so.
     """
-    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     measure(lambda place, watch, log: run(place, options, watch, log))

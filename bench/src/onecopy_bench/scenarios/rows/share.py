@@ -48,7 +48,8 @@ from onecopy_bench.scenarios.rows.rank import Allocator, Errand, Loader, Start
 NAME = "share"
 STARTS: tuple[Start, ...] = get_args(Start)
 ALLOCATORS: tuple[Allocator, ...] = get_args(Allocator)
-LOADERS: tuple[Loader, ...] = get_args(Loader)
+LOADER_NAME = click.Choice(get_args(Loader))
+LOADER = "Each worker goes over all rows; or those of a DataLoader do so together."
 NAMES = tuple(peer.name for peer in SHARED if peer is not EMPTY)
 HEAP = "heap"
 """The first word of the cases that measure the builder's heap."""
@@ -59,25 +60,22 @@ WITH_TORCH, WITHOUT_TORCH = 300e6, 30e6
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run.
+    """How the scenario is run; each of `starts` with each number of `ranks` is a case."""
 
-    Each of `starts` with each number of `ranks` is a case, with `workers` for each rank. `loader`: workers run the loop
-    of the article, each over all rows; or those of a DataLoader read them once together. `torch` is imported in every
-    process where it is installed, as a training program does. A pass stops after `limit_s` seconds; `interval_s` is
-    between two readings of the memory of workers. `allocators` are for the builder's heap; none leaves that out. `cold`
-    evicts what the first job has kept before the second begins; else it is in the page cache.
-    """
-
-    peers: tuple[str, ...] = NAMES
-    starts: tuple[Start, ...] = STARTS
-    ranks: tuple[int, ...] = (1, 2, 8)
-    workers: int = 4
-    loader: Loader = "loop"
-    torch: bool = True
-    limit_s: float = 120.0
-    interval_s: float = 0.5
-    allocators: tuple[Allocator, ...] = ALLOCATORS
-    cold: bool = False
+    peers: tuple[str, ...] = cli.field(NAMES, "How the rows are held.", "--peer", choices=NAMES)
+    starts: tuple[Start, ...] = cli.field(STARTS, "How workers are started.", "--start", choices=STARTS)
+    ranks: tuple[int, ...] = cli.field((1, 2, 8), "Processes that each have workers, as torchrun starts them.")
+    workers: int = cli.field(4, "Of each rank.")
+    loader: Loader = cli.field("loop", LOADER, type=LOADER_NAME)
+    torch: bool = cli.field(True, "Import it in every process, where it is installed.", "--torch/--no-torch")
+    limit_s: float = cli.field(120.0, "Seconds after which a pass stops.")
+    interval_s: float = cli.field(0.5, "Between two readings of the memory of the workers.")
+    allocators: tuple[Allocator, ...] = cli.field(
+        ALLOCATORS, "For the builder's heap.", "--allocator", choices=ALLOCATORS
+    )
+    cold: bool = cli.field(
+        False, "Evict what a first run has kept before the second.", is_flag=True, show_default=False
+    )
 
 
 def run(source: Source, place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
@@ -372,7 +370,6 @@ def _curve(axes: Any, record: Record, name: str, case: Case, colour: str) -> Non
 
 
 SCENARIO = Scenario(NAME, described, tables_of, findings, draw)
-DEFAULTS = Options()
 
 
 @click.command(NAME)
@@ -385,30 +382,10 @@ DEFAULTS = Options()
     help="Made-up COCO annotations; those of --file, again and again; (path, label) pairs.",
 )
 @click.option("--file", type=click.Path(exists=True, dir_okay=False), help="A COCO file, for --data real.")
-@cli.choice("--peer", "peers", NAMES, "How the rows are held.")
-@cli.choice("--start", "starts", STARTS, "How workers are started.")
-@cli.several("--ranks", "ranks", DEFAULTS.ranks, "Processes that each have workers, as torchrun starts them.")
-@cli.option("--workers", type=cli.POSITIVE, default=DEFAULTS.workers, help="Of each rank.")
-@cli.option(
-    "--loader",
-    type=click.Choice(LOADERS),
-    default=DEFAULTS.loader,
-    help="Each worker goes over all rows; or those of a torch DataLoader do so together.",
-)
-@cli.option("--torch/--no-torch", default=True, help="Import it in every process, where it is installed.")
-@cli.option("--limit-s", type=cli.SECONDS, default=DEFAULTS.limit_s, help="Seconds after which a pass stops.")
-@cli.option(
-    "--interval-s",
-    type=cli.SECONDS,
-    default=DEFAULTS.interval_s,
-    help="Between two readings of the memory of the workers.",
-)
-@cli.choice("--allocator", "allocators", ALLOCATORS, "For the builder's heap.")
 @click.option("--no-heap", is_flag=True, help="Leave the builder's heap out.")
-@click.option("--cold", is_flag=True, help="Evict what a first run has kept before the second.")
-@cli.common(SCENARIO, DEFAULTS)
+@cli.common(SCENARIO, Options())
 def command(
-    *, rows: int, kind: Kind, file: str | None, no_heap: bool, measure: Measure, **chosen: object
+    *, rows: int, kind: Kind, file: str | None, no_heap: bool, options: Options, measure: Measure
 ) -> None:  # fmt: skip
     """Measure what a dataset costs in a training job: memory of all processes, of a worker over time, time to start.
 
@@ -417,6 +394,5 @@ def command(
     by its checksum with what was written. Each job is started twice. What is not installed is a row that says so.
     """
     if no_heap:
-        chosen["allocators"] = ()
-    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
+        options = replace(options, allocators=())
     measure(lambda place, watch, log: run(prepared(place, kind, rows, file, watch), place, options, watch, log))

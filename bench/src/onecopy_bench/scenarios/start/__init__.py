@@ -11,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from onecopy.cli.quantities import SIZE_OF_SOMETHING
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import SampleError, crew_of
@@ -36,6 +35,7 @@ from onecopy_bench.scenarios.start import worker
 from onecopy_bench.scenarios.start.ways import NAMES, WAYS, Way
 
 NAME = "start"
+WORK = "What it is: compiling of source, in one thread that holds the GIL; or waiting."
 BLOCK = 16 << 20
 """Bytes that are made up once; the file repeats them, each time with a number in front."""
 
@@ -44,15 +44,15 @@ BLOCK = 16 << 20
 class Options(Settings):
     """How the scenario is run.
 
-    `size` bytes of weights, `piece` of them copied at once, after `work_s` seconds of work: "cpu", of one thread, or
-    "sleep". `read_aheads` are bytes, each on a loop device (root); None is the device of the folder.
+    `work` is done on a CPU, by one thread, or it is a sleep. `read_aheads` are bytes, each on a loop device (root);
+    None is the device of the folder.
     """
 
-    size: int = 2 << 30
-    work_s: float = 5.0
-    work: str = "cpu"
-    piece: int = 16 << 20
-    ways: tuple[str, ...] = NAMES
+    size: int = cli.size("2GiB", "Of the weights.")
+    work_s: float = cli.field(5.0, "Seconds of other work, by itself.", type=click.FloatRange(min=0))
+    work: str = cli.field("cpu", WORK, type=click.Choice(("cpu", "sleep")))
+    piece: int = cli.size("16MiB", "Copied at once.")
+    ways: tuple[str, ...] = cli.field(NAMES, "Which process reads when.", "--way", choices=NAMES)
     read_aheads: tuple[int | None, ...] = (None, 128 << 10)
 
 
@@ -199,27 +199,15 @@ def findings(record: Record) -> Iterator[str]:
 
 
 SCENARIO = Scenario(NAME, described, tables_of, findings, by_case(DRAWN))
-DEFAULTS = Options()
 
 
 @click.command(NAME)
-@cli.option("--size", default="2GiB", type=SIZE_OF_SOMETHING, help="Of the weights.")
-@cli.option("--work-s", type=click.FloatRange(min=0), default=DEFAULTS.work_s, help="Seconds of other work, by itself.")
-@cli.option(
-    "--work",
-    type=click.Choice(("cpu", "sleep")),
-    default=DEFAULTS.work,
-    help="What it is: compiling of source, in one thread that holds the GIL; or waiting.",
-)
-@cli.option("--piece", default="16MiB", type=SIZE_OF_SOMETHING, help="Copied at once.")
-@cli.choice("--way", "ways", NAMES, "Which process reads when.")
 @cli.read_aheads((cli.DEVICE, "128K"))
-@cli.common(SCENARIO, DEFAULTS)
-def command(*, measure: Measure, **chosen: object) -> None:
+@cli.common(SCENARIO, Options())
+def command(*, options: Options, measure: Measure) -> None:
     """Measure a program's start: other work, and then all weights copied out of a cold file, as to a device.
 
     Warmed not at all, when they are needed, or from the very start beside the work; and numpy.fromfile, and `cat` in
     the background. Each sample is a fresh process; the file is evicted before it, and proven to be.
     """
-    options = replace(DEFAULTS, **chosen)  # type: ignore[arg-type]
     measure(lambda place, watch, log: run(place, options, watch, log))

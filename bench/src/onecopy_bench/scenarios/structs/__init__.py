@@ -33,42 +33,25 @@ from onecopy_bench.scenarios.structs.program import Files
 from onecopy_bench.scenarios.structs.tables import NESTED
 
 NAME = "structs"
+MODES = tuple(row.mode for row in program.ROWS)
 NESTED_BYTES = 100
 """Bytes that a nested value and what it is compared with take, generously."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run.
-
-    Attributes
-    ----------
-    threads
-        That ask, each a case of its own.
-    processes
-        That open at once, from a warm cache.
-    fresh
-        Short processes one after the other; 0 leaves them out.
-    nested
-        Values inside one another; 0 leaves them out.
-    memory_share
-        Of the file, for a control group; None is without.
-    limit_s
-        Seconds after which a process stops asking.
-    modes
-        Of the rows, these only, and what they are compared with (see `program.ROWS`).
-    """
+    """How the scenario is run; `memory_share` of the file is the limit of a control group, None: no limit."""
 
     rounds: int = 7
     timeout: float = 300.0
     idle_wait: float = 30.0
-    threads: tuple[int, ...] = (1, 4)
-    processes: int = 4
-    fresh: int = 100
-    nested: int = 1_000_000
+    modes: tuple[str, ...] = cli.field(MODES, "How it is opened.", "--mode", choices=MODES)
+    threads: tuple[int, ...] = cli.field((1, 4), "That ask.")
+    processes: int = cli.field(4, "At once, from a warm cache.", "-n", "--processes")
+    fresh: int = cli.field(100, "Short processes in a row.", type=click.IntRange(min=0))
+    nested: int = cli.field(1_000_000, "Values with a span each.", type=click.IntRange(min=0))
+    limit_s: int = cli.field(30, "Seconds after which a process stops asking.")
     memory_share: float | None = None
-    limit_s: int = 30
-    modes: tuple[str, ...] = tuple(row.mode for row in program.ROWS)
 
 
 def run(binary: Path, files: Files, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
@@ -162,7 +145,6 @@ def nested_turn(binary: Path, path: Path, options: Options) -> Turn:
 
 
 SCENARIO = Scenario(NAME, tables.described, tables.tables_of, tables.findings, limits=tables.limits)
-DEFAULTS = Options()
 SHARES = {"none": None, "half": 0.5}
 
 
@@ -173,21 +155,13 @@ SHARES = {"none": None, "half": 0.5}
 @cli.option("--size", type=SIZE, default="500MB", help="Of the index, at least.")
 @click.option("--genome", type=click.Path(exists=True, dir_okay=False), help="FASTA.  [default: made up]")
 @cli.option("--questions", type=cli.POSITIVE, default=1_000_000, help="That a process answers.")
-@cli.choice("--mode", "modes", DEFAULTS.modes, "How it is opened.")
-@cli.several("--threads", "threads", DEFAULTS.threads, "That ask.")
-@cli.option("-n", "--processes", type=cli.POSITIVE, default=DEFAULTS.processes, help="At once.")
-@cli.option("--fresh", type=click.IntRange(min=0), default=DEFAULTS.fresh, help="Short processes in a row.")
-@cli.option("--nested", type=click.IntRange(min=0), default=DEFAULTS.nested, help="Values with a span each.")
 @cli.option(
     "--limit",
     type=click.Choice(list(SHARES)),
     default="none",
     help="Of memory: in a control group of half of the file (root).",
 )
-@cli.option(
-    "--limit-s", type=cli.POSITIVE, default=DEFAULTS.limit_s, help="Seconds after which a process stops asking."
-)
-@cli.common(SCENARIO, DEFAULTS)
+@cli.common(SCENARIO, Options())
 def command(
     *,
     binary: str | None,
@@ -195,8 +169,8 @@ def command(
     genome: str | None,
     questions: int,
     limit: str,
+    options: Options,
     measure: Measure,
-    **chosen: object,
 ) -> None:
     """Measure a C++ index: opened in every way, cold and warm, then asked 1, 1,000 and all questions.
 
@@ -204,7 +178,7 @@ def command(
     mapped, mapped and warmed, mapped and being warmed, mapped and read by single pages, copied; as a packed stream,
     mapped and loaded; read by fread into vectors; read by cereal, where the program was built with it.
     """
-    options = replace(DEFAULTS, memory_share=SHARES[limit], **chosen)  # type: ignore[arg-type]
+    options = replace(options, memory_share=SHARES[limit])
     at = program.find(binary)
 
     def measured(place: Path, watch: Watch, log: Log) -> Record:
