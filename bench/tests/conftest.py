@@ -63,7 +63,7 @@ def stand_in():
 
 @pytest.fixture
 def take(job: Job, model: Path):
-    """Take one sample of a configuration, in two processes from a warm cache if not told otherwise."""
+    """Take one sample of a configuration, in two processes from a warm cache by default."""
 
     def make(entry: Configuration, *, processes=2, state="warm", at: Job | None = None, **options) -> Sample:
         settings = Options(**{"timeout": 20.0, "idle_wait": 0.0} | options)
@@ -122,7 +122,7 @@ ROLES = {
 
 @pytest.fixture
 def record_of():
-    """Make a record of 91 MB and n processes in which everything goes as hoped, or as told."""
+    """Make a record of 91 MB and n processes in which everything goes as hoped, or as given."""
 
     def make(n=4, rounds=7, touch_ms=10.0, pss=92.0, cache="cold", **options) -> Record:
         loaded = {
@@ -154,7 +154,7 @@ def record_of():
 
 @pytest.fixture
 def change():
-    """Change some samples of a record; `numbers` and what is told of processes are changed one by one."""
+    """Change some samples of a record; `numbers` and what is reported of processes are changed one by one."""
 
     def make(record: Record, condition, *, numbers=None, processes=None, **changes) -> Record:
         def changed(sample: Sample) -> Sample:

@@ -59,7 +59,7 @@ def made_up(*, without: str = "", reason: str = "no reason") -> Stories:
         Sample(story.name, (), 0, "skipped", reason) if story.name == without else taken(story.name, (), seconds=61.0)
         for story in STORIES
     ]
-    facts = {"cpu": "a processor", "cores_usable": 2, "memory_bytes": 8 << 30, "kernel": "Linux 6"}
+    facts = {"cpu": "a CPU", "cores_usable": 2, "memory_bytes": 8 << 30, "kernel": "Linux 6"}
     options = {"quick": False, "rounds": None, "seed": 0, "idle_wait": 20.0}
     return Stories(made("stories", outcomes, options=options, machine=facts), records)
 

@@ -1,4 +1,4 @@
-"""`bench monitor`: processes that hold something, who looks at them, and what is made of the numbers."""
+"""`bench monitor`: processes that hold something, what samples them, and what is made of the numbers."""
 
 import importlib.util
 import os
@@ -122,7 +122,7 @@ def test_what_lacks_something_is_absent_with_its_reason(tmp_path, monkeypatch):
     said = SCENARIO.sentences(run)
     assert "psutil memory_maps: not installed: psutil." in said
     assert "ps: there is no program 'ps'." in said
-    assert "onecopy, drawn: nobody draws: it is a row of the command only." in said
+    assert "onecopy, drawn: there is no screen: it is a row of the command only." in said
     (table,) = SCENARIO.tables(run)
     assert ("ps", "there is no program 'ps'") in [row[:2] for row in table.rows]
 
@@ -246,9 +246,9 @@ def test_the_cheapest_of_others_is_what_ours_stands_beside():
         "sum of PSS, the cheapest that counts once: 5 x."
     )
     (table,) = SCENARIO.tables(run)
-    assert table.title == "What a look costs, processor time: bare Python"
+    assert table.title == "What a look costs, CPU time: bare Python"
     assert [row[0] for row in table.rows] == [ways.OURS, ways.PSS, "psutil memory_maps", "ps"]
-    assert SCENARIO.heading(run) == "monitor: looks at 10 Hz for 5 s; a file of 1073.7 MB; 1 round"
+    assert SCENARIO.heading(run) == "monitor: snapshots at 10 Hz for 5 s; a file of 1073.7 MB; 1 round"
 
 
 def test_the_worst_error_counts_whatever_its_sign():

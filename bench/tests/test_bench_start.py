@@ -120,7 +120,7 @@ def test_a_unit_of_work_takes_time():
 
 
 def record(**seconds: float) -> Record:
-    """Make a record in which each way takes the seconds that are told; underscores are spaces."""
+    """Make a record in which each way takes the seconds that are given; underscores are spaces."""
     names = {name.replace("_", " "): value for name, value in seconds.items()}
     more = {"work_ns": 5e9, "copy_ns": 1e9, "gb_per_s": 2.0, "read_bytes": 2e9}
     samples = [

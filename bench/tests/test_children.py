@@ -71,7 +71,7 @@ def test_an_exception_in_a_child_is_a_row_with_its_last_line(take, stand_in):
 
 def test_a_child_that_fails_after_it_was_measured_is_a_row(take, stand_in):
     sample = take(stand_in("go(); resident(); sys.stdin.readline(); sys.exit(3)"))
-    assert (sample.state, sample.reason) == ("failed", "exit status 3 after it was told to exit")
+    assert (sample.state, sample.reason) == ("failed", "exit status 3 after it was asked to exit")
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ go(); resident(checksum={checksum} + wrong); sys.stdin.readline()"""
 
 
 def test_what_a_child_says_is_cleaned_of_folders(take, stand_in, job, monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", "/home/somebody")
-    body = "go(); sys.exit('cannot open ' + path + ' of /home/somebody/x')"
+    monkeypatch.setenv("HOME", "/home/jane")
+    body = "go(); sys.exit('cannot open ' + path + ' of /home/jane/x')"
     reason = take(stand_in(body)).reason
     assert str(tmp_path) not in reason
-    assert "somebody" not in reason
+    assert "jane" not in reason
     assert "model.safetensors" in reason
 
 

@@ -1,4 +1,4 @@
-"""Each mechanism in a real child: it reads the right bytes, says what it did, and tells a refusal."""
+"""Each mechanism in a real child: it reads the right bytes, says what it did, and reports a refusal."""
 
 import os
 from dataclasses import replace
@@ -68,7 +68,7 @@ def test_copies_are_private_and_mappings_are_not(spot):
     copied, mapped = (take(spot, of(name)).processes[0] for name in ("copy", "map"))
     private = [each["anonymous"] - each["empty_anonymous"] for each in (copied, mapped)]
     assert private[0] > SIZE * 0.9 > SIZE * 0.2 > private[1]
-    assert mapped["pss"] - mapped["empty_pss"] > SIZE * 0.5  # libraries shared with whoever starts meanwhile are in it
+    assert mapped["pss"] - mapped["empty_pss"] > SIZE * 0.5  # libraries shared with later processes are in it
 
 
 @pytest.mark.parametrize("entry", [*BESIDE, *CONTROLS], ids=lambda entry: entry.name)

@@ -1,4 +1,4 @@
-"""Reports: every number in its place, every leader told, no ratio where none is claimed, nothing obeyed."""
+"""Reports: every number in its place, every leader named, no ratio where none is claimed, nothing obeyed."""
 
 import subprocess
 import sys

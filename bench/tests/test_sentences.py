@@ -93,7 +93,7 @@ def test_a_cache_that_was_not_full_is_not_called_warm(record_of, change):
 
 def test_an_unknown_cache_is_unknown(record_of, change):
     unknown = change(record_of(), lambda s: s.round == 0, numbers={"cached_before": None})
-    assert "Nobody knows what was cached before 5 of 35 samples." in said(unknown)
+    assert "It is unknown what was cached before 5 of 35 samples." in said(unknown)
 
 
 def test_a_busy_machine_and_few_rounds_are_told(record_of, change):

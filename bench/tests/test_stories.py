@@ -195,7 +195,7 @@ def test_what_is_done_is_not_measured_again_and_what_cannot_be_is_told(tmp_path)
 
     three = [story("a"), story("b", OSError(28, "No space left on device", "weights")), story("c", RuntimeError("odd"))]
     told = []
-    found = running.run(three, tmp_path, QUICK, Log(path), told=lambda _, outcome: told.append(outcome.state))
+    found = running.run(three, tmp_path, QUICK, Log(path), ended=lambda _, outcome: told.append(outcome.state))
     assert told == ["ok", "skipped", "skipped"]
     assert "No space left" in found.missing(three[1])
     again = running.run(three[:2], tmp_path, QUICK, Log(path, resume=True))

@@ -1,4 +1,4 @@
-"""The checksum of the touched bytes: the same for all who hold the same data, and for nobody else."""
+"""The checksum of the touched bytes: the same for all who hold the same data, and for no other."""
 
 import zlib
 

@@ -104,7 +104,7 @@ def test_the_limits_of_a_record_are_told(record):
     ("change", "words"),
     [
         ({"cached_before": 4096}, "NOT cold: up to 0.0 MB were cached before 1 of 7 samples."),
-        ({"cached_before": None}, "Nobody knows what was cached before 1 of 7 samples."),
+        ({"cached_before": None}, "It is unknown what was cached before 1 of 7 samples."),
         ({"idle_share": 0.5}, "1 of 10 samples were taken on a machine that was not known to be 93% idle"),
     ],
 )

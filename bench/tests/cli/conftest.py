@@ -25,7 +25,7 @@ def sample(name: str, number: int, scale: float, memory: int, n: int) -> Sample:
 
 @pytest.fixture
 def record() -> Record:
-    """A slow and big run whose numbers need all the room that a table has."""
+    """A slow and big run whose numbers need all the width that a table has."""
     rows = {
         "copy": (1.0, 12_345_678_901),
         "map": (0.001, 3_086_419_725),

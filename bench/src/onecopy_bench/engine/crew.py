@@ -114,13 +114,13 @@ class Child:
         return message
 
     def leave(self, seconds: float) -> None:
-        """Wait for the end of a child that was told to exit; raises SampleError unless its status is 0."""
+        """Wait for the end of a child that was asked to exit; raises SampleError unless its status is 0."""
         try:
             status = self._process.wait(max(seconds, 0))
         except subprocess.TimeoutExpired:
             raise SampleError("timeout", "measured, but it did not exit") from None
         if status != 0:
-            raise self._gone("after it was told to exit")
+            raise self._gone("after it was asked to exit")
 
     def _gone(self, when: str) -> SampleError:
         """Return the failure of a child whose stdout ended."""

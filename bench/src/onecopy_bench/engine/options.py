@@ -218,7 +218,7 @@ def measured(scenario: Scenario, out: Out, run: Run, show: Callable[[Record], No
 
 @contextlib.contextmanager
 def place(out: Out) -> Iterator[Path]:
-    """Make a temporary folder for a scenario that writes files, in the working folder if not told otherwise."""
+    """Make a temporary folder for a scenario that writes files, in the working folder by default."""
     if not out.in_folder:
         yield Path.cwd()
         return

@@ -39,7 +39,7 @@ WIDTH, PER_ROW, PER_CASE = 9.2, 0.25, 0.7
 
 
 def save(path: str | os.PathLike[str] | Any, draw: Callable[[Any], None], **more: Any) -> None:
-    """Draw into one file; its name tells the format, .svg or .png."""
+    """Draw into one file; its suffix is the format, .svg or .png."""
     matplotlib, figures = (importlib.import_module(name) for name in ("matplotlib", "matplotlib.figure"))
     svg = more.get("format", str(path).rpartition(".")[2]) == "svg"
     with matplotlib.rc_context(STYLE):

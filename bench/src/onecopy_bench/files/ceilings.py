@@ -41,7 +41,7 @@ def read_direct(job: Job, threads: int, request: int, place: Callable[[int, int]
     request
         Bytes per request, a multiple of the sector.
     place
-        Called with (offset, length), tells where those bytes of the file go: an aligned view.
+        Called with (offset, length), returns where those bytes of the file go: an aligned view.
     """
     aligned = job.size - job.size % SECTOR
     direct = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)

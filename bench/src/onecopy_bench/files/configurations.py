@@ -29,7 +29,7 @@ Role = Literal["row", "ceiling", "control"]
 
 
 ONECOPY = ("onecopy", "onecopy.arrays", "onecopy.files", "onecopy.page_cache")
-"""Its rooms are loaded on first use, and that must not be on the clock."""
+"""Its modules are loaded on first use, and that must not be on the clock."""
 
 
 @dataclass(frozen=True, slots=True)

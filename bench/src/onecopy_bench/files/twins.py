@@ -2,7 +2,7 @@
 
 Written once before the first round, each by a fresh process with the peer's own writer, into a temporary folder
 on the disk of the file under test: beside it, or where the user says. The folder goes with the run; what a killed run
-left, known by a lock that nobody holds, is swept by the next.
+left, known by a lock that no process holds, is swept by the next.
 
     python -P -m onecopy_bench.files.twins SOURCE TARGET      # one of these processes; the configuration comes by stdin
 """

@@ -1,6 +1,6 @@
 """`onecopy bench stories`: five published stories of big read-only data, measured again.
 
-A story is what somebody published, with its source; a scenario of `onecopy_bench` with options that fit its share of
+A story is a published measurement, with its source; a scenario of `onecopy_bench` with options that fit its share of
 twenty minutes; and a reading of the samples in the words of the source. Nothing is measured here: the scenarios do
 that. A file for each story; `story` (what one is), `running` (all of them), `reading`, `page` and `pictures` (what is
 shown).
@@ -107,7 +107,7 @@ def measured(stories: Sequence[Story], out: cli.Out, scale: Scale) -> Stories:
             words = f"{step.number} of {step.of}, {step.story.name}: {now.next}"
             bar(Progress(now.done, now.total, words, step.seconds_left))
 
-        return running.run(stories, place, scale, out.log(), watch=watch, told=tell)
+        return running.run(stories, place, scale, out.log(), watch=watch, ended=tell)
 
 
 def tell(story: Story, outcome: Sample) -> None:

@@ -54,7 +54,7 @@ STORY = Story(
     name="images",
     title="Decoded images out of the heap",
     problem="A program decodes compressed microscope images, holds them and stitches them. On the heap they are memory"
-    " that nobody can take back; decoded into mapped files they are page cache, which the kernel writes out and drops.",
+    " that the kernel cannot take back; decoded into mapped files they are page cache, which it writes out and drops.",
     sources=(
         Source(
             "KDAB: Making the most of your memory with mmap",

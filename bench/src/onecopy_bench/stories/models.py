@@ -84,16 +84,16 @@ STORY = Story(
     ),
     carries=(
         "Whether weights are shared, and so the megabytes: they follow from the model, the version of ONNX Runtime and"
-        " the kernels that it chooses for the processor.",
+        " the kernels that it chooses for the CPU.",
         "Mapping alone saves nothing: the second option is the one that shares. oc.onnxruntime.session finds what fits"
         " a file, sets it and reports it, which takes some milliseconds more than the same options by hand; of a plain"
-        " .onnx file it makes such a file once per host.",
+        " .onnx file it makes such a file once per machine.",
     ),
     changes=(
-        "Milliseconds: another processor, another disk, another model. Published on hardware that is not told.",
+        "Milliseconds: another CPU, another disk, another model. Published on hardware that is not stated.",
         "The model: ten convolutions with 94 MB of weights that are made up, and not resnet50. Buffers for what flows"
         " between layers belong to a model, and are private in every row.",
-        "Private memory of one process counts mapped pages that nobody else has mapped; that of four does not.",
+        "Private memory of one process counts mapped pages that no other process has mapped; that of four does not.",
     ),
     command="onecopy bench models --model convolutions --processes 1 --processes 4",
     scenario=models.SCENARIO,

@@ -19,7 +19,7 @@ BEGIN, END = "<!-- stories -->", "<!-- /stories -->"
 
 TITLES = {5: "Five stories"}
 HOW = (
-    "Each story is a figure that somebody published, the same measured again on this machine with what it was published"
+    "Each story is a published figure, the same measured again on this machine with what it was published"
     " of, and onecopy beside it, in one run for each story: fresh processes, rounds in random order, outputs compared."
     " Medians, with extremes where there are several rounds."
 )

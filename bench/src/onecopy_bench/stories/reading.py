@@ -133,7 +133,7 @@ def limits(samples: Record) -> Iterator[str]:
 
 
 def overview(record: Stories, stories: Sequence[Story]) -> list[Told]:
-    """Return the lines of the overview: everything each story is told by."""
+    """Return the lines of the overview: all that sums the stories up."""
     return [told(story, telling, record.of(story)) for story in stories for telling in story.telling]
 
 

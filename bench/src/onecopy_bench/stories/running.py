@@ -37,7 +37,7 @@ def run(
     log: Log | None = None,
     *,
     watch: Callable[[Step], None] = lambda _: None,
-    told: Callable[[Story, Sample], None] = lambda _, __: None,
+    ended: Callable[[Story, Sample], None] = lambda _, __: None,
 ) -> Stories:
     """Measure stories in their order and return what became of them.
 
@@ -49,7 +49,7 @@ def run(
         Where samples are kept as they come; what it has is not measured again.
     watch
         Called before each sample.
-    told
+    ended
         Called after each story with what became of it.
 
     Raises
@@ -82,7 +82,7 @@ def run(
         more = {} if record is None else {record.scenario: record}
         samples = (*found.heading.samples, outcome)
         found = Stories(replace(found.heading, samples=samples), {**found.records, **more})
-        told(story, outcome)
+        ended(story, outcome)
     return found
 
 

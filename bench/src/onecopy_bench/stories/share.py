@@ -84,7 +84,7 @@ STORY = Story(
     changes=(
         f"The size: {ROWS:,} rows here instead of {data.COCO_ROWS:,}, made up with the statistics of COCO. What"
         " processes hold without any data (torch, mostly) is in all rows, here as there.",
-        "Seconds: they are those of two processors, and of one round.",
+        "Seconds: they are those of two CPUs, and of one round.",
     ),
     command="onecopy bench share --start fork --ranks 1 --ranks 2 --no-heap",
     scenario=share.SCENARIO,

@@ -41,14 +41,14 @@ def _narrow(name: str, unit: float, run: Record, row: str) -> Spread | None:
 STORY = Story(
     name="start",
     title="Weights read ahead while a program starts",
-    problem="Weights are copied out of a mapping to a device. Where nobody has read them, each page is a fault that"
+    problem="Weights are copied out of a mapping to a device. Where they were never read, each page is a fault that"
     " waits for the disk; where they are asked for while the program still does other things, they are there.",
     sources=(
         Source(
             "pytorch/executorch #18236: Prefetch mmap'd weight blobs to eliminate page fault bottleneck",
             "https://github.com/pytorch/executorch/pull/18236",
             "Metal init time: ~25s -> ~9s (2.7x faster) on int4 Voxtral model",
-            machine="macOS, Metal, pages of 16 KiB; the model of machine is not told",
+            machine="macOS, Metal, pages of 16 KiB; the model of machine is not stated",
             size="int4 Voxtral",
         ),
     ),

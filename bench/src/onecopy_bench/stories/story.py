@@ -1,4 +1,4 @@
-"""What a story is: what somebody published, how that is measured here, and what of it means anything elsewhere."""
+"""What a story is: a published measurement, how that is measured here, and what of it means anything elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onecopy_bench.engine.record import Log, Record
 from onecopy_bench.engine.rounds import Progress
 from onecopy_bench.engine.tables import Spread
 
-UNKNOWN = "not told"
+UNKNOWN = "not stated"
 """What stands where a source does not say something."""
 
 
@@ -27,7 +27,7 @@ class Source:
     words, quoted
         As they stand there; not quoted: its figures, in other words.
     machine, size
-        What it was measured on, and how much data; `UNKNOWN` where it is not told.
+        What it was measured on, and how much data; `UNKNOWN` where it is not stated.
     """
 
     title: str
@@ -82,7 +82,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """The figures that a story is told by: a metric, and the rows as it is, as was published, and ours.
+    """The figures that sum a story up: a metric, and the rows as it is, as was published, and ours.
 
     `words` say what the metric is in the overview; `said` is a sentence with ``{before}``, ``{after}``,
     ``{ours}`` and ``{size}``.
@@ -152,7 +152,7 @@ class Story:
     size
         How much data was measured, as a headline says it.
     seconds
-        That it takes on two processors, roughly: for the time that is left.
+        That it takes on two CPUs, roughly: for the time that is left.
     """
 
     name: str

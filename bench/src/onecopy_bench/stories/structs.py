@@ -91,7 +91,7 @@ STORY = Story(
     changes=(
         "The size: 0.5 GB here, 95 GB there, so that loading takes a second and not two minutes. It grows with the"
         " size; opening does not.",
-        "The published figures are of the whole tool, with a disk that is not told; nor is it told whether it was"
+        "The published figures are of the whole tool, with a disk that is not stated; nor is it stated whether it was"
         " loaded from there or from memory: 121.5 s and 2:28 stand in both columns. The stream here has the same"
         " layout, and is read by this project's own reader of it.",
     ),

@@ -60,7 +60,7 @@ def known_of(facts: Mapping[str, Any], read_ahead: str | None = None) -> tuple[s
 
 
 def cpu_model(cpuinfo: str) -> str | None:
-    """Return the name of the first processor in the text of /proc/cpuinfo."""
+    """Return the name of the first CPU in the text of /proc/cpuinfo."""
     found = re.search(r"^(?:model name|Processor|cpu model)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     return found.group(1).strip() if found else None
 

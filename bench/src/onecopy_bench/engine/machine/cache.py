@@ -86,8 +86,8 @@ def _cachestat(fd: int) -> int | None:
 def _mincore(fd: int, size: int) -> int | None:
     """Count resident pages through a mapping.
 
-    Since Linux 5.2 a process that neither owns the file nor may write to it is told that every page is
-    resident. That is not an answer, so it is not asked for.
+    Since Linux 5.2 a process that neither owns the file nor may write to it gets the answer that every page is
+    resident. That is no answer, so the call is not made.
     """
     if os.fstat(fd).st_uid != os.geteuid() and not os.access(f"/proc/self/fd/{fd}", os.W_OK):
         return None
@@ -102,7 +102,7 @@ def _mincore(fd: int, size: int) -> int | None:
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
-    """Return what tells one state of a file from another: device, inode, size and time of change."""
+    """Return what distinguishes one state of a file from another: device, inode, size and time of change."""
     status = Path(path).stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 

@@ -1,4 +1,4 @@
-"""A disk of our own: an ext4 file system on a loop device, read ahead as told, gone at the end.
+"""A disk of our own: an ext4 file system on a loop device, with a given read-ahead, gone at the end.
 
 The image is unlinked as soon as it is mounted and the device detaches itself with the last user, so a benchmark that is
 killed leaves one mount and no file. Reads go past the page cache of the disk below (``direct-io``); what the loop
@@ -73,7 +73,7 @@ def spot_of(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -
 
 @contextlib.contextmanager
 def loop_disk(folder: Path, size: int, read_ahead: int) -> Iterator[Path]:
-    """Make an empty file system with room for `size` bytes; yields where it is mounted, raises Unavailable.
+    """Make an empty file system with space for `size` bytes; yields where it is mounted, raises Unavailable.
 
     Parameters
     ----------
@@ -110,13 +110,13 @@ def _make(folder: Path, mount: Path, size: int, read_ahead: int) -> None:
         _run("mount", device, str(mount))
     finally:
         if device:
-            _run("losetup", "--detach", device)  # the kernel does it when nobody uses it any more
+            _run("losetup", "--detach", device)  # the kernel does it with the last user
         image.unlink(missing_ok=True)
         folder.rmdir()
 
 
 def _end(mount: Path) -> None:
-    """Unmount, if it came to that; what still holds a file there, such as a traceback, lets go later."""
+    """Unmount, if it came to that; what still holds a file there, such as a traceback, is closed later."""
     if mount.is_mount():
         try:
             _run("umount", str(mount))

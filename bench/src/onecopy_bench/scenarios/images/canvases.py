@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 STEP = 256
-"""Rows of a canvas that are looked at once."""
+"""Rows of a canvas that are read at once."""
 
 
 def checksum(canvas: Any, rows: int) -> int:

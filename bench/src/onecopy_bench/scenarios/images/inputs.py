@@ -2,7 +2,7 @@
 
 python -m onecopy_bench.scenarios.images.inputs PARENT FOLDER COUNT [FILE]
 
-Writes FOLDER/compressed/N and FOLDER/plain/N.tif, and tells the shape of an image as one line of JSON. Without FILE
+Writes FOLDER/compressed/N and FOLDER/plain/N.tif, and prints the shape of an image as one line of JSON. Without FILE
 the images are made up: cells on a dark ground, JPEG in tiles.
 """
 

@@ -131,7 +131,7 @@ SCENARIO = Scenario(NAME, described, tables_of, findings, by_case(DRAWN))
 def command(*, options: Options, measure: Measure) -> None:
     """Measure stitching under a cap: tiles of 16-bit pixels onto a canvas that is brought down to the disk.
 
-    Beside it the same bytes, written and flushed; the heap, where it has room; numpy.memmap; zarr. 40 x 40 tiles are
+    Beside it the same bytes, written and flushed; the heap, where it fits; numpy.memmap; zarr. 40 x 40 tiles are
     13.4 GB, the usual 20 x 20 a quarter of it.
     """
     measure(lambda place, watch, log: run(place, options, watch, log))

@@ -7,21 +7,21 @@ import time
 from onecopy.memory import cgroup, proc
 
 EVERY_S = 0.02
-"""Between two looks: at 15 us each, less than a thousandth of a processor."""
+"""Between two snapshots: at 15 us each, less than a thousandth of a CPU."""
 
 SMALL = 16 << 20
-"""Bytes above the first look that no allocator can be blamed for."""
+"""Bytes above the first snapshot that no allocator can be blamed for."""
 
 
 class Sampler:
-    """Looks at a process and the machine; the first look is the base that all numbers are above.
+    """Samples a process and the machine; the first snapshot is the base that all numbers are above.
 
     Attributes
     ----------
     points
-        Lines of (seconds, anonymous, file, dirty, used, cached, committed): bytes above the first look. The first two
-        are the pages of the process; of the whole machine what is dirty, all that is not free, its page cache, and the
-        private memory that programs have been promised.
+        Lines of (seconds, anonymous, file, dirty, used, cached, committed): bytes above the first snapshot. The first
+        two are the pages of the process; of the whole machine what is dirty, all that is not free, its page cache, and
+        the private memory that programs have been promised.
     """
 
     def __init__(self, pid: int) -> None:

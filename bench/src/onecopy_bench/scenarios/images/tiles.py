@@ -117,7 +117,7 @@ def _ours(errand: Errand, seed: NDArray[np.uint16], cap: int | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way: what it needs, what it does, and how its canvas is looked at."""
+    """One way: what it needs, what it does, and how its canvas is read."""
 
     name: str
     detail: str

@@ -34,7 +34,7 @@ class Work:
     shape
         Of an image: rows, columns, samples.
     cap
-        Bytes of a canvas that may be in memory, for ways that can be told.
+        Bytes of a canvas that may be in memory, for ways that have a cap.
     """
 
     paths: tuple[str, ...]

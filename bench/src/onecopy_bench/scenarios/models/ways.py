@@ -34,7 +34,7 @@ class Way:
     packs
         Whether kernels use packed weights: outputs are equal among those that do, and among those that do not.
     prepare
-        Called once per host, before anything is measured.
+        Called once per machine, before anything is measured.
     """
 
     name: str
@@ -100,7 +100,7 @@ def _ours(mode: str) -> Callable[[Path, Any], Any]:
         import onecopy as oc
 
         session = oc.onnxruntime.session(path, mode, sess_options=options, store=path.parent / "store")  # type: ignore[arg-type]
-        # Where no kernel packs anything, what was saved once per host is opened as "direct".
+        # Where no kernel packs anything, what was saved once per machine is opened as "direct".
         wanted = {"auto": ("prepacked", "read", "direct"), "prepacked": ("prepacked", "direct")}.get(mode, (mode,))
         if session.onecopy.mode not in wanted:
             raise RuntimeError(f"it is {session.onecopy.mode}: {session.onecopy.reason}")
@@ -154,7 +154,7 @@ WAYS: tuple[Way, ...] = (
     ),
     Way(
         "onecopy direct, inline",
-        "session(inline, 'direct'): aligned once per host",
+        "session(inline, 'direct'): aligned once per machine",
         INLINE,
         _ours("direct"),
         ours=True,

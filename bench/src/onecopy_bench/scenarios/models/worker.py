@@ -23,13 +23,13 @@ class Errand:
     way, folder
         How to open which model; "empty": not at all.
     batches, runs
-        How many runs of each batch; the first batch comes first when memory is looked at.
+        How many runs of each batch; the first batch comes first when memory is measured.
     threads
         Of the session.
     inputs
         An .npz of inputs; none: they are made up.
     packs_too
-        Whether to prepare what the way needs once per host, and leave.
+        Whether to prepare what the way needs once per machine, and leave.
     """
 
     way: str

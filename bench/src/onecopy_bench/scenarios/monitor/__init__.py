@@ -1,6 +1,6 @@
 """`onecopy bench monitor`: what sampling memory costs, how right it is, and what it does to the processes sampled.
 
-Every sample is a fresh group of processes that hold something, and a fresh process that looks at them by one way, some
+Every sample is a fresh group of processes that hold something, and a fresh process that samples them by one way, some
 times a second. Ways take turns in every case. The truth is the sum of PSS, taken while nothing changes, or right after
 the look while something does.
 """
@@ -129,7 +129,7 @@ BAR = 1.0
 
 
 def slower(record: Record, row: str, case: Case) -> Spread | None:
-    """Return by how many per cent fewer faults there were than with nobody looking, paired by round."""
+    """Return by how many per cent fewer faults there were than without sampling, paired by round."""
     alone = {s.round: s.numbers["faults_per_s"] for s in record.of(NOBODY, case) if "faults_per_s" in s.numbers}
     mine = (s for s in record.of(row, case) if "faults_per_s" in s.numbers and s.round in alone)
     return Spread.of(100 * (1 - s.numbers["faults_per_s"] / alone[s.round]) for s in mine)
@@ -143,7 +143,7 @@ def headline(record: Record, row: str, case: Case) -> Spread | None:
     return slower(record, row, case) if case[0] == DISTURBANCE else plain("mean_ns", 1e6)(record, row, case)
 
 
-DRAWN = {"ms a look, or % of error or slowdown": headline, "of a processor, %": plain("share", 0.01)}
+DRAWN = {"ms a look, or % of error or slowdown": headline, "of a CPU, %": plain("share", 0.01)}
 COLUMNS: dict[str, tuple[Column, ...]] = {
     ways.COST: (
         ("following:\nmedian ms", plain("median_ns", 1e6)),
@@ -151,7 +151,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("most\nms", plain("most_ns", 1e6)),
         ("all, each\nms", plain("mean_ns", 1e6)),
         ("first\nms", plain("first_ns", 1e6)),
-        ("of a pro-\ncessor %", plain("share", 0.01)),
+        ("of a\nCPU %", plain("share", 0.01)),
         ("looks", plain("looks")),
         ("says\nMB", plain("said", MB)),
     ),
@@ -168,7 +168,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("256 faults:\nmedian us", plain("piece_ns", 1e3)),
         ("99 %\nus", plain("p99_ns", 1e3)),
         ("longest\nms", plain("longest_ns", 1e6)),
-        ("looking: of a\nprocessor %", plain("share", 0.01)),
+        ("sampling:\nof a CPU %", plain("share", 0.01)),
     ),
 }
 COLUMNS[ways.CROWD] = (
@@ -177,10 +177,10 @@ COLUMNS[ways.CROWD] = (
     *COLUMNS[ways.COST],
 )
 TITLES = {
-    ways.COST: "What a look costs, processor time",
+    ways.COST: "What a look costs, CPU time",
     ways.CROWD: "A look at many",
     ACCURACY: "What they hold together",
-    DISTURBANCE: "Who is looked at",
+    DISTURBANCE: "Processes that are sampled",
 }
 
 
@@ -204,7 +204,7 @@ def described(record: Record) -> str:
     """Return what was measured, in one line."""
     options = record.options
     return (
-        f"monitor: looks at {options['hz']:g} Hz for {options['seconds']:g} s; a file of "
+        f"monitor: snapshots at {options['hz']:g} Hz for {options['seconds']:g} s; a file of "
         f"{record.data['bytes'] / MB:.1f} MB; {counted(rounds_of(record), 'round')}"
     )
 
@@ -255,7 +255,7 @@ def command(*, options: Options, measure: Measure) -> None:
 
     What a look costs, as CPU time of the process that looks, also at a crowd; how far what it reports is from the sum
     of PSS, while processes share a file, are forked, or copy what they share; and how many page faults a process can
-    take while it is looked at. Each sample is a fresh group of processes and a fresh one that looks. Without psutil its
+    take while it is sampled. Each sample is a fresh group of processes and a fresh one that looks. Without psutil its
     rows are left out.
     """
     measure(lambda place, watch, log: run(place, options, watch, log, top_screen.__name__))

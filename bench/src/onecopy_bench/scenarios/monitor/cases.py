@@ -1,4 +1,4 @@
-"""Who is looked at, in which question: each a case of the record, in the order of its tables."""
+"""Which processes are sampled, by question: each a case of the record, in the order of its tables."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MORE = 3 << 20
 """Private memory of a process that idles, estimated."""
 
 STILL, WHILE, AFTER = "still", "while", "after"
-"""When it is looked at: before it does anything, while it does, or when it has."""
+"""When it is sampled: before it does anything, while it does, or when it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Who is looked at, and when.
+    """Which processes are sampled, and when.
 
     Attributes
     ----------

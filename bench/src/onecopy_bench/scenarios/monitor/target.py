@@ -1,4 +1,4 @@
-"""The child that is looked at: it maps, forks, copies or faults as it is told, and holds still in between.
+"""The child that is sampled: it maps, forks, copies or faults as its errand says, and holds still in between.
 
 Anonymous memory is in 4 KiB pages, as what a Python heap is made of. What is forked ends with who has forked it.
 """
@@ -26,10 +26,10 @@ MEMORY, CROWD, FAULTS = "memory", "crowd", "faults"
 
 PAGE = mmap.PAGESIZE
 PIECE = 1 << 20
-"""Bytes that are touched between two looks at the clock."""
+"""Bytes that are touched between two readings of the clock."""
 WARM_UP_S = 1.0
 LOOK_S = 0.2
-"""Between two looks at whether what was forked is alive."""
+"""Between two checks that what was forked is alive."""
 STEPS = 20
 """In which a third is copied."""
 
@@ -126,14 +126,14 @@ def small_mappings(path: str, count: int) -> mmap.mmap:
 
 
 class Family:
-    """Processes that are forked here, and do one thing once, when they are told; they end with this one.
+    """Processes that are forked here, and do one thing once, on a word; they end with this one.
 
     Parameters
     ----------
     count
         How many to fork.
     first, duty
-        What each does at its beginning, and when told.
+        What each does at its beginning, and on the word.
 
     Raises
     ------
@@ -219,7 +219,7 @@ def _faults_for(size: int, seconds: float) -> tuple[list[int], int]:
 
 
 Become = tuple[list[int], "Callable[[], dict[str, float]]", object]
-"""Numbers of processes; what is done when told to go; what has to stay alive."""
+"""PIDs; what is done on the word "go"; what has to stay alive."""
 
 
 def become(errand: Errand) -> Become:

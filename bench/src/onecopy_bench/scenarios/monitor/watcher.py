@@ -1,6 +1,6 @@
-"""The child that looks: again and again for some seconds, as somebody does who watches a program.
+"""The child that looks: again and again for some seconds, as a monitor of a program does.
 
-Times are processor time of the thread that looks, with that of programs it starts; the first look, and all that is done
+Times are CPU time of the thread that looks, with that of programs it starts; the first look, and all that is done
 once, is apart. It sleeps between looks, and longer where a way asks for it: caches are as cold as in real use. The
 truth is the sum of PSS, taken right after a look, outside of all clocks.
 """
@@ -50,7 +50,7 @@ class Errand:
 
 
 def with_programs() -> int:
-    """Return the processor time of this thread and of the programs that it has waited for, in ns.
+    """Return the CPU time of this thread and of the programs that it has waited for, in ns.
 
     >>> with_programs() > 0
     True
@@ -61,7 +61,7 @@ def with_programs() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look: processor and wall time in ns, and what it said in bytes."""
+    """One look: CPU and wall time in ns, and what it said in bytes."""
 
     cpu_ns: int
     wall_ns: int

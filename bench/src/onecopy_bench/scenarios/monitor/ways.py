@@ -18,7 +18,7 @@ from onecopy_bench.engine.record import Absent
 from onecopy_bench.engine.ways import installed
 
 COST, CROWD, ACCURACY, DISTURBANCE = QUESTIONS = ("cost", "crowd", "accuracy", "disturbance")
-"""What is asked: what a look costs; of many processes; how right it is; what it does to who is looked at."""
+"""What is asked: what a look costs; of many processes; how right it is; what it does to the processes sampled."""
 
 WIDTH = 110
 """Columns of the terminal that a screen is drawn for."""
@@ -49,13 +49,13 @@ class Way:
     name, detail
         The row's name, and what it does in a few more words.
     begin
-        Called with numbers of processes, and the name of the module that draws a screen.
+        Called with PIDs, and the name of the module that draws a screen.
     questions
         In the tables of which it is a row.
     ours
         Whether it is onecopy's.
     needs, program
-        What it needs that may be missing: modules, a program. A program's processor time counts too.
+        What it needs that may be missing: modules, a program. A program's CPU time counts too.
     once
         Whether it counts what is shared once, so that its answer is one to the question.
     """
@@ -158,14 +158,14 @@ NAMES = tuple(way.name for way in WAYS)
 def available(names: Iterable[str], screen: str) -> tuple[list[Way], list[Absent]]:
     """Return the ways of those names that this machine has, and the others with the reason.
 
-    >>> [way.name for way in available(["nobody"], "")[0]]
-    ['nobody']
+    >>> [way.name for way in available(["onecopy"], "")[0]]
+    ['onecopy']
     """
     found, absent = installed(WAYS, names)
     reasons = {
         way: f"there is no program {way.program!r}"
         if way.program and shutil.which(way.program) is None
-        else "nobody draws: it is a row of the command only"
+        else "there is no screen: it is a row of the command only"
         for way in found
         if (way.program and shutil.which(way.program) is None) or (way.name == DRAWN and not screen)
     }

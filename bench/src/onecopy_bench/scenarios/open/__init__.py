@@ -174,7 +174,7 @@ SCENARIO = Scenario(
 
 
 class Counts(click.ParamType[tuple[int, ...]]):
-    """Numbers of processes: "4", or "1,2,4,8"."""
+    """Counts of processes: "4", or "1,2,4,8"."""
 
     name = "N,..."
 

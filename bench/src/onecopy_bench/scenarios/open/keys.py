@@ -1,6 +1,6 @@
 """`onecopy bench keys`: how long it takes to learn what is in a file of many arrays.
 
-A tool that looks at a checkpoint (a listing, a shard planner, a server that picks layers) opens it and asks for the
+A tool that lists a checkpoint (a listing, a shard planner, a server that picks layers) opens it and asks for the
 names; no data is read. Each sample is a fresh process that does so `REPEATS` times in a row, so that the cost of the
 first call (code that is loaded on first use) does not drown that of a small file. The file is made for the run: arrays
 of 64 bytes, names as transformers have them.

@@ -1,4 +1,4 @@
-"""Records as a Markdown page: a table per case, every row a peer leads told and given room for its explanation.
+"""Records as a Markdown page: a table per case, and each row in which a peer leads with its explanation.
 
 Pure functions: records in, text out. Rows are sorted by the median time until all was touched. A ratio of times
 between a row that maps and a row that copies is written only where the run's own control, the first touch of fresh
@@ -157,7 +157,7 @@ def control(record: Record) -> str:
 
 
 def ahead(case: Case, notes: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line per row of others that is more than 5 % ahead of ours, with its explanation or the room for it."""
+    """Yield a line per row of others that is more than 5 % ahead of ours, with its explanation or the place for it."""
     ours, rows = summary.best_of_ours(case), summary.ahead_of_ours(case)
     if ours is None or not rows:
         return

@@ -1,6 +1,6 @@
 """What a run of `open` says about one case, in plain sentences: computed from what was measured, and nothing else.
 
-Each function looks at one question and returns a sentence, or None where the record cannot answer. A sentence
+Each function answers one question and returns a sentence, or None where the record cannot answer. A sentence
 never claims more than its numbers: if four processes hold a file more than once, that is what it says. The
 findings come first, then what limits them: cache states that were not reached, busy machines, few rounds,
 slow memory.
@@ -114,7 +114,7 @@ def lead(case: Case, line: Line, ratio: float) -> str:
 def ceilings(case: Case) -> Iterable[str]:
     """Say which share of the device's rate `map+warm` reaches, where it started cold.
 
-    A reading into fresh memory is a copy: it is told only where times of copies mean something.
+    A reading into fresh memory is a copy: it is reported only where times of copies mean something.
     """
     if not case.cold:
         return
@@ -159,7 +159,7 @@ def cache_state(case: Case) -> str | None:
         return None
     known = [(cached, size) for cached, size in found if cached is not None]
     if len(known) < len(found):
-        return f"Nobody knows what was cached before {len(found) - len(known)} of {len(found)} samples."
+        return f"It is unknown what was cached before {len(found) - len(known)} of {len(found)} samples."
     off = [(cached, size) for cached, size in known if (cached > 0 if case.cold else cached < size)]
     if off:
         cached, size = max(off) if case.cold else min(off)
@@ -174,7 +174,7 @@ def cache_state(case: Case) -> str | None:
 
 
 def slow_memory(record: Record) -> str | None:
-    """Warn where fresh memory is slower than disks can be, or nobody knows."""
+    """Warn where fresh memory is slower than disks can be, or where that is unknown."""
     rates = summary.touch_rates(record)
     if times_transfer(record):
         return None

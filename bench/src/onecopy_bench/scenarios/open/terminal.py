@@ -1,6 +1,6 @@
 """A benchmark record as tables, per case: two layouts, and neither loses a digit.
 
-Where there is room, a cell holds median, extremes and ratio side by side; at 80 columns they stand below each
+On a wide screen a cell holds median, extremes and ratio side by side; at 80 columns they stand below each
 other. Ratios are to the first row. A star marks ratios of times that do not transfer to other machines.
 """
 

@@ -18,7 +18,7 @@ def places_of(record: Record) -> list[dict[str, Any]]:
 
 
 def of(record: Record, method: str, place: str, order: str | None = None, share: float | None = None) -> list[Sample]:
-    """Return the samples of one mechanism in one place, of one cell if told, in the order they were taken."""
+    """Return the samples of one mechanism in one place, of one cell if given, in the order they were taken."""
     wanted = (place, order, None if share is None else f"{share:g}")
     return [
         s
@@ -91,7 +91,7 @@ def _cold(record: Record) -> str:
     asked = [s.numbers.get("cached_before") for s in record.samples if s.row in used and s.processes]
     rest = [cached for cached in asked if cached]
     if unknown := asked.count(None):
-        return f"Nobody knows what was cached before {unknown} of {len(asked)} samples."
+        return f"It is unknown what was cached before {unknown} of {len(asked)} samples."
     if rest:
         return f"NOT cold: up to {max(rest) / 1e6:.1f} MB were cached before {len(rest)} of {len(asked)} samples."
     return f"Cold: the kernel counted 0 cached bytes of the file before each of {len(asked)} samples."

@@ -226,7 +226,7 @@ def limits(record: Record) -> Iterator[str]:
         yield f"NOT cold: up to {max(warm) / MB:.1f} MB of the evicted files were still cached."
     unknown = [sample for sample in good if "cached_before" not in sample.numbers]
     if record.options["evict"] and unknown:
-        yield f"Nobody knows what was cached before {len(unknown)} of {len(record.samples)} samples."
+        yield f"It is unknown what was cached before {len(unknown)} of {len(record.samples)} samples."
     if killed := sum(s.numbers.get("killed", 0) for s in record.samples):
         yield f"{killed:.0f} processes did not end on SIGTERM and were killed."
     if record.options["ready"] is None and record.options["settle"] is None:

@@ -8,7 +8,7 @@
 * "keyed": (path, tuple of numbers), the items of a dict.
 
 A process loads them from a `Source`: pickles of a thousand rows each, written once, so that making them up costs no
-sample anything. What a row *is* is told by `checksum`: the CRC-32 of its position and of its contents as marshal writes
+sample anything. A row is identified by `checksum`: the CRC-32 of its position and of its contents as marshal writes
 them, which depends on types, keys, their order and values, and not on who else holds parts of it.
 """
 

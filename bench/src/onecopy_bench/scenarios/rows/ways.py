@@ -43,7 +43,7 @@ class Case:
     pick
         Returns the right answer, given the row.
     whole
-        Read all rows before the memory is looked at, so that a mapping is counted as a copy is.
+        Read all rows before the memory is measured, so that a mapping is counted as a copy is.
     """
 
     name: str

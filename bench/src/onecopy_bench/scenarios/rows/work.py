@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from onecopy_bench.scenarios.rows.data import checksum
 
 STRETCH = 256
-"""Rows between two looks at the clock; the batch of a DataLoader."""
+"""Rows between two readings of the clock; the batch of a DataLoader."""
 
 _PR_SET_PDEATHSIG = 1
 

@@ -85,7 +85,7 @@ def _cat(path: str) -> Any:
 
 
 def _memmap(begun: Any) -> NDArray[np.uint8]:
-    path, _ = begun  # nobody waits for the process
+    path, _ = begun  # the process is not waited for
     return np.memmap(path, mode="r")
 
 

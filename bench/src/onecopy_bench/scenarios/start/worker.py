@@ -26,7 +26,7 @@ SOURCE = "\n".join(f"def f{n}(a, b=({n}, 'x')):\n    return [a, b, {{'k{n}': a +
 """A unit of work is to compile this: some milliseconds."""
 
 PACE = "pace"
-"""Not a way: tells the nanoseconds that a unit takes."""
+"""Not a way: measures the nanoseconds that a unit takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ TIMES: dict[str, Callable[[Sample], Value]] = {
     "1,000\nanswers": _note("few_ns", 1e6),
     "all\nanswers": _all_ms,
 }
-"""Milliseconds since the process was let go, by the words of a table."""
+"""Milliseconds since the process was released, by the words of a table."""
 
 AGAIN = _note("again_ns", 1e6)
 

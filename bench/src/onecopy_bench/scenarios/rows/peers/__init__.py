@@ -61,7 +61,7 @@ class Peer:
 
 
 def missing(modules: tuple[str, ...]) -> list[str]:
-    """Return what is not installed of some modules: packages, whose modules are not looked for, and our own rooms."""
+    """Return what is not installed of some modules: packages, whose modules are not looked for, and our own modules."""
     ours = [name for name in modules if name.startswith("onecopy")]
     packages = dict.fromkeys(name.partition(".")[0] for name in modules if name not in ours)
     lost = [package for package in packages if importlib.util.find_spec(package) is None]

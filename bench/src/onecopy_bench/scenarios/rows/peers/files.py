@@ -1,6 +1,6 @@
 """Rows in files that a process builds once and the others open: LMDB, Arrow, HF datasets, sqlite.
 
-The recipe is the usual one: whoever comes first holds a lock and builds, the others wait for it; a later run finds the
+The recipe is the usual one: the first process holds a lock and builds, the others wait for it; a later run finds the
 files. Tables hold columns, so a row that is no dict becomes one on its way in and is made again on its way out. What
 is returned holds a path until it is asked for a row, so that it travels to workers and survives a fork.
 """
@@ -28,7 +28,7 @@ KEY = struct.Struct(">Q").pack
 
 
 def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Return the folder of what was built; whoever comes first builds it."""
+    """Return the folder of what was built; the first process builds it."""
     place = folder / "built"
     place.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -167,7 +167,7 @@ def build_hugging(source: Source, place: Path) -> None:
 
 
 def _datasets() -> Any:
-    """Return the module, told to be quiet and to look for nothing outside."""
+    """Return the module, without progress bars and without the network."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     datasets = importlib.import_module("datasets")
     datasets.disable_progress_bars()

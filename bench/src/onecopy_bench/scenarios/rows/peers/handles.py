@@ -42,7 +42,7 @@ def led(source: Source, folder: Path) -> Any:
 
 
 def _answer(listener: Listener, rows: Any) -> None:
-    """Give whoever asks a handle."""
+    """Give a handle to each process that connects."""
     while True:
         with listener.accept() as other:
             other.send_bytes(ForkingPickler.dumps(rows))
