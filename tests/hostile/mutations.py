@@ -29,8 +29,9 @@ from tests.support.places import GOLDEN
 import onecopy as oc
 import onecopy.records
 from onecopy.arrays import open_arrays
+from onecopy.arrays.entries import READ_SUFFIXES
 
-SUFFIXES = {".oc", ".safetensors", ".gguf", ".npy", ".npz", ".onnx", ".ort", ".pt", ".pte", ".ptd"}
+SUFFIXES = {".oc", ".safetensors", *READ_SUFFIXES}
 SOURCES = sorted(path for path in GOLDEN.rglob("*") if path.suffix in SUFFIXES)
 MOST_SECONDS = 2.0
 MOST_BYTES = 64 << 20

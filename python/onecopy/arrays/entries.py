@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from onecopy.page_cache import Range
 
+READ_SUFFIXES = (".npy", ".npz", ".pt", ".pth", ".gguf", ".onnx", ".ort", ".pte", ".ptd")
+"""Suffixes of the formats of other tools that `onecopy.open` reads."""
+
 Part: TypeAlias = "str | tuple[str, slice]"
 """The name of an array, or a name and a slice of its rows: ("wte", slice(0, 1000))."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onecopy import _core
 from onecopy.arguments import non_negative, path_text
 from onecopy.arrays import dtypes
+from onecopy.arrays.entries import READ_SUFFIXES
 
 if TYPE_CHECKING:
     import os
@@ -113,27 +114,13 @@ def not_savable(entries: Iterable[Entry]) -> dict[str, str]:
     return {entry.name: entry.dtype for entry in entries if not dtypes.in_safetensors(entry.dtype)}
 
 
-OTHER_SUFFIXES = (
-    ".npy",
-    ".npz",
-    ".pt",
-    ".pth",
-    ".gguf",
-    ".onnx",
-    ".ort",
-    ".pkl",
-    ".h5",
-    ".hdf5",
-    ".parquet",
-    ".arrow",
-    ".zarr",
-)
+_OTHER_SUFFIXES = (*READ_SUFFIXES, ".pkl", ".h5", ".hdf5", ".parquet", ".arrow", ".zarr")
 """Suffixes of other formats, which `save` refuses."""
 
 
 def _check_target(path: str, arrays: object) -> None:
     """Raise ValueError for a suffix of another format, TypeError if `arrays` is not a mapping."""
-    if path.lower().endswith(OTHER_SUFFIXES):
+    if path.lower().endswith(_OTHER_SUFFIXES):
         raise ValueError(f"{path}: wrong suffix: save writes safetensors files, use .safetensors or .oc")
     if not hasattr(arrays, "keys"):
         raise TypeError(

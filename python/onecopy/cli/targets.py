@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy.arrays import open_arrays
+from onecopy.arrays.entries import READ_SUFFIXES
 from onecopy.arrays.members import SetError
 from onecopy.errors import FormatError
 from onecopy.files import Mapping
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile
 
 
-NAMED = (".safetensors", ".gguf", ".npy", ".npz", ".onnx", ".ort")
+_SUFFIXES = (".safetensors", *READ_SUFFIXES)
+"""Suffixes of the files that are expected to contain arrays."""
 
 
 def opened(path: str) -> ArrayFile | Mapping:
@@ -36,7 +38,7 @@ def opened(path: str) -> ArrayFile | Mapping:
     except SetError:
         raise
     except FormatError as error:
-        if path.endswith(NAMED):
+        if path.endswith(_SUFFIXES):
             warnings.warn(f"{error}; taken as bytes", stacklevel=2)
         return Mapping(path)
 

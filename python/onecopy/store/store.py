@@ -111,9 +111,11 @@ class Store:
         on_wait: OnWait = "announce",
     ) -> None:
         self._set(where, timeout, durable=durable, on_wait=on_wait)
-        chosen, reason = default_folder(place)
-        path = os.fspath(chosen)
-        if folder is not None:
+        _check_place(place)
+        if folder is None:
+            chosen, reason = default_folder(place)
+            path = os.fspath(chosen)
+        else:
             path, reason = path_text(folder), "it was given by the caller"
         self._core = _core.open_store(path)
         self.folder = Path(self._core.folder)
@@ -283,13 +285,17 @@ def _unpickle(folder: str, options: dict[str, Any]) -> Store:
 
 def default_folder(place: Place = "disk") -> tuple[Path, str]:
     """Return the default folder of a `Store`, which need not exist, and the reason for its choice as text."""
-    if place not in ("disk", "memory"):
-        raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
+    _check_place(place)
     path, reason, obstacle = _core.default_folder(memory=place == "memory")
     if obstacle and obstacle not in _logged:
         _logged.add(obstacle)
         _warn("onecopy: the store is in %s, because of %s", path, obstacle)
     return Path(path), f"{reason}; not {obstacle}" if obstacle else reason
+
+
+def _check_place(place: str) -> None:
+    if place not in ("disk", "memory"):
+        raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
 
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:

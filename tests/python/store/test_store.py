@@ -15,6 +15,7 @@ from tests.support.waiting import until
 
 import onecopy as oc
 import onecopy.store
+from onecopy import _core
 from onecopy.store import Waiting, announce
 
 
@@ -177,6 +178,13 @@ def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
 
     own, with_thread, without = in_child(builders)  # a process whose threads are its own: others leave some behind
     assert with_thread == own != without
+
+
+def test_a_store_of_a_given_folder_does_not_ask_for_the_default_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(_core, "default_folder", lambda memory: pytest.fail("the default folder was determined"))
+    assert oc.Store(tmp_path / "mine").reason == "it was given by the caller"
+    with pytest.raises(ValueError, match="place must be 'disk' or 'memory', not 'ram'"):
+        oc.Store(tmp_path / "mine", place="ram")
 
 
 @pytest.mark.parametrize("wrong", [{"where": "there"}, {"timeout": -1}, {"timeout": float("nan")}])

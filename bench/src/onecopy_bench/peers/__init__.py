@@ -1,4 +1,4 @@
-"""What is compared: the table that a new peer is added to, one file per peer.
+"""What `bench open` and `bench keys` compare: the table that a new peer is added to.
 
 A peer is a `Configuration` (see `onecopy_bench.files.configurations`) in a file of this folder and one line in `ROWS`.
 It loads what a job names, keeps it, and yields every piece as an array of bytes in the order of the job; the touch
