@@ -181,7 +181,7 @@ def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
 
 
 def test_a_store_of_a_given_folder_does_not_ask_for_the_default_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(_core, "default_folder", lambda memory: pytest.fail("the default folder was determined"))
+    monkeypatch.setattr(_core, "default_folder", lambda **_: pytest.fail("the default folder was determined"))
     assert oc.Store(tmp_path / "mine").reason == "it was given by the caller"
     with pytest.raises(ValueError, match="place must be 'disk' or 'memory', not 'ram'"):
         oc.Store(tmp_path / "mine", place="ram")
