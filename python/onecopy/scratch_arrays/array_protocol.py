@@ -61,7 +61,7 @@ def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
 
 
 class ArrayProtocol(Closeable, abc.ABC):
-    """Base class of arrays that give an `ndarray` as `array`."""
+    """Base class of arrays whose `array` is a numpy array on their memory."""
 
     _kind: Kind
 

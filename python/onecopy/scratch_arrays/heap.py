@@ -11,7 +11,7 @@ from onecopy.arguments import byte_count, non_negative
 from onecopy.scratch_arrays.array_protocol import ArrayProtocol, Kind, kind_of
 from onecopy.scratch_arrays.regions import Region, box_of
 from onecopy.scratch_arrays.reports import Saved, ScratchMemory
-from onecopy.scratch_arrays.writable import Scratch, plain_bytes, scratch
+from onecopy.scratch_arrays.writable import Scratch, as_bytes, scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,10 +40,10 @@ def alloc(
     shape, dtype
         As for `scratch`.
     heap_below
-        Arrays below this size are on the heap: a number or text. None: ``$ONECOPY_HEAP_BELOW``, else 64 MiB.
-        0: never.
+        Arrays of fewer bytes are on the heap: a number, or text such as "64 MiB". None is ``$ONECOPY_HEAP_BELOW``, or
+        64 MiB if that is not set. With 0, no array is on the heap.
     dir, max_resident
-        As for `scratch`, for arrays in scratch files.
+        Arguments of `scratch` for arrays in scratch files.
 
     Returns
     -------
@@ -53,9 +53,9 @@ def alloc(
     Raises
     ------
     OSError
-        As `scratch`.
+        The scratch file cannot be made; see `scratch`.
     ValueError
-        `heap_below` or ``$ONECOPY_HEAP_BELOW`` is no size.
+        `heap_below` or ``$ONECOPY_HEAP_BELOW`` is not a size.
 
     Examples
     --------
@@ -75,7 +75,9 @@ class HeapArray(ArrayProtocol):
     """A writable array on the heap with the methods of `Scratch`. `alloc` returns it."""
 
     path = ""
+    """Empty: a heap array has no folder."""
     reason = "on the heap, because it is small"
+    """A sentence on where the array is and why."""
 
     def __init__(self, kind: Kind) -> None:
         import numpy as np
@@ -83,7 +85,7 @@ class HeapArray(ArrayProtocol):
         self._kind = kind
         # numpy itself requests huge pages for arrays of 4 MiB and more.
         self._array: NDArray[Any] | None = np.zeros(kind.shape, kind.dtype)
-        self._home: Scratch | None = None
+        self._file: Scratch | None = None
 
     @property
     def array(self) -> NDArray[Any]:
@@ -108,10 +110,10 @@ class HeapArray(ArrayProtocol):
             raise PermissionError("the array is sealed")
         import numpy as np
 
-        at, plain, whole = non_negative("offset", offset), plain_bytes(values), self.array.reshape(-1).view(np.uint8)
-        if at > len(whole) - len(plain):
-            raise OSError(errno.EINVAL, f"bytes [{at}, +{len(plain)}) of {len(whole)}")
-        whole[at : at + len(plain)] = plain
+        start, given, whole = non_negative("offset", offset), as_bytes(values), self.array.reshape(-1).view(np.uint8)
+        if start > len(whole) - len(given):
+            raise OSError(errno.EINVAL, f"bytes [{start}, +{len(given)}) of {len(whole)}")
+        whole[start : start + len(given)] = given
 
     def release(self, region: Region = None) -> _core.ReleaseReport:
         """Do nothing, and return a report with the reason: heap memory cannot be evicted."""
@@ -131,7 +133,7 @@ class HeapArray(ArrayProtocol):
 
     def seal(self) -> SealedArray:
         """Copy the array into a scratch file and return it as a read-only array for other processes."""
-        return self._moved().seal()
+        return self._in_file().seal()
 
     def save(
         self,
@@ -140,7 +142,7 @@ class HeapArray(ArrayProtocol):
         metadata: Mapping[str, str] | None = None,
         *,
         checksum: bool = True,
-        durable: bool = True,  # noqa: ARG002 - what is copied is flushed
+        durable: bool = True,  # noqa: ARG002 - `onecopy.save` always flushes
     ) -> Saved:
         """Write the array to a safetensors file; see `Scratch.save`."""
         from onecopy.arrays.saving import save
@@ -148,23 +150,23 @@ class HeapArray(ArrayProtocol):
         save(path, {name: self.array}, metadata, checksum=checksum)
         return Saved(os.fspath(path), copied=True, reason=self.reason)
 
-    def _moved(self) -> Scratch:
-        if self._home is None:
-            self._home = scratch(self.shape, self.dtype)
-            self._home.write(None, self.array)
+    def _in_file(self) -> Scratch:
+        if self._file is None:
+            self._file = scratch(self.shape, self.dtype)
+            self._file.write(None, self.array)
             self.array.flags.writeable = False
-        return self._home
+        return self._file
 
     @property
     def sealed(self) -> bool:
         """Whether `seal` was called."""
-        return self._home is not None
+        return self._file is not None
 
     def close(self) -> None:
         """Release the memory; it is freed with the last view. Closing twice has no effect."""
         self._array = None
-        if self._home is not None:
-            self._home.close()
+        if self._file is not None:
+            self._file.close()
 
     @property
     def closed(self) -> bool:

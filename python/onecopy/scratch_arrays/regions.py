@@ -1,4 +1,4 @@
-"""Which bytes a part of an array is: pure arithmetic on shapes, for regions given as numpy gives them."""
+"""Byte ranges of a part of an array: pure arithmetic on shapes and on indices as numpy takes them."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ if TYPE_CHECKING:
 
     from onecopy.page_cache import Range
 
-MOST_RANGES = 1 << 14
-"""More ranges than these become fewer and longer ones."""
+MAX_RANGES = 1 << 14
+"""Maximum number of ranges that `ranges_of` returns; beyond it, ranges are joined with the gaps between them."""
 
 Index: TypeAlias = "int | slice | EllipsisType"
 Region: TypeAlias = "Index | tuple[Index, ...] | None"
-"""Whole numbers and slices on the leading axes; None: everything."""
+"""Integers and slices without steps on the leading axes; None is the whole array."""
 
 
 class Box(NamedTuple):
-    """A part of an array without gaps: where it begins on each axis, and how far it goes."""
+    """A rectangular part of an array."""
 
     starts: tuple[int, ...]
+    """First index of the part on each axis."""
     lengths: tuple[int, ...]
+    """Extent of the part on each axis; 1 where the region has an integer."""
     kept: tuple[int, ...]
-    """The lengths without the axes that were given as a whole number, as numpy's views have them."""
+    """Shape of the part as a numpy view: `lengths` without the axes where the region has an integer."""
 
 
 def box_of(region: Region, shape: Sequence[int]) -> Box:
-    """Return the part that a region means.
+    """Return the box of a region in an array of this shape.
 
     Raises
     ------
     IndexError
-        A whole number outside of its axis, or more axes than there are.
+        An integer is out of range, or the region has more axes than the array.
     ValueError
-        A slice with a step.
+        A slice has a step.
     TypeError
-        Anything else than whole numbers, slices and one ``...``.
+        The region has something else than integers, slices and one ``...``.
 
     Examples
     --------
@@ -49,10 +51,10 @@ def box_of(region: Region, shape: Sequence[int]) -> Box:
     """
     indices = list(region) if isinstance(region, tuple) else [] if region is None else [region]
     if sum(index is Ellipsis for index in indices) > 1:
-        raise TypeError("a region has one '...' at most")
+        raise TypeError("a region must have at most one '...'")
     missing = len(shape) - sum(index is not Ellipsis for index in indices)
     if missing < 0:
-        raise IndexError(f"{len(shape) - missing} axes are indexed, and the array has {len(shape)}")
+        raise IndexError(f"the region has {len(shape) - missing} axes, but the array has {len(shape)}")
     at = next((i for i, index in enumerate(indices) if index is Ellipsis), len(indices))
     indices[at : at + 1] = [slice(None)] * missing
     starts, lengths, kept = [], [], []
@@ -69,18 +71,18 @@ def _on_axis(index: object, extent: int) -> tuple[int, int]:
     if isinstance(index, slice):
         start, stop, step = index.indices(extent)
         if step != 1:
-            raise ValueError(f"a region has no steps, but one of {step} was given")
+            raise ValueError(f"slices of a region must have step 1, not {step}")
         return start, max(stop - start, 0)
     if isinstance(index, bool) or not hasattr(index, "__index__"):
-        raise TypeError(f"a region is whole numbers and slices, not {index!r}")
+        raise TypeError(f"a region must have integers and slices, not {index!r}")
     number = operator.index(index)
     if not -extent <= number < extent:
-        raise IndexError(f"index {number} is outside of an axis of {extent}")
+        raise IndexError(f"index {number} is out of range for an axis of {extent}")
     return number % extent, 1
 
 
 def strides_of(shape: Sequence[int], item: int) -> tuple[int, ...]:
-    """Return the bytes from one index to the next of each axis, the last axis running fastest.
+    """Return the strides of a C-order array in bytes, for elements of `item` bytes.
 
     Examples
     --------
@@ -91,7 +93,7 @@ def strides_of(shape: Sequence[int], item: int) -> tuple[int, ...]:
 
 
 def run_axis(lengths: Sequence[int], shape: Sequence[int]) -> int:
-    """Return the axis from which on a box lies in one piece: all axes behind it are whole.
+    """Return the first axis from which a box is contiguous: the box has the whole extent of all later axes.
 
     Examples
     --------
@@ -105,9 +107,9 @@ def run_axis(lengths: Sequence[int], shape: Sequence[int]) -> int:
 
 
 def ranges_of(region: Region, shape: Sequence[int], item: int) -> list[Range]:
-    """Return (offset, length) in bytes of what a region means, in order, without gaps inside of each.
+    """Return the contiguous byte ranges (offset, length) of a region in a C-order array, in ascending order.
 
-    For hints: where that would be more than `MOST_RANGES`, what lies between them belongs to them.
+    The ranges are for hints to the kernel: if there were more than `MAX_RANGES`, they include the gaps between them.
 
     Examples
     --------
@@ -123,7 +125,7 @@ def ranges_of(region: Region, shape: Sequence[int], item: int) -> list[Range]:
     if not lengths:
         return [(0, item)]
     axis = run_axis(lengths, shape)
-    while prod(lengths[:axis]) > MOST_RANGES:
+    while prod(lengths[:axis]) > MAX_RANGES:
         starts[axis], lengths[axis] = 0, shape[axis]
         axis = run_axis(lengths, shape)
     strides = strides_of(shape, item)

@@ -1,4 +1,4 @@
-"""Writable arrays in nameless files: `scratch`, and what it returns."""
+"""`scratch` and `Scratch`: writable arrays in unnamed files."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["Scratch", "scratch"]
 
 _NEEDS_A_COPY = (errno.EXDEV, errno.EOPNOTSUPP, errno.EOVERFLOW)
-"""Another file system, one that gives no names later, a header that is longer than its room."""
+"""Errors of linking: another file system; unnamed files cannot be linked; the header does not fit before the data."""
 
 
-def plain_bytes(values: NDArray[Any]) -> NDArray[Any]:
-    """Return values as bytes one after the other, copied only where they do not lie so."""
+def as_bytes(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the bytes of the values in C order, as a view if they are contiguous, else as a copy."""
     import numpy as np
 
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
@@ -45,48 +45,49 @@ def scratch(
     anywhere: bool = False,
     name: str = "scratch",
 ) -> Scratch:
-    """Make a writable array of zeros in a nameless file, so that it may be larger than memory.
+    """Make a writable array of zeros in an unnamed file; the array may be larger than memory.
 
-    The file is gone with the process, however that ends: there is nothing to clean up. What is written is dirty page
-    cache, which the kernel writes to the disk and takes back without swap.
+    The kernel frees the file when the last process that has it open ends, also when that is killed. Written pages are
+    dirty page cache: the kernel writes them to disk and evicts them without swap.
 
     Parameters
     ----------
     shape
-        Extents, or one extent.
+        Extents of the axes, or one extent.
     dtype
-        A little-endian type that safetensors has, those of ml_dtypes among them.
+        A little-endian element type of safetensors, including the types of ml_dtypes.
     dir
-        A folder on a disk of this machine. None: ``$ONECOPY_SCRATCH``, else the folder for temporary files if that is
-        on such a disk, else ``/var/tmp``.
+        A folder on a local disk. None: ``$ONECOPY_SCRATCH``; if that is not set, the folder for temporary files if it
+        is on a local disk, else ``/var/tmp``.
     reserve
-        Reserve the space now, so that a full disk is an error here and never later. False: a sparse file. A disk that
-        is full when a new page is touched then **ends the process** (SIGBUS); `Scratch.write` raises OSError instead.
+        True reserves the disk space now: a full disk raises OSError here and cannot fail later. False makes a sparse
+        file: if the disk is full when a new page of `Scratch.array` is touched, the kernel **ends the process**
+        (SIGBUS); `Scratch.write` raises OSError instead.
     max_resident
-        Bytes, or a text such as "512 MiB", at least 1 MiB: the most that `Scratch.write` leaves in memory. It writes
-        out and drops what was written first. Writes into `Scratch.array` are not bounded; `Scratch.memory` tells how
-        far they went over it, and the next `Scratch.write` drops them. None: no bound but the machine's.
+        Maximum bytes that `Scratch.write` leaves in memory, as a number or text such as "512 MiB", at least 1 MiB. The
+        oldest written pages are written to disk and evicted. Writes to `Scratch.array` are not limited:
+        `Scratch.memory` reports the excess, which the next `Scratch.write` evicts. None: no limit.
     anywhere
-        Also on tmpfs, where it is memory and no disk, and on network and user-space file systems.
+        Also allow tmpfs, where the file consumes memory, and network and user-space file systems.
     name
-        Stands in errors.
+        Name of the array in error messages.
 
     Raises
     ------
     OSError
-        ENOSPC or EDQUOT with the bytes that are needed and free. EOPNOTSUPP for a folder in memory or on a server, with
-        the name of its file system, and for one that cannot reserve. Others where the folder will not do. Nothing is
-        left behind.
+        ENOSPC or EDQUOT: the disk is full; the message has the needed and free bytes. EOPNOTSUPP: the file system is
+        in memory, on a network or in user space, or cannot reserve space. Other errors of the folder. Nothing is left
+        behind.
     TypeError, ValueError
-        A type that safetensors does not have; a shape or size that is none.
+        safetensors does not have the dtype, or the shape, `dir` or `max_resident` is not valid.
 
     Examples
     --------
     >>> import onecopy as oc
     >>> with oc.scratch((4, 1000), "u2", max_resident="64 MiB") as canvas:
-    ...     canvas.write(0, 500)           # a row, within the bound
-    ...     canvas.array[3, :10] = 9       # like any numpy array
-    ...     image = canvas.seal()          # read-only, for every process that is given it
+    ...     canvas.write(0, 500)           # one row, with at most 64 MiB in memory
+    ...     canvas.array[3, :10] = 9       # a numpy array
+    ...     image = canvas.seal()          # read-only; other processes can map it
     >>> image.array[0, 0], image.array[3, 0]
     (np.uint16(500), np.uint16(9))
     """
@@ -95,7 +96,7 @@ def scratch(
     folder = "" if dir is None else path_text(dir)
     try:
         head = _core.scratch_head(kind.name, list(kind.shape))
-    except (FormatError, TypeError):  # larger than a file of arrays can be, and perhaps not than a sparse one
+    except (FormatError, TypeError):  # too large for a safetensors header, but a sparse file may hold it
         head = 0
     size = non_negative("the size", max(kind.nbytes, 1))
     core = _core.create_scratch(
@@ -105,10 +106,11 @@ def scratch(
 
 
 class Scratch(ArrayProtocol):
-    """A writable array in a nameless file; made by `scratch`.
+    """A writable array in an unnamed file. `scratch` returns it.
 
-    Threads: any number may write to different places at once. A forked child shares the array, and what it writes is
-    seen here; it has a bound of its own. Fork while no thread is inside of a call. It does not pickle: `seal` it first.
+    Threads: any number of threads may write to different regions. A forked child shares the array: both processes see
+    each other's writes, and each applies `max_resident` to its own. Fork while no thread is in a call. It cannot be
+    pickled; the result of `seal` can.
     """
 
     def __init__(self, core: _core.ScratchFile, kind: Kind) -> None:
@@ -117,32 +119,34 @@ class Scratch(ArrayProtocol):
         self._array: NDArray[Any] | None = None
         self._sealed: SealedArray | None = None
 
-    # --- bytes in and out of memory -------------------------------------------------------------------------------
+    # --- writing and eviction -------------------------------------------------------------------------------------
 
     @property
     def array(self) -> NDArray[Any]:
-        """The array: writable until `seal`, in C order. It keeps the memory, also after `close`."""
+        """The array in C order, writable until `seal`. It keeps the memory alive after `close`."""
         if self._array is None:
             self._array = self._kind.over(self._core.view())
         return self._array
 
     def write(self, index: Region, values: ArrayLike) -> None:
-        """Write values into a part of the array, and keep to `max_resident` while doing so.
+        """Write values into a part of the array with at most `max_resident` bytes of it in memory.
 
         Parameters
         ----------
         index
-            Whole numbers and slices without steps on the leading axes; None or ``...``: everything.
+            Integers and slices without steps on the leading axes; None or ``...`` is the whole array.
         values
-            What numpy would take for ``array[index] = values``: of the part's shape, or to be broadcast to it. They are
-            converted 16 MiB at a time.
+            Values as for ``array[index] = values`` in numpy: of the shape of the part, or broadcast to it. They are
+            converted in blocks of 16 MiB.
 
         Raises
         ------
         OSError
-            The disk failed, or is full where nothing was reserved; PermissionError when sealed.
+            The disk failed, or is full and the space was not reserved.
+        PermissionError
+            The array is sealed.
         IndexError, ValueError, TypeError
-            An index outside; a step, or values of another shape; no index.
+            The index is out of range; it has a step, or the values have another shape; it is not an index.
 
         Examples
         --------
@@ -159,29 +163,30 @@ class Scratch(ArrayProtocol):
         strides = strides_of(self.shape, self.dtype.itemsize)
         given = np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
         first = sum(start * stride for start, stride in zip(box.starts, strides, strict=True))
-        _Writing(self._core, self._kind, strides, run_axis(box.lengths, self.shape)).put(first, 0, given)
+        _BlockWriter(self._core, self._kind, strides, run_axis(box.lengths, self.shape)).write(first, 0, given)
 
     def write_direct(self, offset: int, values: NDArray[Any]) -> None:
-        """Write values to the disk, and leave nothing of them in memory: for what is made in order, larger than memory.
+        """Write values to disk without leaving pages in memory, for arrays larger than memory written in order.
 
-        Whole pages go past the page cache (``O_DIRECT``) where the file system lets them, and where `values` begins as
-        far behind a page of memory as `offset` behind a page of the file. Else they go through it and out again, which
-        costs two to three times the processor time. It waits for the disk: write megabytes at once, in two threads.
+        Whole pages bypass the page cache (``O_DIRECT``) if the file system supports it and the address of `values` and
+        `offset` have the same remainder by 4096. Otherwise they are written through the page cache and evicted, which
+        costs two to three times the CPU time. Each call waits for the disk: write megabytes per call, in two threads.
 
         Parameters
         ----------
         offset
-            Where they begin, in bytes of the array; it lies on a page of the file at the multiples of 4096.
+            Byte offset in the array; multiples of 4096 are page boundaries of the file.
         values
-            Elements in C order, of any shape.
+            An array of any shape and dtype; its bytes are written in C order.
 
         Raises
         ------
         OSError
-            The disk failed, or is full where nothing was reserved; EINVAL outside of the array; PermissionError when
-            sealed.
+            The disk failed, or is full and the space was not reserved; EINVAL: the bytes end after the array.
+        PermissionError
+            The array is sealed.
         ValueError
-            A negative offset.
+            The offset is negative.
 
         Examples
         --------
@@ -191,13 +196,13 @@ class Scratch(ArrayProtocol):
         ...     canvas.array.sum(axis=1)
         array([    0, 28672, 28672], dtype=uint64)
         """
-        self._core.write_direct(non_negative("offset", offset), plain_bytes(values))
+        self._core.write_direct(non_negative("offset", offset), as_bytes(values))
 
     def release(self, region: Region = None) -> ReleaseReport:
-        """Write a part to the disk, and take it out of memory.
+        """Write a part to disk and evict its pages, rounded outwards to whole pages.
 
-        Rounded outwards to whole pages, and for regions of very many rows to what lies between them. Nothing is raised
-        for what the kernel declines: the report tells what stayed in memory, and why. `flush` tells of lost bytes.
+        Regions of more than 16384 separate ranges include the bytes between them. Pages that the kernel does not evict
+        raise no error: the report has their bytes and the reason. Write errors of the disk are raised by `flush`.
 
         Examples
         --------
@@ -209,38 +214,38 @@ class Scratch(ArrayProtocol):
         """
         ranges = self._ranges(region)
         if self._sealed is not None and not self._sealed.closed:
-            _core.evict(self._sealed.core, ranges)  # what is mapped there would stay
+            _core.evict(self._sealed.core, ranges)  # pages that this mapping references would stay in memory
         return self._core.release(ranges)
 
     def prefetch(self, region: Region = None) -> WarmReport:
-        """Bring a part into memory, at the device's speed, as far as `max_resident` has room; see `onecopy.warm`."""
+        """Read a part into memory, at most `max_resident` bytes; see `onecopy.warm`."""
         return self._core.prefetch(self._ranges(region))
 
     def flush(self) -> None:
-        """Write everything to the disk. OSError where bytes are lost (EIO, ENOSPC), also by earlier writing out."""
+        """Write all dirty pages to disk. OSError (EIO, ENOSPC) if this or an earlier write-back lost bytes."""
         self._core.flush()
 
     def memory(self) -> ScratchMemory:
-        """Return what it holds of memory now; a number that the kernel does not tell is None."""
-        told = self._core.memory()
-        return ScratchMemory(told.resident, told.dirty, told.clean, told.shared, told.cap, told.over)
+        """Return the memory of the array; numbers that the kernel does not report are None."""
+        found = self._core.memory()
+        return ScratchMemory(found.resident, found.dirty, found.clean, found.shared, found.cap, found.over)
 
     def _ranges(self, region: Region) -> list[Range]:
         return ranges_of(region, self.shape, self.dtype.itemsize) or [(0, 0)]
 
-    # --- the end of writing ---------------------------------------------------------------------------------------
+    # --- sealing and saving --------------------------------------------------------------------------------------
 
     def seal(self) -> SealedArray:
-        """End writing, and return the array as a read-only one that can be given to other processes.
+        """Make the array read-only, and return it as a `SealedArray` that other processes can map.
 
-        `write` raises from here on, and `array` is read-only. A view that was taken from `array` before still says that
-        it is writable; writing into it ends the process (SIGSEGV), because the alternative is to change what others
-        read. The same for each call.
+        Afterwards `write` raises PermissionError and `array` is read-only. Views taken from `array` before keep numpy's
+        writable flag, but their pages are read-only: writing to such a view ends the process (SIGSEGV). Each call
+        returns the same object.
 
         Raises
         ------
         OSError
-            EIO: bytes were lost when they were written out.
+            EIO: an earlier write-back lost bytes.
         """
         if self._sealed is None:
             core = self._core.seal()
@@ -258,20 +263,26 @@ class Scratch(ArrayProtocol):
         checksum: bool = True,
         durable: bool = True,
     ) -> Saved:
-        """Seal it, and give it a name: the file becomes a safetensors file of one array, without a copy.
+        """Seal the array and link its file to `path`, as a safetensors file of one array, without a copy.
 
-        It appears whole or not at all, and is flushed first, unless ``durable=False`` says that after a power cut there
-        may be anything in it (for files which are known to be made again then, as those of a `Store`). With checksums
-        the data is read once. On another file system than `path`, where the file system cannot name a nameless file, or
-        where the metadata has no room before the data (4 KiB have), the array is copied instead. `Saved.copied` and
-        `Saved.reason` tell.
+        The file appears complete or not at all. It is flushed first; with ``durable=False`` it is not, and may have any
+        content after a power failure (for files that are rebuilt then, as those of a `Store`). Checksums read the data
+        once. The array is copied if `path` is on another file system, if the file system cannot link unnamed files, or
+        if name and metadata do not fit before the data (4 KiB always fit).
+
+        Returns
+        -------
+        Saved
+            Whether the array was copied, with the reason.
 
         Raises
         ------
         OSError
-            As `onecopy.save`; FileExistsError where it was saved without a copy before.
+            The file cannot be written, as for `onecopy.save`.
+        FileExistsError
+            The array was saved without a copy before.
         FormatError
-            A name or metadata that the format does not have.
+            The format does not allow the name or the metadata.
 
         Examples
         --------
@@ -287,7 +298,7 @@ class Scratch(ArrayProtocol):
         sealed = self.seal()
         if self.nbytes == 0:
             self._copy_to(target, name, texts, sealed, checksum=checksum, durable=durable)
-            return Saved(target, copied=True, reason="it has no bytes")
+            return Saved(target, copied=True, reason="the array has no bytes")
         try:
             self._core.publish(
                 target,
@@ -321,69 +332,69 @@ class Scratch(ArrayProtocol):
 
     @property
     def memory_cap(self) -> int | None:
-        """``max_resident`` in bytes; None: there is none."""
+        """``max_resident`` in bytes; None without a limit."""
         return self._core.max_resident
 
     @property
     def path(self) -> str:
-        """The folder that its file is in; the file has no name."""
+        """Path of the folder of the unnamed file."""
         return self._core.folder
 
     @property
     def reason(self) -> str:
-        """Why it is there: a sentence."""
+        """A sentence on why the file is in this folder."""
         return self._core.reason
 
     @property
     def sealed(self) -> bool:
-        """True after `seal`."""
+        """Whether `seal` was called."""
         return self._core.sealed
 
     def close(self) -> None:
-        """Let go of the file; its space is free with the last array and the last sealed one. Twice is fine."""
+        """Release the file; its space is freed with the last view and sealed array. Closing twice has no effect."""
         self._array = self._sealed = None
         self._core.close()
 
     @property
     def closed(self) -> bool:
-        """True after `close`."""
+        """Whether `close` was called."""
         return self._core.closed
 
     def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("a writable scratch array is this process's own: give its seal() to other processes")
+        raise TypeError("cannot pickle a writable scratch array: pass the result of seal() to other processes")
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "sealed" if self.sealed else f"in {self.path}"
         return f"<onecopy.Scratch {self.shape} {self.dtype} {state}>"
 
 
-class _Writing:
-    """Values on their way into a file: in pieces of 16 MiB at most, as few calls as rows allow."""
+class _BlockWriter:
+    """Writes values to a file in blocks of at most 16 MiB."""
 
     def __init__(self, core: _core.ScratchFile, kind: Kind, strides: tuple[int, ...], run: int) -> None:
         self.core = core
         self.dtype = kind.dtype
         self.strides = strides
-        self.run = run  # from this axis on, the part lies in one piece
+        self.run = run  # first axis from which the part is contiguous in the file
 
-    def put(self, offset: int, axis: int, values: NDArray[Any]) -> None:
-        """Write `values`, the part from `axis` on, to where its first element belongs."""
+    def write(self, offset: int, axis: int, values: NDArray[Any]) -> None:
+        """Write `values`, whose first axis is `axis` of the array, at the byte offset of their first element."""
         if values.size == 0:
             return
         size = values.size * self.dtype.itemsize
         if axis + 1 < self.run or (size > CHUNK and values.shape[0] == 1):
             for row in values:
-                self.put(offset, axis + 1, row)
+                self.write(offset, axis + 1, row)
                 offset += self.strides[axis]
             return
         rows = len(values) if values.ndim else 1
         step = max(1, CHUNK * rows // size)
         if step < rows:
             for start in range(0, rows, step):
-                self.put(offset + start * self.strides[axis], axis, values[start : start + step])
+                self.write(offset + start * self.strides[axis], axis, values[start : start + step])
             return
-        plain = plain_bytes(values.astype(self.dtype, copy=False))
+        block = as_bytes(values.astype(self.dtype, copy=False))
         if axis >= self.run:
-            self.core.write(offset, plain)
+            self.core.write(offset, block)
         else:
-            self.core.write_rows(plain, offset=offset, stride=self.strides[axis], count=rows)
+            self.core.write_rows(block, offset=offset, stride=self.strides[axis], count=rows)

@@ -36,24 +36,24 @@ def shapes_and_regions(draw):
 
 
 @given(shapes_and_regions(), st.sampled_from([1, 3, 1 << 14]))
-def test_the_ranges_of_a_region_are_the_bytes_that_numpy_would_write(drawn, most):
+def test_the_ranges_of_a_region_are_the_bytes_that_numpy_would_write(drawn, maximum):
     shape, region = drawn
     marked = np.zeros(shape, "u2")
     marked[region] = 0xFFFF
-    before = regions.MOST_RANGES
-    regions.MOST_RANGES = most
+    before = regions.MAX_RANGES
+    regions.MAX_RANGES = maximum
     try:
         ranges = regions.ranges_of(region, shape, 2)
     finally:
-        regions.MOST_RANGES = before
+        regions.MAX_RANGES = before
     ours = np.zeros(marked.nbytes, "u1")
     for offset, length in ranges:
         assert length > 0
         assert not ours[offset : offset + length].any()
         ours[offset : offset + length] = 0xFF
     theirs = marked.reshape(-1).view("u1")
-    assert len(ranges) <= most
-    if most == 1 << 14:
+    assert len(ranges) <= maximum
+    if maximum == 1 << 14:
         assert (ours == theirs).all()
     else:  # wider, and never less
         assert (ours >= theirs).all()
@@ -220,7 +220,7 @@ def test_an_array_that_nobody_has_open_any_more_is_told(tmp_path):
         pickle.loads(handle)
 
 
-def test_a_descriptor_that_leads_to_another_file_by_now_is_told(tmp_path):
+def test_a_descriptor_that_refers_to_another_file_by_now_raises(tmp_path):
     first = oc.scratch(3, "u1", tmp_path).seal()
     handle = pickle.dumps(first)
     number = first.core.fileno()
@@ -346,7 +346,7 @@ def test_what_is_written_directly_is_there_wherever_it_begins(heap, offset, size
 
 
 @pytest.mark.parametrize("heap", [True, False])
-def test_writing_directly_outside_or_when_sealed_is_told(heap):
+def test_writing_directly_outside_or_when_sealed_raises(heap):
     with alloc(10_000, "u2", heap_below="1 MiB" if heap else 0) as ours:
         ours.write_direct(19_996, np.ones((1, 2), "u2")[:, ::1])
         assert ours.array[-3:].tolist() == [0, 1, 1]
@@ -359,7 +359,7 @@ def test_writing_directly_outside_or_when_sealed_is_told(heap):
             ours.write_direct(0, np.ones(2, "u2"))
 
 
-def test_alloc_has_one_face(tmp_path, monkeypatch):
+def test_heap_and_scratch_arrays_have_the_same_methods(tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_SCRATCH", str(tmp_path))
     monkeypatch.setenv("ONECOPY_HEAP_BELOW", "1 KiB")
     small, large = alloc(1023, "u1"), alloc(1024, "u1")
@@ -368,7 +368,7 @@ def test_alloc_has_one_face(tmp_path, monkeypatch):
     assert {name for name in dir(large) if not name.startswith("_")} - set(dir(small)) == {"memory_cap"}
     for number, ours in enumerate([small, large]):
         ours.write(slice(0, 2), [1, 2])
-        with pytest.raises(ValueError, match="steps"):
+        with pytest.raises(ValueError, match="must have step 1"):
             ours.write(slice(0, 2, 2), 1)
         ours.release(slice(0, 2))
         ours.prefetch()
