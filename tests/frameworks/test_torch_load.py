@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_told_and_nothing_is_changed(model, file, tmp_path)
     before = model.inner.weight
     oc.save(tmp_path / "odd.safetensors", {"inner.weight": np.zeros((2, 2), np.float32), "more": np.zeros(3)})
     with pytest.raises(
-        RuntimeError, match=r"does not fit Model: not in the file: .*words.weight.*; not in the module: more"
+        RuntimeError, match=r"does not match Model: not in the file: .*words.weight.*; not in the module: more"
     ):
         oc.torch.load_into(model, tmp_path / "odd.safetensors")
     with pytest.raises(RuntimeError, match=r"inner.weight is \(2, 2\) in the file, and \(512, 512\) in the module"):
@@ -186,7 +186,7 @@ def test_what_stays_on_meta_is_named(file, tmp_path):
     report = oc.torch.load_into(empty, tmp_path / "part.safetensors", strict=False)
     assert sorted(report.missing) == ["inner.bias", "inner.weight", "scale"]
     assert sorted(report.on_meta) == sorted(report.missing)
-    assert "on the meta device still: inner.weight, inner.bias, scale" in str(report)
+    assert "still on the meta device: inner.weight, inner.bias, scale" in str(report)
 
 
 def test_warming_goes_on_meanwhile(model, file):
@@ -267,7 +267,7 @@ def test_buffers_that_would_stay_on_meta_are_an_error(tmp_path):
     path = saved(tmp_path / "model.safetensors")
     with torch.device("meta"):
         module = Rotary()
-    with pytest.raises(RuntimeError, match=r"on the meta device, and not in the file: positions, frequencies .*strict"):
+    with pytest.raises(RuntimeError, match=r"on the meta device and not in the file: positions, frequencies .*strict"):
         oc.torch.load_into(module, path)
     assert module.layer.weight.is_meta
     assert oc.torch.load_into(module, path, strict=False).on_meta == ("positions", "frequencies")

@@ -47,7 +47,7 @@ def test_what_is_small_stays_the_very_object():
     assert dataset.classes is classes
     assert dataset.samples is samples
     assert dataset.onecopy_report.attributes == ()
-    assert str(dataset.onecopy_report) == "nothing in it is large"
+    assert str(dataset.onecopy_report) == "no attribute of the dataset is large"
 
 
 def test_one_object_under_two_names_is_one_afterwards():
@@ -95,7 +95,7 @@ class Slotted:
 
 
 def test_an_object_without_attributes_is_an_error():
-    with pytest.raises(TypeError, match="a Slotted has no __dict__"):
+    with pytest.raises(TypeError, match="attributes of a Slotted: it has no __dict__"):
         oc.torch.share_dataset(Slotted())
     with pytest.raises(ValueError, match="is not a size"):
         oc.torch.share_dataset(Pictures(3), "big")
@@ -129,12 +129,15 @@ class Names(list[str]):
 
 
 STAY = {
-    "set": (set(range(50_000)), "a set has no shared form: make it a sorted list, or a dict"),
-    "subclass": (Names(f"{i}" for i in range(50_000)), "a Names may do more than its base: make it a plain one"),
+    "set": (set(range(50_000)), "a set cannot be shared: convert it to a sorted list or a dict"),
+    "subclass": (
+        Names(f"{i}" for i in range(50_000)),
+        "a Names may differ from its base class: convert it",
+    ),
     "objects": (np.array([None] * 200_000), "an array of Python objects; a list of them can be shared"),
-    "text": ("x" * 2_000_000, "a str has no shared form"),
+    "text": ("x" * 2_000_000, "a str cannot be shared"),
     "lambda": ([*range(100_000), lambda: 3], r"[100000]: "),
-    "bag": (Bag(rows=[str(i) for i in range(50_000)]), "oc.torch.share_dataset of it looks at its attributes"),
+    "bag": (Bag(rows=[str(i) for i in range(50_000)]), "call oc.torch.share_dataset on it"),
 }
 
 
@@ -143,7 +146,7 @@ def test_what_cannot_be_moved_stays_and_the_reason_is_told(kind):
     value, reason = STAY[kind]
     dataset = oc.torch.share_dataset(Bag(value=value, names=[str(i) for i in range(50_000)]))
     assert dataset.value is value
-    assert stays(dataset)["value"].startswith("stays: ")
+    assert stays(dataset)["value"].startswith("not shared: ")
     assert reason in stays(dataset)["value"]
     assert isinstance(dataset.names, oc.List)
 
@@ -151,7 +154,7 @@ def test_what_cannot_be_moved_stays_and_the_reason_is_told(kind):
 def test_a_memory_map_stays(tmp_path):
     np.arange(1_000_000.0).tofile(tmp_path / "raw")
     dataset = oc.torch.share_dataset(Bag(raw=np.memmap(tmp_path / "raw", float, "r")))
-    assert "mapped already" in stays(dataset)["raw"]
+    assert "already mapped" in stays(dataset)["raw"]
 
 
 def test_writing_to_what_was_moved_says_what_to_do():

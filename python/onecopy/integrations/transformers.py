@@ -1,13 +1,13 @@
-"""Hugging Face models whose weights stay mapped, also in another dtype than the file's.
+"""Hugging Face models whose weights stay mapped, also in another dtype than that of the file.
 
     model = oc.transformers.from_pretrained(AutoModelForCausalLM, "folder/of/the/model", dtype=torch.bfloat16)
     print(oc.explain(model))
 
-transformers maps safetensors files by itself, and keeps them mapped, as long as the weights are wanted as they lie in
-the file. A cast makes a private copy in every process; here it is made once per host, in the store, and whatever
-transformers casts while it builds the model comes from there.
+transformers maps safetensors files and uses the weights in the mapping if their dtype does not change. A cast makes a
+private copy in every process. Here weights are cast once per machine into a file of the store, and the casts of
+transformers while it builds the model return tensors on the mapping of that file.
 
-**When not to use it.** Where the model goes to a GPU: `from_pretrained` itself reads as fast.
+**When not to use it.** For models on a GPU: `from_pretrained` of transformers is as fast.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from onecopy import arrays, page_cache
 from onecopy.arrays.shards import files_of_index
 from onecopy.files import Mapping
 from onecopy.integrations.torch._cast import cast_once, dtype_of, needs_cast
-from onecopy.integrations.torch._load import is_host, load
+from onecopy.integrations.torch._load import is_cpu, load
 from onecopy.memory import proc
 from onecopy.text import size
 
@@ -48,49 +48,51 @@ def from_pretrained(
     max_bytes: int | str | None = None,
     **given: Any,
 ) -> Any:
-    """Make a model from a folder of safetensors files, its weights mapped.
+    """Return a model with mapped weights from a folder of safetensors files.
 
-    The weights are those of ``model_class.from_pretrained(folder, dtype=dtype, **given)``, bit for bit: transformers
-    builds the model, decides which weights are cast (not, for example, those that an architecture keeps in float32),
-    and where it casts one, is given the same weight from a file that holds the cast.
+    The weights equal those of ``model_class.from_pretrained(folder, dtype=dtype, **given)`` bit for bit: transformers
+    builds the model and decides which weights are cast (some architectures keep weights in float32). Its casts return
+    tensors on the mapping of a file with the cast weights.
 
     Parameters
     ----------
     model_class
-        What has ``from_pretrained``: ``AutoModel``, ``LlamaForCausalLM``, ...
+        A class with ``from_pretrained``: ``AutoModel``, ``LlamaForCausalLM``, ...
     folder
-        Of a model that was saved or downloaded: ``config.json``, ``model.safetensors`` or its shards.
+        Folder of a saved or downloaded model: ``config.json``, ``model.safetensors`` or its shards.
     dtype
-        Of floating-point weights, a ``torch.dtype`` or its name; "auto": what ``config.json`` says, else as they are in
-        the file.
+        Dtype of floating-point weights, a ``torch.dtype`` or its name; "auto": the dtype in ``config.json``, else the
+        dtypes of the file.
     store
-        Where casts are kept, one file for each file of weights: a `onecopy.Store` or a folder; None: the default folder
-        on disk.
+        Where cast weights are kept, one file per file of weights: a `onecopy.Store` or a folder; None: the default
+        folder on disk.
     warming, max_bytes
-        Bring the files into memory, at most so many bytes, while transformers builds the model: called with the
-        `WarmJob` before that begins.
+        A function that is called with the `WarmJob` that reads the files into memory, at most `max_bytes`, while
+        transformers builds the model; None: the files are not read ahead.
     **given
-        What else ``from_pretrained`` takes, ``subfolder`` and ``variant`` among it.
+        Other arguments of ``from_pretrained``, including ``subfolder`` and ``variant``.
 
     Returns
     -------
-    The model. What of it is not mapped, and why, tells `onecopy.explain`; weights that transformers converts or fuses
-    are copies. Where none is mapped, a UserWarning says so.
+    object
+        The model. Weights that transformers converts or fuses are copies; `onecopy.explain` lists them. If no weight is
+        mapped, a UserWarning is issued.
 
     Raises
     ------
     FileNotFoundError
-        The folder has no safetensors files, or not all that its index names.
+        The folder has no safetensors files, or lacks files that its index names.
     FormatError
-        One of them is damaged.
+        A file is damaged.
     OSError
-        What transformers raises; the store cannot be used, or has no room.
+        transformers raises it; or the store cannot be written, or its disk is full.
     TypeError
-        `dtype` is none of torch's, nor the name of one.
+        `dtype` is neither a dtype of torch nor the name of one.
 
     Notes
     -----
-    transformers loads in one thread meanwhile: ``HF_DEACTIVATE_ASYNC_LOAD`` is set in the environment until it is done.
+    Until the model is built, ``HF_DEACTIVATE_ASYNC_LOAD`` is set in the environment, and transformers loads in one
+    thread.
 
     Examples
     --------
@@ -108,7 +110,7 @@ def from_pretrained(
     files = _files_in(place, given.get("variant"))
     wanted = _type_of(dtype, place)
     for file in files:
-        arrays.open_arrays(file).close()  # what is damaged is an error of ours, not of another parser
+        arrays.open_arrays(file).close()  # raises FormatError for a damaged file, before another parser reads it
     casts = {file: cast_once(file, wanted, store) for file in files if wanted is not None and needs_cast(file, wanted)}
     if warming is not None:
         warming(_warm([casts.get(file, file) for file in files], max_bytes))
@@ -119,7 +121,7 @@ def from_pretrained(
 
 
 def _files_in(place: Path, variant: str | None) -> list[Path]:
-    """Return the files of weights that transformers reads: others may lie beside them (consolidated.safetensors)."""
+    """Return the files of weights that transformers reads; the folder may have others (consolidated.safetensors)."""
     suffix = f".{variant}" if variant else ""
     one, index = place / f"model{suffix}.safetensors", place / f"model.safetensors.index{suffix}.json"
     if one.exists():
@@ -128,21 +130,21 @@ def _files_in(place: Path, variant: str | None) -> list[Path]:
         return sorted(map(Path, files_of_index(index)))
     files = sorted(place.glob(f"*{suffix}.safetensors"))
     if not files:
-        download = "a model of the hub is downloaded first (huggingface_hub.snapshot_download gives a folder)"
+        download = "download a model of the hub first (huggingface_hub.snapshot_download returns a folder)"
         what = f"no *{suffix}.safetensors files" if place.is_dir() else f"no such folder; {download}"
         raise FileNotFoundError(errno.ENOENT, what, os.fspath(place))
     return files
 
 
 def _warm(files: Iterable[Path], max_bytes: int | str | None) -> WarmJob:
-    """Begin to bring files into memory, one after the other, as transformers takes them."""
+    """Start reading the files into memory in the order in which transformers reads them."""
     portions = tuple((Mapping(file).core, None, None) for file in files)
     return page_cache.warm(page_cache.Selection(portions), max_bytes=max_bytes, wait=False)
 
 
 def _type_of(dtype: Any, place: Path) -> Any:
-    """Return the type that transformers will cast floating-point weights to; None: as they are in the file."""
-    if isinstance(dtype, dict):  # by module: transformers takes the entry of the whole model
+    """Return the dtype to which transformers will cast floating-point weights; None: no cast."""
+    if isinstance(dtype, dict):  # dtypes by module; the key "" is the whole model
         dtype = dtype.get("")
     if dtype not in (None, "auto"):
         return dtype_of(dtype)
@@ -151,7 +153,7 @@ def _type_of(dtype: Any, place: Path) -> Any:
         named = config.get("dtype") or config.get("torch_dtype")
         return dtype_of(named if isinstance(named, str) else None)
     except (OSError, ValueError, AttributeError, TypeError):
-        return None  # transformers says what is wrong with it
+        return None  # transformers raises an error for this config
 
 
 _alone = threading.RLock()
@@ -160,17 +162,17 @@ _ASYNC = "HF_DEACTIVATE_ASYNC_LOAD"
 
 @contextlib.contextmanager
 def _given_casts(casts: dict[Path, Path], dtype: Any) -> Iterator[None]:
-    """While it runs, a cast of a weight on the mapping of one of these files gives the weight of its other file.
+    """Inside the block, casts of weights on the mapping of these files return the weights of the cast files.
 
-    Who casts, which weights, and to what, stays transformers' decision: its calls of ``Tensor.to`` are answered. A cast
-    that is not recognised is made as always, and private.
+    transformers decides which weights are cast: its calls of ``Tensor.to`` are intercepted. Casts that are not
+    recognized are made by torch, in private memory.
     """
     if not casts:
         yield
         return
     with _alone:
         before = os.environ.get(_ASYNC)
-        os.environ[_ASYNC] = "1"  # a mode of torch is one thread's
+        os.environ[_ASYNC] = "1"  # a mode of torch applies to one thread
         try:
             with _mode(casts, dtype):
                 yield
@@ -184,7 +186,7 @@ def _mode(casts: dict[Path, Path], dtype: Any) -> Any:
     from torch import Tensor
     from torch.overrides import TorchFunctionMode
 
-    class Casts(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # torch may be missing where this is checked
+    class Casts(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
         def __init__(self) -> None:
             super().__init__()
             self._known = _KnownCasts(casts)
@@ -193,8 +195,8 @@ def _mode(casts: dict[Path, Path], dtype: Any) -> Any:
             kwargs = kwargs or {}
             if function is Tensor.to and len(args) == 1 and kwargs.keys() <= {"device", "dtype"}:
                 (tensor,) = args
-                asked = kwargs.get("dtype") == dtype != tensor.dtype and tensor.is_floating_point()
-                if asked and tensor.device.type == "cpu" and is_host(kwargs.get("device")):
+                is_cast = kwargs.get("dtype") == dtype != tensor.dtype and tensor.is_floating_point()
+                if is_cast and tensor.device.type == "cpu" and is_cpu(kwargs.get("device")):
                     found = self._known.of(tensor)
                     if found is not None:
                         return found
@@ -204,11 +206,11 @@ def _mode(casts: dict[Path, Path], dtype: Any) -> Any:
 
 
 class _KnownCasts:
-    """Casts by the address of what they were made of."""
+    """Finds the cast of a weight by the address of the weight."""
 
     def __init__(self, casts: dict[Path, Path]) -> None:
         self._weights: dict[str, dict[int, Any]] = {}
-        """By the real path of a file: the cast weights, by the offset of the uncast ones."""
+        """Cast weights by the real path of the uncast file and the offset of the uncast weight."""
         for file, cast in casts.items():
             tensors = load(cast)
             with arrays.open_arrays(file) as source:
@@ -216,10 +218,10 @@ class _KnownCasts:
                     source.entry(name).offset: tensors[name] for name in source if source.entry(name).nbytes
                 }
         self._held: list[tuple[proc.Region, Any]] = []
-        """Where those files are mapped. A tensor of each, which keeps it so: the addresses cannot become others'."""
+        """Mappings of the uncast files, each with a tensor that keeps it alive, so that addresses are not reused."""
 
     def of(self, tensor: Any) -> Any:
-        """Return the cast of a weight; None: not known."""
+        """Return the cast of a weight; None if the weight is not on a known mapping."""
         at = tensor.data_ptr()
         region = next((region for region, _ in self._held if region.start <= at < region.end), None)
         if region is None:
@@ -234,12 +236,12 @@ class _KnownCasts:
     def _regions(self) -> list[proc.Region]:
         try:
             return proc.maps(os.getpid())
-        except OSError:  # no /proc: every cast is private
+        except OSError:  # without /proc, every cast is private
             return []
 
 
 def _warn_of_copies(model: Any) -> None:
-    """Warn where no weight of a model on the host is on pages of a file."""
+    """Warn if a model has at least 1 MiB of weights on the CPU and none of them is on a mapped file."""
     addresses = {
         one.data_ptr(): one.numel() * one.element_size() for one in model.parameters() if one.device.type == "cpu"
     }

@@ -110,7 +110,7 @@ class Recipe:
     def key(self, digest: str) -> str:
         """Return the store key for files with this digest."""
         options = _options.digest(dict(self.options) | {"without": " ".join(self.disabled_optimizers)})
-        words = f"{platform.machine()} {_processor()}, options {options}"
+        words = f"{platform.machine()} {_cpu_features()}, options {options}"
         return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 2"
 
     def digest(self) -> str | None:
@@ -352,8 +352,8 @@ def _hidden_name(path: Path) -> str:
 
 
 @lru_cache(maxsize=1)
-def _processor() -> str:
-    """Return a short name for what the processor can do: its kernels prepack for that."""
+def _cpu_features() -> str:
+    """Return a hash of the model and features of the CPU, for which ONNX Runtime prepacks."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -1,22 +1,22 @@
-"""PyTorch on mapped memory: weights that are loaded by mapping, and datasets that workers share.
+"""PyTorch with mapped memory: weights loaded by mapping, and datasets that workers share.
 
-    state = oc.torch.load("model.safetensors")           # tensors on the page cache's pages; touches no data
+    state = oc.torch.load("model.safetensors")           # tensors on mapped pages; reads no data
     report = oc.torch.load_into(model, "model.safetensors")
     dataset = oc.torch.share_dataset(MyDataset(...))
 
-`load` and `load_into` take every file that `onecopy.open` does: safetensors, torch checkpoints (no pickle is executed),
-GGUF, npz, ... N processes hold one copy of what none of them writes to.
+`load` and `load_into` read all files that `onecopy.open` reads: safetensors, torch checkpoints (no pickle is executed),
+GGUF, npz, ... All processes share one copy of the pages that none of them writes to.
 
-**Pages are copy-on-write** unless you ask otherwise: code that writes to a weight in place works, and the page that is
-written to becomes private to its process. The file never changes. With ``unsafe_shared=True`` nothing can become
-private, and a write ends the process.
+**Copy-on-write.** By default, code may write to a weight in place: the written page becomes private to its process, and
+the file never changes. With ``unsafe_shared=True`` no page becomes private, and a write ends the process (SIGSEGV).
 
-**To a GPU** (``device="cuda"``) the bytes go from the mapping through two pinned buffers, while the file is read ahead.
+**GPU.** With ``device="cuda"``, bytes are copied from the mapping through two pinned buffers, while the file is read
+ahead.
 
-**When not to use it.** Where the next step is a copy of this process anyway, as a cast to another dtype is. The report
-of `load_into` names every weight that was copied.
+**When not to use it.** If the weights are copied afterwards in any case, for example by a cast to another dtype. The
+report of `load_into` lists all copied weights.
 
-torch is imported by `load` and `load_into` alone.
+torch is imported when `load` or `load_into` is called, not when this module is imported.
 """
 
 from onecopy.integrations.torch._datasets import Attribute, ShareReport, share_dataset

@@ -1,4 +1,4 @@
-"""A file whose floating-point weights are cast to another type, made once per host and mapped by everybody."""
+"""Files with floating-point weights cast to another dtype, made once per machine in the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def expect_torch() -> None:
-    """Raise ModuleNotFoundError with what to install, where torch is missing."""
+    """Raise ModuleNotFoundError with the command that installs torch, if it is missing."""
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
@@ -25,12 +25,12 @@ def expect_torch() -> None:
 
 
 def dtype_of(dtype: Any) -> Any:
-    """Return torch's dtype for itself or its name, such as "bfloat16" or "torch.bfloat16"; None stays None.
+    """Return the dtype of torch given as itself or by name, such as "bfloat16" or "torch.bfloat16"; None for None.
 
     Raises
     ------
     TypeError
-        It is none.
+        torch has no such dtype.
     """
     import torch
 
@@ -43,7 +43,7 @@ def dtype_of(dtype: Any) -> Any:
 
 
 class _Cast(Mapping[str, Any]):
-    """The tensors of a file as they are to be saved. `onecopy.save` asks twice, at first for type and shape alone."""
+    """The cast tensors of a file for `onecopy.save`, which gets each tensor twice, first for its dtype and shape."""
 
     def __init__(self, path: str, dtype: Any) -> None:
         from onecopy.integrations.torch._load import load
@@ -58,7 +58,7 @@ class _Cast(Mapping[str, Any]):
         if name in self._described:
             return tensor.to(self._dtype).contiguous()
         self._described.add(name)
-        return tensor.new_empty(tensor.shape, dtype=self._dtype)  # its pages are never touched
+        return tensor.new_empty(tensor.shape, dtype=self._dtype)  # uninitialized: reserves no pages
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
@@ -68,26 +68,26 @@ class _Cast(Mapping[str, Any]):
 
 
 def is_cast(tensor: Any, dtype: Any) -> bool:
-    """Return whether a cast of a file's weights to a type changes a tensor."""
+    """Return whether a tensor is floating-point with another dtype."""
     return bool(tensor.is_floating_point() and tensor.dtype != dtype)
 
 
 def needs_cast(path: str | os.PathLike[str], dtype: Any) -> bool:
-    """Return whether a file has weights that a cast to a type changes; reads no data."""
+    """Return whether a file has floating-point weights with another dtype; reads no data."""
     from onecopy.integrations.torch._load import load
 
     return any(is_cast(tensor, dtype) for tensor in load(path, unsafe_shared=True).values())
 
 
 def cast_once(path: str | os.PathLike[str], dtype: Any, store: Store | str | os.PathLike[str] | None = None) -> Path:
-    """Return a file with the weights of `path` cast to another dtype; cast them unless the store has that file.
+    """Return the path of a file with the weights of `path` cast to another dtype; made unless the store has it.
 
     Raises
     ------
     OSError, FormatError
-        As `onecopy.open`; the store cannot be used, or has no room.
+        The file cannot be opened, as for `onecopy.open`; the store cannot be written, or its disk is full.
     TypeError
-        The file has what safetensors cannot hold.
+        safetensors does not have the dtype of a weight.
     """
     with arrays.open_arrays(path) as file:
         metadata = file.metadata if file.container == "safetensors" else {}

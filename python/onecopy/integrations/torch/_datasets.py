@@ -1,22 +1,22 @@
-"""An existing PyTorch Dataset whose large attributes are held once for all workers and ranks.
+"""`share_dataset`: share the large attributes of an existing PyTorch Dataset between workers and ranks.
 
     dataset = oc.torch.share_dataset(MyDataset(...))
     print(dataset.onecopy_report)
     loader = DataLoader(dataset, num_workers=8)
 
-What is large (lists, tuples, dicts, numpy arrays, CPU tensors) is moved into mapped files and replaced by what looks
-the same: a read-only `List` or `Dict`; an array or tensor on copy-on-write pages. The dataset comes back itself, so
-that the call fits around the constructor. What was done to it stands in its attribute ``onecopy_report``, which travels
-to the workers with it, and is what `onecopy.workers.assert_shared` looks at.
+Large lists, tuples, dicts, numpy arrays and CPU tensors are moved into mapped files. Lists, tuples and dicts are
+replaced by a read-only `List` or `Dict`, arrays and tensors by ones on copy-on-write pages. The call changes the
+dataset in place and returns it. The attribute ``onecopy_report`` has the report; it is pickled to the workers with the
+dataset, and `onecopy.workers.assert_shared` reads it.
 
-**When not to use it.** Where you write the dataset yourself: `onecopy.share` with a function and a key builds once for
-the machine, and not once in each rank to throw it away.
+**When not to use it.** For a dataset that you write yourself: `onecopy.share` with a function and a key builds the data
+once per machine, while here every rank builds it first.
 
-**Limits.** Attributes are found in ``__dict__``, of the dataset and of datasets in it (`Subset`, `ConcatDataset`, ...).
-A list that something appends to must stay: it raises afterwards, and says so. Pages of an array that are written to
-become private to their process. Whoever asks ``isinstance(x, list)`` is told no.
+**Limits.** Attributes are found in ``__dict__`` of the dataset and of datasets in it (`Subset`, `ConcatDataset`, ...).
+Shared lists are read-only: appending raises. Written pages of an array become private to the process that writes.
+``isinstance(x, list)`` is False for a shared list.
 
-torch is never imported here; where the program has not, there are no tensors.
+This module does not import torch; tensors are found if the program has imported it.
 """
 
 from __future__ import annotations
@@ -41,44 +41,44 @@ __all__ = ["Attribute", "ShareReport", "share_dataset"]
 DatasetT = TypeVar("DatasetT")
 
 LIBRARIES = {"builtins", "collections", "datasets", "numpy", "onecopy", "pandas", "polars", "pyarrow", "torch"}
-"""Whose objects are not looked into, unless they are torch's datasets."""
+"""Top-level modules whose objects are not searched for attributes, unless they are datasets of torch."""
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """What became of one large attribute."""
+    """Result of `share_dataset` for one large attribute."""
 
     name: str
-    """With the names of the datasets that it is in: "dataset.samples", "datasets[1].labels"."""
+    """Name of the attribute with its path from the dataset: "dataset.samples", "datasets[1].labels"."""
     kind: str
-    """Its type, before."""
+    """Type name before sharing, with the dtype of arrays and tensors."""
     rows: int | None
-    """Its length, where it has one."""
+    """Length; None for objects without a length."""
     bytes_before: int
-    """Of a list or dict, and all that is in it, an estimate from a sample."""
+    """Size in bytes before; for lists and dicts with all contents, estimated from a sample."""
     bytes_after: int | None
-    """In the mapped file, once per machine; None: it was left as it is."""
+    """Size in bytes in the mapped file, once per machine; None if the attribute was not shared."""
     done: str
-    """What was done with it, or why nothing."""
+    """A sentence on what replaced the attribute, or why it was not shared."""
     shared: Any = field(default=None, repr=False, compare=False)
-    """What is mapped, as `onecopy.share` gave it."""
+    """The mapped object that `onecopy.share` returned; None if the attribute was not shared."""
 
 
 @dataclass(frozen=True)
 class ShareReport:
-    """What `share_dataset` did; printed it is a table."""
+    """Result of `share_dataset`; `str` gives a table."""
 
     attributes: tuple[Attribute, ...]
-    """All that are as large as was asked for, moved or not."""
+    """The attributes of at least `min_bytes`, shared or not."""
 
     @property
     def moved(self) -> tuple[Attribute, ...]:
-        """The ones that are shared now."""
+        """The attributes that were shared."""
         return tuple(attribute for attribute in self.attributes if attribute.bytes_after is not None)
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """What is mapped: for `onecopy.workers.assert_shared`."""
+        """The mapped objects, for `onecopy.workers.assert_shared`."""
         return tuple(attribute.shared for attribute in self.moved)
 
     def __str__(self) -> str:
@@ -92,35 +92,36 @@ class ShareReport:
         lines = [
             "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[5]]) for row in rows
         ]
-        return "\n".join(line.rstrip() for line in lines) if self.attributes else "nothing in it is large"
+        return "\n".join(line.rstrip() for line in lines) if self.attributes else "no attribute of the dataset is large"
 
 
 def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_options: Any) -> DatasetT:
-    """Hold the large attributes of a dataset once for all processes; return the same dataset.
+    """Move the large attributes of a dataset into mapped files that all processes share; return the same dataset.
 
-    Call it before the DataLoader starts its workers, in each rank; with a `key` the ranks of a machine share one copy.
+    Call it in each rank before the DataLoader starts its workers. With a `key`, all ranks of a machine share one copy.
 
     Parameters
     ----------
     dataset
-        Any object with attributes: a map-style or iterable Dataset, `Subset` and `ConcatDataset` of such, or the object
-        that yours keeps its annotations in. It is changed in place.
+        Any object with attributes: a map-style or iterable Dataset, `Subset` or `ConcatDataset`, or an object that
+        holds the annotations. It is changed in place.
     min_bytes
-        What is estimated to be smaller stays as it is; "10MB" also.
+        Attributes of fewer bytes, as estimated, are not shared: a number, or text such as "10MB".
     **share_options
-        As for `onecopy.share`: `codec`, `store`, ... A `key` must say everything the dataset is made from; the
-        attribute's name is added to it.
+        Arguments of `onecopy.share`: `codec`, `store`, ... A `key` must identify everything that the dataset is made
+        from; the name of the attribute is added to it.
 
     Returns
     -------
-    The dataset, with a `ShareReport` in its attribute ``onecopy_report``.
+    object
+        The dataset, with a `ShareReport` in its attribute ``onecopy_report``.
 
     Raises
     ------
     TypeError
         The object has no ``__dict__``.
     OSError
-        There is no room. What was moved before stays moved.
+        The disk or memory of the store is full. Attributes that were shared before stay shared.
 
     Examples
     --------
@@ -139,17 +140,17 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
     ['samples']
     """
     if not hasattr(dataset, "__dict__"):
-        raise TypeError(f"a {type(dataset).__name__} has no __dict__, in which its attributes could be replaced")
+        raise TypeError(f"cannot replace the attributes of a {type(dataset).__name__}: it has no __dict__")
     mover = _Mover(byte_count("min_bytes", min_bytes), share_options)
-    mover.walk(dataset, "")
+    mover.move(dataset, "")
     vars(dataset)["onecopy_report"] = ShareReport(tuple(mover.attributes))
-    del mover  # and with it the last that holds what was replaced
+    del mover  # it holds the last references to the replaced objects
     free_unused_memory()
     return dataset
 
 
 class _Mover:
-    """Goes through datasets, and remembers what it has seen: what was one object stays one."""
+    """Replaces attributes of datasets; an object with several references is shared once."""
 
     def __init__(self, min_bytes: int, options: dict[str, Any]) -> None:
         self.attributes: list[Attribute] = []
@@ -158,7 +159,7 @@ class _Mover:
             int, tuple[Any, Any]
         ] = {}  # by id: what was there, kept so that the id stays its, and what is now
 
-    def walk(self, owner: Any, prefix: str) -> None:
+    def move(self, owner: Any, prefix: str) -> None:
         """Replace the large attributes of an object, and of the datasets among them."""
         if id(owner) in self._seen:
             return
@@ -167,12 +168,12 @@ class _Mover:
             place = f"{prefix}{name}"
             if inner := list(_datasets_in(value, place)):
                 for part, part_place in inner:
-                    self.walk(part, f"{part_place}.")
+                    self.move(part, f"{part_place}.")
             elif not is_mapped(value) and not isinstance(value, ShareReport):
                 vars(owner)[name] = self._moved(value, place)
 
     def _moved(self, value: Any, place: str) -> Any:
-        """Return what takes the place of a value: itself, where it is small or cannot be moved."""
+        """Return the replacement of a value: the value itself if it is small or cannot be shared."""
         if id(value) in self._seen:
             return self._seen[id(value)][1]
         before = estimated_bytes(value)
@@ -183,13 +184,13 @@ class _Mover:
             now, shared, after = self._share(value, place)
             done = f"now a {_kind(now)}"
         except NotShareable as error:
-            now, shared, after, done = value, None, None, f"stays: {error}"
+            now, shared, after, done = value, None, None, f"not shared: {error}"
         self._seen[id(value)] = value, now
         self.attributes.append(Attribute(place, kind, rows, before, after, done, shared))
         return now
 
     def _share(self, value: Any, place: str) -> tuple[Any, Any, int]:
-        """Return what takes the place of a value, what is mapped, and its bytes; NotShareable says why not."""
+        """Return the replacement of a value, the mapped object and its bytes; NotShareable if it cannot be shared."""
         if type(value) in (list, tuple, dict):
             shared = records.share(value, **self._options_of(place))
             return shared, shared, shared.nbytes
@@ -199,13 +200,13 @@ class _Mover:
         return now, shared, raw.nbytes
 
     def _options_of(self, place: str) -> dict[str, Any]:
-        """Return the options of one share, whose key says which attribute it is."""
+        """Return the arguments of `share` for one attribute, with its name in the key."""
         key = self._options.get("key")
         return self._options if key is None else {**self._options, "key": f"{key} {place}"}
 
 
 def _datasets_in(value: Any, place: str) -> Iterator[tuple[Any, str]]:
-    """Yield a dataset, or those of a list, with their places."""
+    """Yield a dataset, or the datasets in a list or tuple, each with its path."""
     if _is_dataset(value):
         yield value, place
     elif type(value) in (list, tuple) and value and _is_dataset(value[0]):
@@ -232,7 +233,7 @@ def _is_array(value: Any) -> bool:
 def _length(value: Any) -> int | None:
     try:
         return len(value)
-    except TypeError:  # no container, or an array without axes
+    except TypeError:  # not a container, or a 0-dimensional array
         return None
 
 

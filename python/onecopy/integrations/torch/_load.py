@@ -1,4 +1,4 @@
-"""Weights of a file as tensors on its mapping, and a module that is given them."""
+"""`load` and `load_into`: the weights of a file as tensors on its mapping, alone or in a module."""
 
 from __future__ import annotations
 
@@ -38,43 +38,45 @@ TYPES = {
     "I64": "int64",
     "U64": "uint64",
 }
-"""What torch calls the types of a file; of others, the bytes are given, as uint8."""
+"""Names of dtypes in torch by the dtype of a file; weights of other dtypes become bytes as uint8."""
 
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A weight that is not in place."""
+    """A weight that was copied instead of mapped."""
 
     name: str
+    """Name of the weight."""
     bytes: int
-    """Of the copy."""
+    """Size of the copy in bytes."""
     reason: str
+    """Reason of the copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What `load_into` did."""
+    """Result of `load_into`; `str` gives a summary."""
 
     path: str
-    """Of the file that is mapped: where casts are kept in the store, the one with them."""
+    """Path of the mapped file; with ``cast="store"`` and a cast, the file in the store."""
     mapped: int
-    """Bytes of weights that are used where they lie in the file; 0 where all went to a device."""
+    """Bytes of weights that are used in the mapping; 0 if all weights were copied to a device."""
     copied: tuple[Copied, ...]
-    """What is private memory of this process."""
+    """Weights that were copied into private memory of this process."""
     tied: tuple[tuple[str, ...], ...]
-    """Names that are one weight: as the module had them, or as the file has."""
+    """Groups of names that share one weight in the module."""
     missing: tuple[str, ...]
-    """Names of the module that the file lacks; they are as they were."""
+    """Names in the module that the file does not have; their weights are unchanged."""
     unexpected: tuple[str, ...]
-    """Names of the file that the module lacks; they were never touched."""
+    """Names in the file that the module does not have; they were not read."""
     on_meta: tuple[str, ...]
-    """What is on the meta device still, and cannot be used: of the missing, and buffers that no file holds."""
+    """Names of parameters and buffers that are still on the meta device, without data."""
     warming: WarmJob | None
-    """What brings the weights into memory, where that was asked for or they go to a device."""
+    """The job that reads the weights into memory, with ``warm=True`` or a device; else None."""
     uploaded: Upload | None = None
-    """How they went to a device, where that was asked for."""
+    """Report of the copy to a device; None without a device."""
 
     def __str__(self) -> str:
         first = f"{size(self.mapped)} mapped" if self.uploaded is None else str(self.uploaded)
@@ -86,7 +88,7 @@ class LoadReport:
             ("one weight", [" = ".join(group) for group in self.tied]),
             ("not in the file", self.missing),
             ("not in the module", self.unexpected),
-            ("on the meta device still", self.on_meta),
+            ("still on the meta device", self.on_meta),
         ):
             if names:
                 more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -101,37 +103,39 @@ def load(
     unsafe_shared: bool = False,
     device: Any = None,
 ) -> dict[str, Any]:
-    """Return the weights of a file as tensors on its mapping, without reading them; or on a device.
+    """Return the weights of a file as tensors on its mapping without reading them, or as tensors on a device.
 
     Parameters
     ----------
     path
-        Any file that `onecopy.open` reads.
+        Path of any file that `onecopy.open` reads.
     names
-        These only; None: all.
+        Names of the weights to load; None: all.
     unsafe_shared
         False: copy-on-write pages; a write in place makes a page private. True: read-only pages; a write in place ends
         the process with SIGSEGV, because torch has no read-only tensors.
     device
-        None or "cpu": on the mapping. Another ``torch.device`` or its name: read, and copied there. To "cuda" through
-        two pinned buffers of 32 MiB, one filled from the mapping while the other is on its way, and while the file is
-        read ahead of both; to others by torch.
+        None or "cpu": tensors on the mapping. Another ``torch.device`` or its name: weights are read and copied there.
+        Copies to "cuda" use two pinned buffers of 32 MiB, one filled from the mapping while the other is sent, with the
+        file read ahead; copies to other devices are made by torch.
 
     Returns
     -------
     dict of str to torch.Tensor
-        CPU tensors, contiguous or strided as the file has them. Names that are one weight in the file share their
-        storage. The memory lives as long as the last tensor. Types that torch lacks are bytes, as uint8.
-        On a device the same, in its memory; all has arrived.
+        CPU tensors with the strides of the file, or complete copies on the device. Names with the same bytes in the
+        file share a storage. The mapping is kept alive by the last tensor. Weights of dtypes that torch does not have
+        are bytes, as uint8.
 
     Raises
     ------
     OSError, FormatError
-        As `onecopy.open`; KeyError for a name that is not there.
+        The file cannot be opened, as for `onecopy.open`.
+    KeyError
+        The file does not have a name.
     ModuleNotFoundError
         torch is not installed.
     DataLost
-        The file lost bytes while they were read for a device.
+        The file was truncated while it was read for a device.
 
     Examples
     --------
@@ -142,10 +146,10 @@ def load(
     tensor([1., 2., 3., 4.], dtype=torch.float64)
     """
     expect_torch()
-    private = is_host(device) and not unsafe_shared
+    private = is_cpu(device) and not unsafe_shared
     with arrays.open_arrays(path, private=private) as file:
         wanted = list(file) if names is None else list(names)
-        return _tensors(file, wanted, writable=private) if is_host(device) else _on_device(file, wanted, device)[0]
+        return _tensors(file, wanted, writable=private) if is_cpu(device) else _on_device(file, wanted, device)[0]
 
 
 def load_into(
@@ -160,53 +164,52 @@ def load_into(
     max_bytes: int | str | None = None,
     device: Any = None,
 ) -> LoadReport:
-    """Return a module the weights of a file, in place of its own; nothing is read or copied.
+    """Replace the weights of a module by those of a file on its mapping, without reading or copying them.
 
-    The module may have been made on the meta device (``with torch.device("meta")``), which takes no memory at all.
-    Parameters are replaced, as by ``load_state_dict(assign=True)``; those that were one stay one (tied embeddings),
-    also where the file has but one of their names. Optimisers that were made before hold the old parameters.
+    The module may be on the meta device (``with torch.device("meta")``), where it consumes no memory. Parameters are
+    replaced as by ``load_state_dict(assign=True)``. Tied parameters (embeddings) stay tied, also if the file has only
+    one of their names. Optimizers made before keep references to the old parameters.
 
     Parameters
     ----------
     module
         A ``torch.nn.Module``.
     path
-        Any file that `onecopy.open` reads.
+        Path of any file that `onecopy.open` reads.
     dtype
-        Of floating-point weights, a ``torch.dtype`` or its name ("bfloat16"); what the file has in another is cast,
-        which is a copy, and reported. None: as the file has it, whatever the module had.
+        Dtype of floating-point weights, a ``torch.dtype`` or its name ("bfloat16"). Weights of another dtype in the
+        file are cast, which copies them; the report lists them. None: the dtypes of the file, not of the module.
     cast
-        Where such copies are. "private": in the memory of this process, made anew by each. "store": in a file of the
-        usual `Store`, made once per host and mapped by all.
+        Where cast weights are. "private": in memory of this process, cast by each process. "store": in a file of the
+        default `Store`, cast once per machine and mapped by all processes.
     strict
-        Names that are missing, or that the module does not have, are an error, and so are buffers that would be left
-        on the meta device. What is tied to a name that is there is not missing. Buffers that a module does not save
-        (``persistent=False``) are never missing; the file's are taken for those on the meta device that have the same
-        type and shape.
+        Raise RuntimeError for names that the file or the module does not have, and for buffers left on the meta device.
+        Names tied to a name in the file are not missing. Buffers that a module does not save (``persistent=False``) are
+        never missing; those on the meta device are loaded if the file has the name with the same dtype and shape.
     unsafe_shared
-        As of `load`.
+        As for `load`: read-only pages instead of copy-on-write pages.
     warm, max_bytes
-        Bring the weights into memory in the order of the module's parameters, meanwhile: the report's ``warming`` is
-        the `WarmJob`; at most so many bytes.
+        Read the weights into memory in the background, in the order of the parameters and at most `max_bytes`; the
+        ``warming`` of the report is the `WarmJob`.
     device
-        Where the weights go, as of `load`; what the file does not have stays where it is.
+        As for `load`: the device of the weights. Weights that the file does not have stay where they are.
 
     Returns
     -------
     LoadReport
-        Bytes mapped, what was copied and why, what is missing, unexpected or on the meta device.
+        Mapped bytes; copied weights with reasons; missing and unexpected names, and names on the meta device.
 
     Raises
     ------
     OSError, FormatError
-        As `onecopy.open`.
+        The file cannot be opened, as for `onecopy.open`.
     ModuleNotFoundError
         torch is not installed.
     RuntimeError
-        A shape that does not fit; with `strict`, names that do not agree, or buffers on the meta device that the file
-        does not have. The module is as it was.
-    TypeError
-        `dtype` is none of torch's, nor the name of one.
+        A shape differs between file and module; with `strict`, names differ, or buffers stay on the meta device. The
+        module is unchanged.
+    TypeError, ValueError
+        `dtype` is neither a dtype of torch nor the name of one; `cast` is neither "private" nor "store".
 
     Examples
     --------
@@ -216,14 +219,13 @@ def load_into(
     model.safetensors: 4.00 GB mapped, 0 B copied
     """
     expect_torch()
-
     dtype = dtype_of(dtype)
     if cast not in ("private", "store"):
         raise ValueError(f"cast must be 'private' or 'store', not {cast!r}")
     groups = _tied(module)
     if dtype is not None and cast == "store" and needs_cast(path, dtype):
         path = cast_once(path, dtype)
-    private = is_host(device) and not unsafe_shared
+    private = is_cpu(device) and not unsafe_shared
     with arrays.open_arrays(path, private=private) as file:
         expected = module.state_dict(keep_vars=True)
         unsaved = {name: one for name, one in module.named_buffers() if name not in expected}
@@ -231,7 +233,7 @@ def load_into(
         filled = [name for name, one in unsaved.items() if one.is_meta and name in file and _is_like(file, name, one)]
         present = [*(name for name in expected if name in file), *filled]
         job = uploaded = None
-        if is_host(device):
+        if is_cpu(device):
             job = file.warm(present, wait=False, max_bytes=max_bytes) if warm else None
             state = _tensors(file, present, writable=private)
         else:
@@ -251,7 +253,7 @@ def load_into(
     _check(module, state, missing, unexpected, unusable, strict=strict)
     buffers = {name: state.pop(name) for name in filled}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*no-op.*", category=UserWarning)  # for what stays on meta
+        warnings.filterwarnings("ignore", message=".*no-op.*", category=UserWarning)  # weights left on meta
         module.load_state_dict(state, strict=False, assign=True)
     for name, tensor in buffers.items():
         _set(module, name, tensor)
@@ -270,29 +272,29 @@ def load_into(
     )
 
 
-def is_host(device: Any) -> bool:
-    """Return whether tensors of a device are memory that this process can map."""
+def is_cpu(device: Any) -> bool:
+    """Return whether a device is the CPU, whose tensors can be on a mapping; None is the CPU."""
     return device is None or str(device).partition(":")[0] == "cpu"
 
 
 def _on_device(
     file: arrays.ArrayFile, names: list[str], device: Any, max_bytes: int | str | None = None
 ) -> tuple[dict[str, Any], Upload, WarmJob]:
-    """Make tensors in the memory of a device."""
+    """Return tensors in the memory of a device, with reports of the copy and of reading the file."""
     uploading = Uploading(device)
     in_order = sorted(names, key=lambda name: (file.path_of(name), file.entry(name).offset))
     job = file.warm(in_order, wait=False, max_bytes=max_bytes)
     state = _tensors(file, in_order, writable=False, uploading=uploading)
     done = uploading.run()
     for name in names:
-        file.memory_of(name)  # raises where what was just read was lost
+        file.memory_of(name)  # raises DataLost if the file was truncated while it was read
     return {name: state[name] for name in names}, done, job
 
 
 def _tensors(
     file: arrays.ArrayFile, names: Iterable[str], *, writable: bool, uploading: Uploading | None = None
 ) -> dict[str, Any]:
-    """Make tensors on a file's views, or where they are uploaded to: one storage for each part of the file."""
+    """Return tensors on views of a file, or on the device memory of an upload; same bytes share one storage."""
     import torch
 
     bases: dict[tuple[str, int, int], Any] = {}
@@ -323,18 +325,18 @@ def _tensors(
 
 
 def _is_like(file: arrays.ArrayFile, name: str, tensor: Any) -> bool:
-    """Return whether an array of a file has a tensor's type and shape."""
+    """Return whether an array of a file has the dtype and shape of a tensor."""
     entry = file.entry(name)
     return TYPES.get(entry.dtype) == str(tensor.dtype)[6:] and tuple(entry.shape) == tuple(tensor.shape)
 
 
 def _every(module: Any) -> list[tuple[str, Any]]:
-    """List parameters and buffers, each name of what has several."""
+    """Return parameters and buffers with their names; tied ones appear under each name."""
     return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
 
 
 def _tied(module: Any) -> list[list[str]]:
-    """Return the names that are one parameter, or one buffer."""
+    """Return the groups of names that share one parameter or buffer."""
     names: dict[int, list[str]] = {}
     for name, tensor in _every(module):
         names.setdefault(id(tensor), []).append(name)
@@ -342,14 +344,14 @@ def _tied(module: Any) -> list[list[str]]:
 
 
 def _complete(state: dict[str, Any], group: list[str]) -> None:
-    """Let all names of a group have what one of them has."""
+    """Set all names of a group to the tensor of the first name in the state."""
     known = next((state[name] for name in group if name in state), None)
     if known is not None:
         state.update(dict.fromkeys(group, known))
 
 
 def _tie(module: Any, groups: list[list[str]]) -> None:
-    """Make names one parameter again, which assigning has made several of."""
+    """Tie the names of each group again; assigning has made separate parameters."""
     for group in groups:
         first = _get(module, group[0])
         for name in group[1:]:
@@ -362,7 +364,7 @@ def _get(module: Any, name: str) -> Any:
 
 
 def _set(module: Any, name: str, tensor: Any) -> None:
-    """Return a parameter or buffer another tensor."""
+    """Replace a parameter or buffer by another tensor."""
     owner, _, last = name.rpartition(".")
     place = module.get_submodule(owner)
     if last in place._buffers:
@@ -380,7 +382,7 @@ def _check(
     *,
     strict: bool,
 ) -> None:
-    """Raise what torch would, before anything is changed."""
+    """Raise RuntimeError as ``load_state_dict`` does, but before the module is changed."""
     kind, lines = type(module).__name__, []
     if strict and missing:
         lines.append(f"not in the file: {', '.join(missing)}")
@@ -388,9 +390,11 @@ def _check(
         lines.append(f"not in the module: {', '.join(unexpected)}")
     if strict and unusable:
         how = "make the module on the CPU, or pass strict=False and give them values"
-        lines.append(f"on the meta device, and not in the file: {', '.join(unusable)} ({how})")
+        lines.append(f"on the meta device and not in the file: {', '.join(unusable)} ({how})")
     for name, tensor in module.state_dict(keep_vars=True).items():
         if name in state and tuple(state[name].shape) != tuple(tensor.shape):
-            lines.append(f"{name} is {tuple(state[name].shape)} in the file, and {tuple(tensor.shape)} in the module")
+            lines.append(
+                f"{name} has shape {tuple(state[name].shape)} in the file, but {tuple(tensor.shape)} in the module"
+            )
     if lines:
-        raise RuntimeError(f"the file does not fit {kind}: " + "; ".join(lines))
+        raise RuntimeError(f"the file does not match {kind}: " + "; ".join(lines))

@@ -1,7 +1,7 @@
-"""Arrays and tensors on the bytes of a shared List of one row, which travel to other processes as its handle.
+"""Arrays and tensors on the bytes of a shared `List` of one row; they pickle as the handle of that list.
 
-Their pages are copy-on-write, so that code which writes to an item in place works as before: torch has no read-only
-tensors, and makes tensors of read-only arrays with a warning. What is written is private to its process.
+Their pages are copy-on-write, so that code may write to an item in place: torch has no read-only tensors, and warns
+about tensors of read-only arrays. Written pages are private to the process.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class MappedArray(np.ndarray[Any, np.dtype[Any]]):
-    """An array on mapped memory; pickled, it is a handle. What is made from it are plain arrays, as of numpy.memmap."""
+    """An array on mapped memory that pickles as a handle. Views and results are plain arrays."""
 
-    _rows: List[Any] | None = None  # of views, which are no longer all of it
+    _rows: List[Any] | None = None  # None for views, which pickle as their data
 
     def __getitem__(self, key: Any) -> Any:
         return self.view(np.ndarray)[key]
@@ -37,7 +37,7 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
         return array[()] if return_scalar else array.view(np.ndarray)
 
     def copy(self, order: Any = "C") -> NDArray[Any]:  # type: ignore[override]
-        """Return a plain array of this process."""
+        """Return a copy as a plain array in private memory."""
         return self.view(np.ndarray).copy(order)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -47,12 +47,12 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
 
 
 def is_mapped(value: Any) -> bool:
-    """Return whether something lies in a mapped file already, as ours do."""
+    """Return whether an object is already on a mapped file of onecopy."""
     return isinstance(value, Backed | MappedArray) or hasattr(type(value), "mapped_by_onecopy")
 
 
 def bytes_of(value: Any) -> NDArray[np.uint8]:
-    """Return the bytes of an array or tensor in C order; NotShareable with the reason for anything else."""
+    """Return the bytes of an array or tensor in C order; NotShareable with the reason for other objects."""
     if type(value) is np.ndarray:
         if value.dtype.hasobject:
             raise NotShareable("an array of Python objects; a list of them can be shared")
@@ -65,10 +65,10 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
 
 def _bytes_of_tensor(torch: Any, value: Any) -> NDArray[np.uint8]:
     if type(value) is not torch.Tensor or value.requires_grad:
-        raise NotShareable(f"a {type(value).__name__} that is more than data: share tensor.detach()")
+        raise NotShareable(f"a {type(value).__name__} has more than data: share tensor.detach()")
     if value.device.type != "cpu" or value.layout != torch.strided or value.is_quantized:
         raise NotShareable(
-            f"a tensor on {value.device} with layout {value.layout}: only plain ones of the CPU are shared"
+            f"a tensor on {value.device} with layout {value.layout}: only dense CPU tensors can be shared"
         )
     contiguous = value.resolve_conj().resolve_neg().contiguous()
     raw: NDArray[np.uint8] = contiguous.flatten().view(torch.uint8).numpy()
@@ -78,35 +78,35 @@ def _bytes_of_tensor(torch: Any, value: Any) -> NDArray[np.uint8]:
 def _why_not(value: Any) -> str:
     kind = type(value).__name__
     if isinstance(value, np.memmap):
-        return "mapped already; to workers that are not forked it travels as its data: open it there, or as oc.Mapping"
+        return "already mapped, but it pickles as a copy of its data: open it in each worker, or use oc.Mapping"
     if isinstance(value, list | tuple | dict | np.ndarray):
-        return f"a {kind} may do more than its base: make it a plain one"
+        return f"a {kind} may differ from its base class: convert it to the base class"
     if isinstance(value, set | frozenset):
-        return f"a {kind} has no shared form: make it a sorted list, or a dict"
+        return f"a {kind} cannot be shared: convert it to a sorted list or a dict"
     if hasattr(value, "__dict__"):
-        return f"an object: oc.torch.share_dataset of it looks at its attributes, where they are its data (a {kind})"
-    return f"a {kind} has no shared form"
+        return f"a {kind} is an object: call oc.torch.share_dataset on it to share its attributes"
+    return f"a {kind} cannot be shared"
 
 
 def array_in(rows: List[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> MappedArray:
-    """Return the array whose bytes are the one row; reads nothing."""
+    """Return an array on the bytes of the row, without reading them."""
     array = np.ndarray(shape, dtype, _memory_of(rows)).view(MappedArray)
     array._rows = rows
     return array
 
 
 def tensor_in(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Return the tensor whose bytes are the one row; reads nothing."""
+    """Return a tensor on the bytes of the row, without reading them."""
     import torch
 
     flat = torch.frombuffer(_memory_of(rows), dtype=torch.uint8)
     tensor = flat.view(dtype).reshape(shape).as_subclass(_tensor_class())
-    tensor._rows = rows  # keeps the file open, and so its handle good
+    tensor._rows = rows  # keeps the file open, and with it the handle valid
     return tensor
 
 
 def _memory_of(rows: List[Any]) -> memoryview:
-    """Map the bytes of the one row again, copy-on-write."""
+    """Map the bytes of the row again with copy-on-write pages."""
     raw = np.asarray(rows.lazy[0])
     offset = raw.__array_interface__["data"][0] - rows.file.core.address
     return Mapping(rows.path, offset, raw.nbytes, private=True).view()
@@ -114,11 +114,11 @@ def _memory_of(rows: List[Any]) -> memoryview:
 
 @functools.cache
 def _tensor_class() -> Any:
-    """Return the class of mapped tensors, made when there is torch."""
+    """Return the class of mapped tensors, made when it is first needed, because torch is optional."""
     import torch
 
     class MappedTensor(torch.Tensor):  # type: ignore[misc]
-        """A tensor on mapped memory; pickled, it is a handle. What is made from it are plain tensors."""
+        """A tensor on mapped memory that pickles as a handle. Views and results are plain tensors."""
 
         mapped_by_onecopy = True
         __torch_function__ = torch._C._disabled_torch_function_impl

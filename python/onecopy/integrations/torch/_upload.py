@@ -1,8 +1,8 @@
-"""Weights to a device: one pinned buffer is filled from the mapping while the other is on its way.
+"""Copies of weights to a device: one pinned buffer is filled from the mapping while the other is sent.
 
-A copy from pageable memory, as `tensor.to("cuda")` of mapped weights is, goes through a small pinned buffer of the
-driver, and the program waits for it. Pinned memory is sent by the device itself, so that the next bytes are taken from
-the page cache meanwhile; and the file is read ahead of both by `warm`.
+A copy from pageable memory, such as `tensor.to("cuda")` of mapped weights, goes through a small pinned buffer of the
+driver, and the program waits for it. The device reads pinned memory by DMA, so that the next bytes are copied from the
+page cache meanwhile, and `warm` reads the file ahead of both.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PIECE = 32 << 20
-"""Bytes of each of the two pinned buffers: a millisecond of a fast bus, so that starting a copy costs nothing."""
+"""Bytes of each of the two pinned buffers: about a millisecond on a fast bus, so that the start of a copy is cheap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """What was sent to a device."""
+    """Result of a copy to a device."""
 
     device: str
+    """Name of the device."""
     bytes: int
+    """Number of copied bytes."""
     seconds: float
-    """Until all had arrived; reading the file is part of it."""
+    """Seconds until all bytes arrived, including the time for reading the file."""
     pinned: int
-    """Bytes of pinned memory that were used, which torch keeps for the next time; 0: this device has none."""
+    """Bytes of pinned memory, which torch keeps for later copies; 0 for devices without pinned memory."""
 
     @property
     def gib_per_s(self) -> float:
-        """Bytes by seconds."""
+        """Rate in GiB/s."""
         return self.bytes / (1 << 30) / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
@@ -42,27 +44,27 @@ class Upload:
 
 
 class Mark(Protocol):
-    """A moment in what is being sent."""
+    """A position in the queue of copies of a lane."""
 
     def synchronize(self) -> None:
-        """Wait until all that was sent before it has arrived."""
+        """Wait until all copies before this mark have ended."""
 
 
 class Lane(Protocol):
-    """A way to a device on which copies are begun, and arrive in order."""
+    """A queue of asynchronous copies to a device, which end in the order of their start."""
 
     def staging(self, nbytes: int) -> Any:
-        """Return memory of the host that the device can take from by itself, as bytes."""
+        """Return pinned CPU memory as a tensor of bytes."""
 
     def send(self, target: Any, source: Any) -> None:
-        """Begin to copy; `source` must stay as it is until a later mark has been reached."""
+        """Start a copy; `source` must not change until a later mark is reached."""
 
     def mark(self) -> Mark:
-        """Return this moment."""
+        """Return a mark after all copies so far."""
 
 
 class CudaLane:
-    """A stream of its own, beside the one that computes."""
+    """A CUDA stream for copies, separate from the stream that computes."""
 
     def __init__(self, device: Any) -> None:
         import torch
@@ -71,20 +73,20 @@ class CudaLane:
         self._empty = torch.empty
         self._byte = torch.uint8
         self._stream = torch.cuda.Stream(device)
-        # The memory of the targets may still be in use by what was asked of the device before it was given back.
+        # Earlier kernels of the current stream may still use the memory that the allocator returned for the targets.
         self._stream.wait_stream(torch.cuda.current_stream(device))
 
     def staging(self, nbytes: int) -> Any:
-        """Return pinned memory."""
+        """Return pinned CPU memory as a tensor of bytes."""
         return self._empty(nbytes, dtype=self._byte, pin_memory=True)
 
     def send(self, target: Any, source: Any) -> None:
-        """Begin to copy."""
+        """Start a copy on the stream."""
         with self._cuda.stream(self._stream):
             target.copy_(source, non_blocking=True)
 
     def mark(self) -> Mark:
-        """Return an event."""
+        """Return an event after all copies so far."""
         event = self._cuda.Event()
         event.record(self._stream)
         moment: Mark = event
@@ -92,7 +94,7 @@ class CudaLane:
 
 
 def send_all(lane: Lane, pairs: Iterable[tuple[Any, Any]], piece: int) -> None:
-    """Copy each source, bytes of the host, to its target, bytes of the device; return when all have arrived."""
+    """Copy each source in CPU memory to its target on the device; return when all bytes have arrived."""
     buffers = lane.staging(piece), lane.staging(piece)
     marks: list[Mark | None] = [None, None]
     which = filled = 0
@@ -114,25 +116,25 @@ def send_all(lane: Lane, pairs: Iterable[tuple[Any, Any]], piece: int) -> None:
 
 
 class Uploading:
-    """Places on a device for bytes of the host, and then the bytes."""
+    """Allocates memory on a device for CPU tensors, and copies them at once."""
 
     def __init__(self, device: Any) -> None:
         import torch
 
         self.device = torch.device(device)
-        """Where they go."""
+        """The device of the targets."""
         self._empty = torch.empty
         self._byte = torch.uint8
         self._pairs: list[tuple[Any, Any]] = []
 
     def place(self, source: Any) -> Any:
-        """Return memory of the device, as bytes, that will be what `source` is."""
+        """Return device memory, as a tensor of bytes, to which `run` copies `source`."""
         target = self._empty(source.numel(), dtype=self._byte, device=self.device)
         self._pairs.append((source, target))
         return target
 
     def run(self, lane: Lane | None = None) -> Upload:
-        """Send all, in the order of their places."""
+        """Copy all sources in the order of the calls of `place`; return the report."""
         start = time.monotonic()
         pairs, self._pairs = self._pairs, []
         total = sum(source.numel() for source, _ in pairs)
