@@ -1,24 +1,24 @@
-"""Shuffled indices in no memory: a pseudo-random permutation that is computed where it is asked for.
+"""`Shuffle`: shuffled indices computed on demand by a pseudo-random permutation, without an array of them.
 
-`torch.randperm(n).tolist()`, which the samplers of torch hold, takes some 40 bytes an index in every rank. `Shuffle`
-takes less than a kilobyte whatever n is, and its first index comes at once. It is a sequence (index, slice, ``in``,
-``index``) and a sampler of ``torch.utils.data.DataLoader``; its `batches` are a batch sampler. No framework is needed
-or loaded.
+`torch.randperm(n).tolist()`, which the samplers of torch keep, consumes about 40 bytes per index in every rank.
+`Shuffle` consumes less than a kilobyte for any n, and computes its first index immediately. It is a sequence (index,
+slice, ``in``, ``index``) and a sampler for ``torch.utils.data.DataLoader``; its `batches` are a batch sampler. It needs
+and imports no framework.
 
-    order = Shuffle.from_environment(len(dataset), seed=7)      # this rank's part, under torchrun
+    order = Shuffle.from_environment(len(dataset), seed=7)      # the shard of this rank, under torchrun
     loader = DataLoader(dataset, batch_sampler=order.batches(64), num_workers=4)
     for epoch in range(epochs):
         order.set_epoch(epoch)
         for batch in loader: ...
 
 **The order** is a function of n, seed and epoch alone, the same on every machine and in every version; the reference
-has the construction. It is for sampling, not for secrets.
+documents the construction. It is for sampling, not for cryptography.
 
-**When not to use it.** For sampling with weights or with replacement. Nor does it know the page cache: random order
-over data that memory cannot hold is random reading.
+**When not to use it.** For sampling with weights or with replacement. It ignores the page cache: random order over data
+larger than memory causes random reads.
 
-**Ownership and threads.** Indexing and slicing change nothing, and any thread may do it. Iterating, `set_epoch` and
-`load_state_dict` belong to one thread. The last iteration that was begun is the one that `state_dict` tells of.
+**Threads.** Any thread may index and slice. Iteration, `set_epoch` and `load_state_dict` are for one thread.
+`state_dict` reports the position of the iteration that was started last.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Batches", "Shuffle"]
 
-CHUNK = 4096  # indices that are computed at once
+CHUNK = 4096  # number of indices that are computed at once
 
 
 class Shuffle(Sequence[int]):
-    """The numbers from 0 to n-1 in pseudo-random order, each once, in no memory.
+    """The numbers from 0 to n-1 in pseudo-random order, each once, computed on demand.
 
-    Slices and shards are shuffles too, of the same order and in no memory either. ``numpy.asarray`` makes an int64
-    array of any of them.
+    Slices and shards are also `Shuffle` objects: parts of the same order, computed on demand. ``numpy.asarray`` makes
+    an int64 array of a shuffle.
 
     Parameters
     ----------
     n
-        How many; below 2**63.
+        Number of indices, below 2**63.
     seed
-        From 0 to 2**64 - 1; the same on all ranks.
+        A number from 0 to 2**64 - 1, the same on all ranks.
     epoch
-        Every epoch has an order of its own; see `set_epoch`.
+        A number from 0 to 2**64 - 1; each epoch has another order. See `set_epoch`.
 
     Examples
     --------
@@ -73,15 +73,15 @@ class Shuffle(Sequence[int]):
     """
 
     def __init__(self, n: int, seed: int = 0, epoch: int = 0) -> None:
-        self._n = _natural("n", n, 63)
-        self._seed = _natural("seed", seed)
-        self._positions = range(self._n)  # of the permutation that are in this part
-        self._steps = self._positions  # through the positions, modulo their number: padding begins again
+        self._n = _unsigned("n", n, 63)
+        self._seed = _unsigned("seed", seed)
+        self._positions = range(self._n)  # positions in the permutation that belong to this part
+        self._steps = self._positions  # indices of `_positions` modulo its length: padding repeats the first ones
         self._set(epoch)
 
     def _set(self, epoch: int, begin: int = 0) -> None:
-        """Turn to an epoch whose next iteration starts at `begin`."""
-        self._epoch = _natural("epoch", epoch)
+        """Set the epoch; its next iteration starts at index `begin`."""
+        self._epoch = _unsigned("epoch", epoch)
         self._order = _core.Permutation(self._n, self._seed, self._epoch)
         self._begin = begin
         self._run = _Run(self, begin)
@@ -105,21 +105,21 @@ class Shuffle(Sequence[int]):
         return self._order.at(self._positions[step % len(self._positions)])
 
     def index(self, value: int, start: int = 0, stop: int | None = None) -> int:
-        """Return where a number stands, without searching; ValueError where it is not in this part."""
+        """Return the index of a number, without a search; ValueError if it is not in this part."""
         for step in self._steps_to(value):
             if step in self._steps and (at := self._steps.index(step)) in range(len(self))[start:stop]:
                 return at
         raise ValueError(f"{value!r} is not in {self!r}")
 
     def count(self, value: object) -> int:
-        """Return 1 where a number is in this part, else 0."""
+        """Return 1 if a number is in this part, else 0."""
         return int(value in self)
 
     def __contains__(self, value: object) -> bool:
         return any(step in self._steps for step in self._steps_to(value))
 
     def _steps_to(self, value: Any) -> range:
-        """Return all steps, of this part or another, that lead to a number."""
+        """Return all steps, of this part or of another, whose number is `value`."""
         try:
             number = operator.index(value)
         except TypeError:
@@ -136,18 +136,18 @@ class Shuffle(Sequence[int]):
         import numpy as np
 
         if copy is False:
-            raise ValueError("a shuffle has no memory to share: its numbers are computed")
+            raise ValueError("a shuffle is computed on demand: an array needs a copy, but copy is False")
         numbers = np.empty(len(self), np.int64)
         self._fill(self._order, self._steps, numbers)
         return numbers if dtype is None else numbers.astype(dtype, copy=False)
 
     def _fill(self, order: _core.Permutation, steps: range, numbers: memoryview | NDArray[np.int64]) -> None:
-        """Write what stands at some steps of an order."""
+        """Write the numbers at some steps of an order into `numbers`."""
         at, count = 0, len(self._positions)
         while at < len(steps):
             first = steps[at] % count
-            room = count - 1 - first if steps.step > 0 else first  # steps on, until they begin again
-            end = min(len(steps), at + 1 + room // abs(steps.step))
+            distance = count - 1 - first if steps.step > 0 else first  # to the last position before steps wrap around
+            end = min(len(steps), at + 1 + distance // abs(steps.step))
             order.fill(self._positions[first], self._positions.step * steps.step, numbers[at:end])
             at = end
 
@@ -159,23 +159,28 @@ class Shuffle(Sequence[int]):
         return part
 
     def shard(self, rank: int, world_size: int, *, drop_last: bool = False) -> Shuffle:
-        """Return the part of one of `world_size` ranks: every world_size-th number from the rank-th on.
+        """Return the part of one of `world_size` ranks: every `world_size`-th number, from index `rank` on.
 
-        All ranks get equally many, as from torch's DistributedSampler: where the length is no multiple of `world_size`,
-        the first numbers are used again at the end, or with `drop_last` the last ones are left out. What one part does
-        later (`set_epoch`, iterating), the others do not notice.
+        All ranks get the same number of indices, as from DistributedSampler of torch: if the length is no multiple of
+        `world_size`, the first numbers are repeated at the end, or with `drop_last` the last ones are omitted. Shards
+        are independent: `set_epoch` and iteration of one do not affect the others.
+
+        Raises
+        ------
+        ValueError
+            `rank` is not below `world_size`; or the shuffle is a padded shard.
         """
-        world, rank = _natural("world_size", world_size), _natural("rank", rank)
+        world, rank = _unsigned("world_size", world_size), _unsigned("rank", rank)
         if rank >= world:
-            raise ValueError(f"rank {rank} of {world}: ranks are counted from 0")
+            raise ValueError(f"rank must be from 0 to world_size - 1, not {rank} of {world}")
         if self._steps and max(self._steps[0], self._steps[-1]) >= len(self._positions):
-            raise ValueError(f"{self!r} is padded, and cannot be divided again: divide the whole")
+            raise ValueError(f"cannot divide {self!r}: it is padded: divide the whole shuffle")
         share = len(self) // world if drop_last else -(-len(self) // world)
         return self._part(_through(self._positions, self._steps), range(rank, share * world, world))
 
     @classmethod
     def from_environment(cls, n: int, seed: int = 0, epoch: int = 0, *, drop_last: bool = False) -> Shuffle:
-        """Return this rank's shard, by the variables RANK and WORLD_SIZE of torchrun; without them all of it."""
+        """Return the shard of this rank by ``$RANK`` and ``$WORLD_SIZE`` of torchrun; all of it without them."""
         rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         return cls(n, seed, epoch).shard(rank, world, drop_last=drop_last)
 
@@ -186,7 +191,7 @@ class Shuffle(Sequence[int]):
             yield from chunk
 
     def _start(self) -> _Run:
-        """Begin an iteration, the one that `state_dict` tells of."""
+        """Start an iteration, whose position `state_dict` reports from now on."""
         self._run, self._begin = _Run(self, self._begin), 0
         return self._run
 
@@ -196,46 +201,54 @@ class Shuffle(Sequence[int]):
 
     @property
     def seed(self) -> int:
-        """The seed."""
+        """The seed of the order."""
         return self._seed
 
     @property
     def epoch(self) -> int:
-        """The epoch, whose order this is."""
+        """The current epoch."""
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Turn to the order of an epoch; an iteration that has begun goes on in its own.
+        """Set the epoch, and with it the order; a running iteration keeps its order.
 
-        The epoch that is set already changes nothing, so that a loop over epochs can begin in the middle of one.
+        Setting the current epoch has no effect, so that a loop over epochs can resume within one.
         """
         if epoch != self._epoch:
             self._set(epoch)
 
     def state_dict(self, taken: int | None = None) -> dict[str, int]:
-        """Return where the last iteration is, as numbers that any rank of the same job can load.
+        """Return the position of the iteration that was started last; any rank of the same job can load it.
 
         Parameters
         ----------
         taken
-            How many indices count as done. None: all that the iteration has handed out. A DataLoader with workers
-            asks for some batches ahead, so give ``batches_done * batch_size`` there.
+            Number of indices that count as consumed. None: all that the iteration has yielded. A DataLoader with
+            workers fetches batches ahead: pass ``batches_done * batch_size``.
+
+        Raises
+        ------
+        ValueError
+            `taken` is negative or above the length.
         """
-        taken = self._run.taken if taken is None else _natural("taken", taken)
+        taken = self._run.taken if taken is None else _unsigned("taken", taken)
         if taken > len(self):
-            raise ValueError(f"{taken} taken of {self!r}")
+            raise ValueError(f"taken must be at most the length of {self!r}, not {taken}")
         return {"n": self._n, "length": len(self), "seed": self._seed, "epoch": self._epoch, "taken": taken}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Let the next iteration go on where another was: the rest of its epoch; indexing has all of it, as ever.
+        """Set the epoch and the start of the next iteration from a state; indexing and slicing still have all numbers.
 
-        ValueError where the state is of another n, or of a part of another length (of another number of ranks).
+        Raises
+        ------
+        ValueError
+            The state has another n, or another length (another number of ranks); or its position is out of range.
         """
         if (state["n"], state["length"]) != (self._n, len(self)):
-            raise ValueError(f"the state is of {state['length']} of {state['n']} indices, and this is {self!r}")
+            raise ValueError(f"the state has {state['length']} of {state['n']} indices and does not match {self!r}")
         if not 0 <= state["taken"] <= len(self):
-            raise ValueError(f"{state['taken']} taken of {self!r}")
-        self._seed = _natural("seed", state["seed"])
+            raise ValueError(f"taken of the state must be from 0 to the length of {self!r}, not {state['taken']}")
+        self._seed = _unsigned("seed", state["seed"])
         self._set(state["epoch"], state["taken"])
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -247,10 +260,10 @@ class Shuffle(Sequence[int]):
 
 
 class Batches:
-    """Lists of shuffled numbers: a batch sampler; made by `Shuffle.batches`, whose epoch and place it follows."""
+    """A batch sampler: lists of shuffled numbers, with epoch and position of its `Shuffle`. See `Shuffle.batches`."""
 
     def __init__(self, order: Shuffle, batch_size: int, *, drop_last: bool = False) -> None:
-        self.order, self.batch_size, self.drop_last = order, _natural("batch_size", batch_size), drop_last
+        self.order, self.batch_size, self.drop_last = order, _unsigned("batch_size", batch_size), drop_last
         if batch_size == 0:
             raise ValueError("batch_size must not be 0")
 
@@ -266,12 +279,12 @@ class Batches:
                     yield batch
 
     def set_epoch(self, epoch: int) -> None:
-        """As `Shuffle.set_epoch`."""
+        """Set the epoch of the shuffle; see `Shuffle.set_epoch`."""
         self.order.set_epoch(epoch)
 
 
 class _Run:
-    """One iteration: it keeps the order that it began with, and knows how far it is."""
+    """One iteration with its own order and position."""
 
     def __init__(self, shuffle: Shuffle, begin: int) -> None:
         self._shuffle, self._order = shuffle, shuffle._order
@@ -280,11 +293,11 @@ class _Run:
 
     @property
     def taken(self) -> int:
-        """Numbers before this iteration and in it."""
+        """Number of indices before the iteration and yielded by it."""
         return self._end - operator.length_hint(self._left)
 
     def chunks(self, size: int) -> Iterator[Iterator[int]]:
-        """Yield iterators of `size` numbers, each to be used up before the next."""
+        """Yield iterators of `size` numbers; each must be exhausted before the next is requested."""
         for at in range(self._end, len(self._shuffle), size):
             steps = self._shuffle._steps[at : at + size]
             numbers = array("q", bytes(8 * len(steps)))
@@ -293,16 +306,16 @@ class _Run:
             yield self._left
 
 
-def _natural(name: str, value: SupportsIndex, bits: int = 64) -> int:
-    """Return a number as int; ValueError below 0 and beyond so many bits, TypeError for what is no whole number."""
+def _unsigned(name: str, value: SupportsIndex, bits: int = 64) -> int:
+    """Return a number as int; ValueError if it is not an unsigned number of `bits`, TypeError if not an integer."""
     number = operator.index(value)
     if not 0 <= number < 2**bits:
-        raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, but is {number}")
+        raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, not {number}")
     return number
 
 
 def _through(positions: range, steps: range) -> range:
-    """Return the positions at some steps."""
+    """Return the positions of the steps as a range."""
     if not steps:
         return range(0)
     first, stride = positions[steps[0]], positions.step * steps.step
@@ -310,5 +323,5 @@ def _through(positions: range, steps: range) -> range:
 
 
 def _rebuild(n: int, seed: int, epoch: int, positions: range, steps: range) -> Shuffle:
-    """Make again what was pickled."""
+    """Return the shuffle of a pickled state."""
     return Shuffle(n, seed, epoch)._part(positions, steps)

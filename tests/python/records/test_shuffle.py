@@ -221,9 +221,9 @@ def test_a_shard_of_a_slice_has_only_what_the_slice_has():
     assert sorted(itertools.chain(*(part.shard(rank, 5) for rank in range(5)))) == sorted(part)
     again = Shuffle(100).shard(1, 2).shard(2, 5)
     assert list(again) == list(Shuffle(100))[1::2][2::5]
-    with pytest.raises(ValueError, match="is padded"):
+    with pytest.raises(ValueError, match="it is padded"):
         Shuffle(10).shard(2, 3).shard(0, 2)
-    with pytest.raises(ValueError, match="rank 3 of 3"):
+    with pytest.raises(ValueError, match="not 3 of 3"):
         Shuffle(10).shard(3, 3)
 
 
@@ -295,9 +295,9 @@ def test_a_state_can_be_told_how_much_a_loader_has_really_done():
 
 def test_a_state_that_does_not_fit_is_refused():
     state = Shuffle(100).shard(0, 4).state_dict()
-    with pytest.raises(ValueError, match=r"the state is of 25 of 100 indices, and this is <onecopy.Shuffle 50 of 100"):
+    with pytest.raises(ValueError, match=r"the state has 25 of 100 indices and does not match <onecopy.Shuffle 50 of"):
         Shuffle(100).shard(0, 2).load_state_dict(state)
-    with pytest.raises(ValueError, match="of 25 of 100"):
+    with pytest.raises(ValueError, match="has 25 of 100"):
         Shuffle(101).load_state_dict(state)
     with pytest.raises(ValueError, match="26 taken"):
         Shuffle(100).shard(0, 4).load_state_dict({**state, "taken": 26})
