@@ -83,7 +83,7 @@ def test_a_record_of_another_run_is_not_gone_on_with(saved, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-o", "page.pdf"], "'page.pdf' is none of .md, .html, .svg"),
+        (["-o", "page.pdf"], "'page.pdf' must end in .md, .html or .svg"),
         (["--json", "no/such/folder.json"], "no folder for 'no/such/folder.json'"),
         (["--resume"], "--resume needs --json OUT"),
         (["--story", "none"], "'none' is not one of"),

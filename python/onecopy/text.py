@@ -1,7 +1,7 @@
 """Text for output: formatting and parsing of sizes, and escaping of control characters in untrusted text.
 
 Sizes are printed in decimal units (1 MB = 10**6 bytes), as on disks and model cards. A name read from a file or a
-process may contain terminal escape sequences: `plain` makes it safe to print.
+process may contain terminal escape sequences: `escape` makes it safe to print.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def parse_quantity(text: str, units: Mapping[str, int], what: str) -> float:
     return float(found.group(1)) * units[found.group(2)]
 
 
-def plain(text: str) -> str:
+def escape(text: str) -> str:
     r"""Return text in which control, invisible and undecodable characters are replaced by backslash escapes.
 
     Examples
     --------
-    >>> plain("a\x1b[31mb\nc")
+    >>> escape("a\x1b[31mb\nc")
     'a\\x1b[31mb\\nc'
     """
     return "".join(

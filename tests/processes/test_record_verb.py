@@ -123,7 +123,7 @@ def test_a_file_that_is_there_stays_unless_forced(tmp_path):
     path.write_text("precious")
     status, out, err = run(path, *python("print('ran')"))
     assert (status, out) == (1, "")
-    assert err == f"onecopy: {path} is there already: --force writes over it\n"
+    assert err == f"onecopy: {path}: the file exists: --force replaces it\n"
     assert path.read_text() == "precious"
     assert run(path, "-q", "--force", *python("print('ran')"))[:2] == (0, "ran\n")
     assert read_recording(path).end.exit == 0

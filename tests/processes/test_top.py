@@ -41,7 +41,7 @@ def test_once_prints_the_total_the_processes_and_the_files(cold_file):
     with Watched(MAP, path, count=3) as group:
         text = top("--once", *group.pids, COLUMNS="140")
     assert text.startswith("3 processes")
-    assert re.search(r"REAL [\d.]+ MB   \(a sum of RSS says 1\d\d MB\)", text)
+    assert re.search(r"REAL [\d.]+ MB   \(sum of RSS: 1\d\d MB\)", text)
     assert all(re.search(rf"^ *{pid} ", text, re.MULTILINE) for pid in group.pids)
     line = next(line for line in text.splitlines() if "weights.bin" in line)
     assert "33.6 MB  ██████████ 100 %" in line

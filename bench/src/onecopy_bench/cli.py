@@ -57,7 +57,7 @@ def report(
     """
     for output in outputs:
         if output.suffix not in {*PAGES, *PICTURES}:
-            raise click.BadParameter(f"{output.name!r} is none of .md, .svg and .png", param_hint="-o")
+            raise click.BadParameter(f"{output.name!r} must end in .md, .svg or .png", param_hint="-o")
     found = [one for path in records for one in from_file(path)]
     drawn = [output for output in outputs if output.suffix in PICTURES]
     shown = drawn[0].name if drawn else None

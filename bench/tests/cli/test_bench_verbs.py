@@ -32,7 +32,7 @@ def path(record, tmp_path):
         (["open", "f", "--order", "odd"], "'odd' is not one of"),
         (["keys", "--json", "/no/such/folder/x"], "no folder for '/no/such/folder/x'"),
         (["report"], "Missing argument 'RECORD...'"),
-        (["report", "r", "-o", "x.pdf"], "'x.pdf' is none of .md, .svg and .png"),
+        (["report", "r", "-o", "x.pdf"], "'x.pdf' must end in .md, .svg or .png"),
         (["run"], "Missing argument '-- COMMAND...'"),
         (["run", "--ready", "a", "--settle", "1", "--", "true"], "--ready and --settle exclude each other"),
         (["run", "--ready", "", "--", "true"], "an empty text is never said"),

@@ -139,7 +139,7 @@ def test_a_hostile_name_is_shown_and_not_obeyed(name):
     grid.show(target)
     text = text_of(target)
     assert len(text.splitlines()) == 2
-    assert ls.plain(name) in text
+    assert ls.escape(name) in text
     assert "\x1b]" not in text
     assert "\u202e" not in text
 

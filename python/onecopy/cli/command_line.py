@@ -1,6 +1,6 @@
-"""The group of verbs, and the one place where an error becomes a line and an exit status.
+"""The group of verbs, and the mapping of errors to messages and exit statuses.
 
-A verb's module is imported when the verb runs, so that `onecopy ls` starts fast.
+The module of a verb is imported when the verb runs, so that `onecopy ls` starts fast.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onecopy.cli.words import plain
+from onecopy.cli.words import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,10 +39,11 @@ VERBS = {
 """Module and one-line description of each verb, in the order of the help."""
 
 BENCH = "bench"
-"""The verb that the distribution onecopy-bench adds."""
+"""Name of the verb that the distribution onecopy-bench adds."""
 NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""click >= 8.2 raises this; older versions show the help and exit."""
+"""The error of click >= 8.2 for a group without a command; older versions show the help and exit."""
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+"""Exit statuses."""
 
 
 def plugins() -> EntryPoints:
@@ -56,21 +57,21 @@ class Verbs(click.Group):
     """A group whose commands live in one module each, imported on demand: its help imports none."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the verbs and what they are for."""
+        """Write the names and descriptions of the verbs."""
         more = [(entry.name, entry.dist.metadata["Summary"] if entry.dist else "") for entry in plugins()]
         with formatter.section("Commands"):
             formatter.write_dl([*((name, words) for name, (_, words) in VERBS.items()), *more])
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the verbs."""
+        """Return the names of the verbs."""
         return [*VERBS, *(entry.name for entry in plugins())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a verb and return its command; a UsageError says where `bench` is."""
+        """Import the module of a verb and return its command; UsageError for `bench` if onecopy-bench is missing."""
         if cmd_name not in VERBS:
             found = [entry for entry in plugins() if entry.name == cmd_name]
             if cmd_name == BENCH and not found:
-                raise click.UsageError("bench is in a package of its own: pip install onecopy-bench", ctx)
+                raise click.UsageError("bench needs another distribution: pip install onecopy-bench", ctx)
             return found[0].load() if found else None
         command = importlib.import_module(f"onecopy.cli.{VERBS[cmd_name][0]}").command
         assert isinstance(command, click.Command)
@@ -78,7 +79,7 @@ class Verbs(click.Group):
 
 
 def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if not wanted or context.resilient_parsing:
         return
     from onecopy import __version__
@@ -101,7 +102,7 @@ def onecopy() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status; nothing but its own errors passes through."""
+    """Run the command line and return the exit status; errors are printed unless ONECOPY_TRACEBACK is 1."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -114,7 +115,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", INTERRUPTED)
     except (BrokenPipeError, SystemExit) as error:
-        return _left(error)
+        return _exit_status(error)
     except Exception as error:
         if os.environ.get("ONECOPY_TRACEBACK") == "1":
             raise
@@ -122,18 +123,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _left(error: BrokenPipeError | SystemExit) -> int:
-    """Return the exit status where the reader left, of which click makes a SystemExit, or code left by itself."""
+def _exit_status(error: BrokenPipeError | SystemExit) -> int:
+    """Return the status of a SystemExit, or of a closed pipe, which click turns into a SystemExit."""
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushing stdout at exit must not fail
         return BROKEN_PIPE
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
-    return _complain(str(error.code), FAILED)  # as the interpreter does it
+    return _complain(str(error.code), FAILED)  # like the interpreter
 
 
 def describe(error: Exception) -> str:
-    """Return an error in one line: for the system's refusals the file and the words, else the message.
+    """Return an error in one line: file and message of an OSError, else the message.
 
     Examples
     --------
@@ -150,7 +151,7 @@ def describe(error: Exception) -> str:
 
 
 def _refuse(error: click.UsageError) -> int:
-    if isinstance(error, NO_ARGUMENTS):  # a group alone: its help, as with --help
+    if isinstance(error, NO_ARGUMENTS):  # a group without a command: show its help
         error.show()
         return USAGE
     path = error.ctx.command_path if error.ctx is not None else "onecopy"
@@ -158,11 +159,11 @@ def _refuse(error: click.UsageError) -> int:
 
 
 def _complain(message: str, status: int) -> int:
-    line = " ".join(plain(part) for part in message.splitlines())
+    line = " ".join(escape(part) for part in message.splitlines())
     sys.stderr.write(f"onecopy: {line}\n")
     return status
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    """Show a warning of the library as one line, without the place in its source."""
+    """Print a warning of the library as one line, without its source location."""
     _complain(f"warning: {message}", 0)

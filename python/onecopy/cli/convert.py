@@ -1,6 +1,6 @@
-"""`onecopy convert SOURCE TARGET`: the arrays of a file, or of several as one, as safetensors laid out for mapping.
+"""`onecopy convert SOURCE TARGET`: write the arrays of one or several files as a safetensors file laid out for mapping.
 
-One stream: what is mapped is written, at most 16 MiB are held. The target appears whole or not at all.
+The source is mapped and copied in blocks of at most 16 MiB. The target appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile, Entry
 
 SHOWN = 10
-"""Arrays that are left out and told one by one; all of them are in the JSON."""
+"""Maximum number of omitted arrays that are printed; the JSON has all."""
 
 
 Unknown = Literal["error", "skip", "bytes"]
-"""What becomes of arrays whose type safetensors does not have."""
+"""Treatment of arrays whose type safetensors does not have."""
 UNKNOWN_TYPES = "unknown_types"
 """The key in the metadata of TARGET for arrays that are written as bytes: JSON, names to dtype and shape."""
 
 
 class Chosen(Mapping[str, "NDArray[Any]"]):
-    """Some arrays of an open file, looked up when they are asked for: all at once would be many views."""
+    """Some arrays of an open file as a mapping; a view of an array is made when it is accessed."""
 
     def __init__(self, file: ArrayFile, names: Sequence[str], as_bytes: Container[str]) -> None:
         self._file, self._names, self._as_bytes = file, dict.fromkeys(names), as_bytes
@@ -67,10 +67,10 @@ def choose(file: ArrayFile, pattern: str, unknown: Unknown) -> tuple[list[str], 
     Raises
     ------
     ValueError
-        No array matches, or none is left; or there are types that safetensors does not have, and `unknown` is "error".
+        No array matches, or all are omitted; or safetensors does not have a type, and `unknown` is "error".
     """
     if file.kind not in ("foreign", "arrays"):
-        raise ValueError(f"{file.path} holds a {file.kind} of onecopy, which arrays alone would not be")
+        raise ValueError(f"{file.path}: cannot convert a {file.kind} of onecopy: arrays alone lose its structure")
     entries = [entry for entry in file.entries if fnmatch.fnmatchcase(entry.name, pattern)]
     if not entries:
         raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
@@ -80,7 +80,7 @@ def choose(file: ArrayFile, pattern: str, unknown: Unknown) -> tuple[list[str], 
         more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise ValueError(
             f"{file.path}: safetensors has no type for {name!r}, which is {dtype}{more}: --unknown bytes writes their "
-            "bytes, --unknown skip leaves them out"
+            "bytes, --unknown skip omits them"
         )
     names = [entry.name for entry in entries if unknown == "bytes" or entry.name not in lacking]
     if not names:
@@ -89,7 +89,7 @@ def choose(file: ArrayFile, pattern: str, unknown: Unknown) -> tuple[list[str], 
 
 
 def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
-    """Return the names of arrays that are the same bytes of the file as one before them, with that one's name."""
+    """Return the names of arrays with the same bytes of the file as an earlier array, each with the earlier name."""
     first: dict[tuple[Any, ...], str] = {}
     again = {}
     for name in names:
@@ -102,15 +102,15 @@ def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
 
 
 def _form(entry: Entry) -> dict[str, object]:
-    """Return what a reader of an array that is written as bytes needs to know."""
+    """Return dtype and shape of an array that is written as bytes, for its readers."""
     return {"dtype": entry.dtype, "shape": entry.shape}
 
 
 def convert(
     source: str, target: str, *, pattern: str, unknown: Unknown, drop_tied: bool, align: int | None
 ) -> dict[str, Any]:
-    """Write the file, and return what was done."""
-    onecopy.guard()  # a source that is truncated meanwhile is an error, and no file of zeros
+    """Write the target and return a report for JSON."""
+    onecopy.guard()  # a source that is truncated meanwhile raises DataLost; otherwise zeros would be written
     start = monotonic()
     with (
         open_arrays(source) as file,
@@ -151,7 +151,7 @@ def convert(
 
 
 def show(facts: dict[str, Any]) -> None:
-    """Print what was done, and on stderr what was left out or is there twice."""
+    """Print the report, and on stderr the arrays that were omitted, written as bytes or written twice."""
     left_out, as_bytes = facts["left_out"], facts["as_bytes"]
     if as_bytes:
         name, form = next(iter(as_bytes.items()))
@@ -189,24 +189,24 @@ def show(facts: dict[str, Any]) -> None:
 @click.option(
     "--align",
     type=SIZE,
-    help="Every array at a multiple of SIZE, from 64 to 2MiB, by fillers named #0, #1, ... that other readers show. "
-    "If not given: no fillers; most arrays at a multiple of 64, all at one of their item size.",
+    help="Align every array to SIZE, from 64 to 2MiB, by fillers named #0, #1, ... that other readers show. Default: "
+    "no fillers; most arrays are aligned to 64 bytes, all to their item size.",
 )
 @click.option(
     "--unknown",
     type=click.Choice(["error", "skip", "bytes"]),
     default="error",
     show_default=True,
-    help="Arrays whose type safetensors does not have (quantised blocks, text, ...): an error; leave them out and name "
-    "them; or write their bytes as U8, with dtype and shape in the metadata.",
+    help="Arrays whose type safetensors does not have (quantised blocks, text, ...): an error; omit and list them; or "
+    "write their bytes as U8, with dtype and shape in the metadata.",
 )
 @click.option(
     "--drop-tied",
     is_flag=True,
-    help="Write arrays that are the same bytes of SOURCE (tied weights) once; the metadata says under which name, as "
+    help="Write arrays with the same bytes of SOURCE (tied weights) once, with their names in the metadata, as "
     "safetensors.torch.save_model does.",
 )
-@click.option("--force", is_flag=True, help="Replace TARGET if it is there.")
+@click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(
     *,
@@ -222,12 +222,12 @@ def command(
     """Write the arrays of SOURCE to TARGET, a safetensors file laid out for mapping, with checksums.
 
     SOURCE is any file that `onecopy.open` reads: safetensors, ONNX, GGUF, .npy, .npz, torch checkpoints, ... or the
-    index of a model in shards. TARGET appears whole or not at all; readers of an older one keep it.
+    index of a model in shards. TARGET appears complete or not at all; processes that have an older TARGET open keep it.
     """
     if os.path.isdir(target):  # noqa: PTH112 - text
-        raise IsADirectoryError(errno.EISDIR, "TARGET is a file to write, and this is a folder", target)
+        raise IsADirectoryError(errno.EISDIR, "TARGET must be a file, not a folder", target)
     if not force and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "there is a file already: --force replaces it", target)
+        raise FileExistsError(errno.EEXIST, "the file exists: --force replaces it", target)
     facts = convert(source, target, pattern=pattern, unknown=unknown, drop_tied=drop_tied, align=align)
     if as_json:
         click.echo(json.dumps(facts, indent=1))

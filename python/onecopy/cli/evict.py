@@ -1,4 +1,4 @@
-"""`onecopy evict FILE...`: drop files from the page cache, and say how much really went."""
+"""`onecopy evict FILE...`: drop files from the page cache, and report how much was dropped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def evict(path: str) -> EvictReport:
-    """Drop a file, and the files that it names."""
+    """Drop a file and the files that it names; return the report."""
     with targets.opened(path) as target:
         return onecopy.evict(target)
 
@@ -26,9 +26,9 @@ def evict(path: str) -> EvictReport:
 def command(*, files: tuple[str, ...], as_json: bool) -> None:
     """Drop each FILE, and the files that it names, from the page cache.
 
-    Pages that a process maps stay, and the report says so.
+    Pages that a process has mapped stay in memory; the report has their share.
     """
-    evicted = ((file, evict(file)) for file in files)  # one by one: what was done has been told
+    evicted = ((file, evict(file)) for file in files)  # a generator: each report is printed before the next file
     if as_json:
         click.echo(json.dumps([{"file": file, **reports.facts_of(report)} for file, report in evicted], indent=1))
         return

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.text import Text
 
 from onecopy.cli import screen
-from onecopy.cli.words import plain, share, size
+from onecopy.cli.words import escape, share, size
 from onecopy.holding import Hold
 
 if TYPE_CHECKING:
@@ -114,15 +114,15 @@ def sentence(change: Change) -> str:
     'a.bin: truncated from 9 to 5 bytes; released until it stops changing'
     """
     if change.what == "lost":
-        return plain(f"{change.path}: {change.reason}; released until it stops changing")
+        return escape(f"{change.path}: {change.reason}; released until it stops changing")
     if change.what == "replaced":
-        return plain(f"{change.path}: replaced: {change.reason}")
+        return escape(f"{change.path}: replaced: {change.reason}")
     resident = "unknown" if change.resident is None else size(change.resident)
     words = [f"{resident} of {size(change.size)} in memory"]
     words += [f"{size(change.filled)} read"] if change.filled else []
     words += [f"{size(change.locked)} locked"] if change.locked else []
     words += [change.reason] if change.what == "short" else []
-    return plain(f"{change.path}: {change.what}: {', '.join(words)}")
+    return escape(f"{change.path}: {change.what}: {', '.join(words)}")
 
 
 def summary(held: Hold) -> str:

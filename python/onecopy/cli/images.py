@@ -17,7 +17,7 @@ from onecopy import images
 from onecopy.cli import screen
 from onecopy.cli.images_stitch import VIEW, stitch
 from onecopy.cli.quantities import SIZE
-from onecopy.cli.words import plain, significant, size
+from onecopy.cli.words import escape, significant, size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,10 +53,10 @@ def opened(path: str, level: int, **options: Any) -> Image:
 @click.option("--max-bytes", type=SIZE, help="Maximum size of the decoded image.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, as_json: bool) -> None:
-    """Decode IMAGE into the store of this machine unless it is there already, and print its path.
+    """Decode IMAGE into the store of this machine unless the store has it, and print the path of the pixels.
 
-    What is there already is not decoded again; an uncompressed TIFF is looked at where it lies. `onecopy store ls`
-    lists what was decoded, `onecopy store prune --max-age` removes what was not used for 60 days.
+    An uncompressed TIFF is mapped in place. `onecopy store ls` lists decoded images; `onecopy store prune --max-age`
+    removes those that were not used for 60 days.
     """
     start = monotonic()
     with opened(path, level, store=folder, max_bytes=max_bytes) as image:
@@ -78,7 +78,7 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
     if as_json:
         click.echo(json.dumps(facts, indent=1))
         return
-    click.echo(plain(str(facts["path"])))
+    click.echo(escape(str(facts["path"])))
     screen.show_line(
         screen.err(),
         f"onecopy: {path}: level {level} of {len(image.levels)}, {shape} {facts['dtype']}, {size(nbytes)}: "

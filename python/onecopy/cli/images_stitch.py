@@ -42,7 +42,7 @@ def parse_positions(text: str, path: str) -> list[Listed]:
     Raises
     ------
     ValueError
-        There is no such line, a name twice or with a folder, a position that is negative.
+        There is no such line, a name is listed twice or has a folder, or a position is negative.
 
     Examples
     --------
@@ -200,8 +200,8 @@ def stitch(
 ) -> None:
     """Stitch the tiles in FOLDER, and write OUT: .oc (to be mapped), .ome.tif, .tif or .zarr.
 
-    Tiles are pasted in the order of their names, numbers as numbers, later ones over earlier ones. Where they lie says
-    a list (--positions), or is found in their pixels (--grid).
+    Tiles are pasted in the order of their names, numbers as numbers, later ones over earlier ones. Their positions are
+    read from a list (--positions), or found by their pixels (--grid).
     """
     if (list_path is None) == (grid is None):
         raise click.UsageError("give the positions of the tiles: either --positions FILE or --grid RxC")

@@ -1,4 +1,4 @@
-"""`onecopy import SOURCE TARGET`: a JSON, JSON Lines, CSV or Parquet file as a file of records."""
+"""`onecopy import SOURCE TARGET`: convert a JSON, JSON Lines, CSV or Parquet file to a file of records."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ IMPORTS: dict[str, Callable[..., Any]] = {
     "parquet": records.import_parquet,
 }
 TAKES = {"path": "json", "container": "json", "types": "csv", "delimiter": "csv"}
-"""Options, and the one format that each is for."""
+"""The format that each option is for."""
 
 
 def format_of(source: str) -> str:
     """Return the format by the suffix of the name; raises click.UsageError for an unknown suffix."""
     suffix = Path(source).suffix.lower()
     if suffix not in SUFFIXES:
-        raise click.UsageError(f"{suffix or source!r} says nothing about the format: use --format")
+        raise click.UsageError(f"unknown suffix {suffix or source!r}: give the format with --format")
     return SUFFIXES[suffix]
 
 
 def options_for(form: str, source: str, **given: Any) -> dict[str, Any]:
-    """Return the options of the import; raises click.UsageError for one that is for another format."""
+    """Return the options of the import; raises click.UsageError for an option of another format."""
     options = {name: value for name, value in given.items() if value is not None}
     for name in options:
         if TAKES[name] != form:
@@ -64,12 +64,12 @@ def options_for(form: str, source: str, **given: Any) -> dict[str, Any]:
     "form",
     type=click.Choice(["auto", *IMPORTS]),
     default="auto",
-    help="Of SOURCE; by the end of its name if not given.",
+    help="Format of SOURCE; auto: by its suffix.",
 )
 @click.option("--path", metavar="a.b", help="JSON: the member whose items are the rows.")
 @click.option("--dict", "container", flag_value="dict", help="JSON: the members of the object are the rows.")
 @click.option("--types", type=click.Choice(["infer"]), help="CSV: infer column types (needs pyarrow); default: text.")
-@click.option("--delimiter", metavar="CHARACTER", help="CSV: between fields.")
+@click.option("--delimiter", metavar="CHARACTER", help="CSV: separator of fields.")
 def command(*, source: str, target: str, form: str, **given: Any) -> None:
     """Write the rows of SOURCE to TARGET, a file of records that `onecopy.open` opens in place."""
     form = format_of(source) if form == "auto" else form

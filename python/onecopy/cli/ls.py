@@ -1,6 +1,6 @@
-"""`onecopy ls FILE`: names, dtypes, shapes, sizes, alignment, and how much of each array is in memory.
+"""`onecopy ls FILE`: names, dtypes, shapes, sizes, alignment and resident share of the arrays in a file.
 
-It opens the file, reads the header and asks the kernel; it touches no data, so looking does not warm.
+It reads the header alone and queries residency from the kernel; it reads no data, so that it warms nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import click
 from onecopy.arrays import open_arrays
 from onecopy.arrays.one_file import OneFile
 from onecopy.cli import record_tree, screen
-from onecopy.cli.words import counted, plain, share, size
+from onecopy.cli.words import counted, escape, share, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,21 +23,26 @@ if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile
 
 MAX_ALIGNMENT = 2 << 20
-"""Alignment is told up to a huge page: beyond that it is chance."""
+"""Maximum alignment that is reported in bytes, the size of a huge page; a larger one is a coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is told about one array; sizes and places (in its file) in bytes, `cached` None where unknown."""
+    """Facts of one array."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     file: str
+    """Path of the file that has the array."""
     offset: int
+    """Offset in the file in bytes."""
     nbytes: int
+    """Size in bytes."""
     alignment: int
+    """Alignment of the offset in bytes."""
     cached: int | None
+    """Bytes in the page cache; None if unknown."""
 
 
 ORDERS = {
@@ -59,13 +64,13 @@ def alignment_of(offset: int) -> int:
 
 
 def cached_of(file: Any, entry: Any) -> int | None:
-    """Return how many bytes of an array are cached; the kernel counts whole pages, shared by neighbours."""
+    """Return the cached bytes of an array, at most its size: the kernel counts whole pages."""
     cached = file.residency([entry.name]).cached if entry.nbytes else 0
     return None if cached is None else min(cached, entry.nbytes)
 
 
 def lines_of(file: Any, pattern: str) -> list[Line]:
-    """Return a line for each array of an open file whose name matches the pattern."""
+    """Return the facts of the arrays of an open file whose names match the pattern."""
     return [
         Line(
             name=entry.name,
@@ -93,18 +98,18 @@ COLUMNS = (
 
 
 def grid_of(lines: Sequence[Line]) -> screen.Grid:
-    """Return the table; names and shapes fold, numbers do not."""
+    """Return the table of the arrays; names and shapes may fold, numbers do not."""
     grid = screen.Grid(COLUMNS)
     for line in lines:
         shape = "x".join(str(length) for length in line.shape) or "scalar"
         resident = share(line.cached, line.nbytes) if line.nbytes else "-"
         cells = (line.name, line.dtype, shape, size(line.nbytes), str(line.alignment), resident)
-        grid.rows.append(tuple(plain(cell) for cell in cells))
+        grid.rows.append(tuple(escape(cell) for cell in cells))
     return grid
 
 
 def heading_of(file: Any) -> str:
-    """Return the first line: the path, what kind of file it is, and of a set how many there are."""
+    """Return the first line: path, container, kind of a file of onecopy, and the number of files of a set."""
     words = [f"{file.path}: {file.container}"]
     if file.kind != "foreign":
         words.append(f"{file.kind} of onecopy")
@@ -126,7 +131,7 @@ def summary_of(file: Any, lines: Sequence[Line]) -> str:
     words.append(f"{share(None if None in cached else known, total) if total else '-'} resident")
     residency = file.residency()
     if residency.mapped and residency.huge is not None:
-        words.append(f"{share(residency.huge, residency.mapped)} of what is mapped in huge pages")
+        words.append(f"{share(residency.huge, residency.mapped)} of mapped bytes in huge pages")
     return ", ".join(words)
 
 
@@ -150,7 +155,7 @@ def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None
 
 
 def show_records(file: OneFile, as_json: bool) -> None:
-    """Print what the rows of an open file are made of."""
+    """Print the types of the rows of an open file."""
     tree = record_tree.tree_of(file)
     if as_json:
         click.echo(json.dumps(tree.facts(), indent=1))
@@ -163,14 +168,14 @@ def show_records(file: OneFile, as_json: bool) -> None:
 
 @click.command("ls")
 @click.argument("file", type=click.Path())
-@click.option("--sort", type=click.Choice(list(ORDERS)), help="Order of the arrays; offset if not given.")
+@click.option("--sort", type=click.Choice(list(ORDERS)), help="Order of the arrays; default: offset.")
 @click.option("--match", "pattern", metavar="GLOB", help="Only arrays whose names match.")
-@click.option("--arrays", "as_arrays", is_flag=True, help="Of a file of records, too, the arrays it consists of.")
+@click.option("--arrays", "as_arrays", is_flag=True, help="List the arrays of a file of records, instead of its types.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool, as_json: bool) -> None:
-    """List what FILE holds, its size and its resident share: arrays, or the types of its records.
+    """List the arrays of FILE, or the types of its records, with sizes and resident shares.
 
-    Of a model in several files, give the index (model.safetensors.index.json) or the ONNX model.
+    For a model in several files, give the index (model.safetensors.index.json) or the ONNX model.
     """
     with open_arrays(file) as arrays:
         if as_arrays or arrays.kind != "records" or not isinstance(arrays, OneFile):

@@ -1,4 +1,4 @@
-"""Sizes and times as options take them: "500MB", "12h". What is none is a wrong command line, and says what one is."""
+"""Option types for sizes ("500MB") and times ("12h"); other text is a usage error with an example."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SIZE", "SIZE_OF_SOMETHING", "TIME", "Quantity"]
 
 
 class Quantity(click.ParamType[float]):
-    """A number with a unit; `fits` refuses some, and `otherwise` says which are taken."""
+    """A number with a unit. Values that `fits` refuses are usage errors with `otherwise`, the allowed range."""
 
     def __init__(
         self,
@@ -24,11 +24,11 @@ class Quantity(click.ParamType[float]):
         fits: Callable[[float], bool] = lambda _: True,
         otherwise: str = "",
     ) -> None:
-        self.name = name  # help shows it in capitals
+        self.name = name  # click shows it in capitals
         self._parse, self._fits, self._otherwise = parse, fits, otherwise
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return bytes or seconds."""
+        """Return the value in bytes or seconds; click.BadParameter for other text."""
         if not isinstance(value, str):  # click converts its own defaults again
             return value
         try:
@@ -41,7 +41,8 @@ class Quantity(click.ParamType[float]):
 
 
 SIZE = Quantity("size", parse_size)
-"""Bytes."""
+"""A size in bytes."""
 SIZE_OF_SOMETHING = Quantity("size", parse_size, lambda nbytes: nbytes >= 1, "at least one byte")
+"""A size in bytes, not 0."""
 TIME = Quantity("time", parse_duration)
-"""Seconds."""
+"""A duration in seconds."""

@@ -1,4 +1,4 @@
-"""What `onecopy ls` shows of a records file: its rows as a tree of types, with sizes and how much is in memory."""
+"""Output of `onecopy ls` for a records file: the tree of types in its rows, with sizes and resident shares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.cli import screen
-from onecopy.cli.words import plain, share, size
+from onecopy.cli.words import escape, share, size
 from onecopy.records.schema import Schema, schema_of
 from onecopy.records.types import maker_of
 
@@ -22,31 +22,36 @@ _BELOW = {"list": ("item",), "tuple": ("item",), "map": ("key", "value"), "exten
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is told about one place in the data; bytes with all that is below it, `cached` None where unknown."""
+    """A node of the tree of types: the rows, a field of a dict or an item of a tuple."""
 
     depth: int
+    """Depth in the tree; 0 for the rows."""
     name: str
+    """Name of the field, or index in the tuple."""
     type: str
+    """Type of the values."""
     nbytes: int
+    """Size in bytes, with all nodes below."""
     cached: int | None
+    """Bytes in the page cache, with all nodes below; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What a records file holds: container, number of rows, and its places, parents first."""
+    """Contents of a records file: container, number of rows, and the nodes of the tree, parents first."""
 
     container: str
     rows: int
     places: tuple[Place, ...]
 
     def facts(self) -> dict[str, Any]:
-        """Return everything for JSON."""
+        """Return the attributes for JSON."""
         return {"kind": "records", **asdict(self)}
 
 
 @dataclass(slots=True)
 class _Held:
-    """Bytes of the buffers of a place and of all below it."""
+    """Bytes of the buffers of a node and of all nodes below it."""
 
     nbytes: int = 0
     cached: int | None = 0
@@ -61,7 +66,7 @@ _NOTHING = _Held()
 
 
 def tree_of(file: OneFile) -> Tree:
-    """Look at an open records file; raises FormatError where it holds none."""
+    """Return the tree of an open records file; FormatError if the file has no records."""
     source = _core.open_records(file.compiled, maker_of)
     rows = _core.Rows(source)
     schema = schema_of(rows._rows_type)
@@ -75,21 +80,21 @@ def tree_of(file: OneFile) -> Tree:
 
 
 def _held_by(file: OneFile) -> _Held:
-    """Sum sizes and what is cached, of each place: the kernel counts whole pages, shared by neighbours."""
+    """Return sizes and cached bytes by node. Cached bytes are those of whole pages, which neighbours may share."""
     whole = _Held()
     for entry in file.entries:
         if not entry.nbytes:
             continue
         cached = file.residency([entry.name]).cached
         at = whole
-        for part in ("", *entry.name.removeprefix("records.0.").split(".")[:-1]):  # the last is the buffer's own
+        for part in ("", *entry.name.removeprefix("records.0.").split(".")[:-1]):  # the last part names the buffer
             at = at.below.setdefault(part, _Held()) if part else at
             at.add(entry.nbytes, None if cached is None else min(cached, entry.nbytes))
     return whole
 
 
 def _places(held: _Held, schema: Schema, depth: int) -> Iterator[Place]:
-    """Return the fields of dicts and the places of tuples, wherever they are below `schema`."""
+    """Yield the fields of dicts and the items of tuples at any depth below `schema`."""
     named = schema.kind in {"record", "fixed"}
     names = schema.fields if schema.kind == "record" else _BELOW.get(schema.kind, map(str, range(len(schema.children))))
     for name, child in zip(names, schema.children, strict=True):
@@ -100,7 +105,7 @@ def _places(held: _Held, schema: Schema, depth: int) -> Iterator[Place]:
 
 
 def _escaped(name: str) -> str:
-    """Write the name of a field as paths have it: see docs/formats/records.md."""
+    """Return the name of a field as it is escaped in paths: see docs/formats/records.md."""
     return re.sub(r"[%.#\x00-\x1f\x7f]", lambda found: f"%{ord(found[0]):02X}", name)
 
 
@@ -113,11 +118,11 @@ COLUMNS = (
 
 
 def grid_of(tree: Tree) -> screen.Grid:
-    """Return the table: a line for each place, further right than its parent; for rows without fields, one."""
+    """Return the table: an indented line for each node, or one line for rows without fields."""
     grid = screen.Grid(COLUMNS)
     for place in tree.places[1:] or [replace(tree.places[0], depth=1, name="row")]:
         resident = share(place.cached, place.nbytes) if place.nbytes else "-"
-        cells = (plain(place.name), plain(place.type), size(place.nbytes), resident)
+        cells = (escape(place.name), escape(place.type), size(place.nbytes), resident)
         grid.rows.append(("  " * (place.depth - 1) + cells[0], *cells[1:]))
     return grid
 

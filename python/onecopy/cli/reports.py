@@ -1,7 +1,6 @@
-"""Reports of the library, as JSON and in sentences.
+"""Reports of the library as JSON and as sentences.
 
-The facts are the public attributes of a report object; which ones there are is the library's business, so a
-new one appears in the JSON by itself.
+The JSON has all public attributes of a report, so that new attributes appear without a change here.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from onecopy.cli.words import share, significant, size
 
 
 def facts_of(report: object) -> dict[str, Any]:
-    """Return every public attribute of a report that JSON can hold."""
+    """Return the public attributes of a report that are numbers, text or None."""
     facts = {name: getattr(report, name) for name in dir(report) if not name.startswith("_")}
     return {name: fact for name, fact in facts.items() if isinstance(fact, bool | int | float | str | None)}
 
 
 def warm_sentences(name: str, report: Any) -> list[str]:
-    """Return what warming did: how much, how fast, from which state to which, by which means, and why."""
+    """Return a report of `warm` as sentences: bytes, rate, resident shares, mechanism and reason."""
     if report.mechanism == "none" and report.complete and not report.filled and report.verified is None:
         return [f"{name}: {size(report.bytes)}, nothing to do.", *reason_sentences(report)]
     before = _part(report.cached_before, report.bytes)
@@ -39,7 +38,7 @@ def warm_sentences(name: str, report: Any) -> list[str]:
 
 
 def evict_sentence(name: str, report: Any) -> str:
-    """Return what evicting did."""
+    """Return a report of `evict` as a sentence: bytes, resident shares and reason."""
     before = _part(report.cached_before, report.bytes)
     after = _part(report.cached_after, report.bytes)
     words = [
@@ -50,7 +49,7 @@ def evict_sentence(name: str, report: Any) -> str:
 
 
 def reason_sentences(report: Any) -> list[str]:
-    """Return the reason of a report as a sentence, if it gives one.
+    """Return the reason of a report as a list of one sentence; an empty list without a reason.
 
     Examples
     --------

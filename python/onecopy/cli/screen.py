@@ -1,8 +1,8 @@
-"""The two consoles, and a table that never hides a digit.
+"""Consoles for stdout and stderr, tables that never cut numbers, and progress bars.
 
-Results go to stdout, progress and notes to stderr. Without a terminal there is no colour, no bar and a width
-of 80 columns (COLUMNS changes it); a table that needs more than there is gets what it needs, because a line
-that a terminal folds can be read and a number that was cut cannot. No text is parsed for markup or emoji.
+Results go to stdout, progress and notes to stderr. Without a terminal there are no colours and no bars, and the width
+is 80 columns (COLUMNS changes it). A table whose numbers need more is printed wider than the terminal: a line that a
+terminal folds can be read, a number that was cut cannot. No text is parsed for markup or emoji.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from onecopy.cli.words import plain, significant
+from onecopy.cli.words import escape, significant
 
 GAP = 2
+"""Spaces between two columns."""
 FOLDED = 16
-"""A column that may fold gets this width at least, if it has so much to say."""
+"""Minimum width of a column that may fold, if its text is that long."""
 SECONDS_BETWEEN_LINES = 30.0
-"""Of progress, where there is no terminal."""
-LONGEST, MOST = 500, 20_000_000
-"""Characters of a cell, and of a column: names may have a mebibyte, and every row is as wide as the widest."""
+"""Seconds between two lines of progress without a terminal."""
+MAX_CELL, MAX_COLUMN = 500, 20_000_000
+"""Maximum characters of a cell and of a column: a name may have a mebibyte, and pads all rows to its width."""
 
 
 def out() -> Console:
@@ -49,10 +50,10 @@ def err() -> Console:
 
 
 class Group(click.Group):
-    """A group whose help has the whole first sentence of each command."""
+    """A group whose help has the full first sentence of each command."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands and what they are for."""
+        """Write the names and descriptions of the commands."""
         found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         rows = [(name, command.get_short_help_str(1000)) for name, command in found if command is not None]
         with formatter.section("Commands"):
@@ -61,30 +62,32 @@ class Group(click.Group):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its title, whether it stands right, and whether its text may be folded (numbers may not)."""
+    """A column of a table."""
 
     title: str
     right: bool = False
+    """Whether cells are aligned to the right."""
     folds: bool = False
+    """Whether cells may be folded into several lines; columns of numbers may not."""
 
 
 @dataclass(slots=True)
 class Grid:
-    """A table as plain text; a line feed in a title or cell begins a new line of it."""
+    """A table of plain text; a line feed in a title or cell starts a new line in it."""
 
     columns: tuple[Column, ...]
     rows: list[tuple[str, ...]] = field(default_factory=list)
 
     def needed(self) -> int:
-        """Return the characters that a line needs so that no number is cut."""
+        """Return the minimum width in characters."""
         return self._across(self._least())
 
     def show(self, console: Console) -> None:
-        """Print the table at the width of the console, or at its own where that is wider."""
+        """Print the table at the width of the console, or at its minimum width if that is larger."""
         console.print(self.text(console.width), soft_wrap=True)
 
     def text(self, width: int) -> Text:
-        """Return the table at a width, or at its own where that is wider; titles are bold."""
+        """Return the table at this width, or at its minimum width if that is larger; titles are bold."""
         widths = self._fitted(width)
         title, *body = (line for row in self._every() for line in self._lines(row, widths))
         titles = max(column.title.count("\n") for column in self.columns)
@@ -96,8 +99,8 @@ class Grid:
     def _every(self) -> list[tuple[str, ...]]:
         height = max(column.title.count("\n") for column in self.columns)
         titles = ("\n" * (height - column.title.count("\n")) + column.title for column in self.columns)
-        longest = min(LONGEST, MOST // max(len(self.rows), 1))
-        return [tuple(titles), *(tuple(_shortened(cell, longest) for cell in row) for row in self.rows)]
+        limit = min(MAX_CELL, MAX_COLUMN // max(len(self.rows), 1))
+        return [tuple(titles), *(tuple(_shortened(cell, limit) for cell in row) for row in self.rows)]
 
     def _natural(self) -> list[int]:
         cells = zip(*self._every(), strict=True)
@@ -111,7 +114,7 @@ class Grid:
         return sum(widths) + GAP * (len(widths) - 1)
 
     def _fitted(self, width: int) -> list[int]:
-        """Return the widths of the columns: natural, and what folds gives way, the widest first."""
+        """Return the widths of the columns; if they exceed `width`, columns that fold shrink, the widest first."""
         widths, least = self._natural(), self._least()
         while (excess := self._across(widths) - width) > 0 and widths != least:
             at = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
@@ -135,22 +138,22 @@ class Grid:
         return space + piece if column.right else piece + space
 
 
-def _shortened(cell: str, longest: int) -> str:
-    return cell if len(cell) <= longest else cell[: longest - 1] + "…"
+def _shortened(cell: str, limit: int) -> str:
+    return cell if len(cell) <= limit else cell[: limit - 1] + "…"
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:
-    """Print one line or paragraph of plain text: on a terminal folded at words, in a file or pipe one line."""
-    console.print(Text(plain(text), style=style), soft_wrap=not console.is_terminal)
+    """Print a paragraph of plain text: folded at words on a terminal, else as one line."""
+    console.print(Text(escape(text), style=style), soft_wrap=not console.is_terminal)
 
 
 def show_heading(console: Console, text: str) -> None:
-    """Print the line above a table; a path in it is never folded."""
-    console.print(Text(plain(text), style="bold"), soft_wrap=True)
+    """Print a bold line above a table, without folding."""
+    console.print(Text(escape(text), style="bold"), soft_wrap=True)
 
 
 class RateColumn(ProgressColumn):
-    """The rate so far, in GiB/s like all rates."""
+    """The mean rate in GiB/s."""
 
     def render(self, task: Task) -> Text:
         """Return the cell."""
@@ -158,7 +161,7 @@ class RateColumn(ProgressColumn):
 
 
 class SecondsLeftColumn(ProgressColumn):
-    """The time left as the task itself estimates it: the field `left`, in seconds or None."""
+    """The remaining time that the task estimates: its field `left`, in seconds or None."""
 
     def render(self, task: Task) -> Text:
         """Return the cell."""
@@ -170,12 +173,12 @@ class SecondsLeftColumn(ProgressColumn):
 
 
 class LogProgress(Progress):
-    """Progress for a log file: a line every 30 s, so that work that is done sooner prints none."""
+    """Progress for a log file: one line every 30 s, so that shorter tasks print none."""
 
     _next: float | None = None
 
     def update(self, task_id: TaskID, **fields: Any) -> None:
-        """Take over what is done, as a bar does."""
+        """Update a task, and print a line if 30 s have passed since the last one."""
         super().update(task_id, **fields)
         now = monotonic()
         if self._next is None:
@@ -184,11 +187,11 @@ class LogProgress(Progress):
             self._next = now + SECONDS_BETWEEN_LINES
             task = self.tasks[task_id]
             done = "" if task.total is None else f": {task.percentage:.0f} %"
-            self.console.print(Text(plain(f"onecopy: {task.description}{done}")), soft_wrap=True)
+            self.console.print(Text(escape(f"onecopy: {task.description}{done}")), soft_wrap=True)
 
 
 def progress_bar(console: Console, *columns: ProgressColumn, left: ProgressColumn | None = None) -> Progress:
-    """Return a progress bar that vanishes when it is done; without a terminal it prints a line every 30 s."""
+    """Return a progress bar that disappears at the end; without a terminal it prints a line every 30 s."""
     kind = Progress if console.is_terminal else LogProgress
     return kind(
         TextColumn("{task.description}", markup=False),

@@ -1,6 +1,6 @@
-"""`onecopy store ls|prune|path`: what was built once for this machine, how much it takes, and how it goes.
+"""`onecopy store ls|prune|path`: list, remove and find the artefacts of stores.
 
-Without --folder or --place both default places are looked at, the disk and memory. Looking makes no folder.
+Without --folder or --place, the verbs read both default folders, on disk and in memory. They create no folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import click
 
 from onecopy.cli import screen
 from onecopy.cli.quantities import SIZE, TIME
-from onecopy.cli.words import duration, plain, size
+from onecopy.cli.words import duration, escape, size
 from onecopy.store import Store, default_folder
 
 if TYPE_CHECKING:
@@ -37,33 +37,33 @@ SOURCES = {None: "-", True: "present", False: "gone or changed"}
 
 
 def which(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say which store is meant."""
+    """Add the options that select the stores."""
     place = click.option("--place", type=click.Choice(PLACES), help="Only the default folder on disk, or in memory.")
     folder = click.option("--folder", type=click.Path(), metavar="FOLDER", help="This folder instead.")
     return place(folder(function))
 
 
 def folders(folder: str | None, place: Place | None) -> list[Path]:
-    """Return the folders that are meant."""
+    """Return the folders that the options select."""
     if folder is not None and place is not None:
-        raise click.UsageError("--folder and --place: one of them is enough")
+        raise click.UsageError("--folder and --place exclude each other")
     if folder is not None:
         return [Path(folder)]
     return [default_folder(one)[0] for one in (PLACES if place is None else (place,))]
 
 
 def stores(meant: Sequence[Path]) -> list[Store]:
-    """Return the stores of those folders that are there."""
+    """Return the stores of the folders that exist."""
     return [Store(folder) for folder in meant if folder.is_symlink() or folder.exists()]
 
 
 def facts_of(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
-    """Return artefacts for JSON."""
+    """Return the attributes of artefacts for JSON."""
     return [asdict(artefact) | {"path": str(artefact.path)} for artefact in artefacts]
 
 
 def short(key: str) -> str:
-    """Return a key without what tells versions of a file apart, and the file without its folders.
+    """Return a key without the size, time and inode of the source, and with its file name instead of its path.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def short(key: str) -> str:
 
 
 def show(artefacts: Sequence[Artefact], *, whole: bool = False) -> None:
-    """Print artefacts as a table; what has no key goes by the name of its file."""
+    """Print artefacts as a table; an artefact without a key is shown by its file name."""
     now, grid = time.time(), screen.Grid(COLUMNS)
     for artefact in artefacts:
         cells = (
@@ -85,29 +85,29 @@ def show(artefacts: Sequence[Artefact], *, whole: bool = False) -> None:
             artefact.place,
             artefact.reason if artefact.state == "ready" else f"{artefact.state}: {artefact.reason}",
         )
-        grid.rows.append(tuple(plain(cell) for cell in cells))
+        grid.rows.append(tuple(escape(cell) for cell in cells))
     grid.show(screen.out())
 
 
 def counted(artefacts: Sequence[Artefact]) -> str:
-    """Return how many there are, and how much."""
+    """Return the number of artefacts and their total size as text."""
     number = f"{len(artefacts)} artefact{'' if len(artefacts) == 1 else 's'}"
     return f"{number}, {size(sum(artefact.bytes for artefact in artefacts))}"
 
 
 @click.group("store", cls=screen.Group)
 def command() -> None:
-    """List and remove what programs built once for this machine, and keep in its cache folders."""
+    """List, remove and find what programs built once for this machine in its cache folders."""
 
 
 @command.command("ls")
 @which
-@click.option("--long", "whole", is_flag=True, help="Whole keys, as prune --key takes them.")
+@click.option("--long", "whole", is_flag=True, help="Show full keys, as prune --key takes them.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -> None:
-    """List what is there, the last used first; what is being built and what dead builders left included.
+    """List artefacts, the last used first, with unfinished ones of running and of ended builders.
 
-    Keys are shown without the folders, sizes, times and inodes that belong to them.
+    Keys are shown without folders, sizes, times and inodes; --long shows them in full.
     """
     meant = folders(folder, place)
     artefacts = [artefact for store in stores(meant) for artefact in store.ls()]
@@ -127,35 +127,35 @@ def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -
     is_flag=False,
     flag_value="60d",
     metavar="AGE",
-    help="What was not used for so long: 30d, 12h, 2w; without AGE 60 days.",
+    help="Remove what was not used for AGE, such as 30d, 12h or 2w; without AGE: 60 days.",
 )
-@click.option("--max-size", type=SIZE, help="Per folder, such as 20GiB; the oldest go first.")
-@click.option("--missing-source", is_flag=True, help="What was built from a file that is gone or has changed.")
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="This one; may be given again.")
-@click.option("--all", "everything", is_flag=True, help="Everything.")
-@click.option("--dry-run", is_flag=True, help="Tell, and remove nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout; with --yes or --dry-run.")
-def prune(*, folder: str | None, place: Place | None, dry_run: bool, yes: bool, as_json: bool, **asked: Any) -> None:
-    """Remove what is asked for, and what dead builders left; never what is being built.
+@click.option("--max-bytes", type=SIZE, help="Remove the least recently used until each folder has at most SIZE.")
+@click.option("--missing-source", is_flag=True, help="Remove what was built from a file that is gone or has changed.")
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="Remove the artefact of KEY. Repeatable.")
+@click.option("--all", "everything", is_flag=True, help="Remove everything.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
+@click.option("--yes", is_flag=True, help="Remove without a confirmation.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout; needs --yes or --dry-run.")
+def prune(*, folder: str | None, place: Place | None, dry_run: bool, yes: bool, as_json: bool, **chosen: Any) -> None:
+    """Remove the artefacts that the options select, and files that ended builders left.
 
-    Without an option only the leftovers go. Who has a file mapped keeps it.
+    Without such an option, only those left files are removed. What is being built is never removed. Processes that have
+    a removed file mapped keep its memory.
     """
     if as_json and not (yes or dry_run):
-        raise click.UsageError("--json asks nothing: give --yes or --dry-run too")
+        raise click.UsageError("--json cannot ask for a confirmation: add --yes or --dry-run")
     found = stores(folders(folder, place))
-    asked["max_bytes"] = asked.pop("max_size")
     if not yes:
-        removed = [artefact for store in found for artefact in store.prune(**asked, dry_run=True).removed]
+        removed = [artefact for store in found for artefact in store.prune(**chosen, dry_run=True).removed]
         if not as_json and removed:
             show(removed)
         if not dry_run and removed:
             click.confirm(f"Remove {counted(removed)}?", abort=True, err=True)
-    tell([store.prune(**asked, dry_run=dry_run) for store in found], dry_run, as_json)
+    show_pruned([store.prune(**chosen, dry_run=dry_run) for store in found], dry_run, as_json)
 
 
-def tell(reports: Sequence[PruneReport], dry_run: bool, as_json: bool) -> None:
-    """Print what was removed, and what was not and why."""
+def show_pruned(reports: Sequence[PruneReport], dry_run: bool, as_json: bool) -> None:
+    """Print what was removed, and what was kept with the reason."""
     removed = [artefact for report in reports for artefact in report.removed]
     kept = [artefact for report in reports for artefact in report.kept]
     if as_json:
@@ -170,7 +170,7 @@ def tell(reports: Sequence[PruneReport], dry_run: bool, as_json: bool) -> None:
 @click.argument("key")
 @which
 def path(*, key: str, folder: str | None, place: Place | None) -> None:
-    """Print where the artefact of KEY is; where it would be, with exit status 1, if it is not there."""
+    """Print the path of the artefact of KEY. If there is none: the path that it would have, with exit status 1."""
     meant = folders(folder, place)
     for store in stores(meant):
         if (artefact := store.find(key)) is not None:

@@ -1,4 +1,4 @@
-"""What a path on the command line stands for: arrays in one file or in several, or bytes."""
+"""Opening of paths on the command line: arrays in one or several files, or bytes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _SUFFIXES = (".safetensors", *READ_SUFFIXES)
 
 
 def opened(path: str) -> ArrayFile | Mapping:
-    """Open any file, and with the index of a set, or a model, the files that it names.
+    """Open any file; with the index of a set, or a model, also the files that it names.
 
-    A file that goes by the name of a format and is not of it is bytes like any other, with a warning: half a download
-    should not pass for the whole.
+    A file that is no array file is mapped as bytes; if its suffix is one of `NAMED`, with a warning, because it may be
+    an incomplete download.
 
     Raises
     ------
     OSError
-        A file that cannot be opened.
+        A file cannot be opened.
     SetError
-        A set whose files do not fit together.
+        The files of a set do not match.
     """
     try:
         return open_arrays(path)
@@ -39,10 +39,10 @@ def opened(path: str) -> ArrayFile | Mapping:
         raise
     except FormatError as error:
         if path.endswith(_SUFFIXES):
-            warnings.warn(f"{error}; taken as bytes", stacklevel=2)
+            warnings.warn(f"{error}; mapped as bytes", stacklevel=2)
         return Mapping(path)
 
 
 def has_folder(path: str | None) -> bool:
-    """Return whether a file could be written: its folder is there, or it is stdout ("-") or nothing."""
+    """Return whether the folder of the path exists; True also for stdout ("-") and None."""
     return path in (None, "-") or Path(str(path)).absolute().parent.is_dir()

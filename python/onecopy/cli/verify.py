@@ -1,4 +1,4 @@
-"""`onecopy verify FILE...`: compare files with the checksums that were stored in them."""
+"""`onecopy verify FILE...`: compare files with the checksums stored in them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from onecopy.arrays import open_arrays
 from onecopy.cli import screen
 from onecopy.cli.command_line import describe
 from onecopy.cli.warm import names_matching
-from onecopy.cli.words import plain, size
+from onecopy.cli.words import escape, size
 
 if TYPE_CHECKING:
     from onecopy.errors import BadBlock
 
 UNKNOWN = 3
-"""The exit status where nothing can be said: no file is damaged, and one cannot be compared."""
+"""Exit status if no file is damaged, but one has no checksums."""
 SHOWN = 10
-"""Damaged blocks that are told one by one; all of them are in the JSON."""
+"""Maximum number of damaged blocks that are printed; the JSON has all."""
 
 
 def block_line(block: BadBlock) -> str:
-    """Return one damaged block as a line: place, arrays, both checksums."""
-    names = ", ".join(plain(name) for name in block.names[:3])
+    """Return a damaged block as a line: byte range, arrays, computed and stored checksum."""
+    names = ", ".join(escape(name) for name in block.names[:3])
     more = f" and {len(block.names) - 3} more" if len(block.names) > 3 else ""
     place = f"block {block.number}, bytes {block.offset} to {block.offset + block.length}"
     return f"  {place}: {names}{more} (CRC-32C {block.found:08x}, {block.expected:08x} stored)"
 
 
 def verify(path: str, pattern: str | None, threads: int | None) -> dict[str, Any]:
-    """Compare one file; return its facts, with the status "ok", "damaged", "no checksums" or "error"."""
+    """Verify one file; return a report with the status "ok", "damaged", "no checksums" or "error"."""
     facts: dict[str, Any] = {"file": path}
     try:
         with (
@@ -57,12 +57,12 @@ def verify(path: str, pattern: str | None, threads: int | None) -> dict[str, Any
 
 
 def show(facts: dict[str, Any]) -> None:
-    """Print what was found of one file."""
+    """Print the report of one file."""
     if facts["status"] == "ok":
         speed = f"{size(facts['bytes'])} in {facts['seconds']:.3g} s, {facts['gib_per_s']:.3g} GiB/s"
-        screen.show_line(screen.out(), f"{plain(facts['file'])}: every byte is as it was written ({speed})")
+        screen.show_line(screen.out(), f"{escape(facts['file'])}: every byte is as it was written ({speed})")
         return
-    screen.show_line(screen.err(), f"onecopy: {plain(facts['reason'])}", "red")
+    screen.show_line(screen.err(), f"onecopy: {escape(facts['reason'])}", "red")
     blocks = facts.get("blocks", [])
     for block in blocks[:SHOWN] if len(blocks) > 1 else ():
         screen.show_line(screen.err(), block_line(onecopy.errors.BadBlock(**block)))
@@ -72,16 +72,14 @@ def show(facts: dict[str, Any]) -> None:
 
 @click.command("verify")
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
-@click.option(
-    "--names", "pattern", metavar="GLOB", help="Only arrays whose names match, with what shares their blocks."
-)
-@click.option("--threads", type=click.IntRange(min=1), help="Threads; 8 if not given.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout: a list with the facts of each file.")
+@click.option("--names", "pattern", metavar="GLOB", help="Only arrays whose names match, and what shares their blocks.")
+@click.option("--threads", type=click.IntRange(min=1), help="Number of threads; default: 8.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout: a list with one report per file.")
 def command(*, files: tuple[str, ...], pattern: str | None, threads: int | None, as_json: bool) -> None:
     """Compare each FILE with the checksums that onecopy.save stored in it.
 
-    The exit status is 0 when every byte of every file is as it was written, 1 when one is damaged or cannot be read,
-    and 3 when one has no checksums and nothing worse was found. All files are looked at.
+    The exit status is 0 if every byte of every file is as it was written; 1 if a file is damaged or cannot be read;
+    else 3, if a file has no checksums. All files are verified, also after one that is damaged.
     """
     results = []
     for file in files:

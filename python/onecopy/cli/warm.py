@@ -13,7 +13,7 @@ import onecopy
 from onecopy.arrays import open_arrays
 from onecopy.cli import holding, reports, screen, targets
 from onecopy.cli.quantities import SIZE, Quantity
-from onecopy.cli.words import parse_duration, plain
+from onecopy.cli.words import escape, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +100,7 @@ def command(
         left = None if left is None else max(left - report.filled, 0)
         warmed.append({"file": file, **reports.facts_of(report)})
         if not as_json:
-            for sentence in reports.warm_sentences(plain(file), report):
+            for sentence in reports.warm_sentences(escape(file), report):
                 screen.show_line(screen.out(), sentence)
     if as_json:
         click.echo(json.dumps(warmed[0] if len(warmed) == 1 else warmed, indent=1))

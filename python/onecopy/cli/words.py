@@ -1,22 +1,20 @@
-"""How the command line writes sizes, rates, shares and names that came from elsewhere.
+"""Text of the command line: sizes, shares, durations and untrusted names.
 
-Memory and file sizes are decimal (1 MB = 10**6 bytes), as disks and model cards count; rates are in GiB/s,
-and columns say their unit. Numbers have three significant digits. A name out of a file may hold anything, an
-escape sequence that repaints the terminal among it: `plain` makes every such character visible, and nothing
-here is ever parsed as markup.
+Sizes are decimal (1 MB = 10**6 bytes), as on disks and model cards; rates are in GiB/s. Numbers have three significant
+digits. Names in files may contain terminal escape sequences: `escape` makes them visible. No text is parsed as markup.
 """
 
 from __future__ import annotations
 
-from onecopy.text import parse_quantity, parse_size, plain, significant, size
+from onecopy.text import escape, parse_quantity, parse_size, significant, size
 
-__all__ = ["counted", "duration", "parse_duration", "parse_size", "plain", "share", "significant", "size"]
+__all__ = ["counted", "duration", "escape", "parse_duration", "parse_size", "share", "significant", "size"]
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def share(part: int | None, whole: int) -> str:
-    """Return a share in percent; "?" where the part is unknown, and never 0 % or 100 % by rounding.
+    """Return a share in percent; "?" for an unknown part; never 0 % or 100 % by rounding.
 
     Examples
     --------
@@ -34,7 +32,7 @@ def share(part: int | None, whole: int) -> str:
 
 
 def counted(number: int, one: str) -> str:
-    """Return a number of things.
+    """Return a count with its noun.
 
     Examples
     --------
@@ -45,12 +43,12 @@ def counted(number: int, one: str) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that a duration in words means: "30d", "12 h", "90"; a number alone is seconds.
+    """Return the seconds of a duration given as text: "30d", "12 h", "90"; a number without a unit is seconds.
 
     Raises
     ------
     ValueError
-        If it is not a number followed by a unit.
+        The text is not a number followed by a unit.
 
     Examples
     --------
@@ -61,7 +59,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in the largest unit of which there are two.
+    """Return a duration in the largest unit in which it is at least 2.
 
     Examples
     --------

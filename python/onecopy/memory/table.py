@@ -14,7 +14,7 @@ from onecopy.memory.samples import COLUMNS
 from onecopy.memory.sampling.mapped import kind_of
 from onecopy.memory.sampling.sampler import Sampler
 from onecopy.memory.sampling.selection import Selection
-from onecopy.text import plain, size
+from onecopy.text import escape, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -141,7 +141,7 @@ def watch_table(series: Series, cost: WatchCost) -> str:
     """Return the table of a series, and a line with the cost of the watch."""
     words = f"{cost.samples} samples in {cost.seconds:.1f} s, {100 * cost.share:.2g} % of a CPU"
     if cost.failed:
-        words += f"; {cost.failed} samples failed: {plain(cost.reason)}"
+        words += f"; {cost.failed} samples failed: {escape(cost.reason)}"
     return f"{series_table(series)}\n{words}"
 
 
@@ -187,7 +187,7 @@ def _files(series: Series) -> str:
     lines = [("in memory", "size", "dirty", "mapped by", "saves", "file")]
     for one in files[:_SHOWN]:
         numbers = size(one.once), _size(one.size), _size(one.dirty), str(one.sharers), size(one.saves)
-        lines.append((*numbers, plain(one.path)))
+        lines.append((*numbers, escape(one.path)))
     return _grid(lines, left={5}) + (f"\nand {len(files) - _SHOWN} more files" if len(files) > _SHOWN else "")
 
 
@@ -201,7 +201,7 @@ def _mega(number: int) -> str:
 
 def _cut(name: str) -> str:
     """Return the name of a process, escaped and shortened for a table."""
-    return plain(name)[:_NAME]
+    return escape(name)[:_NAME]
 
 
 def _grid(lines: Sequence[tuple[str, ...]], left: Iterable[int]) -> str:

@@ -13,7 +13,7 @@ from onecopy.memory.samples import sample_of
 from onecopy.memory.sampling.sampler import Sampler
 from onecopy.memory.series import Series
 from onecopy.memory.snapshots import WatchCost
-from onecopy.text import plain, size
+from onecopy.text import escape, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -256,4 +256,4 @@ def _excess(name: str, height: Height, limit: int, *, grown: bool) -> str:
 
 
 def _holders(holders: tuple[Holder, ...]) -> str:
-    return ", ".join(f"{plain(one.name)}{f' ({one.pid})' if one.pid else ''} {size(one.bytes)}" for one in holders)
+    return ", ".join(f"{escape(one.name)}{f' ({one.pid})' if one.pid else ''} {size(one.bytes)}" for one in holders)

@@ -94,7 +94,7 @@ def test_bench_says_which_package_it_is_in(monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert (out, err) == (
         "",
-        "onecopy: bench is in a package of its own: pip install onecopy-bench (see 'onecopy --help')\n",
+        "onecopy: bench needs another distribution: pip install onecopy-bench (see 'onecopy --help')\n",
     )
     command_line.run(["--help"])
     assert "  bench " not in capsys.readouterr().out

@@ -114,7 +114,7 @@ def test_a_target_that_is_there_is_replaced_only_when_told(onecopy_process, tmp_
     target.write_text("mine")
     done = onecopy_process("convert", index, target)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"onecopy: {target}: there is a file already: --force replaces it\n"
+    assert done.stderr == f"onecopy: {target}: the file exists: --force replaces it\n"
     assert target.read_text() == "mine"
     assert onecopy_process("convert", index, target, "--force").returncode == 0
     assert len(oc.open(target)) == 3

@@ -65,7 +65,9 @@ def test_import_refuses_in_one_line(onecopy_process, source, tmp_path, arguments
 def test_import_of_an_unknown_name_asks_for_the_format(onecopy_process, tmp_path):
     done = onecopy_process("import", tmp_path / "rows.bin", tmp_path / "rows.oc")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "onecopy: '.bin' says nothing about the format: use --format (see 'onecopy import --help')\n"
+    assert done.stderr == (
+        "onecopy: unknown suffix '.bin': give the format with --format (see 'onecopy import --help')\n"
+    )
 
 
 def test_ls_shows_rows_as_a_tree(onecopy_process, tmp_path):

@@ -66,7 +66,7 @@ def test_looking_makes_no_folder(tmp_path, monkeypatch, capsys):
     [
         ([], ["new", "hour\x1b[31m", "old"]),
         (["--max-age", "30d"], ["new", "hour\x1b[31m"]),
-        (["--max-size", "1kB"], ["new"]),
+        (["--max-bytes", "1kB"], ["new"]),
         (["--key", "new", "--key", "old"], ["hour\x1b[31m"]),
         (["--all"], []),
     ],
@@ -120,9 +120,9 @@ def test_path_tells_where_it_is_or_would_be(store, capsys):
     ("arguments", "words"),
     [
         (["prune", "--max-age", "soon"], "'soon' is not a duration such as 30d"),
-        (["prune", "--max-size", "much"], "'much' is not a size"),
-        (["prune", "--json", "--all"], "give --yes or --dry-run too"),
-        (["ls", "--folder", "/tmp"], "one of them is enough"),
+        (["prune", "--max-bytes", "much"], "'much' is not a size"),
+        (["prune", "--json", "--all"], "add --yes or --dry-run"),
+        (["ls", "--folder", "/tmp"], "exclude each other"),
     ],
 )
 def test_wrong_options_are_a_wrong_command_line(store, capsys, arguments, words):

@@ -11,7 +11,7 @@ from onecopy.cli import words
 
 @given(st.text())
 def test_plain_text_moves_no_cursor_and_hides_nothing(text):
-    shown = words.plain(text)
+    shown = words.escape(text)
     assert not any(unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for c in shown)
     assert shown.encode().decode() == shown
     if text.isascii() and text.isprintable():
@@ -19,10 +19,10 @@ def test_plain_text_moves_no_cursor_and_hides_nothing(text):
 
 
 def test_escape_sequences_direction_marks_and_lone_surrogates_become_visible():
-    assert words.plain("a\x1b[2Jb") == r"a\x1b[2Jb"
-    assert words.plain("a\u202eb\u200b") == r"a\u202eb\u200b"
-    assert words.plain("\udcff\r\n\t") == r"\udcff\r\n\t"
-    assert words.plain("größe [bold] 模型") == "größe [bold] 模型"
+    assert words.escape("a\x1b[2Jb") == r"a\x1b[2Jb"
+    assert words.escape("a\u202eb\u200b") == r"a\u202eb\u200b"
+    assert words.escape("\udcff\r\n\t") == r"\udcff\r\n\t"
+    assert words.escape("größe [bold] 模型") == "größe [bold] 模型"
 
 
 @given(st.floats(1e-3, 1e12))

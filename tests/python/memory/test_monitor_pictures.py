@@ -338,7 +338,7 @@ def test_a_cut_recording_is_drawn_and_reported(recorded, tmp_path):
     text = (tmp_path / "a").read_text()
     (tmp_path / "a").write_text(text[:-20])
     status, _, err = onecopy("plot", run, "-o", str(tmp_path / "x.svg"))
-    assert (status, err) == (0, f"onecopy: warning: {run}: the last line is cut, and is left out\n")
+    assert (status, err) == (0, f"onecopy: warning: {run}: the last line is cut and was ignored\n")
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_cut_recording_is_drawn_and_reported(recorded, tmp_path):
     [
         (["plot", "a", "-o", "x.gif"], 2, "must end in .svg, .html, .png"),
         (["plot", "a", "-o", "no/x.svg"], 2, "no folder for"),
-        (["plot", "empty", "-o", "x.svg"], 1, "empty: there is no look in it"),
+        (["plot", "empty", "-o", "x.svg"], 1, "empty: the recording has no samples"),
         (["plot", "foreign", "-o", "x.svg"], 1, "foreign: line 1: not a recording of onecopy"),
         (["plot", "missing", "-o", "x.svg"], 1, "missing: No such file or directory"),
         (["diff", "a", "foreign"], 1, "foreign: line 1: not a recording of onecopy"),

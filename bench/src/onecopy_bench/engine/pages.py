@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onecopy.cli import screen
-from onecopy.cli.words import plain
+from onecopy.cli.words import escape
 from onecopy_bench.engine import machine
 from onecopy_bench.engine.machine import quiet
 from onecopy_bench.engine.record import Record, Sample
@@ -106,7 +106,7 @@ def grid(table: Table, between: str) -> screen.Grid:
     """Return a table for the screen; `between` separates the lines of a cell."""
     words = [title.replace("\n", between) for title in table.header]
     columns = (screen.Column(words[0]), *(screen.Column(title, right=True) for title in words[1:]))
-    rows = [tuple(between.join(map(plain, cell.split("\n"))) for cell in row) for row in table.rows]
+    rows = [tuple(between.join(map(escape, cell.split("\n"))) for cell in row) for row in table.rows]
     return screen.Grid(columns, rows)
 
 

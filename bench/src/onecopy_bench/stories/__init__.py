@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from onecopy.cli import screen
-from onecopy.cli.words import plain
+from onecopy.cli.words import escape
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine.record import Sample, lines
 from onecopy_bench.engine.rounds import Progress, Settings
@@ -83,7 +83,7 @@ def command(
     out.check()
     for path in written:
         if path.suffix not in SUFFIXES:
-            raise click.BadParameter(f"{path.name!r} is none of {', '.join(SUFFIXES)}", param_hint="-o")
+            raise click.BadParameter(f"{path.name!r} must end in .md, .html or .svg", param_hint="-o")
     stories = [story for story in STORIES if story.name in names]
     if source is not None and json_path is not None:
         raise click.UsageError("--from measures nothing: there is no --json and no --resume")
@@ -113,7 +113,7 @@ def measured(stories: Sequence[Story], out: cli.Out, scale: Scale) -> Stories:
 def tell(story: Story, outcome: Sample) -> None:
     """Report on stderr what became of a story."""
     took = f"measured in {reading.duration(outcome.numbers.get('seconds', 0.0))}"
-    words = took if outcome.state == "ok" else f"not measured: {plain(outcome.reason)}"
+    words = took if outcome.state == "ok" else f"not measured: {escape(outcome.reason)}"
     click.echo(f"{story.name}: {words}", err=True)
 
 
@@ -137,7 +137,7 @@ def show(found: Stories, stories: Sequence[Story]) -> None:
     titles = ("published", "the same here", "onecopy here")
     columns = (screen.Column(""), *(screen.Column(title, right=True) for title in titles))
     rows = [
-        (textwrap.fill(told.words, NARROW), *map(plain, (told.published, told.here, told.ours)))
+        (textwrap.fill(told.words, NARROW), *map(escape, (told.published, told.here, told.ours)))
         for told in reading.overview(found, stories)
     ]
     screen.Grid(columns, rows).show(console)

@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from onecopy.text import plain
+from onecopy.text import escape
 from onecopy_bench.engine.pages import text
 from onecopy_bench.stories import pictures, reading
 from onecopy_bench.stories.record import Stories
@@ -30,7 +30,7 @@ def _rendered(template: str, record: Stories, stories: Sequence[Story], **more: 
     loader = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
     settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
     environment = jinja2.Environment(loader=loader, autoescape=html, **settings)  # noqa: S701 - Markdown is not HTML
-    environment.filters |= {"text": text, "plain": plain, "bold": bold}
+    environment.filters |= {"text": text, "plain": escape, "bold": bold}
     names = {"record": record, "stories": stories, "reading": reading, "how": HOW, "nothing": reading.NOTHING}
     title = f"{TITLES.get(len(stories), 'Stories')}, measured here"
     return environment.get_template(template).render(names, title=title, **more)

@@ -1,4 +1,4 @@
-"""The verbs that look at memory: who holds it now, what it was over time, and what that means.
+"""The verbs that measure memory: top, explain, container, record, plot, diff and serve.
 
-`groups` has the options that choose whom to look at, `keys` and `top_screen` the live display.
+`groups` has the options that select processes; `keys` and `top_screen` are the live display of top.
 """

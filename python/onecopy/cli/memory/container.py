@@ -1,4 +1,4 @@
-"""`onecopy container [PID]`: what a container has left, and why other tools show another number."""
+"""`onecopy container [PID]`: the memory left in a container, and why other tools report other numbers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from onecopy.memory import container
 @click.argument("pid", required=False, type=click.IntRange(min=1))
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout, in bytes.")
 def command(*, pid: int | None, as_json: bool) -> int:
-    """Show the memory of the control group (cgroup v1 or v2) that PID, or this shell, is charged to.
+    """Show the memory of the control group (cgroup v1 or v2) of PID, or of this shell.
 
-    Its limit and what of it cannot be dropped; page cache, clean and dirty; what Kubernetes shows, and why it differs;
-    refaults and pressure, which tell whether memory is short. Exit status 3: less than a tenth of the limit is left.
+    Shows the limit and the unreclaimable memory; page cache, clean and dirty; the number that Kubernetes shows, and why
+    it differs; refaults and pressure, which show whether memory is short. The exit status is 3 if less than a tenth of
+    the limit is left.
     """
     found = container(os.getppid() if pid is None else pid)
     if found is None:
-        raise click.ClickException("no memory control group can be seen from here")
+        raise click.ClickException("the memory control group of the process cannot be read")
     if as_json:
         facts = {**asdict(found), "unreclaimable": found.unreclaimable, "left": found.left}
         click.echo(json.dumps(facts, indent=1))

@@ -1,4 +1,4 @@
-"""`onecopy diff BEFORE AFTER`: two recordings as a table, and as a picture."""
+"""`onecopy diff BEFORE AFTER`: compare two recordings as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from onecopy.memory.recording.comparing import compare, facts_of
     "--output",
     type=click.Path(),
     metavar="PICTURE",
-    help="Both beside one another on the same axes: .svg, .html or .png.",
+    help="Draw both recordings side by side on the same axes: .svg, .html or .png.",
 )
-@click.option("--title", default="", help="Above the picture.")
+@click.option("--title", default="", help="Title of the picture.")
 @theme_option
 @processes_option
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout instead of Markdown: bytes, seconds, counts.")
@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Compare two recordings of onecopy record: peaks, faults and times, as a table in Markdown.
 
-    A ratio below 1 means that AFTER needs less.
+    A ratio below 1 means that AFTER needs less than BEFORE.
     """
     if output is not None:
         check_output(output)

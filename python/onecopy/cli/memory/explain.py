@@ -32,7 +32,7 @@ def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tup
     type=click.FloatRange(0, 3600),
     default=1.0,
     show_default=True,
-    help="Sample twice, so many seconds apart, and report what grows and what is read again.",
+    help="Time between two samples, which show growth and refaults; 0: one sample.",
 )
 @click.option(
     "--fail-on", callback=codes, metavar="CODE,...", help="Codes that make the exit status 3; default: lines marked !."
@@ -41,8 +41,9 @@ def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tup
 def command(*, pids: tuple[int, ...], seconds: float, fail_on: tuple[str, ...] | None, as_json: bool) -> int:
     """Explain in sentences what the memory of each PID consists of, and what is wrong.
 
-    Codes: cache, dirty, shmem, written, heap, kept, forked, peak, page-tables, swap, growing, refaults, container. Exit
-    status 3 where something is wrong. Walks page tables, which may delay the process: 6 to 22 ms per GiB.
+    Codes: cache, dirty, shmem, written, heap, kept, forked, peak, page-tables, swap, growing, refaults, container. The
+    exit status is 3 if something is wrong. Reading PSS walks page tables, which may delay the process: 6 to 22 ms per
+    GiB.
     """
     found = [explain(pid, seconds=seconds) for pid in pids]
     if as_json:

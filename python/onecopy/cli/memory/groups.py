@@ -1,4 +1,4 @@
-"""Which processes are looked at, how often, and at what price: the options of `onecopy top` and `onecopy serve`."""
+"""Options of `onecopy top` and `onecopy serve`: which processes are sampled, how often, and with how much CPU time."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from onecopy.memory import Sampler
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LEAST_S = 0.1
+MIN_PERIOD_S = 0.1
+"""Minimum seconds between two samples."""
 FIRST_S = 0.25
-"""Of processor time, that the first look may take besides: a short wait, and 500 processes are known."""
+"""Extra CPU seconds for the first sample: enough to measure 500 processes."""
 
 
 def which(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that tell who is looked at: what `sampler_of` takes, but for the price."""
+    """Add the options that select processes, as arguments of `sampler_of`."""
     for option in (
-        click.option("--file", "mapping", type=click.Path(), metavar="PATH", help="Everyone who maps this file."),
+        click.option("--file", "mapping", type=click.Path(), metavar="PATH", help="Processes that map this file."),
         click.option("--cgroup", "group", metavar="GROUP", help="Processes in this control group or below: /a/b."),
-        click.option("--match", metavar="REGEX", help="Processes whose name or command line contains this."),
-        click.option("--tree", is_flag=True, help="Descendants of the processes too."),
+        click.option("--match", metavar="REGEX", help="Processes whose name or command line matches REGEX."),
+        click.option("--tree", is_flag=True, help="Include descendants of the processes."),
         click.argument("pids", nargs=-1, type=click.IntRange(min=1), metavar="[PID]..."),
     ):
         command = option(command)
     return command
 
 
-def price(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that tell how often somebody looks, how exactly, and what that may cost."""
+def rate(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for the rate, the exactness and the CPU budget of sampling, as arguments of `sampler_of`."""
     for option in (
         click.option(
             "--budget",
@@ -41,16 +42,16 @@ def price(command: Callable[..., Any]) -> Callable[..., Any]:
             default=1.0,
             show_default=True,
             metavar="PERCENT",
-            help="Of one processor, that looking may cost.",
+            help="Maximum CPU time of sampling, in percent of one CPU.",
         ),
-        click.option("--exact", is_flag=True, help="PSS of everybody at each look: 6 to 22 ms per GiB and process."),
+        click.option("--exact", is_flag=True, help="Read PSS of each process in each sample: 6 to 22 ms per GiB."),
         click.option(
             "--every",
             default="1 s",
             show_default=True,
             type=TIME,
-            callback=lambda _, __, seconds: max(seconds, LEAST_S),
-            help="Between two looks.",
+            callback=lambda _, __, seconds: max(seconds, MIN_PERIOD_S),
+            help="Time between two samples.",
         ),
     ):
         command = option(command)
@@ -58,7 +59,10 @@ def price(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def sampler_of(pids: tuple[int, ...], *, tree: bool, budget: float, **options: Any) -> Sampler:
-    """Return what looks at them; `budget` in per cent. One file stays open for each, so that limit is lifted."""
+    """Return a sampler of the selected processes, with a CPU budget in percent.
+
+    The sampler keeps a file open per process, so the limit of open files is raised to its maximum.
+    """
     with contextlib.suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -17,7 +17,7 @@ __all__ = ["key_within", "single_keys"]
 
 @contextlib.contextmanager
 def single_keys() -> Iterator[bool]:
-    """Take keys as they come inside the block; yield whether there is a terminal that gives them. Ctrl-C stays."""
+    """Read keys without Enter inside the block; yield whether stdin is a terminal. Ctrl-C still interrupts."""
     import termios
     import tty
 
@@ -34,7 +34,7 @@ def single_keys() -> Iterator[bool]:
 
 
 def key_within(seconds: float, *, listening: bool) -> str | None:
-    """Wait for a key; None when none came in time, or nobody listens."""
+    """Wait for a key and return it; None after `seconds`, and always None if not `listening`."""
     if not listening:
         time.sleep(seconds)
         return None

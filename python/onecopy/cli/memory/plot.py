@@ -1,4 +1,4 @@
-"""`onecopy plot RUN -o PICTURE`: a recording as a picture."""
+"""`onecopy plot RUN -o PICTURE`: draw a recording."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from onecopy.cli.command_line import describe
 from onecopy.cli.targets import has_folder
-from onecopy.cli.words import plain
+from onecopy.cli.words import escape
 from onecopy.memory.pictures import THEMES, draw
 from onecopy.memory.recording import Recording, read_recording
 
@@ -19,17 +19,17 @@ ENDINGS = (".svg", ".html", ".png")
 
 
 def read(path: str) -> Recording:
-    """Read a recording that can be shown; warn of a cut one."""
+    """Read a recording, with a warning if its last line is cut; click.ClickException if it has no samples."""
     recording = read_recording(path)
     if not len(recording.series.total):
-        raise click.ClickException(f"{path}: there is no look in it")
+        raise click.ClickException(f"{path}: the recording has no samples")
     if recording.cut:
-        click.echo(f"onecopy: warning: {plain(path)}: the last line is cut, and is left out", err=True)
+        click.echo(f"onecopy: warning: {escape(path)}: the last line is cut and was ignored", err=True)
     return recording
 
 
 def check_output(path: str) -> None:
-    """Raise click.BadParameter where no picture can be written there."""
+    """Raise click.BadParameter if the path has another suffix than `ENDINGS`, or if its folder is missing."""
     if not path.lower().endswith(ENDINGS):
         raise click.BadParameter(f"{path!r} must end in {', '.join(ENDINGS)}", param_hint="-o")
     if not has_folder(path):
@@ -37,7 +37,7 @@ def check_output(path: str) -> None:
 
 
 def show(runs: list[tuple[str, Series]], output: str, title: str, theme: str, processes: int) -> None:
-    """Draw, and turn a library that is missing into a line."""
+    """Draw the runs; a missing library and an error of the disk become click.ClickException."""
     try:
         draw(runs, output, title=title, theme=theme, processes=processes)
     except ModuleNotFoundError as error:
@@ -46,28 +46,28 @@ def show(runs: list[tuple[str, Series]], output: str, title: str, theme: str, pr
         raise click.ClickException(describe(error)) from None
 
 
-OUTPUT_HELP = "The picture: .svg, .html (numbers under the pointer; one file) or .png (needs pyvips)."
-THEME_HELP = "auto follows the reader's screen; a .png is light then."
+OUTPUT_HELP = "Path of the picture: .svg, .html (one file, with values at the pointer) or .png (needs pyvips)."
+THEME_HELP = "Colours; auto follows the settings of the viewer, and makes a light .png."
 theme_option = click.option("--theme", type=click.Choice(THEMES), default="auto", show_default=True, help=THEME_HELP)
 processes_option = click.option(
     "--processes",
     type=click.IntRange(0, 100),
     default=8,
     show_default=True,
-    help="How many processes have a panel of their own: those that held most.",
+    help="Number of processes with a panel each: those with the most memory.",
 )
 
 
 @click.command("plot")
 @click.argument("recording", type=click.Path(), metavar="RUN")
 @click.option("-o", "--output", required=True, type=click.Path(), metavar="PICTURE", help=OUTPUT_HELP)
-@click.option("--title", default="", help="Above the picture; the command if not given.")
+@click.option("--title", default="", help="Title of the picture; default: the recorded command.")
 @theme_option
 @processes_option
 def command(*, recording: str, output: str, title: str, theme: str, processes: int) -> None:
-    """Draw RUN, which onecopy record wrote: anonymous memory, files, shared memory over time, in total and per process.
+    """Draw RUN, a file of onecopy record: anonymous memory, files and shared memory over time, total and per process.
 
-    The dashed line is what a sum of RSS would say. PICTURE is written over if it is there.
+    The dashed line is the sum of RSS. An existing PICTURE is replaced.
     """
     check_output(output)
     run = read(recording)

@@ -1,4 +1,4 @@
-"""`onecopy serve`: the memory of a group as OpenMetrics, and as a live page."""
+"""`onecopy serve`: the memory of a group of processes as OpenMetrics and as a live page."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ NEEDS = "the server needs starlette, uvicorn and prometheus-client: pip install 
 
 @click.command("serve")
 @groups.which
-@click.option("--name", help="What the group is called on the page and in labels; else what selects it.")
+@click.option("--name", help="Name of the group on the page and in labels; default: the options that select it.")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; others than loopback are told."
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; warns if it is not loopback."
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=9477, show_default=True, help="0: any that is free.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9477, show_default=True, help="Port; 0: any free port.")
 @click.option(
-    "--allow-host", "names", multiple=True, metavar="NAME", help="A name by which it may be asked for besides."
+    "--allow-host", "names", multiple=True, metavar="NAME", help="Also accept requests for this host name. Repeatable."
 )
 @click.option(
-    "--token", envvar="ONECOPY_TOKEN", help="What requests have to say; if not given: a new one, which is printed."
+    "--token", envvar="ONECOPY_TOKEN", help="Token that requests must carry; default: a new one, which is printed."
 )
-@click.option("--no-token", is_flag=True, help="Whoever reaches the address may read, other users of this machine too.")
-@groups.price
+@click.option("--no-token", is_flag=True, help="Accept all requests, also of other users of this machine.")
+@groups.rate
 def command(
     *,
     pids: tuple[int, ...],
@@ -47,11 +47,11 @@ def command(
 ) -> None:
     """Serve the memory of a group of processes: OpenMetrics at /metrics, a live page at /.
 
-    Which processes is told as for `onecopy top`. It looks when it is asked to, listens on this machine only unless
-    --host says otherwise, and has nothing that could be written to.
+    The processes are selected as for `onecopy top`, and sampled when a request arrives. The server is read-only, and
+    listens on loopback unless --host is given.
 
-    Whoever asks says a token: a browser by the address that is printed, Prometheus by `authorization: {credentials:
-    TOKEN}` in its configuration, others by the header `Authorization: Bearer TOKEN`.
+    Requests must carry a token: browsers use the printed address, Prometheus `authorization: {credentials: TOKEN}` in
+    its configuration, other clients the header `Authorization: Bearer TOKEN`.
     """
     if no_token and token is not None:
         raise click.UsageError("--token and --no-token contradict each other")
@@ -71,12 +71,12 @@ def command(
         where = listener.getsockname()
         shown = f"[{where[0]}]" if ":" in where[0] else where[0]
         address = f"http://{shown}:{where[1]}/"
-        said = f"{address}?token={secret}" if secret else address
-        click.echo(f"onecopy: {title} at {said} ; metrics at {address}metrics; Ctrl-C ends it", err=True)
+        link = f"{address}?token={secret}" if secret else address
+        click.echo(f"onecopy: {title} at {link} ; metrics at {address}metrics; Ctrl-C ends it", err=True)
         if no_token:
-            click.echo("onecopy: warning: whoever reaches it can read it, other users of this machine too", err=True)
+            click.echo("onecopy: warning: without a token, other users of this machine can read it too", err=True)
         elif host not in LOOPBACK:
-            click.echo("onecopy: warning: not only this machine can reach it, and the token is not encrypted", err=True)
+            click.echo("onecopy: warning: other machines can reach it, and the token is not encrypted", err=True)
         config = uvicorn.Config(
             served,
             http=Limited,
@@ -89,16 +89,16 @@ def command(
 
 
 def _title(pids: tuple[int, ...], options: dict[str, Any]) -> str:
-    told = [f"process {', '.join(map(str, pids))}"] if pids else []
-    told += [f"{word} {options[key]}" for key, word in (("match", "match"), ("group", "cgroup")) if options[key]]
+    parts = [f"process {', '.join(map(str, pids))}"] if pids else []
+    parts += [f"{word} {options[key]}" for key, word in (("match", "match"), ("group", "cgroup")) if options[key]]
     if options["mapping"]:
-        told.append(f"who maps {os.path.basename(options['mapping'])}")  # noqa: PTH119 - text
-    return ", ".join(told) or socket.gethostname()
+        parts.append(f"processes that map {os.path.basename(options['mapping'])}")  # noqa: PTH119 - text
+    return ", ".join(parts) or socket.gethostname()
 
 
 @contextlib.contextmanager
 def _listening(host: str, port: int) -> Any:
-    """Listen, before anything is said: a port that is taken is an error of one line."""
+    """Yield a listening socket; click.ClickException if the port is in use, click.BadParameter for an unknown host."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:

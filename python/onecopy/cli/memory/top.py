@@ -1,4 +1,4 @@
-"""`onecopy top`: who holds what, everything counted once, again and again."""
+"""`onecopy top`: the memory of processes and files without counting pages twice, live or once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from onecopy.cli import screen
 from onecopy.cli.memory import groups, keys, top_screen
-from onecopy.cli.words import plain
+from onecopy.cli.words import escape
 from onecopy.memory import FileReading, ProcessReading, Sampler, Totals
 
 if TYPE_CHECKING:
@@ -32,18 +32,23 @@ HELP = "q quit  t tree  sort by: s share  a anon  f file  r rss  w swap  m fault
 @click.command("top")
 @groups.which
 @click.option("--sort", type=click.Choice(list(top_screen.ORDERS)), default="share", show_default=True, help="Order.")
-@click.option("--limit", "-n", type=click.IntRange(min=1), help="Processes and files at most; else what fits.")
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(min=1),
+    help="Maximum processes, and maximum files, shown.",
+)
 @click.option("--once", is_flag=True, help="Sample once and print it.")
-@click.option("--json", "as_json", is_flag=True, help="One look as JSON on stdout; total.real is in bytes.")
+@click.option("--json", "as_json", is_flag=True, help="One sample as JSON on stdout, in bytes.")
 @click.option(
     "--csv",
     "as_csv",
     is_flag=False,
     flag_value="processes",
     type=click.Choice(["processes", "files", "total"]),
-    help="One look as CSV on stdout: a line for each process, each big file, or the group.",
+    help="One sample as CSV on stdout: a line for each process, each big file, or the group.",
 )
-@groups.price
+@groups.rate
 def command(
     *,
     pids: tuple[int, ...],
@@ -57,12 +62,12 @@ def command(
     budget: float,
     **options: Any,
 ) -> None:
-    """Show who holds memory, and which big files: everything counted once.
+    """Show the memory of processes, and the big files that they map, each page counted once.
 
-    REAL is what the processes hold together: the memory of each, and each file once, however many map it. SHARE is what
-    of it is one process's. Without a PID, and without --match, --cgroup or --file, all processes of this machine.
+    REAL is the deduplicated total: the private memory of all processes, and each shared page once. SHARE is the part of
+    one process. Without a PID, --match, --cgroup or --file, all processes of this machine are sampled.
 
-    Needs no rights: what it may not see is told as unknown. Stops nobody.
+    Needs no privileges: numbers that cannot be read are shown as unknown. No process is stopped.
     """
     single = once or as_json or as_csv is not None or not sys.stdout.isatty()
     with groups.sampler_of(pids, tree=tree, budget=budget, huge=True, **options) as sampler:
@@ -79,7 +84,7 @@ def command(
 
 
 def as_dict(snapshot: Snapshot) -> dict[str, Any]:
-    """Return a look for JSON: the total first."""
+    """Return a snapshot for JSON, with the total first."""
     facts = snapshot.as_dict()
     return {"total": facts.pop("totals"), **facts}
 
@@ -106,16 +111,16 @@ def _write_csv(snapshot: Snapshot, what: str) -> None:
 
 
 def _cell(value: object) -> object:
-    """Return a cell: names as plain text, several numbers with spaces between them."""
+    """Return a cell: names with escaped control characters, tuples as numbers separated by spaces."""
     if isinstance(value, str):
-        return plain(value)
+        return escape(value)
     if isinstance(value, tuple):
         return " ".join(":".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
     return "" if value is None else value
 
 
 def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) -> None:
-    """Sample and show, until q or Ctrl-C; so seldom that looking and showing cost no more than the budget."""
+    """Sample and show until q or Ctrl-C, at a rate that keeps the CPU time of both within the budget."""
     limit = view.limit
     console = screen.out()
     start, spent = time.monotonic(), time.process_time()
@@ -131,7 +136,7 @@ def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) 
             view.history.add(snapshot)
             view.cost = (before - spent) / max(time.monotonic() - start, 1.0)
             while True:
-                view.limit = limit or _room(snapshot, console.height)
+                view.limit = limit or _rows_that_fit(snapshot, console.height)
                 lines = top_screen.lines_of(snapshot, view, console.width, wait)[: console.height - 1]
                 lines += [Text("")] * (console.height - 1 - len(lines))
                 if listening:
@@ -147,8 +152,8 @@ def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) 
                 view.tree = not view.tree if key == "t" else view.tree
 
 
-def _room(snapshot: Snapshot, height: int) -> int:
-    """Return how many processes, and files, fit on a screen of so many lines."""
+def _rows_that_fit(snapshot: Snapshot, height: int) -> int:
+    """Return how many processes, and how many files, fit on a screen of `height` lines."""
     left = height - 14
     return max(left // 2 if len(snapshot.files) > left // 3 else left - len(snapshot.files), 3)
 

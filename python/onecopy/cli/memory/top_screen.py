@@ -1,4 +1,4 @@
-"""What `onecopy top` shows: a look as lines of text, at a width."""
+"""The screen of `onecopy top`: a snapshot as lines of text of a given width."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from onecopy.cli import screen
-from onecopy.cli.words import plain, significant, size
+from onecopy.cli.words import escape, significant, size
 from onecopy.memory.history import History, trend
 from onecopy.memory.labels import label_of
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from onecopy.memory import FileReading, ProcessReading, Snapshot
 
 WIDE = 110
-"""Columns of a terminal from which on everything is shown."""
+"""Terminal width in characters from which all columns are shown."""
 BAR = 10
+"""Width of a bar in characters."""
 NAME = 26
-"""Characters of a name, or of the end of a path, on a narrow screen; twice as many on a wide one."""
+"""Maximum characters of a name or path on a narrow screen; twice as many on a wide one."""
 
 ORDERS: dict[str, Callable[[View, ProcessReading], float]] = {
     "share": lambda _, one: -one.share,
@@ -34,7 +35,7 @@ ORDERS: dict[str, Callable[[View, ProcessReading], float]] = {
     "cpu": lambda view, one: -view.cpu(one),
     "pid": lambda _, one: one.pid,
 }
-"""By what processes can be sorted; the first letters of these words are keys, but for "rss" and "pid"."""
+"""Sort keys of processes, by the names that --sort takes."""
 SORT_KEYS = {
     "s": "share",
     "a": "anonymous",
@@ -49,36 +50,36 @@ SORT_KEYS = {
 
 @dataclass
 class View:
-    """How somebody wants to see it."""
+    """Settings of the display, and the history for rates and trends."""
 
     sort: str = "share"
     tree: bool = False
     limit: int | None = None
-    """Processes and files at most; None: all."""
+    """Maximum number of processes and of files; None shows all."""
     cost: float | None = None
-    """Of one processor, what all of this costs; None: only what looking costs."""
+    """CPU time of sampling and display as a fraction of one CPU; None shows the cost of sampling alone."""
     history: History = field(default_factory=History)
     _labels: dict[tuple[int, float], str] = field(default_factory=dict)
 
     def faults(self, process: ProcessReading) -> float:
-        """Faults a second; 0 at the first look."""
+        """Return page faults per second; 0 for the first sample."""
         rates = self.history.rates(process)
         return 0.0 if rates is None else rates.minor_faults + rates.major_faults
 
     def cpu(self, process: ProcessReading) -> float:
-        """Of one processor; 0 at the first look."""
+        """Return CPU time as a fraction of one CPU; 0 for the first sample."""
         rates = self.history.rates(process)
         return 0.0 if rates is None else rates.cpu
 
     def label(self, process: ProcessReading) -> str:
-        """Return the name to show, as plain text."""
+        """Return the name to show, with escaped control characters."""
         known = self._labels.get(process.key)
         if known is None:
-            known = self._labels[process.key] = plain(label_of(process.pid, process.name))
+            known = self._labels[process.key] = escape(label_of(process.pid, process.name))
         return known
 
     def ordered(self, processes: Sequence[ProcessReading]) -> list[tuple[int, ProcessReading]]:
-        """Return processes as they are shown, each with its depth in the tree."""
+        """Return processes in the order of the display, each with its depth in the tree."""
         wanted = sorted(processes, key=lambda one: (ORDERS[self.sort](self, one), one.pid))
         if not self.tree:
             return [(0, one) for one in wanted]
@@ -96,7 +97,7 @@ class View:
 
 
 def lines_of(snapshot: Snapshot, view: View, width: int, every: float | None) -> list[Text]:
-    """Return the whole screen, line by line; `every`: seconds between looks, None for a single one."""
+    """Return the lines of the screen; `every` is the seconds between samples, None for a single sample."""
     text = Text("\n").join(
         [
             *_heading(snapshot, width, every, view.cost),
@@ -111,7 +112,7 @@ def lines_of(snapshot: Snapshot, view: View, width: int, every: float | None) ->
 
 def _heading(snapshot: Snapshot, width: int, every: float | None, own: float | None) -> list[Text]:
     total, cost = snapshot.totals, snapshot.cost
-    right = f"own cost {significant(100 * (cost.share if own is None else own))} % of a processor"
+    right = f"own cost {significant(100 * (cost.share if own is None else own))} % of a CPU"
     if every is not None:
         right = f"every {significant(every)} s   {right}"
     left = f"{len(snapshot.processes)} process{'' if len(snapshot.processes) == 1 else 'es'}"
@@ -122,20 +123,20 @@ def _heading(snapshot: Snapshot, width: int, every: float | None, own: float | N
         "file dirty": total.file_dirty,
         "shmem": total.shmem,
     }
-    beside = {"page tables": total.page_tables, "swap": total.swap}
+    extra = {"page tables": total.page_tables, "swap": total.swap}
     return [
         Text(f"{left}{space}{right}"),
         Text.assemble(
             ("REAL ", "bold"),
             (size(total.real), "bold"),
-            f"   (a sum of RSS says {size(total.sum_of_rss)}){_how(snapshot)}",
+            f"   (sum of RSS: {size(total.sum_of_rss)}){_basis(snapshot)}",
         ),
         Text("  = " + "  + ".join(f"{name} {size(value)}" for name, value in kinds.items())),
-        Text("  beside it: " + ", ".join(f"{name} {size(value)}" for name, value in beside.items())),
+        Text("  not included: " + ", ".join(f"{name} {size(value)}" for name, value in extra.items())),
     ]
 
 
-def _how(snapshot: Snapshot) -> str:
+def _basis(snapshot: Snapshot) -> str:
     total = snapshot.totals
     if total.basis == "exact":
         return "   exact"
@@ -196,7 +197,7 @@ def _files(snapshot: Snapshot, view: View, width: int) -> Text:
         saves = f", saves {size(one.saves)}" if one.saves >= 1 << 20 else ""
         cells = [
             _cut_start(
-                plain(one.path) + (" (deleted)" if one.deleted and one.kind == "file" else ""),
+                escape(one.path) + (" (deleted)" if one.deleted and one.kind == "file" else ""),
                 NAME * (2 if wide else 1),
             ),
             "?" if one.size is None else size(one.size),
@@ -211,7 +212,7 @@ def _files(snapshot: Snapshot, view: View, width: int) -> Text:
 
 
 def resident(file: FileReading) -> str:
-    """Draw how much of what is mapped of a file is in memory; never all, and never nothing, by rounding."""
+    """Return a bar and the resident percentage of the mapped part of a file; never 0 % or 100 % by rounding."""
     if file.cached is None or file.mapped <= 0:
         return f"{'?':{BAR}} unknown"
     share = min(file.cached / file.mapped, 1.0)
@@ -229,21 +230,21 @@ def _notes(snapshot: Snapshot, view: View) -> list[Text]:
         notes.append(f"{snapshot.cost.deferred} page-table walks are deferred: they would exceed the budget")
     if view.limit is not None and len(snapshot.processes) > view.limit:
         rest = sum(one.share for _, one in view.ordered(snapshot.processes)[view.limit :])
-        notes.append(f"and {len(snapshot.processes) - view.limit} more processes, which hold {size(rest)}")
+        notes.append(f"and {len(snapshot.processes) - view.limit} more processes with {size(rest)}")
     if view.limit is not None and len(snapshot.files) > view.limit:
         notes.append(f"and {len(snapshot.files) - view.limit} more files")
-    return [Text(""), *(Text(plain(note), style="dim") for note in notes)] if notes else []
+    return [Text(""), *(Text(escape(note), style="dim") for note in notes)] if notes else []
 
 
 def _cut(text: str, width: int) -> str:
-    """Keep the beginning of a text."""
+    """Return the beginning of a text in at most `width` columns, with an ellipsis if it was cut."""
     while cell_len(text) > width:
         text = text[: width - 1] + "…" if cell_len(text[: width - 1]) < width else text[:-2] + "…"
     return text
 
 
 def _cut_start(text: str, width: int) -> str:
-    """Keep the end of a path."""
+    """Return the end of a path in at most `width` columns, with an ellipsis if it was cut."""
     while cell_len(text) > width:
         text = "…" + text[2:]
     return text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from onecopy.memory.pictures.panels import BANDS
 from onecopy.memory.pictures.svg import COLOURS, DARK, LIGHT, frames_of, svg_of
 from onecopy.memory.table import series_table
-from onecopy.text import plain
+from onecopy.text import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +100,7 @@ def page_of(picture: Picture, runs: Sequence[tuple[str, Series]], theme: str = "
     """Return a picture as HTML, with the tables of its runs below; `theme` is that of `draw`."""
     title = html.escape(picture.title or "memory over time")
     tables = "".join(
-        (f"<h2>{html.escape(plain(name))}</h2>" if len(runs) > 1 else "")
+        (f"<h2>{html.escape(escape(name))}</h2>" if len(runs) > 1 else "")
         + f"<pre>{html.escape(series_table(series))}</pre>"
         for name, series in runs
     )

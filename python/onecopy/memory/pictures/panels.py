@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onecopy.text import plain, size
+from onecopy.text import escape, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ def picture_of(runs: Sequence[tuple[str, Series]], title: str, processes: int) -
             shown = []  # the group is that process
         columns.append([_group(name, series), *(_process(one) for one in shown)])
         if shown and (more := len(series.processes) + series.dropped - len(shown)) > 0:
-            notes.append(f"{plain(name)}: " * (len(runs) > 1) + f"and {more} more processes, which held less")
+            notes.append(f"{escape(name)}: " * (len(runs) > 1) + f"and {more} more processes, which held less")
     if any(len(column) > 1 for column in columns):
         notes.append(
             "Panels of processes show all resident memory; of memory that n processes map, the share of each is 1/n."
@@ -96,7 +96,7 @@ def _process(one: ProcessSeries) -> Panel:
 
 
 def _cut(text: str) -> str:
-    shown = plain(text)
+    shown = escape(text)
     return shown if len(shown) <= _LONG else f"{shown[: _LONG - 1]}…"
 
 

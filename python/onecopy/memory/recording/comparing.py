@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from onecopy.memory.samples import COLUMNS
 from onecopy.memory.table import ROWS
-from onecopy.text import plain, significant, size
+from onecopy.text import escape, significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ def _ratio(before: Fact, after: Fact) -> str:
 
 
 def _code(run: Recording) -> str:
-    shown = plain(run.title)
+    shown = escape(run.title)
     shown = shown if len(shown) <= _LONG else f"{shown[: _LONG - 1]}…"
     return f"`{shown.replace('`', chr(39))}`"
 

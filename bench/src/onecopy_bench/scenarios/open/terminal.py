@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from rich.console import Console
 
 from onecopy.cli import screen
-from onecopy.cli.words import plain, significant
+from onecopy.cli.words import escape, significant
 from onecopy_bench.engine.pages import rounds_of
 from onecopy_bench.engine.record import Record
 from onecopy_bench.engine.tables import EMPTY, MISSING, Spread, counted
@@ -82,7 +82,7 @@ def show_brief(console: Console, record: Record) -> None:
         rows = {line.name: line for line in summary.lines_of(case)}
         shown = [line for line in rows.values() if line.name != EMPTY]
         for line in sorted(shown, key=lambda line: line.median("pss_above_empty_mb") or 0.0, reverse=True):
-            grid.rows.append((plain(line.name), *_medians(line, BRIEF_COLUMNS)))
+            grid.rows.append((escape(line.name), *_medians(line, BRIEF_COLUMNS)))
         grid.show(console)
         console.print()
         if said := sentences.sharing(case, rows):
@@ -99,7 +99,7 @@ def show_sentences(console: Console, said: tuple[Sentence, ...]) -> None:
 def kernel_grid(lines: list[Line]) -> screen.Grid:
     """Return the table of what the kernel counted: medians over the rounds, sums over the processes."""
     titles = (screen.Column(title, right=True) for title in KERNEL_COLUMNS.values())
-    rows = [(plain(line.name), *_medians(line, KERNEL_COLUMNS)) for line in lines]
+    rows = [(escape(line.name), *_medians(line, KERNEL_COLUMNS)) for line in lines]
     return screen.Grid((screen.Column("configuration"), *titles), rows)
 
 
@@ -133,7 +133,7 @@ def narrow_grid(case: Case, lines: list[Line]) -> screen.Grid:
     grid = screen.Grid((screen.Column("configuration"), *(screen.Column(title, right=True) for title in titles)))
     for line in lines:
         cells = ["\n".join(filter(None, parts_of(line, column, _star(case)))) for column in COLUMNS]
-        grid.rows.append((f"{plain(line.name)}\n{plain(second_line(line))}", *cells))
+        grid.rows.append((f"{escape(line.name)}\n{escape(second_line(line))}", *cells))
     return grid
 
 
@@ -143,7 +143,7 @@ def wide_grid(case: Case, lines: list[Line]) -> screen.Grid:
     grid = screen.Grid((screen.Column("configuration"), screen.Column(""), *titles))
     columns = [aligned([parts_of(line, column, _star(case)) for line in lines]) for column in WIDE_COLUMNS]
     for line, *cells in zip(lines, *columns, strict=True):
-        grid.rows.append((plain(line.name), plain(second_line(line)), *cells))
+        grid.rows.append((escape(line.name), escape(second_line(line)), *cells))
     return grid
 
 

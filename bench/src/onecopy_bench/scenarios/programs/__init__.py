@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from onecopy.cli import screen
-from onecopy.cli.words import plain, significant
+from onecopy.cli.words import escape, significant
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import SampleError
@@ -248,7 +248,7 @@ def show(record: Record) -> None:
     console.print()
     for table in tables_of(record):
         columns = (screen.Column(title, right=at > 0) for at, title in enumerate(table.header))
-        screen.Grid(tuple(columns), [(plain(name), *cells) for name, *cells in table.rows]).show(console)
+        screen.Grid(tuple(columns), [(escape(name), *cells) for name, *cells in table.rows]).show(console)
         screen.show_line(console, f"{table.title}.", "dim")
     for note in limits(record):
         screen.show_line(console, f"note: {note}", "dim")
