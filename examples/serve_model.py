@@ -6,7 +6,7 @@
 
     python examples/serve_model.py model.onnx request.json   # both ways, one after the other, and what they cost
 
-Inputs come as JSON, by name; outputs go out the same way. `GET /` tells which worker answers, and how its session was
+Inputs come as JSON, by name; outputs go out the same way. `GET /` reports which worker answers, and how its session was
 made. The comparison serves the model as ONNX Runtime does alone (``read``) and as onecopy does (``prepacked``), and
 prints the time until all workers answer, the memory of all processes, and the median time of a request.
 """
@@ -87,7 +87,7 @@ def ask(port: int, body: str | None = None) -> dict[str, object]:
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody listens on."""
+    """Return a port of the loopback that no process listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -18,7 +18,7 @@ MEGABYTES = 64
 
 
 def work(model: oc.ArrayFile, ready: multiprocessing.Barrier) -> float:
-    """Touch every page, wait until everybody has, and return this process's share of the file in MB."""
+    """Touch every page, wait until every process has, and return this process's share of the file in MB."""
     model["weights"].sum()
     ready.wait()
     share = sum(region.memory.pss for region in proc.regions_of(os.getpid(), model.path))

@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.fallbacks.settings import Setting, settings
 
 LOGS = Path("build/fallbacks")
-ROOMS = ["arrays", "records", "page_cache", "scratch", "store"]
-TESTS = [*(f"tests/python/{room}" for room in ROOMS), "tests/processes", "tests/hostile"]
+MODULES = ["arrays", "records", "page_cache", "scratch", "store"]
+TESTS = [*(f"tests/python/{module}" for module in MODULES), "tests/processes", "tests/hostile"]
 
 
 def run(setting: Setting) -> tuple[bool, str]:

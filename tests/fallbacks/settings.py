@@ -26,7 +26,7 @@ ALL = (
     "cachestat,MADV_POPULATE_READ,MADV_COLLAPSE,O_TMPFILE,memfd_create,process_vm_readv=EPERM,PAGEMAP_SCAN,F_OFD_SETLK"
 )
 RUN = [sys.executable, "-m", "tests.fallbacks.run"]
-# Somebody who owns nothing. He may read and search everywhere, so that he reaches this interpreter and this tree:
+# A user that owns no files. The process may read and search everywhere, so that it can use this interpreter and tree:
 # neither cachestat nor mincore asks for that privilege.
 SOMEBODY = [
     *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
@@ -43,7 +43,7 @@ class Setting(NamedTuple):
 
 
 def another_user() -> Setting:
-    """Run as nobody; only root can."""
+    """Run as another user; only root can."""
     obstacle = "" if os.geteuid() == 0 else "only root can become another user"
     return Setting("another user", SOMEBODY, obstacle if shutil.which("setpriv") else "needs setpriv (util-linux)")
 

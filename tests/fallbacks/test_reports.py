@@ -22,7 +22,7 @@ PAGE = mmap.PAGESIZE
 MIB = 1 << 20
 
 
-def test_without_cachestat_mincore_is_asked_and_dirt_is_unknown(cold_file, cached, in_child):
+def test_without_cachestat_mincore_is_called_and_dirt_is_unknown(cold_file, cached, in_child):
     path = cold_file(32 * PAGE)
     with path.open("rb", buffering=0) as file:
         file.read(5 * PAGE)
@@ -48,10 +48,10 @@ def test_without_a_scan_of_pages_no_more_of_a_range_is_mapped_than_in_truth(cold
 
     truth, told = in_child(look), in_child(look, "PAGEMAP_SCAN")
     assert all(number in (None, right) for number, right in zip(told, truth, strict=True))
-    assert told[-1] == truth[-1]  # the whole mapping is told by smaps as well
+    assert told[-1] == truth[-1]  # smaps reports the whole mapping too
 
 
-def test_without_populating_it_is_read_and_the_report_says_so(cold_file, cached, in_child):
+def test_without_populating_it_is_read_and_the_report_has_the_reason(cold_file, cached, in_child):
     path = cold_file(9 * MIB)
 
     def warm() -> tuple[str, str, bool]:
@@ -64,7 +64,7 @@ def test_without_populating_it_is_read_and_the_report_says_so(cold_file, cached,
     assert "cannot populate" in reason
 
 
-def test_without_huge_pages_the_report_says_so(cold_file, in_child):
+def test_without_huge_pages_the_report_reports_so(cold_file, in_child):
     def warm() -> tuple[str | None, str, bool]:
         refuse("MADV_HUGEPAGE")
         report = oc.warm(cold_file(9 * MIB), huge=True)
@@ -156,7 +156,7 @@ def test_without_threads_the_one_there_is_does_the_work(cold_file, cached, in_ch
     assert cached(path) == 40 * MIB
 
 
-def test_nothing_may_be_locked_and_the_report_says_so(cold_file, nobody, in_child):
+def test_nothing_may_be_locked_and_the_report_has_the_reason(cold_file, nobody, in_child):
     cold_file(4 * PAGE, "model.bin").chmod(0o644)
 
     def pin() -> tuple[int, str, str]:

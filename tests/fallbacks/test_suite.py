@@ -1,4 +1,4 @@
-"""The tests of the rooms that speak to the kernel, run again where it refuses; `make fallbacks` runs all of them."""
+"""The tests of the modules that call the kernel, run again with refused calls; `make fallbacks` runs all of them."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from tests.fallbacks.settings import ALL, REFUSED, RUN
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-ROOMS = [
+MODULES = [
     "python/page_cache/test_residency.py",
     "python/arrays/test_arrays_residency.py",
     "python/page_cache/test_jobs.py",
@@ -57,7 +57,7 @@ def suite_passes(refused: str, files: list[str], folder: Path) -> None:
 
 
 def test_the_rooms_pass_with_everything_refused_together(tmp_path):
-    suite_passes(ALL, [*ROOMS, *SAVING, *STORE, *SCRATCH, *PROCESSES], tmp_path)
+    suite_passes(ALL, [*MODULES, *SAVING, *STORE, *SCRATCH, *PROCESSES], tmp_path)
 
 
 @pytest.mark.parametrize("name", REFUSED)

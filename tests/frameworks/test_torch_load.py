@@ -167,7 +167,7 @@ def test_what_is_no_dtype_is_refused_and_nothing_is_changed(model, file, dtype):
     assert model.inner.weight is before
 
 
-def test_what_does_not_fit_is_told_and_nothing_is_changed(model, file, tmp_path):
+def test_what_does_not_match_raises_and_nothing_is_changed(model, file, tmp_path):
     before = model.inner.weight
     oc.save(tmp_path / "odd.safetensors", {"inner.weight": np.zeros((2, 2), np.float32), "more": np.zeros(3)})
     with pytest.raises(

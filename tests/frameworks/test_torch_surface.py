@@ -1,4 +1,4 @@
-"""Other rooms with torch: tensors saved, taken and sampled; modules explained."""
+"""Other modules with torch: tensors saved, taken and sampled; modules explained."""
 
 import os
 

@@ -13,7 +13,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 
 class LateLane:
-    """A device that takes nothing until somebody waits, as late as a real one may: what is changed before is seen."""
+    """A device that copies at `synchronize`, as late as a real one may: a source that changes before is noticed."""
 
     def __init__(self) -> None:
         self.under_way = []

@@ -180,7 +180,7 @@ def test_a_shard_that_is_missing_is_named_as_the_user_knows_it(folder, tmp_path)
             )
 
 
-def test_what_was_loaded_may_be_asked_for(folder, tmp_path):
+def test_what_was_loaded_may_be_requested(folder, tmp_path):
     model, info = oc.transformers.from_pretrained(
         transformers.AutoModelForCausalLM, folder, dtype="float32", store=tmp_path / "store", output_loading_info=True
     )
@@ -188,7 +188,7 @@ def test_what_was_loaded_may_be_asked_for(folder, tmp_path):
     assert not info["missing_keys"]
 
 
-def test_what_shares_nothing_says_so(folder, tmp_path):
+def test_what_shares_nothing_is_reported(folder, tmp_path):
     def load(**given):
         return oc.transformers.from_pretrained(
             transformers.AutoModelForCausalLM, folder, store=tmp_path / "store", **given

@@ -58,7 +58,7 @@ def outcome(path: Path) -> str:
 
 def flip(path: Path) -> Counter[str]:
     """Flip one bit after the other, half of them in the header, each back again; count the outcomes."""
-    warnings.simplefilter("ignore")  # a wrong checksum of the header is told
+    warnings.simplefilter("ignore")  # a wrong checksum of the header is a warning
     assert outcome(path) == "passed"
     size = path.stat().st_size
     data = min(entry.offset for entry in oc.open(path).entries)

@@ -33,18 +33,18 @@ def check_refused(path: Path, hostile: files.Hostile, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("kind", files.REFUSED)
-def test_what_is_no_safetensors_file_is_refused_and_told_exactly(path, kind, capsys):
+def test_what_is_no_safetensors_file_is_refused_and_reported_exactly(path, kind, capsys):
     check_refused(path, files.REFUSED[kind], capsys)
 
 
 @pytest.mark.parametrize("kind", files.BLOCK_LISTS)
-def test_a_list_of_checksums_that_is_none_is_refused_and_told_exactly(path, kind, capsys):
+def test_a_list_of_checksums_that_is_none_is_refused_and_reported_exactly(path, kind, capsys):
     check_refused(path, files.BLOCK_LISTS[kind], capsys)
 
 
 @pytest.mark.parametrize("kind", files.ACCEPTED)
 @pytest.mark.slow
-def test_what_only_looks_hostile_opens_and_is_listed(path, kind, capsys):
+def test_what_only_seems_hostile_opens_and_is_listed(path, kind, capsys):
     path.write_bytes(files.ACCEPTED[kind]())
     with oc.open(path) as file:
         names = list(file)
@@ -60,7 +60,7 @@ def test_what_only_looks_hostile_opens_and_is_listed(path, kind, capsys):
     assert all(character.isprintable() or character == "\n" for character in told.out)
 
 
-def test_an_empty_file_is_told(path, capsys):
+def test_an_empty_file_is_reported(path, capsys):
     path.touch()
     with pytest.raises(OSError, match=re.escape(f"[Errno 61] map: the file is empty: '{path}'")):
         oc.open(path)

@@ -44,7 +44,7 @@ def make_loop(path: Path) -> None:
 PLACES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "nothing": (Path.exists, errno.ENOENT, "open: No such file or directory"),
     "a folder": (Path.mkdir, errno.EISDIR, "open: Is a directory"),
-    "a FIFO that nobody writes": (os.mkfifo, errno.ENODEV, NOT_REGULAR),
+    "a FIFO without a writer": (os.mkfifo, errno.ENODEV, NOT_REGULAR),
     "a socket": (make_socket, errno.ENXIO, "open: No such device or address"),
     "a device of zeros": (lambda path: path.symlink_to("/dev/zero"), errno.ENODEV, NOT_REGULAR),
     "a terminal": (make_terminal, errno.ENODEV, NOT_REGULAR),
@@ -59,7 +59,7 @@ PLACES: dict[str, tuple[Callable[[Path], object], int, str]] = {
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_what_is_no_regular_file_is_told_at_once(tmp_path, kind, capsys):
+def test_what_is_no_regular_file_is_reported_at_once(tmp_path, kind, capsys):
     make, number, text = PLACES[kind]
     path = tmp_path / "place"
     opened = make(path)
@@ -81,7 +81,7 @@ def test_a_fifo_keeps_no_other_reader_waiting(tmp_path, read):
     assert refused.value.errno == errno.ENODEV
 
 
-def test_a_name_that_is_too_long_is_told(tmp_path):
+def test_a_name_that_is_too_long_is_reported(tmp_path):
     with pytest.raises(OSError, match="File name too long") as raised:
         oc.open(tmp_path / ("n" * 256))
     assert raised.value.errno == errno.ENAMETOOLONG

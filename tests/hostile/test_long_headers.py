@@ -122,7 +122,7 @@ def look_up(path: Path, name: str) -> Any:
 
 
 def cost(path: Path, name: str, small: Path) -> tuple[float, int]:
-    """Open a file and look a name up; return processor seconds and the growth of the peak, in bytes."""
+    """Open a file and look a name up; return CPU seconds and the growth of the peak, in bytes."""
     oc.open(small).close()  # what the first opening loads is no matter of the header
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before, start = peak(), time.process_time()

@@ -39,7 +39,7 @@ def available_memory() -> int:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with room for the files; skip where there is none."""
+    """Give a folder with space for the files; skip where there is none."""
     made = tmp_path_factory.mktemp("beyond")
     if shutil.disk_usage(made).free < DISK:
         pytest.skip(f"{DISK >> 30} GiB of disk are needed in {made}, free are {shutil.disk_usage(made).free >> 30}")
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-# First, since there is not enough room for the model beside them.
+# First, since there is not enough space for the model beside them.
 @pytest.mark.parametrize("kind", [bytes, str])
 def test_records_behind_4_gib_are_read(folder, kind):
     def value(number: int) -> bytes | str:

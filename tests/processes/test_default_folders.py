@@ -1,7 +1,7 @@
 """Default folders that another user made first: anyone can guess /var/tmp/onecopy-UID and /dev/shm/onecopy-UID.
 
 The library uses another folder, says so, and neither writes into the one that is not its own nor reads from it.
-Everything under the default folders runs in a child process of a user whom nobody has, without HOME; the folders are
+Everything under the default folders runs in a child process of an unused user ID, without HOME; the folders are
 removed afterwards.
 """
 

@@ -225,7 +225,7 @@ def test_ctrl_c_does_not_wait_for_the_server(on_fuse, code):
 
     line, at_interrupt, served, status = on_fuse(work)
     assert (line, status) == ("interrupted\n", 0)
-    assert at_interrupt < STEP  # told while the server was still busy with the first step
+    assert at_interrupt < STEP  # reported while the server was still busy with the first step
     assert served < len(saved_model())
 
 

@@ -191,7 +191,7 @@ SCRIPT = """
     try:
         mapping.view()
     except oc.DataLost as error:
-        print("told", error.offset, flush=True)
+        print("raised", error.offset, flush=True)
     {after}
 """
 

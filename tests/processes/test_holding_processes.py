@@ -101,7 +101,7 @@ def test_what_is_locked_cannot_be_evicted_and_a_kill_lets_go_of_it(cold_file, ca
         assert evict_from_elsewhere(path)["cached_after"] >= 65536
         held.process.kill()
         held.process.wait()
-        assert evict_from_elsewhere(path)["cached_after"] == 0  # nobody holds it any more
+        assert evict_from_elsewhere(path)["cached_after"] == 0  # no process holds it any more
 
 
 def test_a_replaced_file_is_held_from_then_on(cold_file, cached_now):

@@ -74,7 +74,7 @@ def test_processes_fill_parts_of_one_scratch(reserving, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
-def test_a_disk_without_room_for_an_image_is_told_before_it_is_decoded(reserving, picture, small_disk, in_child, kind):
+def test_too_little_space_for_an_image_is_reported_before_it_is_decoded(reserving, picture, small_disk, in_child, kind):
     def ask() -> tuple[OSError, list[str], int, list[int]]:
         store, done = oc.Store(small_disk(kind) / "store"), []
         used = blocks_used(store.folder)
@@ -82,7 +82,7 @@ def test_a_disk_without_room_for_an_image_is_told_before_it_is_decoded(reserving
             oc.images.open(picture, store=store.folder, progress=lambda so_far, _: done.append(so_far))
         except OSError as error:
             return error, suffixes(store), blocks_used(store.folder) - used, done
-        raise AssertionError("there was room")
+        raise AssertionError("there was space")
 
     error, left, more, done = in_child(ask)
     assert error.errno == errno.ENOSPC
@@ -92,7 +92,7 @@ def test_a_disk_without_room_for_an_image_is_told_before_it_is_decoded(reserving
 # A canvas of 900 rows takes 3.6 MB: one such file fits, and not two.
 @pytest.mark.parametrize("rows", [900, 4000])
 @pytest.mark.parametrize("name", [None, "a.oc", "a.tif", "a.zarr"])
-def test_a_disk_without_room_for_a_mosaic_is_told_and_nothing_is_left(
+def test_too_little_space_for_a_mosaic_is_reported_and_nothing_is_left(
     needs_unnamed_files, reserving, small_disk, in_child, rows, name
 ):
     pytest.importorskip("zarr")
@@ -129,10 +129,10 @@ def test_a_disk_without_room_for_a_mosaic_is_told_and_nothing_is_left(
         assert error is not None
         assert error.errno == errno.ENOSPC
         assert more == 0
-        assert done == 0 or name == "a.zarr"  # nobody knows how well it will be compressed
+        assert done == 0 or name == "a.zarr"  # the compressed size is unknown before
 
 
-def test_a_disk_that_fills_up_under_a_window_is_told_and_nothing_is_left(small_disk, in_child):
+def test_a_disk_that_fills_up_under_a_window_is_reported_and_nothing_is_left(small_disk, in_child):
     def ask() -> tuple[OSError, int, list[str]]:
         disk = small_disk("ext4")
         refuse("fallocate")  # so that nothing is reserved
@@ -145,7 +145,7 @@ def test_a_disk_that_fills_up_under_a_window_is_told_and_nothing_is_left(small_d
             error = error.with_traceback(None)
             gc.collect()
             return error, blocks_used(disk) - used, sorted(path.name for path in disk.iterdir())
-        raise AssertionError("there was room")
+        raise AssertionError("there was space")
 
     error, more, left = in_child(ask)
     assert error.errno == errno.ENOSPC
@@ -153,7 +153,7 @@ def test_a_disk_that_fills_up_under_a_window_is_told_and_nothing_is_left(small_d
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_a_disk_that_fails_under_a_window_is_told_from_then_on(reserving, in_child, direct):
+def test_a_disk_that_fails_under_a_window_is_reported_from_then_on(reserving, in_child, direct):
     def ask() -> list[tuple[int | None, str]]:
         refuse("pwrite64" if direct else "sync_file_range", error=errno.EIO)
         if not direct:

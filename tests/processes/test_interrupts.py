@@ -167,7 +167,7 @@ LONG_CALLS = """
 
 @pytest.mark.parametrize("what", ["save", "copy", "take", "batch", "value"])
 def test_ctrl_c_ends_a_long_call_long_before_its_end(tmp_path, what):
-    """In processor time of the same process, so that other work on the machine has no say."""
+    """In CPU time of the same process, so that other work on the machine has no effect."""
     command = [sys.executable, "-c", textwrap.dedent(LONG_CALLS), str(tmp_path / "file"), what]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
     assert float(said) < 0.6

@@ -85,7 +85,7 @@ def test_bytes_that_are_no_arrays_are_an_error_with_the_path(memfd):
 
 
 def look(connection: Connection, path: str) -> None:
-    """In a child: open, say so, and look when told to."""
+    """In a child: open, report it, and sample on request."""
     with oc.open(path) as file:
         connection.send(file.identity)
         connection.recv()

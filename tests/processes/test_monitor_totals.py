@@ -52,7 +52,7 @@ def walked(pids: list[int]) -> dict[str, int]:
 
 
 def settled(sampler: Sampler) -> Snapshot:
-    """Sample until everybody has been walked since now."""
+    """Sample until the page tables of every process have been walked."""
     since = time.time()
     snapshots: list[Snapshot] = []
 
@@ -60,7 +60,7 @@ def settled(sampler: Sampler) -> Snapshot:
         snapshots[:] = [sampler.sample()]
         return all(one.walk is not None and one.walk.at >= since for one in snapshots[0].processes if one.rss)
 
-    until(walked_since, "everybody to be walked")
+    until(walked_since, "the walk of every process")
     return snapshots[0]
 
 
@@ -318,13 +318,13 @@ def test_everyone_who_maps_a_file_is_found(cold_file):
 
 @pytest.mark.parametrize("part", [0, 25, 50, 100])
 def test_what_is_cached_is_right_or_unknown(part, cold_file, cached, nobody, in_child, tells_dirty):
-    """The owner is told the truth; another user, to whom mincore would say 100 %, that it is unknown."""
+    """The owner gets the true share; another user, to whom mincore would report 100 %, gets unknown."""
     if not tells_dirty:
         pytest.skip("this kernel does not tell what is cached")
     size = 16 * MIB
     path = cold_file(size)
     path.chmod(0o644)
-    path_here = Path(path.name)  # who is nobody may not walk the way from the root
+    path_here = Path(path.name)  # another user may not search the folders above
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         file.read(size * part // 100)

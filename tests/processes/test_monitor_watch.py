@@ -1,4 +1,4 @@
-"""Watching real processes: what they hold is seen, whoever dies, forks or has a name to break things with."""
+"""Watching real processes: their memory is reported, also if they end, fork or have hostile names."""
 
 import multiprocessing
 import os

@@ -183,7 +183,7 @@ def test_a_durable_artefact_is_on_the_disk_before_its_description_is(strace, tmp
         import sys
         import onecopy as oc
         store = oc.Store(sys.argv[1])
-        store.get_or_build("k", lambda path: path.write_bytes(b"x" * 100_000))  # which nobody has flushed
+        store.get_or_build("k", lambda path: path.write_bytes(b"x" * 100_000))  # without a flush
         """
     )
     log = tmp_path / "log"

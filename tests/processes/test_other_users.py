@@ -28,7 +28,7 @@ LARGE = 128 * MIB
 
 @pytest.fixture
 def name(cold_file, nobody) -> str:
-    """Make a cold file that everybody may read; it is in the current folder."""
+    """Make a cold file that every user may read; it is in the current folder."""
     path = cold_file(SIZE, "model.bin")
     path.chmod(0o644)
     return path.name
@@ -66,7 +66,7 @@ def facts(told: onecopy.page_cache.Residency) -> tuple[str, int | None, int | No
 
 
 def told_the_truth(in_child, nobody: int, path: Path, cached) -> bool:
-    """Tell whether who asks is told what is cached; looked at again where the kernel took a page in between."""
+    """Return whether the caller gets the cached pages; sampled again if the kernel evicted a page in between."""
     for _ in range(5):
         path.read_bytes()
         before = cached(path)
@@ -263,4 +263,4 @@ def test_where_no_threads_may_be_made_warming_is_done_by_the_one_there_is(
     assert cached(path) == 0
     report = in_child(warm_alone, uid=nobody)
     assert (report.complete, report.filled) == (True, LARGE)
-    assert cached(path) > LARGE * 3 // 4  # where cachestat is refused, nobody tells what the kernel took back since
+    assert cached(path) > LARGE * 3 // 4  # where cachestat is refused, evictions since then are unknown

@@ -1,4 +1,4 @@
-"""`onecopy record` with real commands: it gets in nobody's way, and loses nothing."""
+"""`onecopy record` with real commands: it does not disturb the command, and loses no samples."""
 
 import json
 import os

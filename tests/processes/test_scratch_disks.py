@@ -41,7 +41,7 @@ def fill(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
-def test_a_full_disk_is_told_at_creation_with_what_is_needed_and_free(disk, in_child, unnamed):
+def test_a_full_disk_is_reported_at_creation_with_what_is_needed_and_free(disk, in_child, unnamed):
     def make() -> tuple[OSError, set[str], int, int]:
         folder = disk()
         if not unnamed:
@@ -52,7 +52,7 @@ def test_a_full_disk_is_told_at_creation_with_what_is_needed_and_free(disk, in_c
         except OSError as error:
             free = (before.f_bfree if os.geteuid() == 0 else before.f_bavail) * before.f_frsize
             return error, names_of(folder), free, os.statvfs(folder).f_bfree - before.f_bfree
-        raise AssertionError("there was room for 20 MiB")
+        raise AssertionError("there was space for 20 MiB")
 
     error, names, free, difference = in_child(make)
     assert error.errno == errno.ENOSPC
@@ -75,7 +75,7 @@ def test_what_is_larger_than_the_disk_reserves_nothing(disk, in_child, call):
                 oc.save(folder / "file", {"a": np.zeros(20 * MIB, np.uint8)})
         except OSError as error:
             return error
-        raise AssertionError("there was room for 20 MiB")
+        raise AssertionError("there was space for 20 MiB")
 
     assert in_child(make).errno == errno.ENOSPC
 
@@ -103,7 +103,7 @@ def test_a_sparse_array_on_a_disk_that_is_full_is_an_error_where_write_is_used(d
                 ours.flush()
             except OSError as error:
                 return error.errno, str(error.strerror)
-        raise AssertionError("there was room for 20 MiB")
+        raise AssertionError("there was space for 20 MiB")
 
     number, text = in_child(write)
     assert number == errno.ENOSPC
@@ -143,7 +143,7 @@ def test_the_folder_for_temporary_files_is_passed_over_where_it_is_memory(python
     assert told == "/var/tmp, because of /dev/shm: it is on tmpfs, which is memory and no disk\n"
 
 
-def test_a_file_system_that_cannot_reserve_is_told_and_can_be_asked_for(tmp_path, in_child):
+def test_a_file_system_that_cannot_reserve_is_refused_unless_reserve_is_false(tmp_path, in_child):
     def make() -> str:
         refuse("fallocate", error=errno.EOPNOTSUPP)
         with oc.scratch((3, 4), "u1", tmp_path, reserve=False) as ours:
@@ -159,7 +159,7 @@ def test_a_file_system_that_cannot_reserve_is_told_and_can_be_asked_for(tmp_path
     assert names_of(tmp_path) == set()
 
 
-def test_bytes_that_did_not_reach_the_disk_are_told_from_then_on(reserving, in_child):
+def test_bytes_that_did_not_reach_the_disk_are_reported_from_then_on(reserving, in_child):
     def write() -> list[tuple[int | None, str]]:
         ours = oc.scratch((16, MIB), "u1", reserving, max_resident="4 MiB")
         ours.write(slice(0, 2), 1)

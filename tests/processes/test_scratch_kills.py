@@ -30,7 +30,7 @@ LONGEST = 0.02
 """Seconds that a step is repeated before the kill, at most; one repetition takes a few milliseconds."""
 
 
-# --- steps in the life of a scratch array, each repeated for ever; whoever runs one holds space on the disk ---
+# --- steps in the life of a scratch array, each repeated for ever; each holds space on the disk ---
 
 
 def create(folder: Path) -> Iterator[None]:

@@ -142,7 +142,7 @@ STAY = {
 
 
 @pytest.mark.parametrize("kind", STAY)
-def test_what_cannot_be_moved_stays_and_the_reason_is_told(kind):
+def test_what_cannot_be_moved_stays_and_the_reason_is_reported(kind):
     value, reason = STAY[kind]
     dataset = oc.torch.share_dataset(Bag(value=value, names=[str(i) for i in range(50_000)]))
     assert dataset.value is value
@@ -157,7 +157,7 @@ def test_a_memory_map_stays(tmp_path):
     assert "already mapped" in stays(dataset)["raw"]
 
 
-def test_writing_to_what_was_moved_says_what_to_do():
+def test_writing_to_what_was_shared_raises_with_what_to_do():
     dataset = oc.torch.share_dataset(Pictures())
     assert not hasattr(dataset.samples, "append")
     with pytest.raises(AttributeError, match=r"no attribute 'append': shared data is read-only: .* list\(data\)"):

@@ -246,7 +246,7 @@ def test_a_damaged_artefact_is_built_anew_or_named(noticed, tmp_path):
     with path.open("r+b") as file:
         file.seek(20)
         file.write(b"\0\0\0")
-    if noticed:  # somebody wrote to it
+    if noticed:  # another process wrote to it
         again = oc.share(["a", "b"], "k", store=tmp_path / "cache")
         assert again == ["a", "b"]
         assert again.report is not None
@@ -309,7 +309,7 @@ def test_pickles_of_jobs_that_are_gone_go_when_the_next_ones_are_written(tmp_pat
 @pytest.mark.parametrize("where", ["here", "child"])
 def test_what_has_no_room_in_memory_is_built_once_all_the_same(tmp_path, monkeypatch, where):
     calls = tmp_path / "calls"
-    monkeypatch.setattr("onecopy.records.sharing.choose_place", lambda *_: ("disk", "no room"))
+    monkeypatch.setattr("onecopy.records.sharing.choose_place", lambda *_: ("disk", "no space"))
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
 
     def build() -> list[str]:

@@ -61,7 +61,7 @@ def test_a_handle_leads_to_the_same_bytes_in_another_process(tmp_path, method):
 
 
 class Reduced:
-    """Pickles as something that was told before."""
+    """Pickles as something that was given before."""
 
     def __init__(self, reduced: tuple[object, ...]) -> None:
         self._reduced = reduced
@@ -115,7 +115,7 @@ def test_a_private_mapping_shares_all_pages_but_those_it_wrote(tmp_path):
     with oc.Mapping(path, private=True) as mapping:
         sum(mapping.view()[::4096])
         mapping.view()[MIB : MIB + 10] = b"0123456789"
-        sum(mapping.view()[::4096])  # the kernel lets go of the 2 MiB page around a page that is written
+        sum(mapping.view()[::4096])  # the kernel releases the 2 MiB page around a page that is written
         memory = [region.memory for region in proc.regions_of(os.getpid(), path)]
     assert sum(region.rss for region in memory) == 4 * MIB
     assert sum(region.anonymous for region in memory) == 4096

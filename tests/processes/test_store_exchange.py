@@ -1,7 +1,8 @@
-"""Another user exchanges the folder of a store with one of his own, again and again: nothing of his is taken for ours.
+"""Another user exchanges the folder of a store for another one, again and again: no file of that user is used.
 
-Whoever may write the folder above can do that at any moment (renameat2 with RENAME_EXCHANGE), between any two calls of
-ours. His folder has an artefact of the same key, whose description fits, and which is a pickle that runs a command.
+A user that may write the folder above can do that at any moment (renameat2 with RENAME_EXCHANGE), between any two
+system calls of onecopy. The other folder has an artefact of the same key with a valid description, which is a pickle
+that runs a command.
 """
 
 import ctypes
@@ -59,7 +60,7 @@ def exchange(one: Path, other: Path) -> None:
 
 @pytest.fixture
 def team(tmp_path: Path) -> Path:
-    """Give a folder that everybody may write, with the folder of the attacker in it."""
+    """Give a folder that every user may write, with the folder of the attacker in it."""
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.getuid() and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o111)

@@ -45,7 +45,7 @@ def test_a_full_disk_is_reported_and_nothing_is_left(small_disk, in_child, tmp_p
             left, more = suffixes(store), blocks_used(folder) - used
             fits = kind == "few inodes" or is_right(store.get_or_build("k", Recipe("k", tmp_path / "log")))
             return error, left, more, fits
-        raise AssertionError("there was room")
+        raise AssertionError("there was space")
 
     error, left, more, fits = in_child(fill)
     assert error.errno == errno.ENOSPC
@@ -65,7 +65,7 @@ def test_a_disk_without_a_free_block_is_reported(small_disk, in_child):
             store.get_or_build("k", lambda path: path.write_bytes(b"x"))
         except OSError as error:
             return error, suffixes(store)
-        raise AssertionError("there was room")
+        raise AssertionError("there was space")
 
     error, left = in_child(fill)
     assert (error.errno, left) == (errno.ENOSPC, [])
@@ -82,7 +82,7 @@ def test_a_description_that_finds_no_room_takes_its_artefact_along(small_disk, i
         except OSError as error:
             assert made == [True]
             return error, suffixes(store)
-        raise AssertionError("there was room")
+        raise AssertionError("there was space")
 
     error, left = in_child(fill)
     assert (error.errno, left) == (errno.ENOSPC, [])
@@ -104,7 +104,7 @@ def test_a_small_shared_memory_is_known(small_disk, in_child, tmp_path, monkeypa
             left = suffixes(store)
             right = is_right(store.get_or_build("k", Recipe("k", tmp_path / "log")))
             return small, large, error, left, right and store.place == "memory"
-        raise AssertionError("there was room")
+        raise AssertionError("there was space")
 
     small, large, error, left, right = in_child(look)
     assert small == ("memory", "in memory, as requested")

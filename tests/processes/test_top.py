@@ -48,7 +48,7 @@ def test_once_prints_the_total_the_processes_and_the_files(cold_file):
     assert line.endswith("3, saves 67.1 MB")
 
 
-def test_json_tells_the_total_in_bytes(cold_file):
+def test_json_reports_the_total_in_bytes(cold_file):
     path = cold_file(32 * MIB)
     with Watched(MAP, path, count=3) as group:
         facts = json.loads(top("--json", *group.pids))
@@ -111,7 +111,7 @@ def test_names_cannot_repaint_the_screen(cold_file):
     assert r"a\x1b[2J[bold]" in text
 
 
-def test_what_is_wrong_is_told_in_a_line():
+def test_what_is_wrong_is_reported_in_a_line():
     with Watched("") as group:
         gone = group.pids[0]
     assert top("--once", gone, status=1) == f"onecopy: there is no process {gone}\n"

@@ -142,7 +142,7 @@ def test_threads_that_an_import_starts_are_a_warning_that_names_the_variables(pr
     assert "set OPENBLAS_NUM_THREADS=1, MKL_NUM_THREADS=1, OMP_NUM_THREADS=1" in said
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a library starts no threads for one processor")
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a library starts no threads for one CPU")
 @pytest.mark.slow
 def test_the_variable_that_is_named_keeps_the_threads_away(program):
     code = "from onecopy.workers import preload\nprint(preload(['numpy'], measure=True).server_threads)\n"
@@ -183,7 +183,7 @@ class Held:
 
 
 def serve(connection: Connection, data: oc.ArrayFile) -> None:
-    """Be a worker that does what it is told, with its own eyes on the data."""
+    """Run a worker that runs commands on its own handle of the data."""
     while (order := connection.recv()) != "end":
         array = data["weights"]
         if order == "copy":

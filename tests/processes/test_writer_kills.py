@@ -31,7 +31,7 @@ def version(number: int, size: int) -> dict[str, np.ndarray]:
 
 
 def start_save(path: Path, arrays: dict[str, np.ndarray], unnamed: bool) -> int:
-    """Save in a forked process, which tells at once whether it went well; return its number when it has begun."""
+    """Save in a forked process, which reports at once whether it succeeded; return its PID after its start."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -50,7 +50,7 @@ def start_save(path: Path, arrays: dict[str, np.ndarray], unnamed: bool) -> int:
 
 
 class Target:
-    """A target, and two versions of it as they look when nobody disturbs the writer."""
+    """A target, and two versions of it as an undisturbed writer makes them."""
 
     def __init__(self, folder: Path, size: int, unnamed: bool) -> None:
         self.path = folder / "target" / "model"

@@ -56,7 +56,7 @@ def test_a_full_disk_is_reported_and_the_old_file_stays(disk, in_child, unnamed,
         except OSError as error:
             names = [name for name in names_in(folder) if name not in {"ballast", "last", "lost+found"}]
             return error, names, path.read_bytes() == before, os.statvfs(folder).f_bfree - free
-        raise AssertionError("there was room for 20 MiB")
+        raise AssertionError("there was space for 20 MiB")
 
     error, names, kept, freed = in_child(save)
     assert error.errno == errno.ENOSPC
@@ -172,7 +172,7 @@ def test_a_folder_that_may_be_written_but_not_read_will_do(path, nobody, in_chil
 
 @pytest.mark.parametrize("unnamed", [True, False])
 def test_a_file_of_another_user_in_a_shared_folder_stays(path, nobody, in_child, unnamed):
-    path.parent.chmod(0o1777)  # as /tmp: everybody may write, and replace what is their own
+    path.parent.chmod(0o1777)  # as /tmp: every user may write, and replace their own files
     with pytest.raises(PermissionError) as raised:
         in_child(lambda: save_without(unnamed, Path("folder/model")), uid=nobody)
     assert (raised.value.strerror, raised.value.filename) == ("save: Operation not permitted", "folder/model")
@@ -261,7 +261,7 @@ def move_folder(path: Path) -> None:
 
 
 def replace_folder(path: Path) -> None:
-    """Put another folder in its place: the file is not to appear in one that nobody has looked at."""
+    """Put another folder in its place: the file must not appear in a folder that was not checked."""
     move_folder(path)
     path.parent.mkdir()
 

@@ -31,7 +31,7 @@ GROUPS = {
 """The actions by their modules."""
 WARM_UP, LOOPS = 20, 8
 PATIENCE = 3.0
-"""Seconds that a thread or child which was told to end may take."""
+"""Seconds that a thread or child may take to end on request."""
 
 
 def covered() -> set[str]:

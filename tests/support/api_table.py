@@ -20,7 +20,7 @@ USUAL_TIMES = 200
 
 
 class World:
-    """A folder with the files that actions open: good ones, hostile ones, and room for what they write."""
+    """A folder with the files that actions open: good ones, hostile ones, and space for what they write."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -116,7 +116,7 @@ class Server:
                 answer = self._answer(operation, node, request[IN_HEADER.size :])
             except OSError as error:
                 failure = -(error.errno or errno.EIO)
-            with contextlib.suppress(OSError):  # ENOENT: nobody waits for the answer any more
+            with contextlib.suppress(OSError):  # ENOENT: no process waits for the answer any more
                 os.write(self._fd, struct.pack("=IiQ", 16 + len(answer), failure, number) + answer)
 
     def _answer(self, operation: int, node: int, body: bytes) -> bytes:

@@ -31,7 +31,7 @@ class Hostile(NamedTuple):
 
 
 def file(header: str | bytes, error: str, data: bytes = b"1234") -> Hostile:
-    """Return a hostile file of a header and, unless told otherwise, four bytes of data."""
+    """Return a hostile file of a header and, by default, four bytes of data."""
     return Hostile(lambda: file_of(header, data), error)
 
 
@@ -85,7 +85,7 @@ def too_long(first: bytes) -> Hostile:
 
 
 def known(first: bytes, what: str) -> Hostile:
-    """Return a file of a kind that is told by its name."""
+    """Return a file of a kind that is known by its name."""
     return Hostile(lambda: first + bytes(100), f"not an array file: this is {what}")
 
 

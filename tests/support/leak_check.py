@@ -41,7 +41,7 @@ def leaks_since_start() -> list[str]:
 
 
 def plant_leak() -> None:
-    """Lose a schema that the extension has allocated: nobody refers to its capsule, whose count is one too high."""
+    """Lose a schema that the extension has allocated: no object refers to its capsule, whose count is one too high."""
     capsule = oc.share([{"n": 1}]).__arrow_c_schema__()
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(capsule))
 

@@ -21,7 +21,7 @@ import pytest
 from tests.support.children import children_of, descriptors
 
 PATIENCE = 3.0
-"""Seconds that a thread or process which was told to end may take."""
+"""Seconds that a thread or process may take to end on request."""
 
 # Servers that multiprocessing starts once and keeps for the life of a process.
 KEPT_PROCESSES = re.compile(r"multiprocessing\.(resource_tracker|forkserver)")

@@ -1,4 +1,4 @@
-"""Processes to be looked at: each runs some lines of Python, says so, and waits until it is told to go on or to end."""
+"""Processes to be sampled: each runs some lines of Python, reports it, and waits for a request to go on or to end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOUCH = """
 
 
 class Watched:
-    """Processes that ran `code`; `after` is run when they are told to go on. Killed at the end of a ``with`` block."""
+    """Processes that ran `code`; `after` is run on request. Killed at the end of a ``with`` block."""
 
     def __init__(self, code: str, *arguments: object, count: int = 1, after: str = "pass") -> None:
         lines = textwrap.dedent(TOUCH) + textwrap.dedent(code)

@@ -51,7 +51,7 @@ class RowEvictor:
         return True
 
     def expect(self, bottom: int) -> None:
-        """Wait until there is room for rows up to `bottom`."""
+        """Wait until there is space for rows up to `bottom`."""
         self._lowest = max(self._lowest, bottom)
         while self._under_way and self._lowest - self._done > self._max_rows:
             last, future = self._under_way.pop(0)

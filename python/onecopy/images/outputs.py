@@ -75,11 +75,11 @@ class Output(ABC):
         """Write pixels into a rectangle."""
 
     def has_room(self, bottom: int) -> bool:  # noqa: ARG002 - memory of the caller has no bound
-        """Return whether `expect` finds room for rows up to this one without another row being finished before."""
+        """Return whether `expect` finds space for rows up to this one without another row being finished before."""
         return True
 
     def expect(self, bottom: int) -> None:  # noqa: B027
-        """Announce writes up to this row; waits until there is room."""
+        """Announce writes up to this row; waits until there is space."""
 
     def finished(self, row: int) -> None:  # noqa: B027
         """Declare the rows above this one final."""
@@ -133,11 +133,11 @@ class ScratchOutput(Output):
             self._canvas.write((slice(place.top, place.bottom), slice(place.left, place.right)), pixels)
 
     def has_room(self, bottom: int) -> bool:
-        """Return whether `expect` finds room for rows up to this one without another row being finished before."""
+        """Return whether `expect` finds space for rows up to this one without another row being finished before."""
         return self._rows is None or self._rows.has_room(bottom)
 
     def expect(self, bottom: int) -> None:
-        """Announce writes up to this row; waits until there is room."""
+        """Announce writes up to this row; waits until there is space."""
         if self._rows is not None:
             self._rows.expect(bottom)
 

@@ -180,7 +180,7 @@ def test_arrays_are_read_only_and_cannot_be_made_writeable(model, mode):
 
 def test_private_arrays_of_a_file_that_is_larger_than_memory(tmp_path):
     if Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2":
-        pytest.skip("the kernel is told to overcommit nothing")
+        pytest.skip("the kernel is configured to overcommit nothing")
     size = 3 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     path = tmp_path / "large.safetensors"

@@ -137,7 +137,7 @@ def test_no_arrays_are_a_file_too(path):
     assert dict(oc.open(path)) == safetensors.numpy.load_file(path) == {}
 
 
-# --- what people hand over --------------------------------------------------------------------------------------------
+# --- what programs pass -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ML_DTYPES)
@@ -237,7 +237,7 @@ def test_an_open_file_can_be_saved_elsewhere_and_over_itself(path, tmp_path):
     for target in (tmp_path / "other", path):
         with oc.open(path) as file:
             oc.save(target, file)
-            assert np.array_equal(file["a"], NUMBERS[:5])  # the old file, as long as somebody looks
+            assert np.array_equal(file["a"], NUMBERS[:5])  # the old file, as long as it is open
         again = oc.open(target)
         assert np.array_equal(again["a"], NUMBERS[:5])
         assert list(again) == ["a", "b"]

@@ -1,4 +1,4 @@
-"""`oc.open(path, align=...)`: the file as it is where it is aligned, else a copy that is made once per host."""
+"""`oc.open(path, align=...)`: the file as it is where it is aligned, else a copy that is made once per machine."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""ONNX models behind `oc.open`: what lies in the file as it lies in memory, in place; the rest told."""
+"""ONNX models behind `oc.open`: weights with the layout of memory are mapped in place; the others are reported."""
 
 import json
 import subprocess

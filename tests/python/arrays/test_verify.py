@@ -1,4 +1,4 @@
-"""Checksums: what was written is compared with what is there, and every difference is told."""
+"""Checksums: files are compared with what was written, and every difference is reported."""
 
 import os
 import pickle

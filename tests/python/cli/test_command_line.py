@@ -36,7 +36,7 @@ def test_an_error_is_one_line_on_stderr_and_status_1(monkeypatch, capsys, error,
     assert capsys.readouterr() == ("", f"onecopy: {line}\n")
 
 
-def test_a_traceback_comes_only_when_asked_for(monkeypatch):
+def test_a_traceback_comes_only_on_request(monkeypatch):
     failing(monkeypatch, ValueError("x"))
     monkeypatch.setenv("ONECOPY_TRACEBACK", "1")
     with pytest.raises(ValueError, match="x"):
@@ -88,7 +88,7 @@ def test_help_lists_every_verb(capsys):
     assert all(f"  {verb} " in text for verb in command_line.VERBS)
 
 
-def test_bench_says_which_package_it_is_in(monkeypatch, capsys):
+def test_bench_names_the_distribution_that_it_needs(monkeypatch, capsys):
     monkeypatch.setattr(command_line, "plugins", list)
     assert command_line.run(["bench", "open", "x"]) == 2
     out, err = capsys.readouterr()

@@ -58,7 +58,7 @@ def test_any_file_becomes_an_aligned_safetensors_file(onecopy_process, tmp_path,
         assert before.metadata.items() <= after.metadata.items()
 
 
-def test_tied_weights_are_named_and_written_once_when_asked(onecopy_process, tmp_path):
+def test_tied_weights_are_named_and_written_once_on_request(onecopy_process, tmp_path):
     source, target = GOLDEN / "torch/tied.pt", tmp_path / "out.safetensors"
     with oc.open(source) as before:
         first, second, *more = before
@@ -109,7 +109,7 @@ def test_names_choose(onecopy_process, tmp_path, index):
     assert list(oc.open(target)) == ["layer.1", "layer.2"]
 
 
-def test_a_target_that_is_there_is_replaced_only_when_told(onecopy_process, tmp_path, index):
+def test_a_target_that_exists_is_replaced_only_with_force(onecopy_process, tmp_path, index):
     target = tmp_path / "mine"
     target.write_text("mine")
     done = onecopy_process("convert", index, target)

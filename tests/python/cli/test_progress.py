@@ -1,4 +1,4 @@
-"""Progress where nobody looks: lines in a log, and none for what is done at once."""
+"""Progress without a terminal: lines in a log, and none for short tasks."""
 
 import io
 
@@ -18,9 +18,9 @@ def lines_of(monkeypatch, seconds: float) -> list[str]:
     return log.file.getvalue().splitlines()
 
 
-def test_long_work_says_how_far_it_is_without_a_terminal(monkeypatch):
+def test_long_work_prints_its_progress_without_a_terminal(monkeypatch):
     assert lines_of(monkeypatch, 0.0) == ["onecopy: warm: 25 %", "onecopy: verify [b]: 75 %"]
 
 
-def test_short_work_says_nothing(monkeypatch):
+def test_short_work_prints_nothing(monkeypatch):
     assert lines_of(monkeypatch, 30.0) == []

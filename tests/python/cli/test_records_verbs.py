@@ -19,7 +19,7 @@ def source(tmp_path):
     return path
 
 
-def test_import_writes_the_rows_and_says_so(onecopy_process, source, tmp_path):
+def test_import_writes_the_rows_and_reports_them(onecopy_process, source, tmp_path):
     done = onecopy_process("import", source, tmp_path / "rows.oc", "--path", "data.rows")
     assert (done.returncode, done.stderr) == (0, "")
     said = " ".join(done.stdout.split())  # a line of 80 columns is folded
@@ -103,7 +103,7 @@ def test_ls_of_a_dict_and_of_rows_that_are_no_dicts(onecopy_process, tmp_path):
     assert onecopy_process("ls", path).stdout.splitlines()[2].split()[:4] == ["row", "text", "|", "None"]
 
 
-def test_ls_shows_the_arrays_of_records_when_asked(onecopy_process, tmp_path):
+def test_ls_shows_the_arrays_of_records_on_request(onecopy_process, tmp_path):
     path = tmp_path / "rows.oc"
     onecopy.records.save(path, ROWS)
     shown = onecopy_process("ls", path, "--arrays", "--match", "records.0.id.*").stdout

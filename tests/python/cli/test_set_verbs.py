@@ -46,7 +46,7 @@ def test_ls_warm_evict_and_verify_take_a_set(index, cached):
     assert "every byte" in done.stdout
 
 
-def test_ls_says_what_kind_of_file_it_is_and_of_how_many(index):
+def test_ls_reports_what_kind_of_file_it_is_and_of_how_many(index):
     assert onecopy("ls", index).stdout.splitlines()[0] == f"{index}: safetensors set, 3 files"
     assert onecopy("ls", MODELS / "small.onnx").stdout.splitlines()[0] == f"{MODELS / 'small.onnx'}: onnx"
 

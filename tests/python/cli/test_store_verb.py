@@ -32,7 +32,7 @@ def keys(store: oc.Store) -> list[str]:
     return [artefact.key for artefact in store.ls()]
 
 
-def test_ls_tells_key_size_last_use_source_and_state(store, capsys, tmp_path):
+def test_ls_reports_key_size_last_use_source_and_state(store, capsys, tmp_path):
     (tmp_path / "source").unlink()
     (store.folder / "notes.txt").write_text("of the user")
     assert run("ls") == 0
@@ -45,7 +45,7 @@ def test_ls_tells_key_size_last_use_source_and_state(store, capsys, tmp_path):
     assert "4 artefacts, 3.01 kB" in " ".join(lines)
 
 
-def test_ls_is_json_when_asked(store, capsys):
+def test_ls_is_json_on_request(store, capsys):
     assert run("ls", "--json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert [facts["key"] for facts in listed] == ["new", "hour\x1b[31m", "old"]
@@ -71,7 +71,7 @@ def test_looking_makes_no_folder(tmp_path, monkeypatch, capsys):
         (["--all"], []),
     ],
 )
-def test_prune_removes_what_it_is_asked_to(store, capsys, options, left):
+def test_prune_removes_what_the_options_select(store, capsys, options, left):
     assert run("prune", "--dry-run", *options) == 0
     assert "would remove" in capsys.readouterr().out
     assert len(keys(store)) == 3
@@ -103,14 +103,14 @@ def test_prune_asks_before_it_removes(store, onecopy_process, answer, status, le
     assert len(keys(store)) == left
 
 
-def test_prune_in_json_tells_what_went(store, capsys):
+def test_prune_in_json_reports_what_went(store, capsys):
     assert run("prune", "--json", "--yes", "--all") == 0
     told = json.loads(capsys.readouterr().out)
     assert {facts["key"] for facts in told["removed"]} == {"new", "hour\x1b[31m", "old"}
     assert told["kept"] == []
 
 
-def test_path_tells_where_it_is_or_would_be(store, capsys):
+def test_path_reports_where_it_is_or_would_be(store, capsys):
     assert run("path", "new") == 0
     assert run("path", "never built") == 1
     assert capsys.readouterr().out.splitlines() == [str(store.path("new")), str(store.path("never built"))]

@@ -54,7 +54,7 @@ def test_ls_matches_names(onecopy_process, model):
     assert done.stdout.splitlines()[-1].startswith("2 of 3 arrays, 75.0 kB")
 
 
-def test_ls_tells_the_truth_in_json(onecopy_process, model):
+def test_ls_reports_the_truth_in_json(onecopy_process, model):
     facts = json.loads(onecopy_process("ls", model, "--json").stdout)
     data = model.read_bytes()
     bias = next(array for array in facts["arrays"] if array["name"] == "bias")
@@ -107,7 +107,7 @@ def test_a_file_that_is_no_safetensors_file_is_one_line(onecopy_process, tmp_pat
     assert done.stderr.count("\n") == 1
 
 
-def test_a_traceback_can_be_asked_for(onecopy_process, tmp_path):
+def test_a_traceback_can_be_requested(onecopy_process, tmp_path):
     done = onecopy_process("ls", tmp_path / "nothing", env={"ONECOPY_TRACEBACK": "1"})
     assert done.returncode == 1
     assert "Traceback (most recent call last)" in done.stderr
@@ -140,7 +140,7 @@ def test_warm_takes_several_files_and_one_budget_for_all(onecopy_process, tmp_pa
     assert [report["file"] for report in reports] == [str(path) for path in paths]
     assert [report["filled"] for report in reports] == [1_048_576, 524_288]
     kept = oc.Mapping(paths[0])
-    oc.pin(kept)  # some kernels drop within seconds what nobody touches
+    oc.pin(kept)  # some kernels drop untouched pages within seconds
     done = onecopy_process("warm", *paths)
     told = [line for line in done.stdout.splitlines() if line.startswith(str(tmp_path))]
     assert told[0] == f"{paths[0]}: 1.05 MB, nothing to do."

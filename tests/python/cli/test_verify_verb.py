@@ -33,7 +33,7 @@ def test_whole(onecopy_process, tmp_path: Path) -> None:
     assert facts["bytes"] == 2 * BLOCK - 4096
 
 
-def test_damaged_files_are_told_and_the_others_still_looked_at(onecopy_process, tmp_path: Path) -> None:
+def test_damaged_files_are_reported_and_the_others_still_verified(onecopy_process, tmp_path: Path) -> None:
     bad, good = damaged(saved(tmp_path / "bad"), 5000, 3 * BLOCK // 2), saved(tmp_path / "good")
     done = onecopy_process("verify", bad, tmp_path / "missing", good)
     assert done.returncode == 1

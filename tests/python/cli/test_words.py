@@ -41,7 +41,7 @@ def test_a_size_is_near_the_bytes_it_stands_for(nbytes):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6))
-def test_a_share_says_all_or_nothing_only_when_it_is_so(part, whole):
+def test_a_share_is_0_or_100_percent_only_when_it_is_so(part, whole):
     shown = words.share(part, whole)
     assert (shown == "0 %") == (part == 0)
     assert (shown == "100 %") == (part >= whole)

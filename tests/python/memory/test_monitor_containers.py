@@ -81,7 +81,7 @@ def test_what_is_left_counts_everybody_under_the_limit(tmp_path):
 
 
 def test_clean_cache_up_to_the_limit_is_no_reason_to_worry(tmp_path):
-    """Ten gigabytes of a mapped file in a container of one: usage stands at the limit, and nobody is killed."""
+    """Ten gigabytes of a mapped file in a container of one: usage stands at the limit, and no process is killed."""
     group = {
         "memory.stat": stat(anon=99 * MIB, file=900 * MIB, inactive_file=100 * MIB, active_file=800 * MIB, kernel=MIB),
         "memory.current": f"{1000 * MIB}",

@@ -373,7 +373,7 @@ def test_bytes_written_are_counted(child, tmp_path):
     assert proc.io(child.pid).wchar - before.wchar == pytest.approx(4 * MIB, abs=4096)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="must be able to become nobody")
+@pytest.mark.skipif(os.geteuid() != 0, reason="must be able to change the user")
 def test_the_process_of_another_user_is_refused(child):
     code = (
         "import os, sys; sys.path[0:0] = [sys.argv[1]]; from onecopy.memory import proc\n"

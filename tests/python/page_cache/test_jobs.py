@@ -106,7 +106,7 @@ def test_a_job_that_is_dropped_stops(slow_file, cached):
     after = cached(slow_file)
     assert 0 < after < 4 << 30
     time.sleep(0.1)
-    assert cached(slow_file) <= after  # the kernel may drop some, which only cachestat tells
+    assert cached(slow_file) <= after  # the kernel may drop some, which only cachestat reports
     assert not is_mapped(slow_file)
 
 
@@ -186,7 +186,7 @@ def test_after_raising_in_on_progress_nothing_more_is_read(slow_file, cached):
     after = cached(slow_file)
     assert 0 < after < 4 << 30
     time.sleep(0.1)
-    assert cached(slow_file) <= after  # the kernel may drop some, which only cachestat tells
+    assert cached(slow_file) <= after  # the kernel may drop some, which only cachestat reports
 
 
 def test_a_slow_on_progress_does_not_stretch_the_timeout(slow_file):
@@ -215,7 +215,7 @@ def turns_of_another_thread(call: Callable[[], object]) -> int:
         nonlocal turns
         while not stop.is_set():
             turns += 1
-            time.sleep(0)  # gives the GIL away, as nobody takes it by force here
+            time.sleep(0)  # releases the GIL, which no thread requests here
 
     before = sys.getswitchinterval()
     counter = threading.Thread(target=count)

@@ -344,7 +344,7 @@ def test_pinned_pages_cannot_be_evicted(cold_file, cached):
 
 def test_a_pin_over_the_limit_is_reported_and_locks_nothing_more(cold_file, nobody, in_child):
     if 0 <= resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] < 16 * PAGE:
-        pytest.skip("less than 16 pages may be locked here, and nobody may raise that")
+        pytest.skip("less than 16 pages may be locked here, and no process may raise that")
     cold_file(64 * PAGE, "model.bin").chmod(0o644)
 
     def pin() -> tuple[int, int, str, str, int]:

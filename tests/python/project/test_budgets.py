@@ -1,6 +1,6 @@
 """What importing and installing may cost: modules and bytes, which are the same on every machine, and never times.
 
-A budget is what it takes today and some room. To pass one needs a sentence of reason where it stands.
+A budget is today's number and a margin. A larger budget needs a sentence of reason beside it.
 """
 
 import re
@@ -16,7 +16,7 @@ from onecopy import _core
 MIB = 1 << 20
 HOME = Path(oc.__file__).parent
 
-# After the interpreter has typing, which everybody has: lines that are run, new modules, anonymous KiB.
+# After the import of typing, which every process has: lines that are run, new modules, anonymous KiB.
 IMPORTS = {
     "nothing but the lazy package": ("import onecopy", 12, 1200),
     "the extension: its tables of types": ("import onecopy._core", 14, 1800),

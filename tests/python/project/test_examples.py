@@ -23,32 +23,32 @@ def kernel_has_memfd() -> bool:
     return True
 
 
-ROOMS = sorted(
+MODULES = sorted(
     path.relative_to(ROOT / "python/onecopy").with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
     for path in (ROOT / "python/onecopy").rglob("*.py")
     if ">>> " in path.read_text() and path.stem != "transformers"  # loads a framework: in tests/frameworks
 )
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_the_examples_of_a_module_are_true(room, tmp_path, monkeypatch, request):
-    if room.startswith(("scratch_arrays", "images")):
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_a_module_are_true(module, tmp_path, monkeypatch, request):
+    if module.startswith(("scratch_arrays", "images")):
         request.getfixturevalue("reserving")
-    if room.startswith("integrations.onnxruntime"):
+    if module.startswith("integrations.onnxruntime"):
         pytest.importorskip("onnxruntime")
         pytest.importorskip("onnx")
-    if room.startswith("images."):
+    if module.startswith("images."):
         pytest.importorskip("tifffile")
         pytest.importorskip("imagecodecs")
-    if room == "images.registering":
+    if module == "images.registering":
         pytest.importorskip("scipy")
-    if room in ("records._arrow_unions", "records.table", "records.tabular"):
+    if module in ("records._arrow_unions", "records.table", "records.tabular"):
         pytest.importorskip("pyarrow")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if not kernel_has_memfd():  # to the examples any new file is as good
         monkeypatch.setattr(os, "memfd_create", lambda name: tempfile.mkstemp(name)[0])
-    result = doctest.testmod(importlib.import_module(f"onecopy.{room}"), optionflags=doctest.ELLIPSIS)
-    with contextlib.suppress(onecopy.DataLost):  # of the example of `guard`: told once
+    result = doctest.testmod(importlib.import_module(f"onecopy.{module}"), optionflags=doctest.ELLIPSIS)
+    with contextlib.suppress(onecopy.DataLost):  # of the example of `guard`: reported once
         onecopy.check()
     assert result.attempted > 0
     assert result.failed == 0

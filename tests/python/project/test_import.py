@@ -14,7 +14,7 @@ import onecopy.arrays
 import onecopy.errors
 import onecopy.files
 
-ROOMS = ["arrays", "errors", "files", "memory", "memory.cgroup", "memory.proc", "page_cache", "shuffle", "workers"]
+MODULES = ["arrays", "errors", "files", "memory", "memory.cgroup", "memory.proc", "page_cache", "shuffle", "workers"]
 HEAVY = ["numpy", "ml_dtypes", "safetensors", "torch", "jax", "tensorflow", "pandas", "click", "rich"]
 
 
@@ -33,10 +33,10 @@ def test_importing_the_package_loads_nothing_else(loaded):
     assert loaded("import onecopy") == ({"onecopy"}, set())
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "_core"])
-def test_no_room_loads_numpy_or_a_framework(loaded, room):
-    ours, heavy = loaded(f"import onecopy.{room}")
-    assert f"onecopy.{room}" in ours
+@pytest.mark.parametrize("name", [*MODULES, "_core"])
+def test_no_module_loads_numpy_or_a_framework(loaded, name):
+    ours, heavy = loaded(f"import onecopy.{name}")
+    assert f"onecopy.{name}" in ours
     assert heavy == set()
 
 
@@ -68,12 +68,12 @@ def test_every_public_name_is_there_and_is_what_its_room_has():
     assert oc.DataLost is onecopy.errors.DataLost
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_public_name_of_a_room_can_be_imported(room):
-    module = importlib.import_module(f"onecopy.{room}")
-    assert operator.attrgetter(room)(oc) is module
-    for name in getattr(module, "__all__", []):
-        assert hasattr(module, name)
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_of_a_module_can_be_imported(name):
+    module = importlib.import_module(f"onecopy.{name}")
+    assert operator.attrgetter(name)(oc) is module
+    for public in getattr(module, "__all__", []):
+        assert hasattr(module, public)
 
 
 def test_a_star_brings_the_public_names():

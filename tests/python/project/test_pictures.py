@@ -37,7 +37,7 @@ def test_every_picture_is_shown_with_words_and_every_one_that_is_shown_is_there(
     for page in (ROOT / "docs").rglob("*.md"):
         for words, link in SHOWN.findall(page.read_text()):
             assert (page.parent / link).is_file(), f"{page}: {link}"
-            assert len(words) > 20, f"{page}: {link} is not told to who cannot see it"
+            assert len(words) > 20, f"{page}: {link} has no text for readers that cannot see it"
             shown.add((page.parent / link).resolve())
     assert {path for path in FOLDER.iterdir() if path.resolve() not in shown} == set()
 
@@ -64,7 +64,7 @@ def test_a_terminal_shows_commands_what_they_wrote_and_its_colours(tmp_path):
     assert b"#f07178" in svg
 
 
-def test_a_command_that_fails_is_told(tmp_path):
+def test_a_command_that_fails_is_reported(tmp_path):
     with pytest.raises(RuntimeError, match=r"status 1: onecopy: no\.safetensors: .*No such file or directory"):
         terminal.output_of(["onecopy", "ls", "no.safetensors"], tmp_path, 80)
 
@@ -76,7 +76,7 @@ def test_bars_are_read_from_the_record():
         bars.table_of(bars.RECORD, "tape")
 
 
-def test_a_program_that_is_on_no_page_is_told():
+def test_a_program_that_is_on_no_page_is_reported():
     with pytest.raises(ValueError, match=r"docs/index.md has no program 'a.py'"):
         scenes.program("index.md", "a.py")
 
@@ -106,7 +106,7 @@ def test_the_tiles_of_a_tutorial_are_stitched(tmp_path, monkeypatch, reserving):
     assert (tmp_path / "mosaic.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_picture_that_nobody_makes_is_told(monkeypatch, capsys):
+def test_a_picture_that_no_tool_makes_is_reported(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["pictures", "no.svg"])
     with pytest.raises(SystemExit):
         pictures.main()

@@ -142,7 +142,7 @@ def make_wheel(
                 file.writestr(name, bytes(3_000_000) if name == "onecopy/big.so.txt" else b"x")
 
 
-def test_an_empty_folder_is_told_what_to_do(tmp_path):
+def test_an_empty_folder_raises_with_what_to_do(tmp_path):
     assert "make dist" in look(tmp_path)
 
 

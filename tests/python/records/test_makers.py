@@ -116,7 +116,7 @@ def test_values_without_a_stable_identity_are_refused(tmp_path: Path) -> None:
     lock = threading.Lock()
     with pytest.raises(TypeError, match=r"'lock' of the function, a lock, cannot be pickled"):
         oc.share(lambda: [lock.locked()], "k", store=tmp_path / "store")
-    assert oc.share(lambda: [lock.locked()])[0] is False  # without a key nothing is told apart
+    assert oc.share(lambda: [lock.locked()])[0] is False  # without a key, all calls share one artefact
 
 
 def test_functions_that_refer_to_themselves_have_a_name() -> None:

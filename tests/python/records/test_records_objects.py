@@ -87,7 +87,7 @@ def test_arrays_come_back_with_dtype_and_shape_as_private_copies():
     for i, array in enumerate(ARRAYS):
         back = shared[i]["a"]
         assert same(back, array)
-        back[...] = back  # writable, and nobody else's
+        back[...] = back  # writable, and private
         view = shared.lazy[i].a
         assert not isinstance(view, np.ndarray) or not view.flags.writeable
 

@@ -1,4 +1,4 @@
-"""Shuffles: that each is a permutation, that nothing tells it from a random one, and that samplers can rely on it."""
+"""Shuffles: each is a permutation, statistically like a random one, and samplers can rely on it."""
 
 import itertools
 import math
@@ -144,7 +144,7 @@ def test_slices_are_those_of_a_list(n, seed, cuts):
             assert ours.index(value) == theirs.index(value)
 
 
-def test_what_is_not_in_it_is_an_error_that_says_so():
+def test_what_is_not_in_it_is_an_error_with_the_reason():
     order = Shuffle(10)[2:5]
     with pytest.raises(IndexError, match=r"index 3 is out of range for <onecopy.Shuffle 3 of 10 seed=0 epoch=0>"):
         order[3]
@@ -227,7 +227,7 @@ def test_a_shard_of_a_slice_has_only_what_the_slice_has():
         Shuffle(10).shard(3, 3)
 
 
-def test_the_environment_of_torchrun_says_which_shard(monkeypatch):
+def test_the_environment_of_torchrun_selects_the_shard(monkeypatch):
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     assert list(Shuffle.from_environment(10, 3, 1)) == list(Shuffle(10, 3, 1))
@@ -279,7 +279,7 @@ def test_resuming_gives_what_was_not_taken(taken, world, batch_size):
     assert list(again) == list(whole)  # the next epoch is a whole one
 
 
-def test_a_state_can_be_told_how_much_a_loader_has_really_done():
+def test_a_state_takes_the_number_that_a_loader_has_really_consumed():
     order = Shuffle(1000)
     running = iter(order)
     for _ in range(300):  # asked for ahead

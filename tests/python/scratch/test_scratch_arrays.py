@@ -211,7 +211,7 @@ def test_a_writable_array_does_not_pickle(tmp_path):
         pickle.dumps(ours)
 
 
-def test_an_array_that_nobody_has_open_any_more_is_told(tmp_path):
+def test_an_array_that_no_process_has_open_any_more_raises(tmp_path):
     ours = oc.scratch(3, "u1", tmp_path)
     with ours.seal() as sealed:
         handle = pickle.dumps(sealed)
@@ -256,7 +256,7 @@ def test_release_and_prefetch_tell_what_they_did(tmp_path):
         assert (sealed.array == 7).all()
 
 
-def test_memory_tells_what_raw_writes_leave_over_the_cap(tmp_path):
+def test_memory_reports_what_raw_writes_leave_over_the_cap(tmp_path):
     with oc.scratch((16, MIB), "u1", tmp_path, max_resident="4 MiB") as ours:
         if ours.memory().resident is None:
             pytest.skip("the kernel does not tell")
@@ -271,7 +271,7 @@ def test_memory_tells_what_raw_writes_leave_over_the_cap(tmp_path):
         assert (ours.array == 3).all()
 
 
-def test_places_are_chosen_and_told(tmp_path, monkeypatch):
+def test_places_are_chosen_and_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_SCRATCH", str(tmp_path))
     with oc.scratch(3, "u1") as ours:
         assert ours.path == str(tmp_path)

@@ -217,7 +217,7 @@ def test_rounds_that_contradict_each_other_are_not_kept(tmp_path, store, monkeyp
 
 
 def test_growth_that_measures_nothing_is_unknown(tmp_path, monkeypatch):
-    """The heap had room: the process does not grow, though weights are copied."""
+    """The heap had free memory: the process does not grow, though weights are copied."""
     monkeypatch.setattr(_session, "anonymous_memory", lambda: 5000)
     for mode in ("read", "map", "direct"):
         report = oc.onnxruntime.session(make("aligned", tmp_path), mode).onecopy

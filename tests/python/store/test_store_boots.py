@@ -1,4 +1,4 @@
-"""Artefacts that nobody waited for the disk with: they count until the machine starts again."""
+"""Artefacts that were not flushed: they are valid until the machine restarts."""
 
 import errno
 import os

@@ -24,7 +24,7 @@ NEEDS = "the server needs starlette, uvicorn and prometheus-client: pip install 
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=9477, show_default=True, help="Port; 0: any free port.")
 @click.option(
-    "--allow-host", "names", multiple=True, metavar="NAME", help="Also accept requests for this host name. Repeatable."
+    "--allow-host", "names", multiple=True, metavar="NAME", help="Also accept requests for host NAME. Repeatable."
 )
 @click.option(
     "--token", envvar="ONECOPY_TOKEN", help="Token that requests must carry; default: a new one, which is printed."

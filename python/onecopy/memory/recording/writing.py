@@ -81,7 +81,7 @@ class End:
 
 @dataclass
 class _Numbering:
-    """The numbers of processes or files in a recording, and the facts written for each of them."""
+    """The numbers that identify processes or files in a recording, and the facts written for each of them."""
 
     numbers: dict[Any, int] = field(default_factory=dict)
     facts: dict[int, object] = field(default_factory=dict)
