@@ -48,7 +48,7 @@ def facts(error: oc.DataLost) -> tuple[int | None, str, int | None]:
     return error.errno, str(error.filename), error.offset
 
 
-def told(call) -> tuple[int | None, str, int | None] | None:
+def raised_by(call) -> tuple[int | None, str, int | None] | None:
     try:
         call()
     except oc.DataLost as error:
@@ -61,7 +61,7 @@ def test_lost_bytes_are_zeros_and_the_next_call_reports(path, in_child):
         mapping, view = lose(path)
         values = view[LEFT - 1], view[LEFT], view[7 * MIB], view[SIZE - 1]
         calls = [mapping.view, lambda: oc.warm(mapping), lambda: oc.residency(mapping), oc.check, oc.check]
-        return values, [told(call) for call in calls], repr(mapping), mapping.changed()
+        return values, [raised_by(call) for call in calls], repr(mapping), mapping.changed()
 
     values, answers, text, changed = in_child(child)
     assert values == (255, 0, 0, 0)
@@ -79,7 +79,7 @@ def test_arrays_tell_too(model, in_child):
         os.truncate(model, 2 * MIB)
         after = int(last.sum(dtype=np.int64))
         calls = [lambda: file["first"], file.verify, file.warm, lambda: file.entries, oc.check]
-        answers = [told(call) for call in calls]
+        answers = [raised_by(call) for call in calls]
         file.close()
         return before, after, answers
 
@@ -95,7 +95,7 @@ def test_a_loss_outlives_the_file_and_is_reported_once(path, in_child):
         zero = view[SIZE - 1]
         view.release()
         mapping.close()
-        return zero, told(oc.check), told(oc.check)
+        return zero, raised_by(oc.check), raised_by(oc.check)
 
     assert in_child(child) == (0, (errno.EIO, str(path), LEFT), None)
 
@@ -104,9 +104,9 @@ def test_a_shorter_file_is_found_before_it_is_touched_and_without_the_guard(path
     def child():
         mapping = oc.Mapping(path)
         os.truncate(path, LEFT)
-        first = told(oc.check)
+        first = raised_by(oc.check)
         mapping.close()
-        return first, told(oc.check)
+        return first, raised_by(oc.check)
 
     assert in_child(child) == ((errno.EIO, str(path), LEFT), None)
 
@@ -118,7 +118,7 @@ def test_nothing_lost_is_nothing_reported(path, in_child):
         part = oc.Mapping(path, offset=MIB, length=MIB)
         whole = bytes(part.view())
         os.truncate(path, 3 * MIB)  # behind the part
-        return whole == b"\xff" * MIB, told(oc.check), part.view()[5]
+        return whole == b"\xff" * MIB, raised_by(oc.check), part.view()[5]
 
     assert in_child(child) == (True, None, 255)
 
@@ -133,7 +133,7 @@ def test_parts_at_odd_offsets_and_private_pages(path, in_child):
         os.truncate(path, LEFT - 5000)
         values = view[0], view[19_999], mine[0], mine[SIZE - 1]
         mine[SIZE - 1] = 7  # still private and writable
-        return values, mine[SIZE - 1], told(part.view), told(private.view)
+        return values, mine[SIZE - 1], raised_by(part.view), raised_by(private.view)
 
     values, written, *answers = in_child(child)
     assert values == (255, 0, 1, 0)
@@ -162,7 +162,7 @@ def test_many_threads_reading_while_the_file_is_cut(path, in_child):
         cut.set()
         for thread in threads:
             thread.join()
-        return set(last), told(oc.check)
+        return set(last), raised_by(oc.check)
 
     assert in_child(child) == ({255 * MIB // 512}, (errno.EIO, str(path), MIB))
 
@@ -172,7 +172,7 @@ def test_forked_children_are_guarded_and_tell_by_themselves(path, in_child):
         mapping, view = lose(path)
         pid = os.fork()
         if pid == 0:
-            os._exit(7 if view[SIZE - 1] == 0 and told(mapping.view) else 1)
+            os._exit(7 if view[SIZE - 1] == 0 and raised_by(mapping.view) else 1)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         return status, mapping.view()[0]  # nothing was lost here
 
@@ -213,7 +213,7 @@ def run(path: Path, setup: str, after: str = "") -> subprocess.CompletedProcess[
 )
 def test_beside_other_handlers(path, setup, reports):
     done = run(path, setup)
-    assert (done.returncode, done.stdout) == (0, "0 0\ntold 0\n")
+    assert (done.returncode, done.stdout) == (0, "0 0\nraised 0\n")
     assert ("Bus error" in done.stderr) == reports
 
 
@@ -238,20 +238,20 @@ print("alive")
 def test_faults_elsewhere_kill_as_before(path, setup, reports):
     done = run(path, setup, FOREIGN)
     assert done.returncode == -signal.SIGBUS
-    assert done.stdout == "0 0\ntold 0\n"
+    assert done.stdout == "0 0\nraised 0\n"
     assert ("Bus error" in done.stderr) == reports
 
 
 @pytest.mark.parametrize("setup", ["oc.guard()", "faulthandler.enable(); oc.guard()"])
 def test_a_signal_that_is_sent_kills(path, setup):
     done = run(path, setup, "os.kill(os.getpid(), signal.SIGBUS)")
-    assert (done.returncode, done.stdout) == (-signal.SIGBUS, "0 0\ntold 0\n")
+    assert (done.returncode, done.stdout) == (-signal.SIGBUS, "0 0\nraised 0\n")
 
 
 def test_a_python_handler_gets_the_signals_that_are_sent(path):
     setup = "signal.signal(signal.SIGBUS, lambda *_: print('sent', flush=True)); oc.guard()"
     done = run(path, setup, "os.kill(os.getpid(), signal.SIGBUS)")
-    assert (done.returncode, done.stdout) == (0, "0 0\ntold 0\nsent\n")
+    assert (done.returncode, done.stdout) == (0, "0 0\nraised 0\nsent\n")
 
 
 def test_without_the_guard_a_lost_page_kills(path):
@@ -298,7 +298,7 @@ def test_a_device_that_fails(tmp_path, in_child):
             view = mapping.view()
             os.truncate(image, 0)
             value = view[3 * MIB]
-            return value, told(mapping.view), told(lambda: oc.warm(path))
+            return value, raised_by(mapping.view), raised_by(lambda: oc.warm(path))
 
         value, answer, warmed = in_child(child)
         assert value == 0
