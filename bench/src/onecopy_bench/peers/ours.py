@@ -2,50 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from onecopy_bench.files.configurations import Configuration, Job, Named, Notes, Opened, items, module, views
-from onecopy_bench.peers import torch
-
-REPEATS = 20
-"""How often `bench keys` lists a file in one process, so that the first call does not drown the others."""
+from onecopy_bench.files.configurations import ONECOPY, Configuration, Job, Notes, Opened, items, module, views
+from onecopy_bench.peers.tensors import bytes_of
 
 
-def _open(job: Job, mode: str) -> tuple[Any, Callable[[], Iterable[Named]]]:
+def open_file(job: Job, *, mode: str = "map", warm: bool = False, verify: bool = False) -> Opened:
+    """Open a file with onecopy; `warm` populates the mapping before the touches, `verify` compares its checksums."""
     onecopy = module("onecopy")
     if job.kind == "safetensors":
         file = onecopy.open(job.path, mode=mode)
-        return file, items(file, job)
-    mapping = onecopy.Mapping(job.path, mode=mode)
-    return mapping, views(np.frombuffer(mapping.view(), np.uint8), job)
+        arrays = items(file, job)
+    else:
+        file = onecopy.Mapping(job.path, mode=mode)
+        arrays = views(np.frombuffer(file.view(), np.uint8), job)
 
+    def populate() -> Notes:
+        return report_notes(file.warm(verify=True) if verify else onecopy.warm(file))
 
-def open_copy(job: Job) -> Opened:
-    """Read the file into private memory with onecopy: what a loader without a mapping costs."""
-    file, arrays = _open(job, "copy")
-    return Opened(arrays, keep=file)
-
-
-def open_map(job: Job) -> Opened:
-    """Map the file and touch nothing: the pages come with the touches."""
-    file, arrays = _open(job, "map")
-    return Opened(arrays, keep=file)
-
-
-def open_map_warm(job: Job) -> Opened:
-    """Map the file, then have onecopy populate the mapping before the touches."""
-    file, arrays = _open(job, "map")
-    return Opened(arrays, keep=file, warm=lambda: report_notes(module("onecopy").warm(file)))
-
-
-def open_map_verify(job: Job) -> Opened:
-    """Map the file, then populate it and compare it with its checksums in the same pass."""
-    file, arrays = _open(job, "map")
-    return Opened(arrays, keep=file, warm=lambda: report_notes(file.warm(verify=True)))
+    return Opened(arrays, keep=file, warm=populate if warm else None)
 
 
 def open_load_into(job: Job, *, warm: bool) -> Opened:
@@ -56,7 +35,7 @@ def open_load_into(job: Job, *, warm: bool) -> Opened:
     report = onecopy.torch.load_into(empty, job.path, unsafe_shared=True, warm=warm)
     tensors = empty.state_dict()
     waits = (lambda: report_notes(report.warming.wait())) if warm else None
-    return Opened(torch.bytes_of(tensors, job), keep=(empty, tensors), warm=waits)
+    return Opened(bytes_of(tensors, job), keep=(empty, tensors), warm=waits)
 
 
 def module_like(names: list[str], shapes: list[tuple[int, ...]]) -> Any:
@@ -80,21 +59,12 @@ def report_notes(report: object) -> Notes:
     return {name: fact for name, fact in facts.items() if isinstance(fact, bool | int | float | str | None)}
 
 
-def list_names(job: Job) -> Opened:
-    """Open the file and list the names of its arrays, `REPEATS` times."""
-    onecopy = module("onecopy")
-    for _ in range(REPEATS):
-        with onecopy.open(job.path) as file:
-            names = list(file.keys())
-    return Opened(None, keep=names)
-
-
 def _into(name: str, detail: str, *, warm: bool) -> Configuration:
     return Configuration(
         name,
         detail,
         partial(open_load_into, warm=warm),
-        modules=("torch",),
+        modules=("torch", *ONECOPY),
         optional=("onecopy.integrations.torch", "ml_dtypes"),
         kinds=("safetensors",),
         by_request=True,  # to a module it is what `map` is to arrays
@@ -102,12 +72,14 @@ def _into(name: str, detail: str, *, warm: bool) -> Configuration:
 
 
 ROWS = (
-    Configuration("copy", "open(mode='copy')", open_copy, private_share=1.0),
-    Configuration("map", "open()", open_map),
-    Configuration("map+warm", "open(), .warm()", open_map_warm),
+    Configuration("copy", "open(mode='copy')", partial(open_file, mode="copy"), private_share=1.0),
+    Configuration("map", "open()", open_file),
+    Configuration("map+warm", "open(), .warm()", partial(open_file, warm=True)),
     # By request, because files of other tools have no checksums.
-    Configuration("map+verify", "open(), .warm(verify=True)", open_map_verify, kinds=("safetensors",), by_request=True),
+    Configuration(
+        "map+verify", "open(), .warm(verify=True)", partial(open_file, warm=True, verify=True),
+        kinds=("safetensors",), by_request=True,
+    ),
     _into("load_into", "torch.load_into(module)", warm=False),
     _into("load_into+warm", "load_into(module, warm=True)", warm=True),
-)
-KEYS = Configuration("keys-onecopy", "open(), list(keys())", list_names)
+)  # fmt: skip

@@ -21,13 +21,35 @@ from onecopy_bench.engine.pages import Scenario, rounds_of
 from onecopy_bench.engine.record import Log, Record
 from onecopy_bench.engine.rounds import Watch
 from onecopy_bench.engine.tables import MISSING, Table, counted
-from onecopy_bench.peers import KEYS
-from onecopy_bench.peers.ours import REPEATS
+from onecopy_bench.files.configurations import Configuration, Job, Opened, module
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios.open import Options, summary
 from onecopy_bench.scenarios.open.terminal import ratio_of, second_line, with_extremes
 
 NAME = "keys"
+REPEATS = 20
+
+
+def list_with_onecopy(job: Job) -> Opened:
+    """Open the file and list the names of its arrays, `REPEATS` times."""
+    for _ in range(REPEATS):
+        with module("onecopy").open(job.path) as file:
+            names = list(file.keys())
+    return Opened(None, keep=names)
+
+
+def list_with_safetensors(job: Job) -> Opened:
+    """Open the file and list the names of its arrays, `REPEATS` times."""
+    for _ in range(REPEATS):
+        with module("safetensors").safe_open(job.path, framework="numpy") as file:
+            names = file.keys()
+    return Opened(None, keep=names)
+
+
+KEYS = (
+    Configuration("keys-safetensors", "safe_open(), keys()", list_with_safetensors, modules=("safetensors.numpy",)),
+    Configuration("keys-onecopy", "open(), list(keys())", list_with_onecopy),
+)
 DEFAULTS = replace(opening.DEFAULTS, processes=(1,), ceilings="none")
 
 

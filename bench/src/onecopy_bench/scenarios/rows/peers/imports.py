@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +28,14 @@ def write(source: Source, folder: Path) -> None:
         document.write("]\n")
 
 
-def with_json(_: Source, folder: Path) -> Any:
-    """Load the document with the standard library."""
-    with (folder / DOCUMENT).open("rb") as file:
-        return json.load(file)
+def by(package: str, function: str, lines: bool = False) -> Callable[[Source, Path], Any]:
+    """Return what loads the document by a function of bytes, or the lines by a function of a path."""
 
+    def load(_: Source, folder: Path) -> Any:
+        call = getattr(importlib.import_module(package), function)
+        return call(folder / LINES if lines else (folder / DOCUMENT).read_bytes())
 
-def with_orjson(_: Source, folder: Path) -> Any:
-    """Load the document with orjson."""
-    return importlib.import_module("orjson").loads((folder / DOCUMENT).read_bytes())
-
-
-def with_msgspec(_: Source, folder: Path) -> Any:
-    """Load the document with msgspec."""
-    return importlib.import_module("msgspec.json").decode((folder / DOCUMENT).read_bytes())
-
-
-def with_pyarrow(_: Source, folder: Path) -> Any:
-    """Load the lines into a table."""
-    importlib.import_module("pyarrow.json")
-    return importlib.import_module("pyarrow").json.read_json(folder / LINES)
-
-
-def with_polars(_: Source, folder: Path) -> Any:
-    """Load the lines into a frame."""
-    return importlib.import_module("polars").read_ndjson(folder / LINES)
+    return load
 
 
 def with_onecopy(_: Source, folder: Path) -> Any:
@@ -61,11 +45,21 @@ def with_onecopy(_: Source, folder: Path) -> Any:
     return onecopy.open_records(folder / "rows.oc")
 
 
+READ_JSON = by("pyarrow.json", "read_json", lines=True)
+READ_NDJSON = by("polars", "read_ndjson", lines=True)
+
 PEERS = (
-    Peer("json.load", "the standard library", with_json, builds=7.0),
-    Peer("orjson.loads", "orjson", with_orjson, ("orjson",), builds=7.0),
-    Peer("msgspec.json", "msgspec", with_msgspec, ("msgspec.json",), builds=7.0),
-    Peer("pyarrow.json", "read_json of lines", with_pyarrow, ("pyarrow.json",), builds=3.0),
-    Peer("polars ndjson", "read_ndjson of lines", with_polars, ("polars",), builds=4.0, names=frame_names),
+    Peer("json.load", "the standard library", by("json", "loads"), builds=7.0),
+    Peer("orjson.loads", "orjson", by("orjson", "loads"), ("orjson",), builds=7.0),
+    Peer("msgspec.json", "msgspec", by("msgspec.json", "decode"), ("msgspec.json",), builds=7.0),
+    Peer("pyarrow.json", "read_json of lines", READ_JSON, ("pyarrow.json",), builds=3.0),
+    Peer(
+        "polars ndjson",
+        "read_ndjson of lines",
+        READ_NDJSON,
+        ("polars",),
+        builds=4.0,
+        names=frame_names,
+    ),
     Peer("onecopy import", "import_json, open", with_onecopy, (*MODULES, "onecopy.records:import_json"), builds=2.0),
 )
