@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -123,6 +123,16 @@ def table(record: Record, title: str, case: Case, names: Iterable[str], columns:
         else:
             rows.append((name, absent.get(name) or _failure(record, name, case), *[""] * (len(columns) - 1)))
     return Table(title, ("", *(heading for heading, _ in columns)), tuple(rows))
+
+
+def table_by_case(columns: Sequence[Column]) -> Callable[[Record], Iterator[Table]]:
+    """Return what yields a table of all rows for each case of a record."""
+
+    def tables(record: Record) -> Iterator[Table]:
+        for case in record.cases():
+            yield table(record, ", ".join(case), case, [row.name for row in record.rows], columns)
+
+    return tables
 
 
 def _failure(record: Record, name: str, case: Case) -> str:

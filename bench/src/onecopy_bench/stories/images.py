@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
 from onecopy.text import size
 from onecopy_bench.engine.record import Log, Record
-from onecopy_bench.engine.tables import MB, Spread, plain
+from onecopy_bench.engine.tables import MB, Spread
 from onecopy_bench.scenarios import images
 from onecopy_bench.scenarios.images import HEAP, OURS
-from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch
+from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch, number_in
 
 WAYS = (HEAP, "Pillow", "pyvips", "numpy.memmap", OURS, "onecopy, capped")
 CASE = images.case_of("compressed", sync=False, limit=None)
@@ -46,10 +45,6 @@ def _peak(run: Record, row: str) -> Spread | None:
     return Spread.of(max(map(of_the_process, s.points)) / MB for s in run.of(row, CASE) if s.points)
 
 
-def _number(name: str, unit: float, run: Record, row: str) -> Spread | None:
-    return plain(name, unit)(run, row, CASE)
-
-
 STORY = Story(
     name="images",
     title="Decoded images out of the heap",
@@ -65,10 +60,10 @@ STORY = Story(
         ),
     ),
     metrics=(
-        Metric("heap", "heap (anonymous memory), peak", "MB", partial(_number, "peak_anonymous", MB)),
+        Metric("heap", "heap (anonymous memory), peak", "MB", number_in(CASE, "peak_anonymous", MB)),
         Metric("rss", "with pages of files, peak", "MB", _peak),
-        Metric("back", "until small again", "s", partial(_number, "back_s", 1.0)),
-        Metric("total", "decode and stitch", "s", partial(_number, "total_ns", 1e9)),
+        Metric("back", "until small again", "s", number_in(CASE, "back_s", 1.0)),
+        Metric("total", "decode and stitch", "s", number_in(CASE, "total_ns", 1e9)),
     ),
     lines=(
         Line(HEAP, "tifffile and numpy: the heap", {"heap": "about 500 MB", "rss": "6.2 GB", "back": "slower"}),

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from onecopy.text import size
 from onecopy_bench.engine.record import Log, Record
-from onecopy_bench.engine.tables import MB, Spread, plain
+from onecopy_bench.engine.tables import MB
 from onecopy_bench.scenarios import models
-from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch
+from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch, number_in
 
 MODEL, FOUR = "convolutions", 4
 DEFAULT, MAPPED, IN_PLACE = "ort", "ort, mapped", "ort, mapped, bytes"
@@ -29,13 +29,7 @@ def run(place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
     return models.run(place, options, watch, log)
 
 
-def _first(name: str, unit: float, run: Record, row: str) -> Spread | None:
-    return plain(name, unit)(run, row, (MODEL, "1 process"))
-
-
-def _several(name: str, unit: float, run: Record, row: str) -> Spread | None:
-    return plain(name, unit)(run, row, (MODEL, f"{FOUR} processes"))
-
+ONE, SEVERAL = (MODEL, "1 process"), (MODEL, f"{FOUR} processes")
 
 STORY = Story(
     name="models",
@@ -52,10 +46,10 @@ STORY = Story(
         ),
     ),
     metrics=(
-        Metric("load", "load, one process", "ms", lambda run, row: _first("create_ns", 1e6, run, row)),
-        Metric("private_1", "private, one process", "MB", lambda run, row: _first("uss", MB, run, row)),
-        Metric("private_4", "private, four processes", "MB", lambda run, row: _several("uss", MB, run, row)),
-        Metric("pss", "all memory of four", "MB", lambda run, row: _several("pss", MB, run, row)),
+        Metric("load", "load, one process", "ms", number_in(ONE, "create_ns", 1e6)),
+        Metric("private_1", "private, one process", "MB", number_in(ONE, "uss", MB)),
+        Metric("private_4", "private, four processes", "MB", number_in(SEVERAL, "uss", MB)),
+        Metric("pss", "all memory of four", "MB", number_in(SEVERAL, "pss", MB)),
     ),
     lines=(
         Line("inline", ".onnx, as it is"),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from onecopy_bench.engine.record import Log, Record
-from onecopy_bench.engine.tables import Spread, plain
 from onecopy_bench.scenarios.rows import data, share
-from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch
+from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch, number_in
 
 ROWS = 200_000
 """Of 860,001: what fits twenty minutes, with ten processes."""
@@ -34,9 +32,7 @@ def run(place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
     return share.run(source, place, options, watch, log)
 
 
-def _held(ranks: str, name: str, unit: float, run: Record, row: str) -> Spread | None:
-    return plain(name, unit)(run, row, ("fork", ranks))
-
+ONE_RANK, TWO_RANKS = ("fork", "1"), ("fork", "2")
 
 STORY = Story(
     name="share",
@@ -52,11 +48,11 @@ STORY = Story(
         ),
     ),
     metrics=(
-        Metric("five", "all of 1 x (1 + 4) processes", "GiB", partial(_held, "1", "pss", GIB)),
-        Metric("ten", "all of 2 x (1 + 4) processes", "GiB", partial(_held, "2", "pss", GIB)),
-        Metric("worker", "private, one worker", "MiB", partial(_held, "1", "worker_uss", float(1 << 20))),
-        Metric("ready", "ready, 2 ranks", "s", partial(_held, "2", "ready_ns", 1e9)),
-        Metric("again", "ready, 2 ranks, second run", "s", partial(_held, "2", "second_ready_ns", 1e9)),
+        Metric("five", "all of 1 x (1 + 4) processes", "GiB", number_in(ONE_RANK, "pss", GIB)),
+        Metric("ten", "all of 2 x (1 + 4) processes", "GiB", number_in(TWO_RANKS, "pss", GIB)),
+        Metric("worker", "private, one worker", "MiB", number_in(ONE_RANK, "worker_uss", float(1 << 20))),
+        Metric("ready", "ready, 2 ranks", "s", number_in(TWO_RANKS, "ready_ns", 1e9)),
+        Metric("again", "ready, 2 ranks, second run", "s", number_in(TWO_RANKS, "second_ready_ns", 1e9)),
     ),
     lines=(
         Line(LIST, "a list, fork", {"five": "9.6 GiB", "worker": "1.8 GiB"}),

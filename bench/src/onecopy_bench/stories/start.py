@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from onecopy.text import size
 from onecopy_bench.engine.record import Log, Record
-from onecopy_bench.engine.tables import Spread, plain
 from onecopy_bench.scenarios import start
 from onecopy_bench.scenarios.start import EARLY, NONE
 from onecopy_bench.scenarios.start.ways import WILLNEED
-from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch
+from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch, number_in
 
 SIZE, WORK_S = 2 << 30, 3.0
 NARROW = 128 << 10
@@ -30,13 +28,7 @@ def run(place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
     return start.run(place, options, watch, log)
 
 
-def _disk(name: str, unit: float, run: Record, row: str) -> Spread | None:
-    return plain(name, unit)(run, row, ("disk",))
-
-
-def _narrow(name: str, unit: float, run: Record, row: str) -> Spread | None:
-    return plain(name, unit)(run, row, ("128K",))
-
+DISK, NARROW_DISK = ("disk",), ("128K",)
 
 STORY = Story(
     name="start",
@@ -53,10 +45,10 @@ STORY = Story(
         ),
     ),
     metrics=(
-        Metric("total", "start, all copied", "s", partial(_disk, "total_ns", 1e9)),
-        Metric("rate", "rate of the copy", "GB/s", partial(_disk, "gb_per_s", 1.0)),
-        Metric("narrow", "start, 128 KiB read-ahead", "s", partial(_narrow, "total_ns", 1e9)),
-        Metric("narrow_rate", "rate, 128 KiB read-ahead", "GB/s", partial(_narrow, "gb_per_s", 1.0)),
+        Metric("total", "start, all copied", "s", number_in(DISK, "total_ns", 1e9)),
+        Metric("rate", "rate of the copy", "GB/s", number_in(DISK, "gb_per_s", 1.0)),
+        Metric("narrow", "start, 128 KiB read-ahead", "s", number_in(NARROW_DISK, "total_ns", 1e9)),
+        Metric("narrow_rate", "rate, 128 KiB read-ahead", "GB/s", number_in(NARROW_DISK, "gb_per_s", 1.0)),
     ),
     lines=(
         Line(NONE, "mapped; copying reads it", {"total": "~25 s", "rate": "0.3-0.4 GB/s"}),

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from onecopy_bench.engine.pages import Scenario
-from onecopy_bench.engine.record import Log, Record
+from onecopy_bench.engine.record import Case, Log, Record
 from onecopy_bench.engine.rounds import Progress
-from onecopy_bench.engine.tables import Spread
+from onecopy_bench.engine.tables import Spread, plain
 
 UNKNOWN = "not stated"
 """What stands where a source does not say something."""
@@ -56,6 +56,11 @@ class Metric:
     words: str
     unit: str
     of: Callable[[Record, str], Spread | None]
+
+
+def number_in(case: Case, name: str, unit: float) -> Callable[[Record, str], Spread | None]:
+    """Return what computes a number of the samples of a row in one case, in a unit."""
+    return lambda run, row: plain(name, unit)(run, row, case)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from onecopy_bench.engine.pages import Scenario, rounds_of
 from onecopy_bench.engine.pictures import FAINT, WIDTH
 from onecopy_bench.engine.record import Case, Log, Record, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
-from onecopy_bench.engine.tables import MB, Column, Table, counted, number, plain, table
+from onecopy_bench.engine.tables import MB, Column, counted, number, plain, table_by_case
 from onecopy_bench.engine.ways import installed, require
 from onecopy_bench.scenarios.images import inputs, worker
 from onecopy_bench.scenarios.images.sampler import Sampler
@@ -175,12 +175,6 @@ COLUMNS: tuple[Column, ...] = (
 HEAP, OURS = "numpy", "onecopy"
 
 
-def tables_of(record: Record) -> Iterator[Table]:
-    """Yield a table for each case."""
-    for case in record.cases():
-        yield table(record, ", ".join(case), case, [row.name for row in record.rows], COLUMNS)
-
-
 def described(record: Record) -> str:
     """Return what was measured, in one line."""
     data = record.data
@@ -257,7 +251,7 @@ def curves(axes: Any, sample: Sample, *, machine: bool = True) -> float:
     return max(seconds)
 
 
-SCENARIO = Scenario(NAME, described, tables_of, findings, draw)
+SCENARIO = Scenario(NAME, described, table_by_case(COLUMNS), findings, draw)
 
 
 @click.command(NAME)

@@ -17,7 +17,7 @@ from onecopy_bench.engine.pages import Scenario, rounds_of
 from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Log, Record, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
-from onecopy_bench.engine.tables import MB, Column, Table, counted, number, plain, table
+from onecopy_bench.engine.tables import MB, Column, counted, number, plain, table_by_case
 from onecopy_bench.engine.ways import installed
 from onecopy_bench.scenarios.images import tiles
 from onecopy_bench.scenarios.images.sampler import Sampler
@@ -96,12 +96,6 @@ COLUMNS: tuple[Column, ...] = (
 DRAWN = {"s": plain("total_ns", 1e9), "anonymous and file pages, peak MB": plain("peak_resident", MB)}
 
 
-def tables_of(record: Record) -> Iterator[Table]:
-    """Yield the table."""
-    for case in record.cases():
-        yield table(record, ", ".join(case), case, [row.name for row in record.rows], COLUMNS)
-
-
 def described(record: Record) -> str:
     """Return what was measured, in one line."""
     options = record.options
@@ -123,7 +117,7 @@ def findings(record: Record) -> Iterator[str]:
             yield f"{CAPPED} holds at most {number(peak.high / MB)} MB, where {cap} may be."
 
 
-SCENARIO = Scenario(NAME, described, tables_of, findings, by_case(DRAWN))
+SCENARIO = Scenario(NAME, described, table_by_case(COLUMNS), findings, by_case(DRAWN))
 
 
 @click.command(NAME)
