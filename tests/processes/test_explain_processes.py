@@ -160,7 +160,7 @@ def test_ended_processes_and_processes_of_another_user_are_errors(nobody, in_chi
 
 
 def verb(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "onecopy", "why", "--seconds", "0", *map(str, arguments)]
+    command = [sys.executable, "-m", "onecopy", "explain", "--seconds", "0", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 

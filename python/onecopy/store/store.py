@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
@@ -142,7 +141,8 @@ class Store:
 
     def with_options(self, **options: Any) -> Store:
         """Return a store with the same folder and other options: where, timeout, durable, on_wait."""
-        other = copy(self)
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)  # copy() would pickle, and open the folder again
         other._set(**(self.options() | options))
         return other
 
@@ -272,15 +272,17 @@ class Store:
             handle=found.handle,
         )
 
-    def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, dict[str, Any]]]:
-        return _unpickle, (os.fspath(self.folder), self.options())
+    def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, bool, dict[str, Any]]]:
+        return _unpickle, (os.fspath(self.folder), self.is_default, self.options())
 
     def __repr__(self) -> str:
         return f"<onecopy.Store {os.fspath(self.folder)!r}, {self.place}>"
 
 
-def _unpickle(folder: str, options: dict[str, Any]) -> Store:
-    return Store(folder, **options)
+def _unpickle(folder: str, is_default: bool, options: dict[str, Any]) -> Store:
+    store = Store(folder, **options)
+    store.is_default = is_default
+    return store
 
 
 def default_folder(place: Place = "disk") -> tuple[Path, str]:

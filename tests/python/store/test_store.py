@@ -1,9 +1,11 @@
 """The store as Python sees it: one process, one folder. What processes do to each other is in tests/processes."""
 
 import contextlib
+import copy
 import ctypes
 import errno
 import os
+import pickle
 import stat
 import threading
 import time
@@ -178,6 +180,16 @@ def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
 
     own, with_thread, without = in_child(builders)  # a process whose threads are its own: others leave some behind
     assert with_thread == own != without
+
+
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_copies_of_a_store_are_of_the_same_folder_and_know_whether_it_is_the_default_one(tmp_path, monkeypatch, place):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    for store in (oc.Store(place=place), oc.Store(tmp_path / "mine")):
+        for other in (store.with_options(where="here"), pickle.loads(pickle.dumps(store)), copy.copy(store)):
+            assert (other.folder, other.place, other.is_default) == (store.folder, store.place, store.is_default)
+        assert store.with_options(where="here").where == "here"
+        assert store.where == "auto"
 
 
 def test_a_store_of_a_given_folder_does_not_ask_for_the_default_one(tmp_path, monkeypatch):
