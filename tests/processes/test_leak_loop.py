@@ -139,7 +139,7 @@ def excused(name: str) -> bool:
 
 
 def test_names_are_found_in_the_code_of_an_action() -> None:
-    assert {"open", "ArrayFile", "Entry"} <= ACTIONS["open_map"].covers
+    assert {"open", "ArrayFile", "arrays.Entry"} <= ACTIONS["open_map"].covers
     assert {"records", "open_records"} <= ACTIONS["rows_of_a_list"].covers
     assert "records.save" not in ACTIONS["rows_of_a_list"].covers
 

@@ -10,10 +10,10 @@ from tests.support.api_table import World, action, refused
 import onecopy as oc
 import onecopy.errors
 import onecopy.page_cache
+import onecopy.scratch_arrays
 import onecopy.shuffle
 import onecopy.store
 import onecopy.workers
-from onecopy import scratch_arrays
 from onecopy.shuffle import Shuffle
 from onecopy.workers import assert_shared, preload
 
@@ -67,19 +67,19 @@ def scratch(w: World) -> None:
         canvas.write_direct(4096, np.full(4096, 7, "u2"))
         canvas.array[0] = 1
         assert canvas.prefetch(slice(0, 2)).bytes
-        assert isinstance(canvas.release(), scratch_arrays.ReleaseReport)
+        assert isinstance(canvas.release(), onecopy.scratch_arrays.ReleaseReport)
         canvas.flush()
-        assert isinstance(canvas.memory(), scratch_arrays.ScratchMemory)
+        assert isinstance(canvas.memory(), onecopy.scratch_arrays.ScratchMemory)
         refused(IndexError, canvas.write, 99, 1)
         refused(ValueError, canvas.write, 0, [1, 2])
         refused(TypeError, pickle.dumps, canvas)
         with canvas.seal() as sealed:
-            assert isinstance(sealed, scratch_arrays.SealedArray)
+            assert isinstance(sealed, onecopy.scratch_arrays.SealedArray)
             with pickle.loads(pickle.dumps(sealed)) as again:
                 assert again.array[3, 0] == 7
             refused(PermissionError, canvas.write, 0, 1)
             text = pickle.dumps(sealed)
-        assert isinstance(canvas.save(w.out / "canvas.oc"), scratch_arrays.Saved)
+        assert isinstance(canvas.save(w.out / "canvas.oc"), onecopy.scratch_arrays.Saved)
     refused(ValueError, lambda: canvas.array)
     refused(FileNotFoundError, pickle.loads, text)
     refused(ValueError, oc.scratch, -1, "u1", w.out, anywhere=True)
@@ -90,10 +90,10 @@ def scratch(w: World) -> None:
 @action(60)
 def alloc(w: World) -> None:
     with (
-        scratch_arrays.alloc((3, 4), "f4") as heap,
-        scratch_arrays.alloc((3, 4), "f4", 0, dir=w.out) as file,
+        onecopy.scratch_arrays.alloc((3, 4), "f4") as heap,
+        onecopy.scratch_arrays.alloc((3, 4), "f4", 0, dir=w.out) as file,
     ):
-        assert isinstance(heap, scratch_arrays.HeapArray)
+        assert isinstance(heap, onecopy.scratch_arrays.HeapArray)
         assert isinstance(file, oc.Scratch)
         heap.write(0, 1)
         heap.write_direct(16, np.ones(4, "f4"))
@@ -104,7 +104,7 @@ def alloc(w: World) -> None:
         refused(OSError, heap.write_direct, 100, np.ones(4))
         heap.seal().close()
     refused(ValueError, lambda: heap.array)
-    refused(ValueError, scratch_arrays.alloc, 3, "f4", "many")
+    refused(ValueError, onecopy.scratch_arrays.alloc, 3, "f4", "many")
 
 
 @action()
