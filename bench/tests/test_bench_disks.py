@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.writing import MIB
 
-from onecopy_bench.scenarios import monitor, start
+from onecopy_bench.scenarios.monitor import scenario as monitor
+from onecopy_bench.scenarios.start import scenario as start
 
 pytestmark = pytest.mark.processes
 

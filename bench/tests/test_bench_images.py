@@ -8,8 +8,9 @@ from bench.tests.support import made, read_back, taken
 
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.record import Record, Row, Sample
-from onecopy_bench.scenarios import images
-from onecopy_bench.scenarios.images import SCENARIO, sampler, worker
+from onecopy_bench.scenarios.images import sampler, worker
+from onecopy_bench.scenarios.images import scenario as images
+from onecopy_bench.scenarios.images.scenario import SCENARIO
 from onecopy_bench.scenarios.images.ways import NAMES, Work, paste
 
 tifffile = pytest.importorskip("tifffile", reason="tifffile is not installed")

@@ -12,8 +12,9 @@ from tests.support.onnx_models import IDS, save_inline
 from onecopy.cli import command_line
 from onecopy_bench.engine import pages, pictures
 from onecopy_bench.engine.tables import above_empty
-from onecopy_bench.scenarios import models
-from onecopy_bench.scenarios.models import SCENARIO, generated, ways
+from onecopy_bench.scenarios.models import generated, ways
+from onecopy_bench.scenarios.models import scenario as models
+from onecopy_bench.scenarios.models.scenario import SCENARIO
 
 SMALL = models.Options(rounds=1, idle_wait=0.0, timeout=60.0, processes=(1, 2), runs=2, batches=(1, 4))
 

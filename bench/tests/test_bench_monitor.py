@@ -14,8 +14,9 @@ from onecopy_bench.engine import pictures
 from onecopy_bench.engine.crew import Crew, SampleError, crew_of
 from onecopy_bench.engine.record import Record, Row, Sample, read
 from onecopy_bench.engine.ways import named
-from onecopy_bench.scenarios import monitor
-from onecopy_bench.scenarios.monitor import SCENARIO, cases, target, watcher, ways
+from onecopy_bench.scenarios.monitor import cases, target, watcher, ways
+from onecopy_bench.scenarios.monitor import scenario as monitor
+from onecopy_bench.scenarios.monitor.scenario import SCENARIO
 
 MIB = 1 << 20
 SMALL = monitor.Options(

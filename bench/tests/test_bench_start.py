@@ -10,8 +10,9 @@ from onecopy_bench.engine.crew import SampleError
 from onecopy_bench.engine.machine import cache, disks
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.record import Record, Row, read
-from onecopy_bench.scenarios import start
-from onecopy_bench.scenarios.start import SCENARIO, worker
+from onecopy_bench.scenarios.start import scenario as start
+from onecopy_bench.scenarios.start import worker
+from onecopy_bench.scenarios.start.scenario import SCENARIO
 
 MB = 1_000_000
 SMALL = start.Options(

@@ -196,3 +196,20 @@ def test_a_child_whose_parent_is_another_leaves_at_once():
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "the parent died first" in done.stderr
+
+
+MEASURED = (
+    "images.tiles",
+    "images.worker",
+    "models.worker",
+    "monitor.target",
+    "monitor.watcher",
+    "rows.rank",
+    "start.worker",
+)
+
+
+@pytest.mark.parametrize("module", MEASURED)
+def test_a_measured_process_does_not_import_the_command_line(module):
+    code = f"import sys, onecopy_bench.scenarios.{module}; print(*{{'click', 'rich', 'matplotlib'}} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split() == []

@@ -37,7 +37,11 @@ def test_a_killed_run_goes_on_and_measures_nothing_twice(tmp_path):
     out = tmp_path / "out.jsonl"
     words = [*SMALL, "--story", "start", "--json", out.name]
     with subprocess.Popen([*STORIES_COMMAND, *words], cwd=tmp_path, stderr=subprocess.DEVNULL) as child:
-        until(lambda: child.poll() is not None or (out.exists() and out.read_text().count("\n") >= 3), "a sample", 100)
+        until(
+            lambda: child.poll() is not None or (out.exists() and out.read_text().count("\n") >= 3),
+            "a sample",
+            seconds=100,
+        )
         assert child.poll() is None
         os.kill(child.pid, signal.SIGKILL)
     text = out.read_text()

@@ -118,7 +118,7 @@ def test_every_way_to_open_gives_the_same_answers(bench_structs, files):
     assert [(s.row, s.reason) for s in record.samples if s.state != "ok"] == []
     names = {row.name for row in record.rows}
     assert {"map", "map-2", "map-fresh", "warm", "copy", "s.mmap", "s.load", "fread", "read", "none"} <= names
-    asked = [each for s in record.samples for each in s.processes if "answered" in each["notes"]]
+    asked = [each for s in record.samples for each in s.processes if "answered" in each.get("notes", {})]
     assert {each["checksum"] for each in asked} == {files.checksum}
     assert {each["notes"]["answered"] for each in asked} == {2000}
     (nested,) = record.of("nested", ("nested",))

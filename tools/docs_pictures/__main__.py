@@ -19,7 +19,7 @@ PICTURES: dict[str, Callable[[Path], bytes]] = {
     "top.svg": scenes.top,
     "warm.svg": scenes.warm,
     "watch-memory.svg": scenes.watch_memory,
-    "why.svg": scenes.why,
+    "explain.svg": scenes.explain,
 }
 
 

@@ -112,11 +112,11 @@ def top(folder: Path) -> bytes:
         return screen_of("top", [["onecopy", "top", "--once", "--tree", str(child.pid), "-n", "6"]], folder, 104)
 
 
-def why(folder: Path) -> bytes:
+def explain(folder: Path) -> bytes:
     """Show a forked reader of a list, which copies what it reads."""
     (folder / "train.py").write_text(READER)
     with running(folder, "train.py") as (_, pid):
-        return screen_of("why", [["onecopy", "why", pid]], folder, 104)
+        return screen_of("explain", [["onecopy", "explain", pid]], folder, 104)
 
 
 def datasets(folder: Path) -> bytes:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from onecopy_bench.scenarios import images, models, monitor, programs, start, structs
 from onecopy_bench.scenarios import open as opening
+from onecopy_bench.scenarios import programs, structs
 from onecopy_bench.scenarios.images import mosaic
+from onecopy_bench.scenarios.images import scenario as images
+from onecopy_bench.scenarios.models import scenario as models
+from onecopy_bench.scenarios.monitor import scenario as monitor
 from onecopy_bench.scenarios.open import keys
 from onecopy_bench.scenarios.passes import crossover, warm
 from onecopy_bench.scenarios.rows import records, share
+from onecopy_bench.scenarios.start import scenario as start
 
 MODULES = (
     opening, keys, programs, warm, crossover, structs, share, records, monitor, images, mosaic, models, start,

@@ -8,8 +8,8 @@ from pathlib import Path
 from onecopy.text import size
 from onecopy_bench.engine.record import Log, Record
 from onecopy_bench.engine.tables import MB, Spread
-from onecopy_bench.scenarios import images
-from onecopy_bench.scenarios.images import HEAP, OURS
+from onecopy_bench.scenarios.images import scenario as images
+from onecopy_bench.scenarios.images.scenario import HEAP, OURS
 from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch, number_in
 
 WAYS = (HEAP, "Pillow", "pyvips", "numpy.memmap", OURS, "onecopy, capped")

@@ -7,7 +7,7 @@ from pathlib import Path
 from onecopy.text import size
 from onecopy_bench.engine.record import Log, Record
 from onecopy_bench.engine.tables import MB
-from onecopy_bench.scenarios import models
+from onecopy_bench.scenarios.models import scenario as models
 from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch, number_in
 
 MODEL, FOUR = "convolutions", 4

@@ -13,8 +13,8 @@ from onecopy_bench.engine import pictures
 from onecopy_bench.engine.pictures import FAINT, INK, WIDTH
 from onecopy_bench.engine.record import Record
 from onecopy_bench.engine.tables import Spread
-from onecopy_bench.scenarios.images import HEAP, curves, middle
-from onecopy_bench.scenarios.images import OURS as OURS_IN_FILES
+from onecopy_bench.scenarios.images.scenario import HEAP, curves, middle
+from onecopy_bench.scenarios.images.scenario import OURS as OURS_IN_FILES
 from onecopy_bench.stories import images, reading
 from onecopy_bench.stories.record import Stories
 from onecopy_bench.stories.story import Line, Metric, Story

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from onecopy.text import size
 from onecopy_bench.engine.record import Log, Record
-from onecopy_bench.scenarios import start
-from onecopy_bench.scenarios.start import EARLY, NONE
+from onecopy_bench.scenarios.start import scenario as start
+from onecopy_bench.scenarios.start.scenario import EARLY, NONE
 from onecopy_bench.scenarios.start.ways import WILLNEED
 from onecopy_bench.stories.story import Line, Metric, Scale, Source, Story, Telling, Watch, number_in
 
