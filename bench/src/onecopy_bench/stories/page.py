@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from onecopy.text import escape
 from onecopy_bench.engine.pages import text
 from onecopy_bench.stories import pictures, reading
@@ -26,6 +24,8 @@ HOW = (
 
 
 def _rendered(template: str, record: Stories, stories: Sequence[Story], **more: Any) -> str:
+    import jinja2  # here, because measuring does not need it
+
     html = template.endswith(".html")
     loader = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
     settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
