@@ -92,6 +92,26 @@ def test_tools_that_are_needed_twice_are_of_one_version():
         assert tuple(requirement.split("==")) in pins
 
 
+def names_in(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w-]", one)[0] for one in requirements}
+
+
+def pinned(group: str) -> set[str]:
+    """Return the names of the tools of a group and of the groups that it includes."""
+    tools = GROUPS[group]
+    included = (pinned(tool["include-group"]) for tool in tools if isinstance(tool, dict))
+    return names_in([tool for tool in tools if isinstance(tool, str)]).union(*included)
+
+
+def test_what_the_distributions_need_is_installed_for_demo_and_tests():
+    """`make` installs both with --no-deps, so that all versions are pinned."""
+    bench = tomllib.loads((ROOT / "bench/pyproject.toml").read_text())["project"]
+    ours, theirs = names_in(PROJECT["project"]["dependencies"]), names_in(bench["dependencies"]) - {"onecopy"}
+    assert ours <= pinned("demo")
+    assert ours <= pinned("installed")
+    assert ours | theirs <= pinned("dev")
+
+
 def test_workflows_call_what_is_there():
     menu = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for name in ("test.yml", "wheels.yml"):
