@@ -108,7 +108,6 @@ def test_what_the_distributions_need_is_installed_for_demo_and_tests():
     bench = tomllib.loads((ROOT / "bench/pyproject.toml").read_text())["project"]
     ours, theirs = names_in(PROJECT["project"]["dependencies"]), names_in(bench["dependencies"]) - {"onecopy"}
     assert ours <= pinned("demo")
-    assert ours <= pinned("installed")
     assert ours | theirs <= pinned("dev")
 
 
