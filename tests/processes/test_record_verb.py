@@ -204,7 +204,7 @@ def on_a_full_disk(small_disk: Callable[[str], Path]) -> tuple[int, str, str, by
 def test_a_disk_that_fills_up_ends_the_recording_and_not_the_command(small_disk, tmp_path, in_child):
     status, out, err, text = in_child(on_a_full_disk, small_disk)
     assert (status, out) == (1, "went on\n")
-    assert err == f"onecopy: {tmp_path}/disk/x: No space left on device: no more is recorded; the command goes on\n"
+    assert err == f"onecopy: {tmp_path}/disk/x: No space left on device: recording has stopped; the command goes on\n"
     (tmp_path / "copy").write_bytes(text)
     recording = read_recording(tmp_path / "copy")
     assert recording.end is None
