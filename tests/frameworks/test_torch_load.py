@@ -174,7 +174,9 @@ def test_what_does_not_match_raises_and_nothing_is_changed(model, file, tmp_path
         RuntimeError, match=r"does not match Model: not in the file: .*words.weight.*; not in the module: more"
     ):
         oc.torch.load_into(model, tmp_path / "odd.safetensors")
-    with pytest.raises(RuntimeError, match=r"inner.weight has shape \(2, 2\) in the file, but \(512, 512\) in the module"):
+    with pytest.raises(
+        RuntimeError, match=r"inner.weight has shape \(2, 2\) in the file, but \(512, 512\) in the module"
+    ):
         oc.torch.load_into(model, tmp_path / "odd.safetensors", strict=False)
     assert model.inner.weight is before
 
