@@ -52,8 +52,7 @@ class Parser {
     reader_.object([this](std::string_view key) {
       const auto value = reader_.string();
       if (key == metadata::key) ours_end_ = reader_.position();
-      if (!parts_.metadata.emplace(key, value).second)
-        reader_.fail("metadata " + describe(key) + " stands there twice");
+      if (!parts_.metadata.emplace(key, value).second) reader_.fail("metadata " + describe(key) + " occurs twice");
     });
   }
 

@@ -1,4 +1,6 @@
-// os: each function makes one system call and returns its result. No policy: the caller decides, and reports.
+// os: each function is one operation of the kernel and returns its result. No policy: the caller decides, and reports.
+// What a function checks or tries beside its call is what its name promises: mincore is asked only where it answers
+// truthfully, and a claim is a lock of another kind where the kernel has no lock of open files.
 //
 // A platform is a folder, not an #ifdef. The names below are the same on each; src/os/linux/ holds what Linux
 // does better, src/os/posix/ everything else, and building with ONECOPY_OS=posix uses the portable half alone.

@@ -29,7 +29,7 @@ struct Refusal {
 // Why a folder is none of ours; code 0: it is.
 Refusal refusal_of(const os::FileFacts& facts) {
   if (facts.kind == os::FileKind::link) return {ELOOP, "it is a symbolic link; give the folder itself"};
-  if (facts.kind != os::FileKind::folder) return {ENOTDIR, "it is no folder"};
+  if (facts.kind != os::FileKind::folder) return {ENOTDIR, "it is not a folder"};
   if (facts.owner != os::user_id()) return {EACCES, belongs_to_another(facts)};
   if ((facts.permissions & of_others) != 0)
     return {EACCES,

@@ -153,7 +153,7 @@ void Expectation::expect_array(const std::string& name, const std::string& field
   }
   if (alignment > 1 && array.length != 0 && array.offset % alignment != 0)
     throw FormatError("'" + name + "' begins at byte " + std::to_string(array.offset) +
-                      " of the file, which is no multiple of " + std::to_string(alignment) +
+                      " of the file, which is not a multiple of " + std::to_string(alignment) +
                       ": it cannot be mapped in place");
 }
 

@@ -22,7 +22,7 @@ class Collector final : public FieldSink {
     const std::uint64_t offset = address(at) - address(object_);  // wraps for what lies before: then out of bounds
     if (!in_bounds(size_, offset, type.size))
       throw FormatError("visit() lists '" + text +
-                        "', which is no member of the object: a local variable, or something behind a pointer");
+                        "', which is not a member of the object: a local variable, or something behind a pointer");
     if (text.find_first_of(".[]?#") != std::string::npos)
       throw FormatError("visit() names a field '" + text + "'; '.', '[', ']', '?' and '#' have a meaning in paths");
     if (!names_.insert(text).second) throw FormatError("visit() lists '" + text + "' twice");

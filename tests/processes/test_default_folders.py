@@ -115,8 +115,8 @@ SQUATS = {
     "a link to another user's folder": Squat(link_to(0o777, SQUATTER), LINK),
     "a link to an own folder": Squat(link_to(0o700, VICTIM), LINK),
     "a link to nothing": Squat(dangling_link, LINK),
-    "a plain file": Squat(plain_file, "it is no folder"),
-    "a FIFO": Squat(fifo, "it is no folder"),
+    "a plain file": Squat(plain_file, "it is not a folder"),
+    "a FIFO": Squat(fifo, "it is not a folder"),
 }
 
 

@@ -140,8 +140,8 @@ JSON = {
     "a pair the wrong way round": file('{"\\udc00\\ud800":{}}', "JSON at byte 8: half of a surrogate pair"),
     "UTF-16": file(GOOD.encode("utf-16-le"), "JSON at byte 1: expected '\"'"),
     "a control character in a name": file('{"a\tb":{}}', "JSON at byte 3: a control character in a string"),
-    "an escape that is none": file('{"\\x41":{}}', "JSON at byte 4: an escape that JSON does not have"),
-    "an escape cut off": file('{"\\', "JSON at byte 3: an escape that JSON does not have"),
+    "an escape that is none": file('{"\\x41":{}}', "JSON at byte 4: an unknown escape sequence"),
+    "an escape cut off": file('{"\\', "JSON at byte 3: an unknown escape sequence"),
     "too few hexadecimal digits": file('{"\\u00g0":{}}', "JSON at byte 4: \\u needs four hexadecimal digits"),
     "nested 65 deep": file(
         '{"a":{"x":' + "[" * 63 + "]" * 63 + "," + U8 + "}}", "JSON at byte 72: nested deeper than 64"
@@ -267,7 +267,7 @@ METADATA = {
     "a number in the metadata": file('{"__metadata__":{"a":1}}', "JSON at byte 21: expected '\"'"),
     "an object in the metadata": file('{"__metadata__":{"a":{}}}', "JSON at byte 21: expected '\"'"),
     "a key of the metadata twice": file(
-        '{"__metadata__":{"a":"1","\\u0061":"2"}}', "JSON at byte 37: metadata 'a' stands there twice"
+        '{"__metadata__":{"a":"1","\\u0061":"2"}}', "JSON at byte 37: metadata 'a' occurs twice"
     ),
     "metadata twice": file(
         '{"__metadata__":{},"__metadata_\\u005f":{}}', "JSON at byte 39: __metadata__ stands in the header twice"

@@ -28,7 +28,7 @@ def of_model(
     Raises
     ------
     SetError
-        A file is too short, or a symbolic link leads out of the folder; the message names both paths.
+        A file is too short, or a symbolic link points outside the folder; the message names both paths.
     OSError
         A file cannot be opened; ``filename`` is its path, ``strerror`` names the model.
     """

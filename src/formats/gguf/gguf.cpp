@@ -67,17 +67,17 @@ class Parser {
     if (key == alignment_key)
       read_alignment(type);
     else if (!metadata_.emplace(key, read_value(cursor_, type, key)).second)
-      cursor_.fail("metadata " + describe(key) + " stands there twice");
+      cursor_.fail("metadata " + describe(key) + " occurs twice");
   }
 
   void read_alignment(ValueType type) {
-    if (type != ValueType::uint32) cursor_.fail("general.alignment is no UINT32");
+    if (type != ValueType::uint32) cursor_.fail("general.alignment is not UINT32");
     alignment_ = cursor_.number<std::uint32_t>(alignment_key);
     if (alignment_ < 8 || alignment_ > largest_alignment || !std::has_single_bit(alignment_))
       cursor_.fail("general.alignment is " + std::to_string(alignment_) + ", and no power of two from 8 to " +
                    std::to_string(largest_alignment));
     if (!metadata_.emplace(alignment_key, std::to_string(alignment_)).second)
-      cursor_.fail("metadata 'general.alignment' stands there twice");
+      cursor_.fail("metadata 'general.alignment' occurs twice");
   }
 
   Tensor read_tensor() {
@@ -134,7 +134,7 @@ class Parser {
     const auto& [offset, length] = tensor.data;
     if (offset % alignment_ != 0)
       throw FormatError("GGUF: " + describe(tensor.name) + " begins at byte " + std::to_string(offset) +
-                        " of the data, which is no multiple of " + std::to_string(alignment_));
+                        " of the data, which is not a multiple of " + std::to_string(alignment_));
     if (!in_bounds(file_.size() - begin, offset, length))
       throw FormatError("GGUF: " + describe(tensor.name) + " of " + std::to_string(length) +
                         " bytes would begin at byte " + std::to_string(offset) + " of the data, which has " +

@@ -49,7 +49,8 @@ class Literal {
     if (quote != '\'' && quote != '"') fail("expected a string");
     const std::size_t begin = ++at_;
     for (; at_ < text_.size() && text_[at_] != quote; ++at_)
-      if (text_[at_] < 0x20 || text_[at_] > 0x7E || text_[at_] == '\\') fail("a string with more than plain ASCII");
+      if (text_[at_] < 0x20 || text_[at_] > 0x7E || text_[at_] == '\\')
+        fail("a string with characters that are not printable ASCII");
     if (at_ == text_.size()) fail("the string does not end");
     return text_.substr(begin, at_++ - begin);
   }
@@ -70,7 +71,7 @@ class Literal {
       if (shape.size() == most_axes) fail("the shape has more than " + std::to_string(most_axes) + " axes");
       shape.push_back(integer());
       has_comma = take(',');
-      if (!has_comma && shape.size() == 1) fail("the shape is no tuple");
+      if (!has_comma && shape.size() == 1) fail("the shape is not a tuple");
     }
     return shape;
   }
@@ -136,7 +137,7 @@ bool read_type(Literal& literal, Header& header) {
   }
   header.descr = literal.string();
   const auto type = parse_type(header.descr);
-  if (!type) literal.fail(describe(header.descr) + " is no type of numpy");
+  if (!type) literal.fail(describe(header.descr) + " is not a numpy dtype");
   header.type = *type;
   if (type->is_object) header.reason = "holds Python objects, which only unpickling could read";
   return !type->is_object;
@@ -150,7 +151,7 @@ Header read_header(std::string_view text) {
   bool has_shape = false;
   literal.dict([&](std::string_view key) {
     const auto once = [&](bool& seen) {
-      if (std::exchange(seen, true)) literal.fail(describe(key) + " stands there twice");
+      if (std::exchange(seen, true)) literal.fail(describe(key) + " occurs twice");
     };
     if (key == "descr") {
       once(has_type);
@@ -207,8 +208,8 @@ NpyArray read_array(Bytes whole, ByteRange place) {
   if (!size) throw FormatError("npy: the shape needs more than 2^63 - 1 bytes");
   const std::uint64_t begin = range.offset + range.length;
   if (*size != file.size() - begin)
-    throw FormatError("npy: the elements have " + std::to_string(file.size() - begin) +
-                      " bytes, but type and shape need " + std::to_string(*size));
+    throw FormatError("npy: the data has " + std::to_string(file.size() - begin) + " bytes, but dtype and shape need " +
+                      std::to_string(*size));
   FoundArray& array = found.array;
   if (header.type.dtype)
     array.dtype = *header.type.dtype;

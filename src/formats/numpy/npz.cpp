@@ -40,7 +40,7 @@ class LeftOut {
     throw FormatError(
         "npz: no member can be mapped in place, because they are compressed: numpy.savez writes arrays as they are, "
         "where savez_compressed packs them");
-  throw FormatError(reason.empty() ? "npz: there is no array in it" : "npz: " + reason);
+  throw FormatError(reason.empty() ? "npz: the archive has no arrays" : "npz: " + reason);
 }
 
 }  // namespace

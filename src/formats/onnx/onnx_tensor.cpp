@@ -29,7 +29,7 @@ std::uint64_t number_in(std::string_view text, const std::string& what) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || text.empty())
-    throw FormatError("ONNX: " + what + " is no number: " + describe(text));
+    throw FormatError("ONNX: " + what + " is not a number: " + describe(text));
   return value;
 }
 
@@ -50,7 +50,7 @@ bool is_confined(std::string_view location) noexcept {
 
 Field expect(const Field& field, Wire wire, std::string_view what) {
   if (field.wire != wire)
-    throw FormatError("ONNX: " + std::string(what) + " has another wire type, at byte " +
+    throw FormatError("ONNX: " + std::string(what) + " has the wrong wire type, at byte " +
                       std::to_string(field.whole.offset));
   return field;
 }
@@ -138,7 +138,7 @@ void TensorReader::read_entry(ByteRange message) {
 void TensorReader::place_outside(std::optional<std::uint64_t> size) {
   if (!is_confined(tensor_.location))
     throw FormatError("ONNX: " + describe(tensor_.name) + " lies in " + describe(tensor_.location) +
-                      ", which is no path inside the model's folder");
+                      ", which is not a path inside the folder of the model");
   if (size && length_ && *length_ != *size)
     throw FormatError("ONNX: " + describe(tensor_.name) + " has " + std::to_string(*length_) +
                       " bytes outside, but its type and shape need " + std::to_string(*size));

@@ -230,7 +230,7 @@ class Reader {
     const Id into = top();
     if (pairs.size() % 2 != 0) fail("a key without a value");
     const Kind kind = values_.kind(into);
-    if (kind != Kind::dict && kind != Kind::object) fail("items are given to what is no dict");
+    if (kind != Kind::dict && kind != Kind::object) fail("items are added to an object that is not a dict");
     values_.append(into, pairs);
   }
 
@@ -238,7 +238,7 @@ class Reader {
   void append(std::span<const Id> items) {
     const Id into = top();
     const Kind kind = values_.kind(into);
-    if (kind != Kind::list && kind != Kind::object) fail("items are given to what is no list");
+    if (kind != Kind::list && kind != Kind::object) fail("items are added to an object that is not a list");
     if (kind == Kind::list) values_.append(into, items);
   }
 
@@ -260,7 +260,7 @@ class Reader {
       case Op::additems:
         (void)pop_mark();
         if (const Kind kind = values_.kind(top()); kind != Kind::inert && kind != Kind::object)
-          fail("items are given to what is no set");
+          fail("items are added to an object that is not a set");
         return true;
       default: return false;
     }
@@ -276,14 +276,14 @@ class Reader {
   void name_from_stack() {
     const Id name_id = pop();
     const Id module = pop();
-    if (values_.kind(name_id) != Kind::text || values_.kind(module) != Kind::text) fail("a name is no text");
+    if (values_.kind(name_id) != Kind::text || values_.kind(module) != Kind::text) fail("a name is not text");
     name(values_.text(module), values_.text(name_id));
   }
 
   void make_object() {
     const Id arguments = pop();
     const Id callable = pop();
-    if (values_.kind(arguments) != Kind::tuple) fail("the arguments of a call are no tuple");
+    if (values_.kind(arguments) != Kind::tuple) fail("the arguments of a call are not a tuple");
     push(values_.add_object(callable, arguments));
   }
 
@@ -304,7 +304,7 @@ class Reader {
       case Op::build:  // the state is ignored
         (void)pop();
         if (const Kind kind = values_.kind(top()); kind != Kind::object && kind != Kind::inert)
-          fail("a state is given to what is no object");
+          fail("a state is set on a value that is not an object");
         return true;
       case Op::binpersid: push(values_.add_persistent(pop())); return true;
       default: return false;

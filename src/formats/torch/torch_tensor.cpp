@@ -244,7 +244,7 @@ const zip::Member& TensorReader::member(std::string_view key, const std::string&
 
 std::uint64_t TensorReader::count(Id id, std::string_view what, const std::string& name) const {
   if (values_.kind(id) != Kind::integer || values_.integer(id) < 0)
-    throw FormatError("torch: the " + std::string(what) + " of " + describe(name) + " is no count");
+    throw FormatError("torch: the " + std::string(what) + " of " + describe(name) + " is not a count");
   return static_cast<std::uint64_t>(values_.integer(id));
 }
 
@@ -252,7 +252,7 @@ std::vector<std::uint64_t> TensorReader::counts(Id id, std::string_view what, co
   if (values_.kind(id) == Kind::object && global(values_.callable(id)) == Global{"torch", "Size"})
     if (const auto items = values_.items(values_.arguments(id)); items.size() == 1) id = items[0];
   if (values_.kind(id) != Kind::tuple && values_.kind(id) != Kind::list)
-    throw FormatError("torch: the " + std::string(what) + " of " + describe(name) + " are no tuple");
+    throw FormatError("torch: the " + std::string(what) + " of " + describe(name) + " are not a tuple");
   const auto items = values_.items(id);
   if (items.size() > most_axes)
     throw FormatError("torch: " + describe(name) + " has more than " + std::to_string(most_axes) + " axes");

@@ -28,7 +28,7 @@ void Buffer::fail(const std::string& what, std::uint64_t at) {
 
 void Buffer::spend(std::uint64_t cost) {
   if (cost > budget_)
-    throw FormatError("flatbuffer: the same parts are referred to again and again, beyond " + std::to_string(times) +
+    throw FormatError("flatbuffer: parts are referred to repeatedly, in total more than " + std::to_string(times) +
                       " times the " + std::to_string(bytes_.size()) + " bytes");
   budget_ -= cost;
 }
@@ -42,9 +42,9 @@ std::uint64_t Buffer::number(std::uint64_t at, unsigned bytes) const {
 // Where the offset at `at` leads: at or behind where it stands, and inside the buffer.
 std::uint64_t Buffer::follow(std::uint64_t at) const {
   const std::uint64_t offset = number(at, offset_bytes);
-  if (offset == 0) fail("an offset leads nowhere", at);
+  if (offset == 0) fail("an offset is zero", at);
   if (!in_bounds(bytes_.size(), at, offset))
-    fail("an offset of " + std::to_string(offset) + " leads out of the " + std::to_string(bytes_.size()) + " bytes",
+    fail("an offset of " + std::to_string(offset) + " points outside the " + std::to_string(bytes_.size()) + " bytes",
          at);
   return at + offset;
 }
@@ -57,8 +57,8 @@ Buffer::Found Buffer::vector_at(std::uint64_t at, unsigned element) const {
   const auto count = number_at<std::uint32_t>(at);
   const std::uint64_t begin = at + offset_bytes;  // in bounds, as the count was
   if (!in_bounds(bytes_.size(), begin, std::uint64_t{count} * element))
-    fail("a vector would have " + std::to_string(count) + " elements of " + std::to_string(element) + " bytes, but " +
-             std::to_string(bytes_.size() - begin) + " bytes are left",
+    fail("a vector is said to have " + std::to_string(count) + " elements of " + std::to_string(element) +
+             " bytes, but " + std::to_string(bytes_.size() - begin) + " bytes are left",
          at);
   if (count != 0 && begin % element != 0)
     fail("a vector's elements of " + std::to_string(element) + " bytes are not aligned", at);
@@ -68,10 +68,11 @@ Buffer::Found Buffer::vector_at(std::uint64_t at, unsigned element) const {
 std::string_view Buffer::text_at(std::uint64_t at) {
   const Found found = vector_at(at, 1);
   const std::uint64_t end = found.begin + found.count;
-  if (!in_bounds(bytes_.size(), end, 1) || bytes_[end] != std::byte{0}) fail("a text has no zero behind it", at);
+  if (!in_bounds(bytes_.size(), end, 1) || bytes_[end] != std::byte{0})
+    fail("a string is not terminated by a zero", at);
   spend(std::uint64_t{found.count} + offset_bytes);
   const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + found.begin, found.count);
-  if (!json::is_utf8(text)) fail("a text is not UTF-8", at);
+  if (!json::is_utf8(text)) fail("a string is not UTF-8", at);
   return text;
 }
 
@@ -88,14 +89,14 @@ Table::Table(Buffer& buffer, std::uint64_t at, int depth) : buffer_(&buffer), at
   buffer.spend(table_cost);
   const std::uint64_t size = buffer.bytes_.size();
   const std::int64_t back = buffer.number_at<std::int32_t>(at);  // to the vtable, which lies before or behind
-  if (std::cmp_greater(back, at)) Buffer::fail("a table's vtable would begin before the file", at);
+  if (std::cmp_greater(back, at)) Buffer::fail("the vtable of a table would begin before the file", at);
   vtable_ = static_cast<std::uint64_t>(static_cast<std::int64_t>(at) - back);
   vtable_size_ = buffer.number_at<std::uint16_t>(vtable_);
   if (vtable_size_ < vtable_head || vtable_size_ % 2 != 0 || !in_bounds(size, vtable_, vtable_size_))
-    Buffer::fail("a vtable would have " + std::to_string(vtable_size_) + " bytes", vtable_);
+    Buffer::fail("a vtable is said to have " + std::to_string(vtable_size_) + " bytes", vtable_);
   size_ = buffer.number_at<std::uint16_t>(vtable_ + 2);
   if (size_ < offset_bytes || !in_bounds(size, at, size_))
-    Buffer::fail("a table would have " + std::to_string(size_) + " bytes", at);
+    Buffer::fail("a table is said to have " + std::to_string(size_) + " bytes", at);
 }
 
 std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {
@@ -105,7 +106,7 @@ std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {
   if (offset == 0) return std::nullopt;
   if (offset < offset_bytes || !in_bounds(size_, offset, bytes))
     Buffer::fail("field " + std::to_string(field) + " of " + std::to_string(bytes) + " bytes at " +
-                     std::to_string(offset) + " lies outside of its table of " + std::to_string(size_),
+                     std::to_string(offset) + " lies outside its table of " + std::to_string(size_),
                  at_);
   return at_ + offset;
 }

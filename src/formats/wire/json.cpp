@@ -164,7 +164,7 @@ void Reader::escape(std::string& into) {
     into.push_back(meanings[found]);
     return;
   }
-  if (c != 'u') fail("an escape that JSON does not have");
+  if (c != 'u') fail("an unknown escape sequence");
   std::uint32_t code = four_hex_digits();
   if (code >= 0xDC00 && code <= 0xDFFF) fail("half of a surrogate pair");
   if (code >= 0xD800 && code <= 0xDBFF) {

@@ -280,7 +280,7 @@ std::uint64_t import_stream(ArrowArrayStream& stream, Column& rows, const std::f
   expect(stream.get_schema(&stream, &schema.value), stream);
   const Reader reader(schema.value, "");
   if (!reader.is_table())
-    throw FormatError("the Arrow stream is no table, but of the type '" + std::string(schema.value.format) + "'");
+    throw FormatError("the Arrow stream is not a table, but of the type '" + std::string(schema.value.format) + "'");
   std::uint64_t count = 0;
   for (;;) {
     Owned<ArrowArray> batch;

@@ -255,9 +255,9 @@ void JsonScanner::escape() {
     unescaped_.push_back(meanings[found]);
     return;
   }
-  if (c != 'u') fail_at(start, "an escape that JSON does not have");
+  if (c != 'u') fail_at(start, "an unknown escape sequence");
   std::uint32_t code = four_hex_digits(start);
-  constexpr auto half = "half of a surrogate pair, which is no character: UTF-8 cannot express it";
+  constexpr auto half = "half of a surrogate pair, which is not a character: UTF-8 cannot express it";
   if (code >= 0xDC00 && code <= 0xDFFF) fail_at(start, half);
   if (code >= 0xD800 && code <= 0xDBFF) {
     if (end_ - at_ < 2 || at_[0] != '\\' || at_[1] != 'u') fail_at(start, half);

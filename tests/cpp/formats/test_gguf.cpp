@@ -158,14 +158,14 @@ TEST_CASE("a GGUF file may say its alignment") {
   };
   CHECK(error_of(with(8, 8)) == "no error");
   CHECK(error_of(with(256, 256)) == "no error");
-  CHECK(says(error_of(with(64, 32)), "'b' begins at byte 32 of the data, which is no multiple of 64"));
+  CHECK(says(error_of(with(64, 32)), "'b' begins at byte 32 of the data, which is not a multiple of 64"));
   CHECK(gguf::parse(bytes_of(with(256, 256).bytes())).data_offset() == 256);
   for (const std::uint32_t wrong : {4U, 24U, 1U << 21U})
     CHECK(says(error_of(with(wrong, 0)), "no power of two from 8 to 1048576"));
   CHECK(says(error_of(File{.pairs = {pair("general.alignment", 4, put(0U))}}), "no power of two"));
-  CHECK(says(error_of(File{.pairs = {pair("general.alignment", 10, put(std::uint64_t{32}))}}), "is no UINT32"));
+  CHECK(says(error_of(File{.pairs = {pair("general.alignment", 10, put(std::uint64_t{32}))}}), "is not UINT32"));
   const auto twice = pair("general.alignment", 4, put(32U));
-  CHECK(says(error_of(File{.pairs = {twice, twice}}), "stands there twice"));
+  CHECK(says(error_of(File{.pairs = {twice, twice}}), "occurs twice"));
 }
 
 TEST_CASE("every type of ggml has its size, and those that it removed are refused") {
@@ -213,7 +213,7 @@ TEST_CASE("what does not fit into a GGUF file is refused, with its name and the 
   CHECK(says(error_of(File{.pairs = {pair("k", 9, array(12, 1ULL << 61U, "12345678"))}}),
              "'k' says 2305843009213693952 of 8"));
   CHECK(says(error_of(File{.pairs = {pair("k", 9, array(8, 1, put(UINT64_MAX)))}}), "'k' would have"));
-  CHECK(says(error_of(File{.pairs = {pair("k", 4, put(1U)), pair("k", 4, put(1U))}}), "'k' stands there twice"));
+  CHECK(says(error_of(File{.pairs = {pair("k", 4, put(1U)), pair("k", 4, put(1U))}}), "'k' occurs twice"));
   std::string deep = array(4, 0, "");
   for (int i = 0; i < gguf::deepest_array; ++i) deep = array(9, 1, deep);
   CHECK(says(error_of(File{.pairs = {pair("k", 9, deep)}}), "nested more than 8 deep"));

@@ -150,7 +150,7 @@ TEST_CASE("types of numpy are ours, or stay what numpy calls them") {
         "<<f4",   "=f4"}) {
     CAPTURE(bad);
     CHECK(!npy::parse_type(bad));
-    CHECK(contains(error_of(npy_file(header(bad, "(2,)"), "")), "is no type of numpy"));
+    CHECK(contains(error_of(npy_file(header(bad, "(2,)"), "")), "is not a numpy dtype"));
   }
 }
 
@@ -171,15 +171,14 @@ TEST_CASE("every inconsistency in a .npy file is reported") {
   CHECK(
       contains(error_of("\x93NUMPY" + little(1, 2) + little(3, 2) + "{}"), "would have 3 bytes, but the file has 12"));
   CHECK(contains(error_of("\x93NUMPY" + little(2, 2) + little(0xFFFFFFFF, 4)), "more than the 1000000"));
-  CHECK(error_of(npy_file(header("<f4", "(3,)"), "1234")) ==
-        "npy: the elements have 4 bytes, but type and shape need 12");
-  CHECK(contains(error_of(npy_file(header("<f4", "(1,)"), "12345")), "have 5 bytes, but type and shape need 4"));
+  CHECK(error_of(npy_file(header("<f4", "(3,)"), "1234")) == "npy: the data has 4 bytes, but dtype and shape need 12");
+  CHECK(contains(error_of(npy_file(header("<f4", "(1,)"), "12345")), "has 5 bytes, but dtype and shape need 4"));
   CHECK(contains(with(header("<f4", "(4611686018427387904, 4)")), "more than 2^63 - 1 bytes"));
   CHECK(contains(with(header("<f4", "(0, 4611686018427387904, 4)")), "more than 2^63 - 1 bytes"));
   CHECK(contains(with(header("<f4", "(18446744073709551616,)")), "more than 64 bits"));
   CHECK(contains(with(header("<f4", "(-1,)")), "expected a non-negative integer"));
-  CHECK(contains(with(header("<f4", "(1)")), "the shape is no tuple"));
-  CHECK(contains(with(header("<f4", "(1 1)")), "the shape is no tuple"));
+  CHECK(contains(with(header("<f4", "(1)")), "the shape is not a tuple"));
+  CHECK(contains(with(header("<f4", "(1 1)")), "the shape is not a tuple"));
   CHECK(contains(with(header("<f4", "(1, 1 1)")), "expected ',' or ')'"));
   CHECK(contains(with(header("<f4", "(,)")), "expected a non-negative integer"));
   CHECK(contains(with(header("<f4", "(01,)")), "leading zero"));
@@ -190,17 +189,17 @@ TEST_CASE("every inconsistency in a .npy file is reported") {
   CHECK(contains(with(header("<f4", "(1,)", "0")), "expected True or False"));
   CHECK(contains(with("{}"), "lacks descr, fortran_order or shape"));
   CHECK(contains(with("{'descr': '<f4', 'shape': (1,)}"), "lacks descr, fortran_order or shape"));
-  CHECK(contains(with("{'descr': '<f4', 'descr': '<f4'}"), "'descr' stands there twice"));
-  CHECK(contains(with("{'shape': (1,), 'shape': (1,)}"), "'shape' stands there twice"));
-  CHECK(contains(with("{'fortran_order': True, 'fortran_order': True}"), "'fortran_order' stands there twice"));
+  CHECK(contains(with("{'descr': '<f4', 'descr': '<f4'}"), "'descr' occurs twice"));
+  CHECK(contains(with("{'shape': (1,), 'shape': (1,)}"), "'shape' occurs twice"));
+  CHECK(contains(with("{'fortran_order': True, 'fortran_order': True}"), "'fortran_order' occurs twice"));
   CHECK(contains(with("{'order': 'C'}"), "the unknown key 'order'"));
   CHECK(contains(with(header("<f4", "(1,)") + "x"), "text after the end"));
   CHECK(contains(with("[]"), "expected '{'"));
   CHECK(contains(with("{'descr' '<f4'}"), "expected ':'"));
   CHECK(contains(with("{'descr': '<f4' 'shape': (1,)}"), "expected '}'"));
   CHECK(contains(with("{'descr': '<f4"), "the string does not end"));
-  CHECK(contains(with("{'descr': '<\\x664'}"), "more than plain ASCII"));
-  CHECK(contains(with("{'descr': '\xe9'}"), "more than plain ASCII"));
+  CHECK(contains(with("{'descr': '<\\x664'}"), "characters that are not printable ASCII"));
+  CHECK(contains(with("{'descr': '\xe9'}"), "characters that are not printable ASCII"));
   CHECK(contains(with("{descr: '<f4'}"), "expected a string"));
 }
 
@@ -247,10 +246,10 @@ TEST_CASE("a .npz file without an array to look at is refused with the reason") 
   CHECK(contains(npz_error_of(zip_of({packed})), "numpy.savez writes arrays as they are, where savez_compressed"));
   CHECK(npz_error_of(zip_of({{.name = "o.npy", .data = npy_file(header("|O", "()"), "")}})) ==
         "npz: 'o' holds Python objects, which only unpickling could read");
-  CHECK(npz_error_of(zip_of({{.name = "a.txt"}})) == "npz: there is no array in it");
+  CHECK(npz_error_of(zip_of({{.name = "a.txt"}})) == "npz: the archive has no arrays");
   CHECK(contains(npz_error_of("PK\3\4"), "no end of a central directory"));
   CHECK(npz_error_of(zip_of({{.name = "w.npy", .data = npy_file(header("<f4", "(3,)"), "1234")}})) ==
-        "npz: 'w': npy: the elements have 4 bytes, but type and shape need 12");
+        "npz: 'w': npy: the data has 4 bytes, but dtype and shape need 12");
 }
 
 TEST_CASE("a zip archive is a .npz file when an array is in it") {

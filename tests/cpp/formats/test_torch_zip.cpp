@@ -194,8 +194,8 @@ TEST_CASE("inconsistencies of a tensor are reported with its name") {
   CHECK(contains(with(tensor(floats(), 0, {2}, {INT64_MAX})), "reaches beyond"));
   CHECK(contains(with(tensor(floats(), INT64_MAX, {2}, {INT64_MAX})), "reaches beyond"));
   CHECK(contains(with(tensor(floats(), 0, {1ULL << 62U, 2}, {0, 0})), "more than 2^63 - 1 bytes"));
-  CHECK(contains(with(tensor(floats(), 0, {UINT64_MAX}, {0})), "the sizes of 'w' is no count"));
-  CHECK(contains(with(tensor(floats(), UINT64_MAX, {1}, {0})), "the first element of 'w' is no count"));
+  CHECK(contains(with(tensor(floats(), 0, {UINT64_MAX}, {0})), "the sizes of 'w' is not a count"));
+  CHECK(contains(with(tensor(floats(), UINT64_MAX, {1}, {0})), "the first element of 'w' is not a count"));
   CHECK(contains(with(tensor(floats(), 0, {4}, {1, 1})), "'w' has 1 sizes and 2 strides"));
   CHECK(contains(with(tensor(floats(), 0, Numbers(65, 1), Numbers(65, 1))), "more than 64 axes"));
   CHECK(contains(with(tensor("N", 0, {4}, {1})), "the storage of 'w' is not described"));
@@ -204,7 +204,7 @@ TEST_CASE("inconsistencies of a tensor are reported with its name") {
   CHECK(contains(with(call("torch._utils", "_rebuild_tensor_v2", tuple({floats()}))),
                  "'w' is made of 1 arguments, fewer than the 6"));
   const auto loose = call("torch._utils", "_rebuild_tensor", tuple({floats(), integer(0), "N", "N"}));
-  CHECK(contains(with(loose), "the sizes of 'w' are no tuple"));
+  CHECK(contains(with(loose), "the sizes of 'w' are not a tuple"));
   CHECK(contains(error_of(checkpoint(dict({text("\xFF"), some_tensor()}))), "a key in '' is not UTF-8"));
 }
 

@@ -180,7 +180,7 @@ TEST_CASE("fields are counted and named, twenty-six of them too") {
 
 TEST_CASE("visit() may list members only, once, under names that paths can have") {
   CHECK(refusal<0>() ==
-        "visit() lists '0', which is no member of the object: a local variable, or something behind a pointer");
+        "visit() lists '0', which is not a member of the object: a local variable, or something behind a pointer");
   CHECK(refusal<1>() == refusal<0>());
   CHECK(refusal<2>() == "visit() names a field 'a.b'; '.', '[', ']', '?' and '#' have a meaning in paths");
   CHECK(refusal<3>() == "visit() lists 'x' twice");

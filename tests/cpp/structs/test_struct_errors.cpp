@@ -314,7 +314,7 @@ TEST_CASE("an array that does not begin where its type may is an error, and not 
   REQUIRE(at % 8 != 0);
   CHECK(refusal<OwningSpan<std::uint64_t>>(path) ==
         path.string() + ": 'value' begins at byte " + std::to_string(at) +
-            " of the file, which is no multiple of 8: it cannot be mapped in place");
+            " of the file, which is not a multiple of 8: it cannot be mapped in place");
 }
 
 TEST_CASE("a bool is 0 or 1") {

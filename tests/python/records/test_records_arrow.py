@@ -278,7 +278,7 @@ def test_arrow_types_that_records_do_not_have_are_refused_by_their_column(array,
 def test_what_is_no_table_is_refused():
     with pytest.raises(TypeError, match="__arrow_c_stream__"):
         arrow_rows([1, 2])
-    with pytest.raises(oc.FormatError, match="no table"):
+    with pytest.raises(oc.FormatError, match="not a table"):
         oc.share(arrow_rows(pa.chunked_array([[1, 2]])))
     twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(oc.FormatError, match="'a' is there twice"):
