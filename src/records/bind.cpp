@@ -139,7 +139,8 @@ std::string NodePlace::path() const {
 }
 
 void Node::damaged(std::uint64_t i) const {
-  throw FormatError("'" + path() + "': value " + std::to_string(i) + " points outside its buffers: the file is damaged");
+  throw FormatError("'" + path() + "': value " + std::to_string(i) +
+                    " points outside its buffers: the file is damaged");
 }
 
 }  // namespace onecopy::records

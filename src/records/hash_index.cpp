@@ -107,7 +107,8 @@ std::optional<std::uint64_t> HashIndex::find(const Key& key) const {
     if (word == 0) return true;
     if (!may_be(word, hash)) return false;
     const std::uint64_t row = (word & row_mask) - 1;
-    if (row >= keys.length) throw FormatError("'" + std::string(tensor) + "' points outside the rows: the file is damaged");
+    if (row >= keys.length)
+      throw FormatError("'" + std::string(tensor) + "' points outside the rows: the file is damaged");
     prefetch(values, row);  // loads while the key is compared
     if (is_key(keys, row, key)) found = row;
     return found.has_value();
