@@ -15,6 +15,7 @@ from itertools import groupby
 
 from tests.fallbacks.settings import ALL
 from tests.support.memory_group import memory_group
+from tests.support.page_cache import serve_cachestat
 from tests.support.seccomp import refuse
 
 
@@ -46,6 +47,7 @@ def confine_and_run(options: argparse.Namespace) -> None:
     for text in options.limit:
         limit(text)
     if options.refuse:
+        serve_cachestat()
         refuse_list(options.refuse)
     os.execvp(options.command[0], options.command)
 

@@ -3,6 +3,8 @@
 import ctypes
 import mmap
 import os
+import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import pytest
 
 PAGE = mmap.PAGESIZE
 PIECE = 8 << 20  # bytes written at once
+SERVER = "ONECOPY_TESTS_CACHESTAT"
+"""The variable with the address of the process that `serve_cachestat` started."""
 CACHESTAT = 451  # the number of the system call on every architecture, from Linux 6.5
 
 
@@ -33,11 +37,43 @@ def pages_reclaimed(path: Path) -> int:
 
     Pages that were evicted on request do not count: the kernel remembers only what it took by itself.
     """
+    with path.open("rb") as file:
+        if (server := os.environ.get(SERVER)) is None:
+            return evicted_by_kernel(file.fileno())
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(f"\0{server}")
+            socket.send_fds(connection, [b"?"], [file.fileno()])
+            return int(connection.recv(32))
+
+
+def evicted_by_kernel(fd: int) -> int:
+    """Ask cachestat for the evicted pages of a file; 0 where the kernel refuses."""
     counts = (ctypes.c_uint64 * 5)()  # cached, dirty, under writeback, evicted, recently evicted
     whole_file = (ctypes.c_uint64 * 2)(0, 0)
-    with path.open("rb") as file:
-        failed = ctypes.CDLL(None).syscall(CACHESTAT, file.fileno(), whole_file, counts, 0)
+    failed = ctypes.CDLL(None).syscall(CACHESTAT, fd, whole_file, counts, 0)
     return 0 if failed else counts[3]
+
+
+def serve_cachestat() -> None:
+    """Start a process that answers `pages_reclaimed` until this process ends; for tests without the call themselves."""
+    listener = socket.socket(socket.AF_UNIX)
+    name = f"onecopy-tests-{os.getpid()}"
+    listener.bind(f"\0{name}")  # without a file
+    listener.listen()
+    parent = os.getpid()
+    if os.fork() != 0:
+        os.environ[SERVER] = name
+        listener.close()
+        return
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    os.closerange(0, 3)  # who reads the output of the tests waits for its end
+    while os.getppid() == parent:
+        with listener.accept()[0] as connection:
+            _, fds, _, _ = socket.recv_fds(connection, 1, 1)
+            for fd in fds:
+                connection.send(str(evicted_by_kernel(fd)).encode())
+                os.close(fd)
+    os._exit(0)
 
 
 def nearly(nbytes: int) -> Any:
