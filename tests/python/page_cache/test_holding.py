@@ -105,7 +105,7 @@ def test_a_truncated_file_is_reported_once_and_the_others_stay(two_files):
         assert (change.path, change.what) == (str(path), "lost")
         assert change.reason == f"truncated from {4 * MIB} to {MIB} bytes"
         drop(hold, 1)
-        changes = news(hold)  # the truncated one is at rest
+        changes = hold.refresh()  # the truncated one is at rest
         assert {change.path: change.what for change in changes} == {str(path): "held", str(other): "warmed"}
         os.truncate(path, 0)
         assert whats(news(hold)) == ["lost"]
