@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "bindings.hpp"
+#include "buffer.hpp"
+#include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/interrupt.hpp"
 #include "onecopy/base/permutation.hpp"
@@ -104,6 +106,14 @@ void bind_base(nb::module_& module) {
   set_poll(poll_signals);
   nb::register_exception_translator(translate, nullptr);
   module.def("version", &version, "Tell the version that this was built from.");
+  module.def(
+      "crc32c",
+      [](const nb::object& data) {
+        const Buffer buffer(data);
+        const ReleaseGil release;
+        return crc32c(0, buffer.bytes());
+      },
+      nb::arg("data"), "Return the CRC-32C of the bytes of a buffer.");
   nb::class_<Permutation>(module, "Permutation", "A pseudo-random permutation that is computed, not stored.")
       .def(nb::init<std::uint64_t, std::uint64_t, std::uint64_t>(), nb::arg("size"), nb::arg("seed"), nb::arg("epoch"))
       .def("at", &at, nb::arg("position"))

@@ -9,6 +9,9 @@ from typing import Any, overload
 def version() -> str:
     """Tell the version that this was built from."""
 
+def crc32c(data: object) -> int:
+    """Return the CRC-32C of the bytes of a buffer."""
+
 class Permutation:
     """A pseudo-random permutation that is computed, not stored."""
 

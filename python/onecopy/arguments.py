@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import operator
 import os
+from typing import TYPE_CHECKING
 
 from onecopy.text import parse_size
 
-__all__ = ["byte_count", "cpu_count", "decoder_threads", "non_negative", "path_text", "thread_count"]
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+__all__ = ["byte_count", "cpu_count", "decoder_threads", "is_url", "non_negative", "path_text", "thread_count"]
+
+SCHEMES = frozenset({"s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "file"})
+"""Schemes of the URLs that `onecopy.remote` fetches."""
+
+
+def is_url(path: object) -> TypeGuard[str]:
+    """Return whether `path` is text that begins with the scheme of a URL that can be fetched.
+
+    Examples
+    --------
+    >>> is_url("s3://bucket/model.safetensors"), is_url("/data/model.safetensors"), is_url("C://x")
+    (True, False, False)
+    """
+    return isinstance(path, str) and "://" in path and path.split("://", 1)[0].lower() in SCHEMES
 
 
 def path_text(path: str | os.PathLike[str]) -> str:

@@ -73,6 +73,7 @@ struct FileFacts {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
   std::uint64_t size = 0;
+  std::uint64_t allocated = 0;  // bytes that it has on the disk
   std::int64_t mtime_ns = 0;
   std::uint64_t owner = 0;   // user id
   std::uint64_t links = 0;   // names that it has

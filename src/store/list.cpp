@@ -2,6 +2,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/store/store.hpp"
@@ -14,6 +15,8 @@
 
 namespace onecopy {
 namespace {
+
+constexpr std::size_t longest_key = std::size_t{1} << 16U;
 
 using store::File;
 using store::Files;
@@ -40,6 +43,19 @@ Artefact claimed(const File& file, const store::ClaimFacts& claim) {
   return artefact;
 }
 
+// What was fetched of a file; the first line beside it is the key.
+Artefact partly_fetched(const Files& files) {
+  auto artefact = entry(files.partial, ArtefactState::partial, "fetched in part; the next fetch continues it");
+  if (const auto facts = os::facts_of_entry(files.partial.at())) artefact.bytes = facts.value.allocated;
+  if (const auto opened = os::open_no_link(files.pieces.at())) {
+    std::string text(longest_key, '\0');
+    const auto read = os::read_at(opened.value.get(), std::as_writable_bytes(std::span(text)), 0);
+    text.resize(read ? read.value : 0);
+    if (const auto end = text.find('\n'); end != std::string::npos) artefact.key = text.substr(0, end);
+  }
+  return artefact;
+}
+
 void add_key(std::vector<Artefact>& all, const Files& files, const std::set<std::string>& suffixes) {
   const auto has = [&](std::string_view suffix) { return suffixes.contains(std::string(suffix)); };
   std::optional<store::ClaimFacts> claim;
@@ -54,6 +70,7 @@ void add_key(std::vector<Artefact>& all, const Files& files, const std::set<std:
   const bool being_flushed = held && now && now->state == ArtefactState::ready;
   if (claim && !being_flushed) all.push_back(claimed(files.claim, *claim));
   if (now && (!held || being_flushed)) all.push_back(std::move(*now));
+  if (!held && (has(store::partial_suffix) || has(store::pieces_suffix))) all.push_back(partly_fetched(files));
 }
 
 // A file that a writer has not finished; it holds a lock on it as long as it lives.
@@ -111,7 +128,7 @@ std::vector<Artefact> list(const Folder& folder) {
       digests[parts.digest].insert(parts.suffix);
     } else if (name.starts_with(".onecopy-")) {
       all.push_back(unfinished({folder, name}));
-    } else {
+    } else if (name != views_folder) {
       all.push_back(entry({folder, name}, ArtefactState::foreign, "not a file of the store"));
     }
   }
@@ -125,6 +142,7 @@ std::string_view to_string(ArtefactState state) noexcept {
   switch (state) {
     case ArtefactState::ready: return "ready";
     case ArtefactState::building: return "building";
+    case ArtefactState::partial: return "partial";
     case ArtefactState::stale_claim: return "stale claim";
     case ArtefactState::leftover: return "leftover";
     case ArtefactState::damaged: return "damaged";

@@ -26,13 +26,13 @@ std::string digest_of(std::string_view key) {
 
 Files files_of(const Folder& folder, const std::string& digest) {
   const auto with = [&](std::string_view suffix) { return File{folder, digest + std::string(suffix)}; };
-  return {with(artefact_suffix), with(about_suffix), with(claim_suffix)};
+  return {with(artefact_suffix), with(about_suffix), with(claim_suffix), with(partial_suffix), with(pieces_suffix)};
 }
 
 NameParts parts_of(const std::string& name) {
   if (name.find_first_not_of("0123456789abcdef") != digest_length) return {};
   NameParts parts{name.substr(0, digest_length), name.substr(digest_length)};
-  for (const auto suffix : {artefact_suffix, about_suffix, claim_suffix})
+  for (const auto suffix : {artefact_suffix, about_suffix, claim_suffix, partial_suffix, pieces_suffix})
     if (parts.suffix == suffix) return parts;
   return {};
 }

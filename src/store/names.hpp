@@ -12,6 +12,11 @@ namespace onecopy::store {
 inline constexpr std::string_view artefact_suffix = ".oc";
 inline constexpr std::string_view about_suffix = ".about";
 inline constexpr std::string_view claim_suffix = ".claim";
+// What is being fetched in pieces: the file so far, and the key and the checksums of the pieces that it has.
+inline constexpr std::string_view partial_suffix = ".partial";
+inline constexpr std::string_view pieces_suffix = ".pieces";
+
+inline constexpr std::string_view views_folder = "views";  // links to artefacts by the names of what was fetched
 
 inline constexpr std::size_t digest_length = 32;
 
@@ -22,6 +27,8 @@ struct Files {
   File artefact;
   File about;
   File claim;
+  File partial;
+  File pieces;
 };
 
 Files files_of(const Folder& folder, const std::string& digest);

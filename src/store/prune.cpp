@@ -18,7 +18,7 @@ std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::system_cloc
 
 // Why it is to go; empty: it stays.
 std::string reason_to_remove(const Artefact& artefact, const PruneOptions& options, std::int64_t now) {
-  if (artefact.state != ArtefactState::ready) return artefact.reason;
+  if (artefact.state != ArtefactState::ready && artefact.state != ArtefactState::partial) return artefact.reason;
   if (options.everything) return "everything was selected";
   if (std::ranges::find(options.keys, artefact.key) != options.keys.end()) return "its key was selected";
   if (options.max_age && now - artefact.last_used_ns > options.max_age->count()) return "not used for too long";
@@ -69,6 +69,13 @@ std::string_view remove(const Folder& folder, const Artefact& shown) {
   const auto claim = Claim::take(files.claim, shown.key);
   if (!claim) return "it is being built";
   if (shown.state == ArtefactState::stale_claim) return {};  // the claim that we took goes with us
+  if (shown.state == ArtefactState::partial) {
+    const auto facts = os::facts_of_entry(files.partial.at());
+    if (facts && facts.value.mtime_ns != shown.last_used_ns) return "it was used or built meanwhile";
+    remove_if_there(files.pieces);  // first: without it, the other counts as nothing
+    remove_if_there(files.partial);
+    return {};
+  }
   const auto now = settled(files);
   if (now.state != shown.state || now.last_used_ns != shown.last_used_ns) return "it was used or built meanwhile";
   remove_if_there(files.about);  // first: without it, the other counts as nothing

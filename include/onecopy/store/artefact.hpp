@@ -15,6 +15,7 @@ namespace onecopy {
 enum class ArtefactState : std::uint8_t {
   ready,        // built, and unchanged since
   building,     // claimed by a running process
+  partial,      // fetched in part; the next fetch continues it
   stale_claim,  // claimed by a process that has ended
   leftover,     // a file without a matching description
   damaged,      // a description that cannot be read

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from onecopy.errors import FormatError
 
@@ -88,14 +88,3 @@ def dtype_of(name: str) -> tuple[np.dtype[Any], bool]:
     from onecopy.arrays import dtypes
 
     return dtypes.to_numpy(name), dtypes.is_raw(name)
-
-
-def is_text(name: object) -> TypeGuard[str]:
-    """Return whether `name` can be the name of an array: a str without unpaired surrogates."""
-    if not isinstance(name, str):
-        return False
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy import _core
 from onecopy.arrays.entries import Entry, Memory, array_of
-from onecopy.errors import FileChanged, FormatError, NoChecksum
+from onecopy.errors import FileChanged, NoChecksum
 from onecopy.files import Mapping, OpenFile, check_mode
+from onecopy.named_files import SetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
 Member: TypeAlias = "OneFile | DataFile"
 """One of the open files that contain arrays."""
-
-
-class SetError(FormatError):
-    """Several files cannot be opened as one: a file is too short, lacks an array, or is outside the folder."""
 
 
 class DataFile(Mapping):

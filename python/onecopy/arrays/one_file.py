@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from onecopy import _core
 from onecopy.arguments import path_text, thread_count
-from onecopy.arrays.entries import Entry, Memory, Part, array_of, is_text, name_of, range_of
+from onecopy.arrays.entries import Entry, Memory, Part, array_of, name_of, range_of
 from onecopy.arrays.file import ArrayFile, no_array
 from onecopy.files import Identity, Mode, OpenFile, absolute, check_mode
+from onecopy.text import is_text
 
 if TYPE_CHECKING:
     import os

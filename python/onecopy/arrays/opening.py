@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from onecopy.arguments import path_text
+from onecopy.arguments import is_url, path_text
 from onecopy.arrays.one_file import OneFile
 from onecopy.errors import FormatError
+from onecopy.named_files import begins_as_json
 
 if TYPE_CHECKING:
     import os
 
-    from onecopy import _core
     from onecopy.arrays.file import ArrayFile
     from onecopy.files import Mode
     from onecopy.store import Artefact
@@ -44,7 +44,9 @@ def open(  # noqa: A001 - as `onecopy.open`
     Parameters
     ----------
     path
-        Path of a file, or an `Artefact` of a `Store`, which is opened even if its path was removed or replaced since.
+        Path of a file; or an `Artefact` of a `Store`, which is opened even if its path was removed or replaced since;
+        or a URL (``s3://``, ``gs://``, ``az://``, ``https://``), which is fetched once per machine into the default
+        store, with all files that it names (`onecopy.remote.fetch`; needs ``pip install 'onecopy[remote]'``).
     mode
         "map": arrays are pages of the page cache, shared by all processes and read from disk when first accessed.
         "copy": the whole file is read now, into private memory in huge pages, by several threads.
@@ -125,11 +127,15 @@ def open_arrays(
     >>> open_arrays(path).kind
     'records'
     """
-    given, handle = _place_of(path)
+    if is_url(path):
+        from onecopy import remote  # here, because it loads the store
+
+        path = remote.fetch(path)
+    given, handle = path_text(path), getattr(path, "handle", None)
     try:
         file = OneFile(given, mode=mode, private=private, threads=threads, handle=handle)
     except FormatError as error:
-        if not _begins_as_json(given):
+        if not begins_as_json(given):
             raise _with_advice(error) from None
         from onecopy.arrays import shards
 
@@ -153,11 +159,6 @@ def _with_advice(error: FormatError) -> FormatError:
         if str(error).endswith(end):
             return type(error)(f"{error}: {advice}")
     return error
-
-
-def _place_of(path: str | os.PathLike[str] | Artefact) -> tuple[str, _core.FileHandle | None]:
-    """Return the path, and the open file of an artefact (None for a path)."""
-    return path_text(path), getattr(path, "handle", None)
 
 
 def _open_aligned(
@@ -185,12 +186,3 @@ def _open_aligned(
     file = open_arrays(opened, mode, private=private, threads=threads)
     file.add_reason(reason)
     return file
-
-
-def _begins_as_json(path: str) -> bool:
-    """Return whether a file begins like the JSON index of shards; a safetensors file has a zero byte there."""
-    import builtins
-    import re
-
-    with builtins.open(path, "rb") as file:  # noqa: PTH123 - text
-        return re.fullmatch(rb"\s*\{\s*[\"}][^\0]*", file.read(64)) is not None

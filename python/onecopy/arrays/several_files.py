@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy.arrays.entries import Entry, Memory, Part, is_text, name_of, range_of
+from onecopy.arrays.entries import Entry, Memory, Part, name_of, range_of
 from onecopy.arrays.file import ArrayFile, no_array
 from onecopy.arrays.members import How, Member, close
 from onecopy.files import OpenFile, absolute
+from onecopy.text import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from onecopy.arrays import open_arrays
 from onecopy.arrays.entries import READ_SUFFIXES
-from onecopy.arrays.members import SetError
 from onecopy.errors import FormatError
 from onecopy.files import Mapping
+from onecopy.named_files import SetError
 
 if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile

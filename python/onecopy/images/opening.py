@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from onecopy.arguments import non_negative, path_text
+from onecopy.arguments import non_negative
 from onecopy.arrays.one_file import OneFile
 from onecopy.errors import FileChanged
 from onecopy.files import Mapping
 from onecopy.images import codecs
 from onecopy.images.facts import no_level
 from onecopy.images.image import NAME, About, Image
+from onecopy.remote import local
 from onecopy.store import Store, file_key, report_progress
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def open(
     >>> oc.images.open(folder / "cells.tif", store=folder / "store").artefact.built
     False
     """
-    text, level = path_text(path), non_negative("level", level)
+    text, level = local(path), non_negative("level", level)
     if text.endswith(_OURS):
         return _of_file(text, level)
     opened = Store.of(store).with_options(durable=False)
@@ -154,7 +155,7 @@ def decode(
     """
     from onecopy.scratch_arrays import scratch
 
-    text, level = path_text(path), non_negative("level", level)
+    text, level = local(path), non_negative("level", level)
 
     def one(codec: Codec) -> Scratch:
         facts = codecs.facts_of(codec, text, level)

@@ -21,7 +21,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy import arrays, page_cache
+from onecopy import arrays, page_cache, remote
+from onecopy.arguments import is_url
 from onecopy.arrays.shards import files_of_index
 from onecopy.files import Mapping
 from onecopy.integrations.torch._cast import cast_once, dtype_of, needs_cast
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from onecopy.store import Store
 
 __all__ = ["from_pretrained"]
+
+FETCHED = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
+"""Names of the files that are fetched of a folder behind a URL: the configuration, the tokenizer and the weights."""
 
 
 def from_pretrained(
@@ -106,6 +110,8 @@ def from_pretrained(
     dtype = given.pop("torch_dtype", dtype) if dtype == "auto" else dtype
     if isinstance(dtype, str) and dtype != "auto":
         dtype = dtype_of(dtype)
+    if is_url(folder):
+        folder = remote.fetch(f"{folder.rstrip('/')}/", include=FETCHED)
     place = Path(folder, given.get("subfolder") or "")
     files = _files_in(place, given.get("variant"))
     wanted = _type_of(dtype, place)

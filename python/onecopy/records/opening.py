@@ -6,7 +6,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from onecopy import _core
-from onecopy.arguments import path_text
+from onecopy.arguments import is_url, path_text
 from onecopy.errors import FormatError
 from onecopy.records.backing import Origin
 from onecopy.records.rows import List
@@ -60,6 +60,10 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     >>> oc.open_records(path, oc.List)[1]
     'Grace'
     """
+    if is_url(path):
+        from onecopy.remote import local
+
+        path = local(path)
     given = path_text(path)
     opened = of_path(given, trusted=False, handle=getattr(path, "handle", None))
     if kind is not None and not isinstance(opened, kind):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy.arguments import path_text
+from onecopy.arguments import is_url, path_text
 from onecopy.errors import FormatError
 from onecopy.files import Mapping
 
@@ -43,6 +43,10 @@ class RowSource(abc.ABC):
     container: Container = "list"
 
     def __init__(self, source: str | os.PathLike[str], progress: OnProgress | None) -> None:
+        if is_url(source):
+            from onecopy.remote import local
+
+            source = local(source)
         self._path = path_text(source)
         self._on_progress = progress
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Artefact", "PruneReport", "State", "Waiting"]
 
-State: TypeAlias = Literal["ready", "building", "stale claim", "leftover", "damaged", "foreign"]
+State: TypeAlias = Literal["ready", "building", "partial", "stale claim", "leftover", "damaged", "foreign"]
 
 
 @dataclass(frozen=True, slots=True)

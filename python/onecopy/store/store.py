@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from onecopy import _core
 from onecopy.arguments import byte_count, path_text
+from onecopy.store import views
 from onecopy.store.artefact import Artefact, PruneReport, Waiting
 from onecopy.store.fork import builder
 
@@ -248,6 +249,8 @@ class Store:
             everything=everything,
             dry_run=dry_run,
         )
+        if not dry_run:
+            views.sweep(self.folder)
         return PruneReport(
             [self._artefact(artefact) for artefact in report.removed],
             [self._artefact(artefact) for artefact in report.kept],

@@ -24,6 +24,7 @@ constexpr unsigned all_may_write = 0666;
 
 FileFacts facts_from(const struct stat& status) noexcept {
   FileFacts facts;
+  facts.allocated = static_cast<std::uint64_t>(status.st_blocks) * 512;
   facts.device = static_cast<std::uint64_t>(status.st_dev);
   facts.inode = static_cast<std::uint64_t>(status.st_ino);
   facts.size = static_cast<std::uint64_t>(status.st_size);

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 import onnxruntime
 
 from onecopy import page_cache
-from onecopy.arguments import path_text
 from onecopy.errors import FormatError
 from onecopy.integrations.onnxruntime import _ladder, _options
 from onecopy.integrations.onnxruntime._report import Report, anonymous_memory, mapped_files, private_of
+from onecopy.remote import local
 from onecopy.store.fork import trim_heap
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def session(
         raise ValueError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
     start, before = monotonic(), anonymous_memory()
     request = _ladder.Request(
-        path_text(path),
+        local(path),
         sess_options,
         providers,
         tuple(sorted(given.get("disabled_optimizers") or ())),

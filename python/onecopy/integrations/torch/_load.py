@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onecopy import arrays
 from onecopy.integrations.torch._cast import cast_once, dtype_of, expect_torch, is_cast, needs_cast
 from onecopy.integrations.torch._upload import Upload, Uploading
+from onecopy.remote import local
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ def load_into(
     if cast not in ("private", "store"):
         raise ValueError(f"cast must be 'private' or 'store', not {cast!r}")
     groups = _tied(module)
+    path = local(path)
     if dtype is not None and cast == "store" and needs_cast(path, dtype):
         path = cast_once(path, dtype)
     private = is_cpu(device) and not unsafe_shared

@@ -1,0 +1,96 @@
+"""`onecopy fetch URL...`: fetch files behind URLs into the store, and print their paths."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import DownloadColumn
+
+from onecopy import remote
+from onecopy.arguments import is_url
+from onecopy.arrays import open_arrays
+from onecopy.cli import screen
+from onecopy.cli.words import escape, size
+from onecopy.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("fetch")
+@click.argument("urls", nargs=-1, required=True, metavar="URL...")
+@click.option("--folder", type=click.Path(), metavar="FOLDER", help="Folder of the store.  [default: that on disk]")
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="GLOB",
+    help="Of a URL that ends with /: only objects with such names. Repeatable.",
+)
+@click.option(
+    "--connections",
+    type=click.IntRange(1, 256),
+    default=remote.CONNECTIONS,
+    show_default=True,
+    help="Number of requests at a time.",
+)
+@click.option("--verify", is_flag=True, help="Compare each file with the checksums that it contains.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def command(
+    *,
+    urls: tuple[str, ...],
+    folder: str | None,
+    include: tuple[str, ...],
+    connections: int,
+    verify: bool,
+    as_json: bool,
+) -> None:
+    """Fetch each URL into the store of this machine, unless its current version is there, and print its local path.
+
+    URL is s3://, gs://, az:// or https://. If it ends with /, all objects directly below it are fetched. The files that
+    an index or an ONNX model names are fetched too. A fetch that was interrupted is continued. `onecopy.open(URL)` then
+    opens the same files.
+    """
+    for url in urls:
+        if not is_url(url):
+            raise click.UsageError(f"not a URL that can be fetched: {url}")
+    store = Store(folder)
+    fetched = []
+    for url in urls:
+        start = time.monotonic()
+        path = with_bar(url, store, include or ("*",), connections)
+        if verify:
+            with open_arrays(path) as file:
+                file.verify()
+        seconds = time.monotonic() - start
+        fetched.append(facts_of(url, path, seconds))
+        if not as_json:
+            facts = fetched[-1]
+            screen.show_line(screen.err(), f"{escape(remote.shown(url))}: {size(facts['bytes'])} in {seconds:.3g} s")
+            click.echo(str(path))
+    if as_json:
+        click.echo(json.dumps(fetched, indent=1))
+
+
+def facts_of(url: str, path: Path, seconds: float) -> dict[str, Any]:
+    """Return what is printed as JSON."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return {
+        "url": remote.shown(url),
+        "path": str(path),
+        "bytes": sum(file.stat().st_size for file in files),
+        "seconds": seconds,
+    }
+
+
+def with_bar(url: str, store: Store, include: tuple[str, ...], connections: int) -> Path:
+    """Fetch with a progress bar, and return the path."""
+    with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
+        task = bar.add_task("fetch", total=None)
+
+        def watch(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        return remote.fetch(url, store=store, include=include, connections=connections, progress=watch)

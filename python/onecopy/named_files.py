@@ -1,0 +1,99 @@
+"""The files that a file names: the shards of an index, and the external data of an ONNX model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, cast
+
+from onecopy import _core
+from onecopy.arguments import path_text
+from onecopy.errors import FormatError
+from onecopy.files import Mapping
+from onecopy.text import is_text
+
+__all__ = ["SetError", "begins_as_json", "index_text", "is_inside", "names_in", "names_of_index", "parse_index"]
+
+_MAX_INDEX = 100 << 20
+"""Maximum size of an index in bytes: that of a safetensors header."""
+
+
+class SetError(FormatError):
+    """Several files cannot be opened as one: a file is too short, lacks an array, or is outside the folder."""
+
+
+def names_in(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the files that an index or an ONNX model names, relative to its folder; [] for other files.
+
+    An index ("*.index*.json") and a model ("*.onnx") are recognized by their names: other JSON may be large, and ONNX
+    has no signature. Errors are those of `parse_index`; FormatError for a damaged model.
+    """
+    name = Path(path).name
+    if name.endswith(".json") and ".index." in name:
+        return names_of_index(path)
+    if not name.endswith(".onnx"):
+        return []
+    model = _core.open_mapping(path_text(path))
+    tensors = cast("list[tuple[Any, ...]]", _core.parse_onnx(model)["tensors"])
+    return list(dict.fromkeys(location for *_, storage, _, _, location, _ in tensors if storage == "external"))
+
+
+def begins_as_json(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file begins like the JSON index of shards; a safetensors file has a zero byte there."""
+    with Path(path).open("rb") as file:
+        return re.fullmatch(rb"\s*\{\s*[\"}][^\0]*", file.read(64)) is not None
+
+
+def names_of_index(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the files that an index names, relative to its folder; errors are those of `of_index`."""
+    text = path_text(path)
+    with Mapping(text) as index:
+        weight_map, _ = parse_index(text, index_text(index))
+    return list(dict.fromkeys(weight_map.values()))
+
+
+def index_text(index: Mapping) -> bytes:
+    """Return the text of an index, read with pread: another program may truncate the mapped file."""
+    if index.nbytes > _MAX_INDEX:
+        raise FormatError(f"{index.path}: index of shards too large: {index.nbytes} bytes, at most {_MAX_INDEX}")
+    return os.pread(index.fileno(), index.nbytes, 0)
+
+
+def parse_index(path: str, text: bytes) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the file of each name, and the metadata with values as text."""
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=_distinct)
+        weight_map, metadata = found.get("weight_map"), found.get("metadata") or {}
+        if not isinstance(weight_map, dict) or not isinstance(metadata, dict):
+            raise ValueError("no 'weight_map' from names to files")  # noqa: TRY004 - one error for all of them
+        texts = {key: text if isinstance(text, str) else json.dumps(text) for key, text in metadata.items()}
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise FormatError(f"{path}: not the index of a sharded model, although it begins like JSON: {reason}") from None
+    if not weight_map:
+        raise SetError(f"{path}: the 'weight_map' is empty: there are no shards")
+    for name in weight_map:
+        if not is_text(name):
+            raise SetError(f"{path}: invalid name {name!r}: it contains an unpaired surrogate")
+    inside: set[str] = set()  # checked before: a shard has many arrays
+    for name, file in weight_map.items():
+        if not isinstance(file, str) or not (file in inside or is_inside(file)):
+            raise SetError(f"{path}: invalid file {file!r} for {name!r}: not a path inside the folder of the index")
+        inside.add(file)
+    return weight_map, texts
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate name")
+    return found
+
+
+def is_inside(location: object) -> bool:
+    """Return whether `location` is a relative path that stays inside its folder, apart from symbolic links."""
+    if not is_text(location) or not location or location[0] == "/" or {"\0", "\\"} & set(location):
+        return False
+    return ".." not in location.split("/")

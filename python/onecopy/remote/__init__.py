@@ -1,0 +1,16 @@
+"""Files behind URLs: fetched once per machine into a store, and mapped by all its processes.
+
+    model = oc.open("s3://bucket/model.safetensors")        # also gs://, az://, https:// and file://
+    path = onecopy.remote.fetch("https://host/model.gguf")   # a local path, for other libraries
+
+The first process of the machine that opens a URL fetches it by parallel requests; the others wait and map the same
+file. The key of the file in the store consists of the URL, the entity tag and the size, so that a changed object is
+fetched anew; credentials are neither stored nor logged. A fetch that was killed or failed is continued by the next one.
+The connections are those of obstore (``pip install 'onecopy[remote]'``).
+"""
+
+from onecopy.remote.fetching import fetch, local
+from onecopy.remote.origin import shown
+from onecopy.remote.transfer import CONNECTIONS
+
+__all__ = ["CONNECTIONS", "fetch", "local", "shown"]

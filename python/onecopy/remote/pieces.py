@@ -1,0 +1,231 @@
+"""`PartialFile`: a file that is being fetched, with a list of the ranges that it has, which survives a kill.
+
+Beside the file in the folder of a store lies the list of its pieces: a line with the key of what is fetched, a line
+with the boot of the kernel, and 24 bytes for each piece: start, length, CRC-32C of the piece, CRC-32C of the entry. In
+the boot that wrote them, entries are trusted. After a restart, when the disk may lack what was in the page cache, each
+piece is read and compared with its checksum.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import errno
+import os
+import stat
+import struct
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onecopy import _core
+from onecopy.text import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["PartialFile", "Ranges"]
+
+_ENTRY = struct.Struct("<QQII")
+_BLOCK = 8 << 20
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Ranges:
+    """A set of bytes of a file: sorted, disjoint ranges.
+
+    Examples
+    --------
+    >>> ranges = Ranges()
+    >>> for start, stop in [(10, 20), (40, 50), (20, 30)]:
+    ...     ranges.add(start, stop)
+    >>> list(ranges), list(ranges.missing(0, 45)), ranges.size
+    ([(10, 30), (40, 50)], [(0, 10), (30, 40)], 30)
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+
+    def add(self, start: int, stop: int) -> None:
+        """Add the bytes from `start` to `stop`."""
+        if start >= stop:
+            return
+        first = bisect.bisect_left(self._stops, start)  # the first that ends at or after the start
+        last = bisect.bisect_right(self._starts, stop)  # behind the last that begins at or before the stop
+        if first < last:
+            start, stop = min(start, self._starts[first]), max(stop, self._stops[last - 1])
+        self._starts[first:last], self._stops[first:last] = [start], [stop]
+
+    def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of a range that are not in the set."""
+        for at in range(bisect.bisect_right(self._stops, start), len(self._starts)):
+            if start >= stop or self._starts[at] >= stop:
+                break
+            if start < self._starts[at]:
+                yield start, self._starts[at]
+            start = self._stops[at]
+        if start < stop:
+            yield start, stop
+
+    @property
+    def size(self) -> int:
+        """Number of bytes in the set."""
+        return sum(self._stops) - sum(self._starts)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(zip(list(self._starts), list(self._stops), strict=True))
+
+
+class PartialFile:
+    """A file of a known size that is written in pieces, in any order and by several threads of one process.
+
+    The caller holds the claim of the key, so that no other process writes. Opening it continues what an earlier process
+    left; what belongs to another key, or is damaged, is begun anew.
+
+    Parameters
+    ----------
+    artefact
+        Path at which the store expects the artefact of the key; the two files have its name with other suffixes.
+    key
+        Key of the artefact, which identifies the content.
+    nbytes
+        Size of the whole file in bytes.
+
+    Raises
+    ------
+    OSError
+        A file cannot be opened or written, or is not a regular file of this user.
+    """
+
+    def __init__(self, artefact: Path, key: str, nbytes: int) -> None:
+        self.path = artefact.with_suffix(".partial")
+        """Path of the file."""
+        self._list_path = artefact.with_suffix(".pieces")
+        self.size = nbytes
+        """Size of the whole file in bytes."""
+        self.have = Ranges()
+        """The bytes that are in the file."""
+        self._lock = threading.Lock()
+        self._fd = _opened(self.path)
+        try:
+            self._list = _opened(self._list_path)
+            try:
+                self._begin(key)
+            except BaseException:
+                os.close(self._list)
+                raise
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def _begin(self, key: str) -> None:
+        head = f"{key}\n{_boot()}\n".encode("utf-8", "surrogateescape")
+        text = os.pread(self._list, os.fstat(self._list).st_size, 0)
+        lines = text.split(b"\n", 2)
+        ours = len(lines) == 3 and lines[0] == head.split(b"\n", 1)[0]
+        if not ours or os.fstat(self._fd).st_size != self.size:
+            os.ftruncate(self._fd, 0)
+            os.ftruncate(self._fd, self.size)
+            self._rewrite(head, ())
+            return
+        entries = list(_entries(lines[2], self.size))
+        if lines[1] != b"" and text.startswith(head):
+            for start, length, _ in entries:
+                self.have.add(start, start + length)
+            self._end = len(head) + len(entries) * _ENTRY.size  # a torn entry is written over
+            return
+        self._rewrite(head, [entry for entry in entries if _checksum(self._fd, entry[0], entry[1]) == entry[2]])
+
+    def _rewrite(self, head: bytes, entries: Iterable[tuple[int, int, int]]) -> None:
+        os.ftruncate(self._list, 0)
+        _write(self._list, head, 0)
+        self._end = len(head)
+        for start, length, checksum in entries:
+            self._note(start, length, checksum)
+
+    def reserve(self, start: int, stop: int) -> None:
+        """Reserve the space of a range on the disk, where the file system can; OSError if there is not enough."""
+        if start == stop or not hasattr(os, "posix_fallocate"):
+            return
+        try:
+            os.posix_fallocate(self._fd, start, stop - start)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                reason = f"{error.strerror}: {size(stop - start)} are needed"
+                raise OSError(error.errno, reason, str(self.path)) from None
+
+    def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
+        """Write a piece, and then the entry that says that it is there."""
+        checksum = _core.crc32c(data)
+        try:
+            _write(self._fd, data, start)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+        with self._lock:
+            self._note(start, len(data), checksum)
+
+    def _note(self, start: int, length: int, checksum: int) -> None:
+        entry = struct.pack("<QQI", start, length, checksum)
+        _write(self._list, entry + struct.pack("<I", _core.crc32c(entry)), self._end)
+        self._end += _ENTRY.size
+        self.have.add(start, start + length)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all bytes are in the file."""
+        return self.have.size == self.size
+
+    def publish(self, artefact: Path) -> None:
+        """Give the whole file its final path; the list of its pieces is removed."""
+        os.replace(self.path, artefact)  # noqa: PTH105
+        with contextlib.suppress(FileNotFoundError):
+            self._list_path.unlink()
+
+    def close(self) -> None:
+        """Close both files; they remain for the next who fetches."""
+        os.close(self._fd)
+        os.close(self._list)
+
+
+def _opened(path: Path) -> int:
+    fd = os.open(path, _FLAGS, 0o600)
+    facts = os.fstat(fd)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
+        os.close(fd)
+        raise PermissionError(errno.EPERM, "not a regular file of this user", str(path))
+    return fd
+
+
+def _entries(text: bytes, nbytes: int) -> Iterator[tuple[int, int, int]]:
+    """Yield start, length and checksum of each entry, up to the first that is torn or invalid."""
+    for at in range(0, len(text) - _ENTRY.size + 1, _ENTRY.size):
+        start, length, checksum, own = _ENTRY.unpack_from(text, at)
+        if own != _core.crc32c(text[at : at + _ENTRY.size - 4]) or not 0 < length <= nbytes or start > nbytes - length:
+            return
+        yield start, length, checksum
+
+
+def _checksum(fd: int, start: int, length: int) -> int | None:
+    """Return the checksum of a range; None if it cannot be read."""
+    if length > 16 * _BLOCK:
+        return None
+    try:
+        return _core.crc32c(os.pread(fd, length, start))
+    except OSError:
+        return None
+
+
+def _write(fd: int, data: bytes | bytearray | memoryview, start: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, start)
+        view, start = view[written:], start + written
+
+
+def _boot() -> str:
+    """Return the identity of this run of the kernel; empty where there is none: then every piece is compared."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,271 @@
+"""A file behind a URL is fetched once, whole or not at all, and continued after faults."""
+
+import errno
+import logging
+import os
+import struct
+import threading
+
+import pytest
+from tests.support.object_server import Fault
+
+import onecopy as oc
+from onecopy.remote import fetch, transfer
+from onecopy.remote.pieces import PartialFile
+from onecopy.store import Store
+
+MIB = 1 << 20
+CONTENT = os.urandom(MIB + 12345)
+
+
+def states(store: Store) -> list[str]:
+    return [artefact.state for artefact in store.ls()]
+
+
+def test_a_file_is_fetched_once_and_has_its_name(objects, store, small_pieces):
+    url = objects.put("models/some%20words.bin".replace("%20", " "), CONTENT).replace(" ", "%20")
+    path = fetch(url, store=store)
+    assert path.name == "some words.bin"
+    assert path.read_bytes() == CONTENT
+    assert len(objects.data_requests) == -(-len(CONTENT) // small_pieces)
+    assert {one.condition for one in objects.data_requests} == {objects.tag_of("models/some words.bin")}
+    assert objects.served == len(CONTENT) + 1  # and the byte that brings the version
+    assert fetch(url, store=store) == path
+    assert len(objects.data_requests) == -(-len(CONTENT) // small_pieces)
+    assert states(store) == ["ready"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_tiny_files_are_fetched(objects, store, size):
+    assert fetch(objects.put("x", CONTENT[:size]), store=store).read_bytes() == CONTENT[:size]
+
+
+def test_a_changed_object_is_fetched_anew_and_the_old_path_keeps_its_content(objects, store):
+    old = fetch(objects.put("x.bin", b"old"), store=store)
+    new = fetch(objects.put("x.bin", b"new"), store=store)
+    assert (old.read_bytes(), new.read_bytes(), old.name, new.name) == (b"old", b"new", "x.bin", "x.bin")
+
+
+def test_signed_urls_of_one_object_are_one_file_and_their_query_is_never_kept(objects, store, caplog):
+    url = objects.put("x.bin", CONTENT)
+    first = fetch(f"{url}?X-Amz-Signature=s3cret&id=1", store=store)
+    assert fetch(f"{url}?id=1&X-Amz-Signature=other-s3cret", store=store) == first
+    assert fetch(f"{url}?id=2&X-Amz-Signature=s3cret", store=store) != first
+    assert {one.query for one in objects.requests} > {"X-Amz-Signature=s3cret&id=1"}
+    kept = "".join(artefact.key for artefact in store.ls()) + "".join(map(str, store.folder.rglob("*")))
+    with pytest.raises(FileNotFoundError) as raised:
+        fetch(f"http://me:s3cret@{objects.url[7:]}/missing?sig=s3cret", store=store)
+    assert str(raised.value) == f"[Errno 2] the server answers 404 Not Found: '{objects.url}/missing'"
+    assert "s3cret" not in kept + caplog.text
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_connection_that_ends_early_is_continued_where_it_ended(objects, store, small_pieces, announced):
+    url = objects.put("x", CONTENT)
+    objects.faults.extend([Fault(cut=1000, announced=announced), Fault(), Fault(cut=0, announced=announced)])
+    assert fetch(url, store=store, connections=2).read_bytes() == CONTENT
+    if announced:
+        assert any(one.begin is not None and one.begin % small_pieces == 1000 for one in objects.data_requests)
+        assert objects.served == len(CONTENT) + 1
+
+
+def test_a_server_that_is_busy_for_a_while_is_asked_again(objects, store):
+    url = objects.put("x", CONTENT)
+    objects.faults.extend([Fault(503), Fault(429), Fault(500)])
+    assert fetch(url, store=store).read_bytes() == CONTENT
+
+
+def test_a_fetch_that_fails_is_continued_by_the_next(objects, store, small_pieces, monkeypatch):
+    monkeypatch.setattr(transfer, "_TRIES", 1)
+    url = objects.put("x", CONTENT)
+    objects.faults.extend([Fault()] * 6 + [Fault(403)])
+    with pytest.raises(PermissionError, match="the server answers 403 Forbidden"):
+        fetch(url, store=store, connections=1)
+    assert objects.served == 6 * small_pieces + 1
+    (left,) = store.ls()
+    assert (left.state, left.bytes > 0) == ("partial", True)
+    assert left.key.startswith(f"{objects.url}/x, etag ")
+    objects.served = 0
+    assert fetch(url, store=store).read_bytes() == CONTENT
+    assert objects.served == len(CONTENT) - 6 * small_pieces + 1
+    assert states(store) == ["ready"]
+
+
+def test_an_object_that_changes_while_it_is_fetched_is_an_error(objects, store, small_pieces):
+    url = objects.put("x", CONTENT)
+
+    def replace(_):
+        if len(objects.data_requests) == 5:
+            objects.put("x", CONTENT[::-1])
+
+    objects.on_data = replace
+    with pytest.raises(oc.FileChanged, match="the object changed while it was fetched") as raised:
+        fetch(url, store=store)
+    assert raised.value.filename == url
+    objects.on_data = None
+    assert fetch(url, store=store).read_bytes() == CONTENT[::-1]
+
+
+def test_a_change_is_noticed_by_a_weak_tag_too(objects, store, small_pieces):
+    url = objects.put("x", CONTENT)
+    objects.tags["x"] = 'W/"1"'
+    assert fetch(url, store=store).read_bytes() == CONTENT
+    assert {one.condition for one in objects.requests} == {None}
+    objects.tags["x"] = 'W/"2"'
+
+    def change(_):
+        objects.tags["x"] = 'W/"3"'
+
+    objects.on_data = change
+    with pytest.raises(oc.FileChanged, match=r'W/"2", 1060921 bytes before, etag W/"3"'):
+        fetch(url, store=store)
+
+
+def test_a_server_without_ranges_is_read_in_one(objects, store, small_pieces):
+    objects.ranges = False
+    url = objects.put("x", CONTENT)
+    objects.faults.extend([Fault(), Fault(), Fault(cut=200_000)])
+    assert fetch(url, store=store).read_bytes() == CONTENT
+
+
+def test_what_cannot_be_identified_is_refused(objects, store):
+    url = objects.put("x", CONTENT)
+    objects.tags["x"] = ""
+    with pytest.raises(OSError, match="neither ETag nor Last-Modified") as raised:
+        fetch(url, store=store)
+    assert raised.value.errno == errno.ENOTSUP
+
+
+def test_threads_of_one_process_share_a_fetch(objects, store, small_pieces):
+    url = objects.put("x", CONTENT)
+    paths = []
+    threads = [threading.Thread(target=lambda: paths.append(fetch(url, store=store))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(paths) == 4
+    assert len({path.stat().st_ino for path in paths}) == 1
+    assert objects.served == len(CONTENT) + 4
+
+
+def test_progress_ends_at_the_total_and_its_exception_ends_the_fetch(objects, store, small_pieces):
+    url = objects.put("x", CONTENT)
+
+    def stop(done, total):
+        raise InterruptedError(f"{total}")
+
+    with pytest.raises(InterruptedError, match=str(len(CONTENT))):
+        fetch(url, store=store, progress=stop)
+    seen = []
+    fetch(url, store=store, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+    assert sorted(seen) == seen
+
+
+def test_a_long_fetch_is_announced_without_its_query(objects, store, small_pieces, monkeypatch, caplog):
+    from onecopy.remote import fetching
+
+    monkeypatch.setattr(fetching, "_FIRST_LINE_S", 0.0)
+    with caplog.at_level(logging.WARNING, "onecopy"):
+        fetch(objects.put("x", CONTENT) + "?sig=s3cret", store=store)
+    assert "fetching: " in caplog.text
+    assert "s3cret" not in caplog.text
+    caplog.clear()
+    fetch(objects.put("y", CONTENT), store=store.with_options(on_wait=None))
+    assert caplog.text == ""
+
+
+def test_pieces_of_an_earlier_boot_are_compared_with_their_checksums(objects, store, small_pieces, monkeypatch):
+    monkeypatch.setattr(transfer, "_TRIES", 1)
+    url = objects.put("x", CONTENT)
+    objects.faults.extend([Fault()] * 4 + [Fault(403)])
+    with pytest.raises(PermissionError):
+        fetch(url, store=store, connections=1)
+    (partial,) = store.folder.glob("*.partial")
+    listed = partial.with_suffix(".pieces")
+    key, _, entries = listed.read_bytes().split(b"\n", 2)
+    listed.write_bytes(b"\n".join([key, b"another boot", entries]))
+    with partial.open("r+b") as file:  # as after a power cut: a piece that did not reach the disk
+        file.seek(small_pieces)
+        file.write(bytes(small_pieces))
+    objects.served = 0
+    assert fetch(url, store=store).read_bytes() == CONTENT
+    assert objects.served == len(CONTENT) - 3 * small_pieces + 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda text: text[:-10], id="a torn entry"),
+        pytest.param(lambda text: text[:-1] + bytes([text[-1] ^ 1]), id="a flipped bit"),
+        pytest.param(lambda text: text + struct.pack("<QQII", 0, 1 << 62, 0, 0), id="an entry that lies"),
+        pytest.param(lambda _: b"", id="empty"),
+        pytest.param(lambda _: b"another key\n\n", id="another key"),
+        pytest.param(lambda text: text.split(b"\n", 1)[0], id="cut in the key"),
+    ],
+)
+def test_a_damaged_list_of_pieces_costs_only_what_it_lost(tmp_path, damage):
+    artefact = tmp_path / "0.oc"
+    partial = PartialFile(artefact, "key", 1000)
+    partial.write(0, b"a" * 400)
+    partial.write(400, b"b" * 100)
+    partial.close()
+    listed = tmp_path / "0.pieces"
+    listed.write_bytes(damage(listed.read_bytes()))
+    partial = PartialFile(artefact, "key", 1000)
+    have = list(partial.have)
+    assert have in ([(0, 500)], [(0, 400)], [])
+    for start, stop in list(partial.have.missing(0, 1000)):
+        partial.write(start, b"c" * (stop - start))
+    assert partial.is_whole
+    partial.publish(artefact)
+    partial.close()
+    kept = have[0][1] if have else 0
+    assert artefact.read_bytes() == (b"a" * 400 + b"b" * 100)[:kept] + b"c" * (1000 - kept)
+    assert not listed.exists()
+
+
+def test_a_partial_file_of_others_is_refused(tmp_path):
+    (tmp_path / "0.partial").symlink_to("/etc/passwd")
+    with pytest.raises(OSError, match="symbolic links") as raised:
+        PartialFile(tmp_path / "0.oc", "key", 10)
+    assert raised.value.errno == errno.ELOOP
+
+
+def test_partial_files_are_listed_and_pruned_by_age_and_size(objects, store, small_pieces, monkeypatch):
+    monkeypatch.setattr(transfer, "_TRIES", 1)
+    url = objects.put("x", CONTENT)
+    objects.faults.append(Fault(403))
+    with pytest.raises(PermissionError):
+        fetch(url, store=store)
+    assert states(store) == ["partial"]
+    assert store.prune().removed == []
+    assert [one.state for one in store.prune(max_age=3600).removed] == []
+    assert [one.state for one in store.prune(max_bytes=0).removed] == ["partial"]
+    assert {path.name for path in store.folder.iterdir()} <= {"views"}
+
+
+def test_pruning_removes_the_links_to_what_it_removed(objects, store):
+    path = fetch(objects.put("x", CONTENT), store=store)
+    kept = fetch(objects.put("y", CONTENT), store=store)
+    key = next(artefact.key for artefact in store.ls() if "/x," in artefact.key)
+    store.prune(keys=[key])
+    assert not path.is_symlink()
+    assert not path.parent.exists()
+    assert kept.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("url", ["/etc/passwd", "ftp://host/x", "s3://", "file://other/etc/passwd"])
+def test_what_is_no_url_of_an_object_is_refused(store, url):
+    with pytest.raises(ValueError, match="URL"):
+        fetch(url, store=store)
+
+
+def test_a_server_that_is_not_there_is_a_connection_error(store, monkeypatch):
+    monkeypatch.setattr("onecopy.remote.origin._RETRIES", 0)
+    with pytest.raises(ConnectionError, match="Connection refused") as raised:
+        fetch("http://127.0.0.1:9/x?sig=1", store=store)
+    assert raised.value.filename == "http://127.0.0.1:9/x"

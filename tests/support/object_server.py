@@ -1,0 +1,153 @@
+"""An HTTP server of objects with entity tags and ranges, which fails as planned and counts what it serves."""
+
+import hashlib
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client asked for."""
+
+    path: str
+    query: str
+    begin: int | None
+    end: int | None
+    condition: str | None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to one request for data: a status; or the first bytes and then the end of the connection.
+
+    `announced`: whether the answer announces all bytes, or as few as it sends.
+    """
+
+    status: int = 206
+    cut: int | None = None
+    announced: bool = True
+
+
+@dataclass
+class Objects:
+    """What a server has, what it was asked for, and what is to go wrong."""
+
+    url: str = ""
+    contents: dict[str, bytes] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    """Entity tags other than the digest of the content; "" for none."""
+    ranges: bool = True
+    faults: deque[Fault] = field(default_factory=deque)
+    """One for each of the next requests for more than a byte."""
+    on_data: Callable[[Request], None] | None = None
+    """Called before each answer to a request for more than a byte."""
+    requests: list[Request] = field(default_factory=list)
+    served: int = 0
+    """Bytes of content that were sent."""
+
+    def put(self, name: str, content: bytes) -> str:
+        """Add or replace an object, and return its URL."""
+        self.contents[name] = content
+        return f"{self.url}/{name}"
+
+    def tag_of(self, name: str) -> str:
+        """Return the entity tag of an object."""
+        return self.tags.get(name, f'"{hashlib.md5(self.contents[name]).hexdigest()}"')
+
+    @property
+    def data_requests(self) -> list[Request]:
+        """The requests for more than a byte."""
+        return [one for one in self.requests if (one.begin, one.end) != (0, 0)]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    objects: Objects
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self.answer(with_body=True)
+
+    def answer(self, *, with_body: bool) -> None:
+        parts = urlsplit(self.path)
+        name = unquote(parts.path).lstrip("/")
+        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        begin, end = (int(found[1]), int(found[2])) if found else (None, None)
+        request = Request(name, parts.query, begin, end, self.headers.get("If-Match"))
+        self.objects.requests.append(request)
+        is_data = with_body and (begin, end) != (0, 0)
+        if is_data and self.objects.on_data is not None:
+            self.objects.on_data(request)
+        fault = self.objects.faults.popleft() if is_data and self.objects.faults else Fault()
+        if fault.status not in (200, 206):
+            self.refuse(fault.status)
+        elif name not in self.objects.contents:
+            self.refuse(404)
+        elif request.condition not in (None, self.objects.tag_of(name)):
+            self.refuse(412)
+        else:
+            self.send(name, request, fault, with_body=with_body)
+
+    def send(self, name: str, request: Request, fault: Fault, *, with_body: bool) -> None:
+        content = self.objects.contents[name]
+        body = content
+        if request.begin is not None and request.end is not None and self.objects.ranges:
+            if request.begin >= len(content):
+                self.refuse(416)
+                return
+            body = content[request.begin : request.end + 1]
+        sent = body if fault.cut is None else body[: fault.cut]
+        announced = body if fault.announced else sent
+        if request.begin is not None and self.objects.ranges:
+            self.send_response(206)
+            last = request.begin + len(announced) - 1
+            self.send_header("Content-Range", f"bytes {request.begin}-{last}/{len(content)}")
+        else:
+            self.send_response(200)
+        if self.objects.tag_of(name):
+            self.send_header("ETag", self.objects.tag_of(name))
+        self.send_header("Content-Length", str(len(announced)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(sent)
+            self.objects.served += len(sent)
+        if len(sent) < len(announced):
+            self.close_connection = True
+
+    def refuse(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Clients that end in the middle of an answer are part of the tests."""
+
+
+@pytest.fixture
+def objects() -> Iterator[Objects]:
+    """Give a server on loopback, with no objects yet."""
+    found = Objects()
+    server = Server(("127.0.0.1", 0), type("Handler", (Handler,), {"objects": found}))
+    found.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield found
+    server.shutdown()
+    thread.join()
+    server.server_close()
