@@ -59,7 +59,9 @@ class Objects:
 
     def tag_of(self, name: str) -> str:
         """Return the entity tag of an object."""
-        return self.tags.get(name, f'"{hashlib.md5(self.contents[name]).hexdigest()}"')
+        if name not in self.tags:
+            return f'"{hashlib.md5(self.contents[name]).hexdigest()}"'
+        return self.tags[name]
 
     @property
     def data_requests(self) -> list[Request]:

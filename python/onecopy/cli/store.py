@@ -63,13 +63,17 @@ def facts_of(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
 
 
 def short(key: str) -> str:
-    """Return a key without the size, time and inode of the source, and with its file name instead of its path.
+    """Return a key without the size, time, inode or entity tag of the source, and with the name of a local file alone.
 
     Examples
     --------
     >>> short("/data/a b/slide.ndpi, 58 bytes, written 17, inode 22, version 1 of level 0")
     'slide.ndpi, version 1 of level 0'
+    >>> short('s3://bucket/model.safetensors, etag "1-2", 58 bytes')
+    's3://bucket/model.safetensors'
     """
+    if (url := re.match(r'([a-z0-9]+://.*), (?:etag (?:W/)?"[^"]*"|modified [^,]*), \d+ bytes', key)) is not None:
+        return url[1]
     return re.sub(r"/(?:[^/,]+/)+([^/,]+)", r"\1", re.sub(r", \d+ bytes, written \d+, inode \d+", "", key))
 
 
@@ -107,7 +111,7 @@ def command() -> None:
 def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -> None:
     """List artefacts, the last used first, with unfinished ones of running and of ended builders.
 
-    Keys are shown without folders, sizes, times and inodes; --long shows them in full.
+    Keys are shown without folders, sizes, times, inodes and entity tags; --long shows them in full.
     """
     meant = folders(folder, place)
     artefacts = [artefact for store in stores(meant) for artefact in store.ls()]
