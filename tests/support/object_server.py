@@ -123,8 +123,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(announced)))
         self.end_headers()
         if with_body:
+            self.objects.served += len(sent)  # before the client can have it, and look
             self.wfile.write(sent)
-            self.objects.served += len(sent)
         if len(sent) < len(announced):
             self.close_connection = True
 
