@@ -139,9 +139,10 @@ def test_a_killed_fetch_is_continued_by_another_process(objects, own_store):
     assert process.returncode == -9
     assert "partial" in {artefact.state for artefact in own_store.ls()}
     objects.on_data = None
-    objects.served = 0
+    before = objects.asked
     assert fetch(url).read_bytes() == content
-    assert 0 < objects.served <= len(content) - 2 * (8 << 20) + 1
+    # Three pieces at least were whole at the fifth request; a sixth may have been on its way.
+    assert 0 < objects.asked - before <= len(content) - 2 * (8 << 20)
     assert [artefact.state for artefact in own_store.ls()] == ["ready"]
 
 

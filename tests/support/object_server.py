@@ -51,6 +51,7 @@ class Objects:
     requests: list[Request] = field(default_factory=list)
     served: int = 0
     """Bytes of content that were sent."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put(self, name: str, content: bytes) -> str:
         """Add or replace an object, and return its URL."""
@@ -62,6 +63,18 @@ class Objects:
         if name not in self.tags:
             return f'"{hashlib.md5(self.contents[name]).hexdigest()}"'
         return self.tags[name]
+
+    def count(self, nbytes: int) -> None:
+        """Add to `served`; several connections do."""
+        with self.lock:
+            self.served += nbytes
+
+    @property
+    def asked(self) -> int:
+        """Number of bytes that the requests for more than a byte asked for."""
+        return sum(
+            one.end - one.begin + 1 for one in self.data_requests if one.begin is not None and one.end is not None
+        )
 
     @property
     def data_requests(self) -> list[Request]:
@@ -112,6 +125,8 @@ class Handler(BaseHTTPRequestHandler):
             body = content[request.begin : request.end + 1]
         sent = body if fault.cut is None else body[: fault.cut]
         announced = body if fault.announced else sent
+        if with_body:
+            self.objects.count(len(sent))  # before the client has the header, and looks
         if request.begin is not None and self.objects.ranges:
             self.send_response(206)
             last = request.begin + len(announced) - 1
@@ -123,7 +138,6 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(announced)))
         self.end_headers()
         if with_body:
-            self.objects.served += len(sent)  # before the client can have it, and look
             self.wfile.write(sent)
         if len(sent) < len(announced):
             self.close_connection = True
