@@ -14,7 +14,16 @@ from onecopy.errors import FormatError
 from onecopy.files import Mapping
 from onecopy.text import is_text
 
-__all__ = ["SetError", "begins_as_json", "index_text", "is_inside", "names_in", "names_of_index", "parse_index"]
+__all__ = [
+    "SetError",
+    "begins_as_json",
+    "index_text",
+    "is_index",
+    "is_inside",
+    "names_in",
+    "names_of_index",
+    "parse_index",
+]
 
 _MAX_INDEX = 100 << 20
 """Maximum size of an index in bytes: that of a safetensors header."""
@@ -30,14 +39,26 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
     An index ("*.index*.json") and a model ("*.onnx") are recognized by their names: other JSON may be large, and ONNX
     has no signature. Errors are those of `parse_index`; FormatError for a damaged model.
     """
-    name = Path(path).name
-    if name.endswith(".json") and ".index." in name:
+    name = path_text(path)
+    if is_index(name):
         return names_of_index(path)
     if not name.endswith(".onnx"):
         return []
     model = _core.open_mapping(path_text(path))
     tensors = cast("list[tuple[Any, ...]]", _core.parse_onnx(model)["tensors"])
     return list(dict.fromkeys(location for *_, storage, _, _, location, _ in tensors if storage == "external"))
+
+
+def is_index(name: str) -> bool:
+    """Return whether a path or URL has the name of an index of shards.
+
+    Examples
+    --------
+    >>> is_index("https://host/model.safetensors.index.json?x=1"), is_index("/data/config.json")
+    (True, False)
+    """
+    last = name.partition("?")[0].rpartition("/")[2]
+    return last.endswith(".json") and ".index." in last
 
 
 def begins_as_json(path: str | os.PathLike[str]) -> bool:

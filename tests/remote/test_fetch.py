@@ -10,7 +10,7 @@ import pytest
 from tests.support.object_server import Fault
 
 import onecopy as oc
-from onecopy.remote import fetch, transfer
+from onecopy.remote import fetch, origin, transfer
 from onecopy.remote.pieces import PartialFile
 from onecopy.store import Store
 
@@ -69,6 +69,13 @@ def test_a_connection_that_ends_early_is_continued_where_it_ended(objects, store
     if announced:
         assert any(one.begin is not None and one.begin % small_pieces == 1000 for one in objects.data_requests)
         assert objects.served == len(CONTENT) + 1
+
+
+def test_a_connection_that_becomes_silent_is_left_and_continued(objects, store, small_pieces, monkeypatch):
+    monkeypatch.setitem(origin._CLIENT, "read_timeout", "200 ms")
+    objects.faults.append(Fault(cut=1000, stall=3.0))
+    assert fetch(objects.put("x", CONTENT), store=store).read_bytes() == CONTENT
+    assert any(one.begin is not None and one.begin % small_pieces == 1000 for one in objects.data_requests)
 
 
 def test_a_server_that_is_busy_for_a_while_is_asked_again(objects, store):

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,12 +28,14 @@ class Request:
 class Fault:
     """What happens to one request for data: a status; or the first bytes and then the end of the connection.
 
+    `stall`: the connection stays open instead, and silent, for this number of seconds.
     `announced`: whether the answer announces all bytes, or as few as it sends.
     """
 
     status: int = 206
     cut: int | None = None
     announced: bool = True
+    stall: float = 0.0
 
 
 @dataclass
@@ -139,6 +142,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if with_body:
             self.wfile.write(sent)
+        if fault.stall:
+            time.sleep(fault.stall)
         if len(sent) < len(announced):
             self.close_connection = True
 

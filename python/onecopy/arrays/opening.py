@@ -15,7 +15,9 @@ from onecopy.named_files import begins_as_json
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
+    from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
     from onecopy.files import Mode
     from onecopy.store import Artefact
@@ -32,6 +34,7 @@ def open(  # noqa: A001 - as `onecopy.open`
     private: bool = False,
     threads: int | None = None,
     align: int | None = None,
+    names: Iterable[Part] | None = None,
 ) -> ArrayFile:
     """Open a file of arrays as a mapping from names to read-only arrays, without reading the data.
 
@@ -68,9 +71,14 @@ def open(  # noqa: A001 - as `onecopy.open`
         aligned copy is opened instead. The first process of the machine makes it in the default store
         (`onecopy.Store`), and others use it; it is made again when the file changes. `ArrayFile.mode_reason` and
         `ArrayFile.path` show which file was opened. None: the file as it is.
+    names
+        Only these arrays: names, or (name, slice of rows), for which the array consists of these rows. Of a safetensors
+        file or index behind a URL, only their bytes are fetched; a later call adds what is missing. Not with `align`.
 
     Raises
     ------
+    KeyError
+        There is no array of one of `names`.
     OSError
         FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``.
     FormatError
@@ -92,7 +100,9 @@ def open(  # noqa: A001 - as `onecopy.open`
     array([0., 1., 2.])
     """
     file = (
-        open_arrays(path, mode, private=private, threads=threads)
+        _open_selected(path, mode, private, threads, align, names, verify=verify)
+        if names is not None
+        else open_arrays(path, mode, private=private, threads=threads)
         if align is None
         else _open_aligned(path, mode, private, threads, align)
     )
@@ -159,6 +169,35 @@ def _with_advice(error: FormatError) -> FormatError:
         if str(error).endswith(end):
             return type(error)(f"{error}: {advice}")
     return error
+
+
+def _open_selected(
+    path: str | os.PathLike[str] | Artefact,
+    mode: Mode | Literal["auto"],
+    private: bool,
+    threads: int | None,
+    align: int | None,
+    names: Iterable[Part],
+    *,
+    verify: bool,
+) -> ArrayFile:
+    from onecopy.arrays.selected import SelectedArrays, of_url
+
+    if align is not None:
+        raise ValueError("names and align exclude each other")
+    if isinstance(names, str):
+        raise TypeError(f"names must be a list of names: [{names!r}]")
+    parts = tuple(names)
+    if is_url(path):
+        if mode == "copy":
+            raise ValueError("mode must be 'map' or 'auto' for some arrays of a URL, not 'copy'")
+        return of_url(path, parts, private=private, verify=verify)
+    file = open_arrays(path, mode, private=private, threads=threads)
+    try:
+        return SelectedArrays(file, parts)
+    except BaseException:
+        file.close()
+        raise
 
 
 def _open_aligned(

@@ -44,6 +44,27 @@ def files_of_index(path: str | os.PathLike[str]) -> list[str]:
     return confined(path_text(path), dict.fromkeys(names_of_index(path)))
 
 
+def of_opened(path: str, shards: dict[str, OneFile], files: dict[str, str], how: How) -> SeveralFiles:
+    """Return open shards, by name, as one file; `files` names the shard of each array.
+
+    FormatError if a shard lacks an array, or the shards have two formats.
+    """
+    index = Mapping(path)
+    numbers = {name: number for number, name in enumerate(shards)}
+    members = list(shards.values())
+    try:
+        _, metadata = parse_index(path, index_text(index))
+        places = {name: numbers[file] for name, file in files.items()}
+        for name, at in places.items():
+            if name not in members[at]:
+                raise SetError(f"{path}: {name!r} is missing in {members[at].path}, which the index names for it")
+        container = _common_container(path, members) if members else "safetensors set"
+    except BaseException:
+        index.close()
+        raise
+    return SeveralFiles(index, members, places, container, metadata, how, reopened)
+
+
 def _opened(path: str, mode: Mode | Literal["auto"], how: How) -> SeveralFiles:
     index = Mapping(path)
     shards: list[OneFile] = []

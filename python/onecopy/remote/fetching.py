@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fnmatch
 import os
 import time
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from onecopy.arguments import is_url, path_text
 from onecopy.errors import FormatError
 from onecopy.named_files import is_inside, names_in
 from onecopy.remote.origin import Origin, is_http, shown
-from onecopy.remote.pieces import PartialFile
+from onecopy.remote.pieces import PartialFile, Ranges
 from onecopy.remote.transfer import CONNECTIONS, transfer
 from onecopy.store import Store, report_progress, views
 from onecopy.text import size
@@ -25,10 +27,17 @@ if TYPE_CHECKING:
     from onecopy.remote.origin import Version
     from onecopy.store import Artefact
 
-__all__ = ["fetch", "local"]
+__all__ = ["beside", "fetch", "fetch_ranges", "local"]
 
 _FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0  # until the first line about a long fetch; between two
 _ASKED_AT_A_TIME = 16
+_FIRST_BYTES = 256 << 10
+"""Fetched first where the header is needed: that of most models, in one request."""
+_LONGEST_HEADER = 100_000_008
+_LARGEST_GAP = 1 << 20
+"""Bytes that are fetched rather than asking for what is behind them with another request."""
+
+T = TypeVar("T")
 
 
 def local(path: str | os.PathLike[str]) -> str:
@@ -41,6 +50,7 @@ def fetch(
     *,
     store: Store | str | os.PathLike[str] | None = None,
     include: Sequence[str] = ("*",),
+    named: bool = True,
     connections: int = CONNECTIONS,
     progress: Callable[[int, int], object] | None = None,
 ) -> Path:
@@ -61,6 +71,8 @@ def fetch(
         A store or its folder; None: the default store.
     include
         Patterns as in `fnmatch`, one of which the name of an object must match; of a URL that ends with "/".
+    named
+        Whether to fetch the files that an index or a model names, too.
     connections
         Number of requests at a time.
     progress
@@ -103,10 +115,63 @@ def fetch(
         return many.folder(url, include)
     origin = Origin(url)
     found = many.one(origin)
-    view = views.view(opened.folder, opened.path(f"view of {found.key}").stem)
-    path = views.link(view, _name_in(url), found.path)
-    many.all(url, names_in(path), view)
+    path = _linked(opened, url, found)
+    if named:
+        many.all(url, names_in(path), path.parent)
     return path
+
+
+def _linked(store: Store, url: str, artefact: Artefact) -> Path:
+    view = views.view(store.folder, store.path(f"view of {artefact.key}").stem)
+    return views.link(view, _name_in(url), artefact.path)
+
+
+def fetch_ranges(
+    url: str,
+    ranges_of: Callable[[Path], Iterable[tuple[int, int]]],
+    use: Callable[[Path], T],
+    *,
+    store: Store | str | os.PathLike[str] | None = None,
+    connections: int = CONNECTIONS,
+    progress: Callable[[int, int], object] | None = None,
+) -> T:
+    """Fetch the header of a safetensors file and some ranges of its data, unless the store has them; use the file.
+
+    What earlier calls fetched is kept, so that the file becomes whole when all of its ranges were asked for. A file of
+    another format is fetched whole.
+
+    Parameters
+    ----------
+    url
+        As that of `fetch`, of one file.
+    ranges_of
+        Called with the path of a file that has the header: returns the ranges that are needed, as (offset, length).
+    use
+        Called with the path of a file that has these ranges, to open it; other ranges may read as zeros. The path may
+        be gone when `fetch_ranges` returns.
+
+    Returns
+    -------
+    What `use` returned. Errors are those of `fetch`, of `ranges_of` and of `use`.
+    """
+    if urlsplit(url).scheme == "file":
+        return use(fetch(url))
+    opened = Store.of(store).with_options(where="here", durable=False)
+    many = _Many(opened, connections, progress)
+    origin = Origin(url)
+    version = origin.version()
+    found = opened.find(origin.key(version))
+    if found is None:
+        used: list[T] = []
+        try:
+            found = many.some(origin, version, ranges_of, lambda path: used.append(use(path)))
+        except _InPartError:
+            return used[0]
+    return use(_linked(opened, url, found))
+
+
+class _InPartError(Exception):
+    """Ends a build whose file is not whole, so that it is not published."""
 
 
 class _Many:
@@ -132,7 +197,7 @@ class _Many:
         from concurrent.futures import ThreadPoolExecutor  # here, because a single file needs none
 
         wanted = list(dict.fromkeys(names))
-        origins = [Origin(_below(url, name)) for name in wanted]
+        origins = [Origin(beside(url, name)) for name in wanted]
         with ThreadPoolExecutor(min(_ASKED_AT_A_TIME, len(origins) or 1)) as pool:
             versions = list(pool.map(Origin.version, origins))
         self._total += sum(version.size for version in versions)
@@ -149,26 +214,89 @@ class _Many:
         if version is None:
             version = origin.version()
             self._total += version.size
+        whole = [(0, version.size)]
+        found = self._built(origin, version, lambda _, fetch: fetch(whole))
+        self._done += version.size
+        return found
+
+    def some(
+        self,
+        origin: Origin,
+        version: Version,
+        ranges_of: Callable[[Path], Iterable[tuple[int, int]]],
+        use: Callable[[Path], object],
+    ) -> Artefact:
+        """Fetch the header and some ranges, and use the file under the claim; _InPartError if it is not whole then."""
+
+        def work(partial: PartialFile, fetch: Callable[[list[tuple[int, int]]], None]) -> None:
+            self._total = min(_FIRST_BYTES, version.size)
+            fetch([(0, self._total)])
+            header = 8 + int.from_bytes(partial.read(0, 8), "little")
+            ranges = [(0, version.size)]
+            if header <= min(version.size, _LONGEST_HEADER):
+                fetch([(0, header)])
+                with contextlib.suppress(FormatError):  # not a safetensors file
+                    ranges = merged([(at, at + length) for at, length in ranges_of(partial.path)])
+            self._total = sum(stop - start for start, stop in ranges)
+            fetch(ranges)
+            if not partial.is_whole:
+                use(partial.path)
+                raise _InPartError
+
+        return self._built(origin, version, work)
+
+    def _built(
+        self,
+        origin: Origin,
+        version: Version,
+        work: Callable[[PartialFile, Callable[[list[tuple[int, int]]], None]], None],
+    ) -> Artefact:
         key = origin.key(version)
 
         def build(path: Path) -> None:
             partial = PartialFile(path, key, version.size)
+            before = 0
+
+            def report(arrived: int) -> None:
+                report_progress(before + arrived)
+                if self._progress is not None:
+                    self._progress(self._done + before + arrived, self._total)
+
+            def fetch(ranges: list[tuple[int, int]]) -> None:
+                nonlocal before
+                before = sum(stop - start for start, stop in ranges) - sum(
+                    stop - start for one in ranges for start, stop in partial.have.missing(*one)
+                )
+                transfer(origin, version, partial, ranges, connections=self._connections, progress=report)
+
             try:
-                before = self._done + partial.have.size
-
-                def report(arrived: int) -> None:
-                    report_progress(before - self._done + arrived)
-                    if self._progress is not None:
-                        self._progress(before + arrived, self._total)
-
-                transfer(origin, version, partial, [(0, version.size)], connections=self._connections, progress=report)
+                work(partial, fetch)
                 partial.publish(path)
             finally:
                 partial.close()
 
-        found = self._store.get_or_build(key, build)
-        self._done += version.size
-        return found
+        return self._store.get_or_build(key, build)
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges in order, joined across small gaps, so that there are fewer requests; gaps add 2 % at most.
+
+    Examples
+    --------
+    >>> merged([(5000, 9000), (0, 4000), (4010, 5000), (10**6, 10**6 + 10)])
+    [(0, 9000), (1000000, 1000010)]
+    """
+    found = Ranges()
+    for start, stop in ranges:
+        found.add(start, stop)
+    left = found.size // 50
+    gaps = sorted((after[0] - before[1], before[1], after[0]) for before, after in pairwise(found))
+    for gap, start, stop in gaps:
+        if gap > min(left, _LARGEST_GAP):
+            break
+        left -= gap
+        found.add(start, stop)
+    return list(found)
 
 
 def _announced(store: Store) -> Callable[[int, int], object] | None:
@@ -205,7 +333,7 @@ def _name_in(url: str) -> str:
     return name if name not in ("", ".", "..") and "/" not in name and "\0" not in name else "index"
 
 
-def _below(url: str, name: str) -> str:
+def beside(url: str, name: str) -> str:
     """Return the URL of a file in the folder of a URL; of HTTP with its query, which may be signed."""
     if not is_http(url):
         return f"{url.rpartition('/')[0]}/{name}"

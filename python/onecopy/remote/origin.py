@@ -35,8 +35,9 @@ _AWS_IN_ENVIRONMENT = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
 _RETRIES, _RETRY_S = 5, 60
-_CLIENT = {"connect_timeout": "10 s", "timeout": "120 s", "pool_max_idle_per_host": "64"}
-_CHUNK = 1 << 20
+_CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days", "pool_max_idle_per_host": "64"}
+"""A connection may be slow, but not silent: `timeout` is that of a whole request, and a slow link takes hours."""
+_CHUNK = 256 << 10
 _NO_SUCH_RANGE = "416 Range Not Satisfiable"
 
 

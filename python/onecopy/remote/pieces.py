@@ -155,6 +155,10 @@ class PartialFile:
                 reason = f"{error.strerror}: {size(stop - start)} are needed"
                 raise OSError(error.errno, reason, str(self.path)) from None
 
+    def read(self, start: int, length: int) -> bytes:
+        """Return bytes that are in the file; fewer at its end."""
+        return os.pread(self._fd, length, start)
+
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
         """Write a piece, and then the entry that says that it is there."""
         checksum = _core.crc32c(data)

@@ -1,0 +1,149 @@
+"""Of some arrays behind a URL, only their bytes are fetched; later calls add to them."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+from tests.support import shards
+
+import onecopy as oc
+from onecopy.store import Store
+
+ARRAYS = {f"layer.{i}": np.random.default_rng(i).random((100, 500), np.float32) for i in range(20)}
+SIZE = ARRAYS["layer.0"].nbytes
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path, monkeypatch) -> Store:
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    return Store()
+
+
+@pytest.fixture
+def url(tmp_path, objects):
+    oc.save(tmp_path / "m.safetensors", ARRAYS)
+    return objects.put("m.safetensors", (tmp_path / "m.safetensors").read_bytes())
+
+
+def states() -> list[str]:
+    return [artefact.state for artefact in Store().ls()]
+
+
+def test_only_the_header_and_the_bytes_of_the_arrays_are_fetched(url, objects):
+    with oc.open(url, names=["layer.17", "layer.3"]) as file:
+        assert list(file) == ["layer.17", "layer.3"]
+        for name in file:
+            assert np.array_equal(file[name], ARRAYS[name])
+            assert not file[name].flags.writeable
+        assert file.nbytes == 2 * SIZE
+        assert "layer.4" not in file
+        with pytest.raises(KeyError):
+            file["layer.4"]
+    assert objects.served <= 2 * SIZE + (256 << 10) + 1
+    assert states() == ["partial"]
+
+
+def test_a_later_call_adds_what_is_missing_until_the_file_is_whole(url, objects):
+    first = oc.open(url, names=["layer.10", "layer.11"])
+    served = objects.served
+    with oc.open(url, names=["layer.11", "layer.12"]) as file:
+        assert np.array_equal(file["layer.12"], ARRAYS["layer.12"])
+    assert objects.served == served + SIZE + 1
+    with oc.open(url, names=ARRAYS) as file:
+        assert all(np.array_equal(file[name], ARRAYS[name]) for name in ARRAYS)
+    size = len(objects.contents["m.safetensors"])
+    with oc.open(url) as file:
+        file.verify()
+    assert objects.served <= size + 4
+    assert states() == ["ready"]
+    assert np.array_equal(first["layer.10"], ARRAYS["layer.10"])
+    served = objects.served
+    with oc.open(url, names=["layer.0"]) as file:
+        assert list(file) == ["layer.0"]
+    assert objects.served == served + 1
+
+
+def test_rows_are_arrays_of_these_rows(url, objects):
+    with oc.open(url, names=[("layer.19", slice(50, 75)), ("layer.18", slice(None, None))]) as file:
+        part = file["layer.19"]
+        assert np.array_equal(part, ARRAYS["layer.19"][50:75])
+        assert file.entry("layer.19").shape == (25, 500)
+        assert np.array_equal(file.shard("layer.19", 1, 5), ARRAYS["layer.19"][55:60])
+        assert file.warm([("layer.19", slice(5, 6))]).bytes <= 2 * 4096
+    assert objects.served <= SIZE // 4 + SIZE + (256 << 10) + 1
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "words"),
+    [
+        (["layer.3", "absent"], KeyError, "absent"),
+        ("layer.3", TypeError, "a list of names"),
+        (["layer.3", "layer.3"], ValueError, "twice"),
+        ([("layer.3", slice(0, 10, 2))], ValueError, "step 1"),
+        ([("layer.3", 3)], TypeError, "a slice"),
+    ],
+)
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_wrong_names_are_errors(url, tmp_path, names, error, words, is_remote):
+    with pytest.raises(error, match=words):
+        oc.open(url if is_remote else tmp_path / "m.safetensors", names=names)
+
+
+def test_verify_fetches_whole_blocks_and_is_refused_where_they_are_not_there(url, objects):
+    with oc.open(url, names=["layer.5"]) as file, pytest.raises(oc.NoChecksum, match="open with verify=True"):
+        file.verify()
+    with oc.open(url, names=["layer.5"], verify=True) as file:
+        assert file.verify().bytes >= SIZE
+    content = bytearray(objects.contents["m.safetensors"])
+    content[-1] ^= 1
+    objects.put("m.safetensors", bytes(content))
+    with oc.open(url, names=["layer.19"]):
+        pass
+    with pytest.raises(oc.ChecksumError):
+        oc.open(url, names=["layer.19"], verify=True)
+
+
+def test_it_is_pickled_as_the_url_and_its_names(url, objects):
+    file = oc.open(url, names=["layer.1"])
+    served = objects.served
+    assert np.array_equal(pickle.loads(pickle.dumps(file))["layer.1"], ARRAYS["layer.1"])
+    assert objects.served == served + 1
+
+
+def test_only_shards_that_have_the_names_are_fetched(tmp_path, objects):
+    (tmp_path / "out").mkdir()
+    shards.write_set(tmp_path / "out")
+    for path in (tmp_path / "out").iterdir():
+        objects.put(path.name, path.read_bytes())
+    with oc.open(f"{objects.url}/{shards.INDEX}", names=["layer.4", "layer.0"]) as file:
+        assert np.array_equal(file["layer.4"], shards.ARRAYS["layer.4"])
+        assert np.array_equal(file["layer.0"], shards.ARRAYS["layer.0"])
+        assert len(file.files) == 2
+    assert {one.path for one in objects.requests} == {shards.INDEX, shards.shard_of(0), shards.shard_of(2)}
+    with pytest.raises(KeyError, match="absent"):
+        oc.open(f"{objects.url}/{shards.INDEX}", names=["absent"])
+
+
+def test_another_format_is_fetched_whole(tmp_path, objects):
+    np.savez(tmp_path / "x.npz", a=np.arange(5), b=np.ones(3))
+    with oc.open(objects.put("x.npz", (tmp_path / "x.npz").read_bytes()), names=["b"]) as file:
+        assert list(file) == ["b"]
+        assert np.array_equal(file["b"], np.ones(3))
+    assert states() == ["ready"]
+
+
+@pytest.mark.parametrize("content", [b"x", b"\xff" * 100, (10**9).to_bytes(8, "little") + os.urandom(100)])
+def test_files_that_are_no_safetensors_are_errors_of_their_format(objects, content):
+    with pytest.raises(oc.FormatError):
+        oc.open(objects.put("x.bin", content), names=["b"])
+
+
+def test_names_of_a_local_file_restrict_it(tmp_path):
+    oc.save(tmp_path / "m.safetensors", ARRAYS)
+    with oc.open(tmp_path / "m.safetensors", names=["layer.2", ("layer.1", slice(3, 5))]) as file:
+        assert list(file) == ["layer.2", "layer.1"]
+        assert np.array_equal(pickle.loads(pickle.dumps(file))["layer.1"], ARRAYS["layer.1"][3:5])
+        assert file.verify().bytes > 0
+        oc.evict(tmp_path / "m.safetensors")
+        assert file.warm().bytes <= SIZE + 4 * 4096
