@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.support.small_disks",
     "tests.support.programs",
     "tests.support.safetensors_files",
+    "tests.support.networks",
     "tests.support.object_server",
     "tests.support.leaks",
 ]

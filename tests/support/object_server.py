@@ -1,5 +1,6 @@
 """An HTTP server of objects with entity tags and ranges, which fails as planned and counts what it serves."""
 
+import contextlib
 import hashlib
 import re
 import threading
@@ -160,15 +161,24 @@ class Server(ThreadingHTTPServer):
         """Clients that end in the middle of an answer are part of the tests."""
 
 
+@contextlib.contextmanager
+def serving(address: str = "127.0.0.1") -> Iterator[Objects]:
+    """Give a server with no objects yet, on an address of this machine."""
+    found = Objects()
+    server = Server((address, 0), type("Handler", (Handler,), {"objects": found}))
+    found.url = f"http://{address}:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 @pytest.fixture
 def objects() -> Iterator[Objects]:
     """Give a server on loopback, with no objects yet."""
-    found = Objects()
-    server = Server(("127.0.0.1", 0), type("Handler", (Handler,), {"objects": found}))
-    found.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield found
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving() as found:
+        yield found

@@ -9,25 +9,30 @@ import os
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Union
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from onecopy.arguments import is_url, path_text
 from onecopy.errors import FormatError
 from onecopy.named_files import is_inside, names_in
 from onecopy.remote.origin import Origin, is_http, shown
-from onecopy.remote.pieces import PartialFile, Ranges
+from onecopy.remote.peers import PeerLostError, exchange
+from onecopy.remote.pieces import PartialFile, Ranges, WholeFile
 from onecopy.remote.transfer import CONNECTIONS, transfer
 from onecopy.store import Store, report_progress, views
 from onecopy.text import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from onecopy.remote.gloo import Rendezvous
     from onecopy.remote.origin import Version
+    from onecopy.remote.peers import Group
     from onecopy.store import Artefact
 
-__all__ = ["beside", "fetch", "fetch_ranges", "local"]
+__all__ = ["Peers", "beside", "fetch", "fetch_ranges", "local"]
+
+Peers: TypeAlias = Union["Sequence[str]", Literal["torchrun"], None]
 
 _FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0  # until the first line about a long fetch; between two
 _ASKED_AT_A_TIME = 16
@@ -52,6 +57,7 @@ def fetch(
     include: Sequence[str] = ("*",),
     named: bool = True,
     connections: int = CONNECTIONS,
+    peers: Peers = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Path:
     """Fetch a file behind a URL into a store, unless the store has its current version, and return its local path.
@@ -75,6 +81,15 @@ def fetch(
         Whether to fetch the files that an index or a model names, too.
     connections
         Number of requests at a time.
+    peers
+        Nodes of one job that fetch together: each fetches other pieces from the origin, and passes them on to the
+        others, so that the origin sends the file once, not once per node. "torchrun": the nodes of the job in which
+        torchrun started this process. A list: the addresses of all nodes, in the same order on all of them, of which
+        exactly one is of this machine; the first serves a port (":PORT" behind it, 29600) during the call. Each node
+        must make the same call, within 60 seconds. The first process of a node that calls takes part, the others wait
+        for it. A node that fails or does not come is reported with a warning of the logger "onecopy", and each other
+        node fetches from the origin what it still lacks. Needs torch, whose gloo transport passes pieces on: neither
+        encrypted nor authenticated, for private networks. None: each node fetches all.
     progress
         Called about 10 times per second with (bytes received, bytes to receive) by the process that fetches. None: a
         warning of the logger "onecopy" after 2 seconds, then every 5.
@@ -112,12 +127,14 @@ def fetch(
     opened = Store.of(store).with_options(where="here", durable=False)
     many = _Many(opened, connections, progress)
     if url.endswith("/"):
-        return many.folder(url, include)
+        return many.folder(url, include, peers)
     origin = Origin(url)
-    found = many.one(origin)
-    path = _linked(opened, url, found)
-    if named:
-        many.all(url, names_in(path), path.parent)
+    version = origin.version()
+    many.expect(version.size)
+    with many.together(peers, origin.key(version)):
+        path = _linked(opened, url, many.one(origin, version))
+        if named:
+            many.all(url, names_in(path), path.parent)
     return path
 
 
@@ -182,14 +199,65 @@ class _Many:
         self._progress = progress if progress is not None else _announced(store)
         self._done = 0
         self._total = 0
+        self._group: Group | None = None
+        self._begin: Callable[[], object] = lambda: None
 
-    def folder(self, url: str, include: Sequence[str]) -> Path:
+    def expect(self, nbytes: int) -> None:
+        """Count the bytes of a file that will be fetched, for the progress."""
+        self._total += nbytes
+
+    @contextlib.contextmanager
+    def together(self, peers: Peers, key: str) -> Iterator[None]:
+        """Fetch inside the block with the nodes of a job, if this is the process of its node that takes part."""
+        rendezvous = None if peers is None else _rendezvous(peers, key)
+        if rendezvous is None:
+            yield
+            return
+        if not rendezvous.takes_part:
+            rendezvous.wait()
+            yield
+            return
+        self._begin = rendezvous.begin
+        try:
+            try:
+                self._group = rendezvous.join(self._store)
+            except PeerLostError as error:
+                _warn_of(error)
+            yield
+            if self._group is not None:
+                with contextlib.suppress(PeerLostError):  # all is here; others may still read what this node sent
+                    self._group.gather(b"")
+        finally:
+            self._begin()
+            if self._group is not None:
+                self._group.close()
+
+    def _exchange(
+        self,
+        key: str,
+        file: PartialFile | WholeFile,
+        fetch: Callable[[list[tuple[int, int]], Callable[[int], object]], object],
+        progress: Callable[[int], object] | None,
+    ) -> None:
+        """Make a file whole together with other nodes; if one is lost, it may lack pieces afterwards."""
+        if self._group is None:
+            return
+        try:
+            exchange(self._group, key, file, fetch, progress=progress)
+        except PeerLostError as error:
+            _warn_of(error)
+            self._group.close()
+            self._group = None
+
+    def folder(self, url: str, include: Sequence[str], peers: Peers) -> Path:
         """Fetch all objects below a URL; the view is that of the names and versions that it has now."""
         listed = [name for name in Origin(url).names() if name and any(fnmatch.fnmatch(name, one) for one in include)]
         if not listed:
             raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(include)}", shown(url))
-        view = views.view(self._store.folder, self._store.path(f"view of {shown(url)} {sorted(listed)}").stem)
-        self.all(url, listed, view)
+        key = f"view of {shown(url)} {sorted(listed)}"
+        view = views.view(self._store.folder, self._store.path(key).stem)
+        with self.together(peers, key):
+            self.all(url, listed, view)
         return view
 
     def all(self, url: str, names: Iterable[str], view: Path) -> None:
@@ -200,7 +268,7 @@ class _Many:
         origins = [Origin(beside(url, name)) for name in wanted]
         with ThreadPoolExecutor(min(_ASKED_AT_A_TIME, len(origins) or 1)) as pool:
             versions = list(pool.map(Origin.version, origins))
-        self._total += sum(version.size for version in versions)
+        self.expect(sum(version.size for version in versions))
         for name, origin, version in zip(wanted, origins, versions, strict=True):
             if not is_inside(name):
                 raise FormatError(f"{origin.shown}: the name {name!r} is not that of a file inside a folder")
@@ -209,15 +277,31 @@ class _Many:
             inner.mkdir(mode=0o700, parents=True, exist_ok=True)
             views.link(inner, Path(name).name, found.path)
 
-    def one(self, origin: Origin, version: Version | None = None) -> Artefact:
+    def one(self, origin: Origin, version: Version) -> Artefact:
         """Return the artefact of a file, fetched here if no process has."""
-        if version is None:
-            version = origin.version()
-            self._total += version.size
-        whole = [(0, version.size)]
-        found = self._built(origin, version, lambda _, fetch: fetch(whole))
+        key, built_here = origin.key(version), False
+
+        def work(partial: PartialFile, fetch: Callable[[list[tuple[int, int]]], None]) -> None:
+            nonlocal built_here
+            built_here = True
+
+            def part(ranges: list[tuple[int, int]], arrived: Callable[[int], object]) -> None:
+                transfer(origin, version, partial, ranges, connections=self._connections, progress=arrived)
+
+            self._exchange(key, partial, part, self._report)
+            fetch([(0, version.size)])
+
+        found = self._built(origin, version, work)
+        if not built_here and self._group is not None:
+            with contextlib.closing(WholeFile(found.path)) as file:
+                self._exchange(key, file, lambda *_: None, None)
         self._done += version.size
         return found
+
+    def _report(self, arrived: int) -> None:
+        report_progress(arrived)
+        if self._progress is not None:
+            self._progress(self._done + arrived, self._total)
 
     def some(
         self,
@@ -255,27 +339,48 @@ class _Many:
 
         def build(path: Path) -> None:
             partial = PartialFile(path, key, version.size)
-            before = 0
-
-            def report(arrived: int) -> None:
-                report_progress(before + arrived)
-                if self._progress is not None:
-                    self._progress(self._done + before + arrived, self._total)
 
             def fetch(ranges: list[tuple[int, int]]) -> None:
-                nonlocal before
                 before = sum(stop - start for start, stop in ranges) - sum(
                     stop - start for one in ranges for start, stop in partial.have.missing(*one)
                 )
-                transfer(origin, version, partial, ranges, connections=self._connections, progress=report)
+                transfer(
+                    origin,
+                    version,
+                    partial,
+                    ranges,
+                    connections=self._connections,
+                    progress=lambda arrived: self._report(before + arrived),
+                )
 
             try:
+                self._begin()
                 work(partial, fetch)
                 partial.publish(path)
             finally:
                 partial.close()
 
         return self._store.get_or_build(key, build)
+
+
+def _rendezvous(peers: Literal["torchrun"] | Sequence[str], key: str) -> Rendezvous | None:
+    """Return the way into the group of the nodes; None if there is one node, or they cannot be reached."""
+    try:
+        from onecopy.remote import gloo
+
+        if isinstance(peers, str) and peers != "torchrun":
+            raise ValueError(f"peers must be 'torchrun' or a list of addresses, not {peers!r}")
+        job = gloo.job_of_torchrun() if isinstance(peers, str) else gloo.job_of_addresses(peers)
+        return gloo.Rendezvous(job, key) if job.size > 1 else None
+    except PeerLostError as error:
+        _warn_of(error)
+        return None
+
+
+def _warn_of(error: PeerLostError) -> None:
+    import logging
+
+    logging.getLogger("onecopy").warning("onecopy: %s; what is missing comes from the origin", error)
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

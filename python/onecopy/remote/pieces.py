@@ -24,7 +24,7 @@ from onecopy.text import size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["PartialFile", "Ranges"]
+__all__ = ["PartialFile", "Ranges", "WholeFile"]
 
 _ENTRY = struct.Struct("<QQII")
 _BLOCK = 8 << 20
@@ -106,7 +106,7 @@ class PartialFile:
         """Size of the whole file in bytes."""
         self.have = Ranges()
         """The bytes that are in the file."""
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._fd = _opened(self.path)
         try:
             self._list = _opened(self._list_path)
@@ -120,7 +120,7 @@ class PartialFile:
             raise
 
     def _begin(self, key: str) -> None:
-        head = f"{key}\n{_boot()}\n".encode("utf-8", "surrogateescape")
+        head = f"{key}\n{boot_identity()}\n".encode("utf-8", "surrogateescape")
         text = os.pread(self._list, os.fstat(self._list).st_size, 0)
         lines = text.split(b"\n", 2)
         ours = len(lines) == 3 and lines[0] == head.split(b"\n", 1)[0]
@@ -166,8 +166,18 @@ class PartialFile:
             _write(self._fd, data, start)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from None
-        with self._lock:
+        with self._changed:
             self._note(start, len(data), checksum)
+            self._changed.notify_all()
+
+    def has(self, start: int, stop: int) -> bool:
+        """Return whether all bytes of a range are in the file."""
+        return not any(self.have.missing(start, stop))
+
+    def wait(self, start: int, stop: int, timeout: float) -> bool:
+        """Wait at most `timeout` seconds until `write` of another thread brings a range; return whether it is there."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.has(start, stop), timeout)
 
     def _note(self, start: int, length: int, checksum: int) -> None:
         entry = struct.pack("<QQI", start, length, checksum)
@@ -190,6 +200,38 @@ class PartialFile:
         """Close both files; they remain for the next who fetches."""
         os.close(self._fd)
         os.close(self._list)
+
+
+class WholeFile:
+    """A file that has all its pieces, with the methods that reading a `PartialFile` takes.
+
+    OSError if it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self._fd).st_size
+        """Size in bytes."""
+
+    def has(self, start: int, stop: int) -> bool:
+        """Return whether all bytes of a range are in the file."""
+        return 0 <= start <= stop <= self.size
+
+    def wait(self, start: int, stop: int, timeout: float) -> bool:  # noqa: ARG002
+        """Return `has`."""
+        return self.has(start, stop)
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return bytes of the file; fewer at its end."""
+        return os.pread(self._fd, length, start)
+
+    def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
+        """Never called, because nothing is missing; OSError."""
+        raise OSError(errno.EBADF, f"{len(data)} bytes at {start} of a file that is whole")
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
 
 
 def _opened(path: Path) -> int:
@@ -227,7 +269,7 @@ def _write(fd: int, data: bytes | bytearray | memoryview, start: int) -> None:
         view, start = view[written:], start + written
 
 
-def _boot() -> str:
+def boot_identity() -> str:
     """Return the identity of this run of the kernel; empty where there is none: then every piece is compared."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onecopy.remote.origin import Origin, Version
     from onecopy.remote.pieces import PartialFile
 
-__all__ = ["CONNECTIONS", "PIECE", "transfer"]
+__all__ = ["CONNECTIONS", "PIECE", "pieces_of", "transfer"]
 
 CONNECTIONS = 16
 """Default number of requests at a time."""
@@ -58,12 +58,13 @@ def transfer(
         partial.reserve(start, stop)
     job = _Job(origin, version, partial)
     try:
-        job.run(list(_pieces(missing)), connections, progress)
+        job.run(list(pieces_of(missing)), connections, progress)
     except NotImplementedError:  # no ranges
         job.run_in_one(progress)
 
 
-def _pieces(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def pieces_of(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the parts of ranges, cut at multiples of `PIECE`."""
     for start, stop in ranges:
         yield from pairwise([start, *range((start // PIECE + 1) * PIECE, stop, PIECE), stop])
 

@@ -1,0 +1,145 @@
+"""Nodes of a job fetch a file once from the origin, and survive the loss of each other."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.nodes import Nodes
+from tests.support.object_server import Fault, serving
+
+from onecopy.remote import gloo
+from onecopy.remote.peers import plan_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+CONTENT = os.urandom((3 << 20) + 12345)
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+FETCH = """
+import hashlib, logging, os, sys
+logging.basicConfig(format="%(message)s")
+from onecopy.remote import fetch, gloo, transfer
+transfer.PIECE = 1 << 16
+gloo.JOIN_S = float(os.environ.get("JOIN_S", "60"))
+rank, restarts = os.environ["GROUP_RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+def progress(done, total):
+    if os.environ.get("KILLED") == rank and restarts == "0" and done > total // 3:
+        os.kill(os.getpid(), 9)
+if os.environ.get("ABSENT") == rank:
+    sys.exit()
+path = fetch(sys.argv[1], peers="torchrun", progress=progress)
+print("fetched", hashlib.sha256(path.read_bytes()).hexdigest(), flush=True)
+"""
+
+
+@pytest.fixture
+def run(tmp_path) -> Iterator[object]:
+    """Run a script on several nodes; what still runs at the end of the test is ended."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    started = []
+
+    def start(url: str, count: int = 2, processes: int = 1, **options: Any) -> list[str]:
+        started.append(Nodes(tmp_path, FETCH, [url], count, processes, **options))
+        return started[-1].wait("fetched ")
+
+    yield start
+    for nodes in started:
+        nodes.end()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_origin_sends_a_file_once_to_all_nodes(objects, run, count):
+    outputs = run(objects.put("model.bin", CONTENT), count=count, processes=2)
+    assert [output.count(f"fetched {DIGEST}") for output in outputs] == [2] * count
+    versions = 2 * count  # each process asks for the version: a byte
+    assert objects.served == len(CONTENT) + versions
+
+
+def test_nodes_that_have_pieces_pass_them_on(objects, run, tmp_path):
+    url = objects.put("model.bin", CONTENT)
+    run(url, count=2)
+    Path(tmp_path, "node-1").rename(tmp_path / "gone")
+    before = objects.served
+    outputs = run(url, count=2)
+    assert objects.served - before == 2, outputs
+    assert [output.count(f"fetched {DIGEST}") for output in outputs] == [1, 1]
+
+
+def test_nodes_with_one_store_fetch_once(objects, run, tmp_path):
+    outputs = run(objects.put("model.bin", CONTENT), ONECOPY_CACHE=str(tmp_path / "shared"))
+    assert [output.count(f"fetched {DIGEST}") for output in outputs] == [1, 1]
+    assert objects.served == len(CONTENT) + 2
+
+
+def test_a_node_that_is_killed_is_done_without(objects, run):
+    url = objects.put("model.bin", CONTENT)
+    objects.on_data = lambda _: time.sleep(0.02)
+    outputs = run(url, KILLED="1")
+    assert "another node of the job was lost" in outputs[0]
+    assert f"fetched {DIGEST}" in outputs[0]
+    assert len(CONTENT) < objects.served < 2 * len(CONTENT)
+
+
+def test_a_restarted_job_goes_on_with_what_its_nodes_have(objects, run):
+    objects.on_data = lambda _: time.sleep(0.02)
+    outputs = run(objects.put("model.bin", CONTENT), elastic=True, KILLED="1", JOIN_S="5")
+    assert [output.count(f"fetched {DIGEST}") > 0 for output in outputs] == [True, True]
+    assert objects.served < 2 * len(CONTENT)
+
+
+def test_a_node_that_does_not_come_is_done_without(objects, run):
+    outputs = run(objects.put("model.bin", CONTENT), ABSENT="1", JOIN_S="2")
+    assert "another node of the job was lost" in outputs[0]
+    assert f"fetched {DIGEST}" in outputs[0]
+
+
+def test_an_error_of_one_node_is_its_own(objects, run):
+    url = objects.put("model.bin", CONTENT)
+    objects.faults.extend([Fault(), Fault(), Fault(status=403)])
+    outputs = run(url)
+    failed = 0 if "PermissionError" in outputs[0] else 1
+    assert "PermissionError: [Errno 13] the server answers 403 Forbidden" in outputs[failed]
+    assert f"fetched {DIGEST}" in outputs[1 - failed]
+
+
+def test_hosts_of_a_network_fetch_a_file_once(network, tmp_path):
+    program = """
+import sys
+from onecopy.remote import fetch, transfer
+transfer.PIECE = 1 << 16
+print(fetch(sys.argv[1], peers=sys.argv[2:]).read_bytes() == fetch(sys.argv[1]).read_bytes())
+"""
+    with serving(network.address) as objects:
+        url = objects.put("model.bin", CONTENT)
+        started = [
+            subprocess.Popen(
+                [*network.command(number), sys.executable, "-c", program, url, *network.hosts],
+                env=os.environ | {"ONECOPY_CACHE": str(tmp_path / f"node-{number}"), "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+            )
+            for number in (0, 0, 1, 1, 2, 2)
+        ]
+        assert [process.communicate(timeout=120)[0] for process in started] == [b"True\n"] * 6
+        assert objects.served == len(CONTENT) + 12  # each of six processes asks for the version twice
+    kept = [list(Path(tmp_path, f"node-{number}").glob("*.partial")) for number in range(3)]
+    assert kept == [[], [], []]
+
+
+def test_plans_are_even_and_complete():
+    plan = plan_of([bytes([0, 0, 0, 0, 1, 1]), bytes([0, 0, 0, 0, 0, 1]), bytes([0, 0, 1, 0, 0, 1])])
+    assert sorted(piece for piece, _, _ in plan) == [0, 1, 2, 3, 4]
+    assert {piece: sender for piece, sender, _ in plan if piece in (2, 4)} == {2: 2, 4: 0}
+    assert all(sorted([sender, *receivers]) == [0, 1, 2] for _, sender, receivers in plan)
+
+
+def test_addresses_are_checked():
+    with pytest.raises(ValueError, match=r"^peers: 0 of 203\.0\.113\.1, 203\.0\.113\.2 are addresses of this machine"):
+        gloo.job_of_addresses(["203.0.113.1", "203.0.113.2"])
+    job = gloo.job_of_addresses(["203.0.113.1:123", "127.0.0.1"])
+    assert (job.rank, job.size, job.host, job.port, job.serves) == (1, 2, "203.0.113.1", 123, False)
+    with pytest.raises(ValueError, match="'node:x' is not an address such as"):
+        gloo.job_of_addresses(["node:x"])

@@ -1,0 +1,79 @@
+"""Jobs of torchrun whose nodes are on this machine, each with a store of its own."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support.waiting import until
+
+
+def free_port() -> int:
+    """Return a port of loopback that nothing listened on a moment ago."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Nodes:
+    """The agents of a job that runs a script with arguments: `count` nodes with `processes` processes each.
+
+    The store of node K is in the folder `node-K` of `folder`; `environment` is added to that of every process.
+    `elastic`: all processes are started again once if one fails.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        script: str,
+        arguments: Sequence[str],
+        count: int,
+        processes: int = 1,
+        *,
+        elastic: bool = False,
+        **environment: str,
+    ) -> None:
+        program = folder / "program.py"
+        program.write_text(script)
+        self.processes = processes
+        self.outputs = [folder / f"output-{rank}" for rank in range(count)]
+        port = free_port()
+        restarts = ["--max-restarts=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=1"]
+        static = ["--master-addr=127.0.0.1", f"--master-port={port}"]
+        self.agents = []
+        for rank, output in enumerate(self.outputs):
+            own = {"ONECOPY_CACHE": str(folder / f"node-{rank}"), "OMP_NUM_THREADS": "1", **environment}
+            command = [
+                *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={count}", f"--nproc-per-node={processes}"),
+                *(f"--node-rank={rank}", *(restarts if elastic else static)),
+                *(str(program), *arguments),
+            ]
+            with output.open("w") as file:
+                self.agents.append(
+                    subprocess.Popen(
+                        command, env=os.environ | own, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+                    )
+                )
+
+    def wait(self, done: str) -> list[str]:
+        """Return the output of each agent when each of its processes has written `done`, or the agent has ended.
+
+        An agent waits long for another one that failed, so that its end says little.
+        """
+        until(lambda: all(self._has(rank, done) for rank in range(len(self.agents))), "all nodes", seconds=120)
+        return [output.read_text() for output in self.outputs]
+
+    def _has(self, rank: int, done: str) -> bool:
+        ended = self.agents[rank].poll() is not None  # before its output is read
+        return ended or self.outputs[rank].read_text().count(done) >= self.processes
+
+    def end(self) -> None:
+        """End the agents that still run, and their processes."""
+        for agent in self.agents:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(agent.pid, signal.SIGKILL)
+            agent.wait()
