@@ -3,12 +3,14 @@
 import contextlib
 import hashlib
 import re
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -157,6 +159,24 @@ class Handler(BaseHTTPRequestHandler):
 class Server(ThreadingHTTPServer):
     daemon_threads = True
 
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self.open: set[socket.socket] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.open.discard(request)
+        super().shutdown_request(request)
+
+    def end_connections(self) -> None:
+        """End the connections that are open still: nothing tells of a client whose host is gone."""
+        for one in list(self.open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, *_: object) -> None:
         """Clients that end in the middle of an answer are part of the tests."""
 
@@ -174,6 +194,7 @@ def serving(address: str = "127.0.0.1") -> Iterator[Objects]:
     finally:
         server.shutdown()
         thread.join()
+        server.end_connections()
         server.server_close()
 
 

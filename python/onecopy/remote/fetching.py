@@ -85,11 +85,11 @@ def fetch(
         Nodes of one job that fetch together: each fetches other pieces from the origin, and passes them on to the
         others, so that the origin sends the file once, not once per node. "torchrun": the nodes of the job in which
         torchrun started this process. A list: the addresses of all nodes, in the same order on all of them, of which
-        exactly one is of this machine; the first serves a port (":PORT" behind it, 29600) during the call. Each node
-        must make the same call, within 60 seconds. The first process of a node that calls takes part, the others wait
-        for it. A node that fails or does not come is reported with a warning of the logger "onecopy", and each other
-        node fetches from the origin what it still lacks. Needs torch, whose gloo transport passes pieces on: neither
-        encrypted nor authenticated, for private networks. None: each node fetches all.
+        exactly one is of this machine; the first serves a port (":PORT" behind it, 29600) until its process ends. Each
+        node must make the same call, within 60 seconds. The first process of a node that calls takes part, the others
+        wait for it. A node that fails or does not come is reported with a warning of the logger "onecopy", and each
+        other node fetches from the origin what it still lacks. Needs torch, whose gloo transport passes pieces on:
+        neither encrypted nor authenticated, for private networks. None: each node fetches all.
     progress
         Called about 10 times per second with (bytes received, bytes to receive) by the process that fetches. None: a
         warning of the logger "onecopy" after 2 seconds, then every 5.

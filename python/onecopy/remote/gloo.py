@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import socket
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onecopy.memory import proc
 from onecopy.remote.peers import PeerLostError
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ SILENT_S = 300.0
 PORT = 29600
 """Port of the first address if it has none."""
 _servers: list[Any] = []  # TCPStores that this process serves, until it ends
+_calls = itertools.count()
+_PID_SPACE = Path("/proc/self/ns/pid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class Job:
     serves: bool
     """Whether a process of this node serves the store of keys."""
     name: str
-    """Name of this run of the job."""
+    """Name of the job."""
 
 
 def job_of_torchrun() -> Job:
@@ -63,8 +68,9 @@ def job_of_torchrun() -> Job:
         reason = f"{missing[0]} is not set" if missing else "TORCHELASTIC_USE_AGENT_STORE is not True"
         raise RuntimeError(f"peers='torchrun': this process was not started by torchrun ({reason})")
     rank, size, host, port = (os.environ[name] for name in variables)
-    run = f"{os.environ.get('TORCHELASTIC_RUN_ID')} {os.environ.get('TORCHELASTIC_RESTART_COUNT')}"
-    return Job(int(rank), int(size), host, int(port), serves=False, name=run)
+    # not TORCHELASTIC_RESTART_COUNT: a node whose processes did not fail does not count the restart
+    name = f"{os.environ.get('TORCHELASTIC_RUN_ID')} {size}"
+    return Job(int(rank), int(size), host, int(port), serves=False, name=name)
 
 
 def job_of_addresses(addresses: Sequence[str]) -> Job:
@@ -188,6 +194,9 @@ def _errors() -> Iterator[None]:
 class Rendezvous:
     """The way of a process into the group of its job for a file, or a list of files.
 
+    Groups are formed in rounds: when a process finds that the one of its node which took part has ended, as after an
+    elastic restart of the job, it begins another round.
+
     Parameters
     ----------
     key
@@ -213,8 +222,16 @@ class Rendezvous:
             client = dist.TCPStore(
                 job.host, job.port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=JOIN_S)
             )
-            self._keys = dist.PrefixStore(f"onecopy/{prefix}", client)
-            self.takes_part = self._keys.add(f"node {job.rank}", 1) == 1
+            keys = dist.PrefixStore(f"onecopy/{prefix}", client)
+            this = f"{_process()} {next(_calls)}"
+            while True:
+                turn = keys.compare_set("round", "", "0").decode()
+                self._keys = dist.PrefixStore(turn, keys)
+                taker = self._keys.compare_set(f"node {job.rank}", "", this).decode()
+                if not _has_ended(taker):
+                    break
+                keys.compare_set("round", turn, str(int(turn) + 1))
+            self.takes_part = taker == this
             """Whether this process is that of its node which takes part."""
 
     def join(self, store: Store) -> GlooGroup | None:
@@ -248,6 +265,22 @@ class Rendezvous:
         """Wait until the process of this node that takes part has called `begin`."""
         with contextlib.suppress(PeerLostError), _errors():
             self._keys.wait([f"begun {self._job.rank}"], timedelta(seconds=2 * JOIN_S))
+
+
+def _process() -> str:
+    """Return an identity of this process: its number, when it started, and where the number counts."""
+    return f"{os.getpid()} {proc.stat(os.getpid()).starttime} {_PID_SPACE.stat().st_ino}"
+
+
+def _has_ended(process: str) -> bool:
+    """Return whether a process has ended; False of one in another container."""
+    number, started, space, _ = process.split()
+    if int(space) != _PID_SPACE.stat().st_ino:
+        return False
+    try:
+        return str(proc.stat(int(number)).starttime) != started
+    except ProcessLookupError:
+        return True
 
 
 def _identity(store: Store) -> bytes:

@@ -1,7 +1,7 @@
 """Nodes of a job that fetch a file together: each fetches other pieces from the origin, and they pass them on.
 
 The origin then sends the file about once, not once per node. One process of each node takes part. How pieces are passed
-on is that of a transport, a `Group`: `onecopy.remote.gloo`, `onecopy.integrations.ray`.
+on is up to a transport, a `Group`: that of `onecopy.remote.gloo`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from onecopy.errors import FileChanged
-from onecopy.remote.transfer import pieces_of
+from onecopy.remote.transfer import pieces_of, run_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,41 +135,18 @@ class _Exchange:
     ) -> None:
         self._group, self._file, self._grid, self._plan = group, file, grid, plan
         self._ended = threading.Event()
-        self._errors: list[BaseException] = []
         self._fetched = self._received = 0
 
     def run(self, fetch: Callable[[Callable[[int], object]], object], progress: Callable[[int], object] | None) -> None:
-        steps = [lambda: fetch(self._note_fetched), self._send, self._receive]
-        threads = [
-            threading.Thread(target=self._guarded, args=(step,), name=f"onecopy-peers-{number}", daemon=True)
-            for number, step in enumerate(steps)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(_LOOK_S)
-                    if progress is not None:
-                        progress(self._fetched + self._received)
-        except BaseException:
-            self._give_up()
-            raise
-        finally:
-            for thread in threads:
-                thread.join()
-        if self._errors:
-            own = [error for error in self._errors if not isinstance(error, PeerLostError)]
-            raise (own or self._errors)[0]
+        def report() -> None:
+            if progress is not None:
+                progress(self._fetched + self._received)
 
-    def _guarded(self, step: Callable[[], object]) -> None:
-        try:
-            step()
-        except _EndedError:
-            pass
-        except BaseException as error:
-            self._errors.append(error)
-            self._give_up()
+        steps = [lambda: fetch(self._note_fetched), self._send, self._receive]
+        errors = [error for error in run_threads(steps, self._give_up, report) if not isinstance(error, _EndedError)]
+        if errors:
+            own = [error for error in errors if not isinstance(error, PeerLostError)]
+            raise (own or errors)[0]
 
     def _give_up(self) -> None:
         self._ended.set()

@@ -10,14 +10,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from obstore import Bytes
 
     from onecopy.remote.origin import Origin, Version
     from onecopy.remote.pieces import PartialFile
 
-__all__ = ["CONNECTIONS", "PIECE", "pieces_of", "transfer"]
+__all__ = ["CONNECTIONS", "PIECE", "pieces_of", "run_threads", "transfer"]
 
 CONNECTIONS = 16
 """Default number of requests at a time."""
@@ -69,12 +69,48 @@ def pieces_of(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield from pairwise([start, *range((start // PIECE + 1) * PIECE, stop, PIECE), stop])
 
 
+def run_threads(
+    steps: Sequence[Callable[[], object]], stop: Callable[[], object], report: Callable[[], object]
+) -> list[BaseException]:
+    """Run each step in a thread until all have ended; return what they raised, the first error first.
+
+    `stop` is called when a step raises, and must make the others end. `report` is called about 10 times per second in
+    this thread; what it raises stops the steps and is passed on.
+    """
+    errors: list[BaseException] = []
+
+    def guarded(step: Callable[[], object]) -> None:
+        try:
+            step()
+        except BaseException as error:
+            errors.append(error)
+            stop()
+
+    threads = [
+        threading.Thread(target=guarded, args=(step,), name=f"onecopy-{number}", daemon=True)
+        for number, step in enumerate(steps)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_REPORT_S)
+                report()
+    except BaseException:
+        stop()
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
+    return errors
+
+
 class _Job:
     def __init__(self, origin: Origin, version: Version, partial: PartialFile) -> None:
         self._origin, self._version, self._partial = origin, version, partial
         self._pieces: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         self._ended = threading.Event()  # also by an error
-        self._errors: list[BaseException] = []
         self._lock = threading.Lock()
         self._arrived = 0
 
@@ -83,39 +119,24 @@ class _Job:
             self._pieces.put(piece)
         longest = max((stop - start for start, stop in pieces), default=0)
         number = min(connections, len(pieces))
-        threads = [
-            threading.Thread(target=self._work, args=(longest,), name=f"onecopy-{i}", daemon=True)
-            for i in range(number)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(_REPORT_S)
-                    if progress is not None:
-                        progress(self._arrived)
-        finally:
-            self._ended.set()
-            for thread in threads:
-                thread.join()  # each ends with the next bytes that arrive, or at the time limit of its request
-        if self._errors:
-            raise self._errors[0]
-        if progress is not None:
-            progress(self._arrived)
+
+        def report() -> None:
+            if progress is not None:
+                progress(self._arrived)
+
+        # a thread ends with the next bytes that arrive, or at the time limit of its request
+        if errors := run_threads([lambda: self._work(longest)] * number, self._ended.set, report):
+            raise errors[0]
+        report()
 
     def _work(self, longest: int) -> None:
-        try:
-            buffer = bytearray(longest)
-            while not self._ended.is_set():
-                try:
-                    start, stop = self._pieces.get_nowait()
-                except queue.Empty:
-                    return
-                self._fetch(start, stop, memoryview(buffer)[: stop - start])
-        except BaseException as error:
-            self._errors.append(error)
-            self._ended.set()
+        buffer = bytearray(longest)
+        while not self._ended.is_set():
+            try:
+                start, stop = self._pieces.get_nowait()
+            except queue.Empty:
+                return
+            self._fetch(start, stop, memoryview(buffer)[: stop - start])
 
     def _fetch(self, start: int, stop: int, buffer: memoryview) -> None:
         """Fetch a piece, by as many requests as it takes, and write it."""
