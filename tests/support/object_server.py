@@ -172,7 +172,7 @@ class Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def end_connections(self) -> None:
-        """End the connections that are open still: nothing tells of a client whose host is gone."""
+        """End the connections that are open still: nothing reports a client whose host is gone."""
         for one in list(self.open):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
