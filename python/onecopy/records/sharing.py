@@ -25,6 +25,7 @@ from onecopy import _core
 from onecopy.records.opening import of_path
 from onecopy.store import Store, choose_place, report_progress
 from onecopy.store.fork import call_in_child, can_fork, free_unused_memory
+from onecopy.store.identity import start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -308,16 +309,7 @@ def _is_of_ended_job(artefact: Artefact) -> bool:
     name, number, *started = job.split()
     if name != "session":  # a job of a batch system: removed after a week without use
         return time.time() - artefact.last_used > _LONG_UNUSED
-    return started != _start_of(number).split()
-
-
-def _start_of(process: str | int) -> str:
-    """Return the start time of a process as text, in clock ticks since boot; empty if the process has ended."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text(errors="replace")
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[19]
+    return started != start_of(number).split()
 
 
 def _this_job() -> str:
@@ -326,4 +318,4 @@ def _this_job() -> str:
         if os.environ.get(name, "none") not in ("", "none"):  # torchrun sets "none" where it has no id
             return f"{name} {os.environ[name]}"
     session = os.getsid(0)
-    return f"session {session} {_start_of(session)}"
+    return f"session {session} {start_of(session)}"

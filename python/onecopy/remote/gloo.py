@@ -16,8 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy.memory import proc
 from onecopy.remote.peers import PeerLostError
+from onecopy.store.identity import boot_identity, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -269,24 +269,17 @@ class Rendezvous:
 
 def _process() -> str:
     """Return an identity of this process: its number, when it started, and where the number counts."""
-    return f"{os.getpid()} {proc.stat(os.getpid()).starttime} {_PID_SPACE.stat().st_ino}"
+    return f"{os.getpid()} {start_of(os.getpid())} {_PID_SPACE.stat().st_ino}"
 
 
 def _has_ended(process: str) -> bool:
     """Return whether a process has ended; False of one in another container."""
     number, started, space, _ = process.split()
-    if int(space) != _PID_SPACE.stat().st_ino:
-        return False
-    try:
-        return str(proc.stat(int(number)).starttime) != started
-    except ProcessLookupError:
-        return True
+    return int(space) == _PID_SPACE.stat().st_ino and start_of(number) != started
 
 
 def _identity(store: Store) -> bytes:
     """Return what two processes have in common if, and only if, they use the same folder of the same machine."""
-    from onecopy.remote.pieces import boot_identity
-
     facts = store.folder.stat()
     return f"{boot_identity()} {facts.st_dev} {facts.st_ino}".encode()
 

@@ -15,14 +15,15 @@ import os
 import stat
 import struct
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy import _core
+from onecopy.store.identity import boot_identity
 from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 __all__ = ["PartialFile", "Ranges", "WholeFile"]
 
@@ -267,11 +268,3 @@ def _write(fd: int, data: bytes | bytearray | memoryview, start: int) -> None:
     while view:
         written = os.pwrite(fd, view, start)
         view, start = view[written:], start + written
-
-
-def boot_identity() -> str:
-    """Return the identity of this run of the kernel; empty where there is none: then every piece is compared."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
