@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.support.programs",
     "tests.support.safetensors_files",
     "tests.support.networks",
+    "tests.support.ray_nodes",
     "tests.support.object_server",
     "tests.support.leaks",
 ]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onecopy.errors import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum, NotShareable
     from onecopy.files import Mapping, check, guard
     from onecopy.integrations import onnxruntime as onnxruntime
+    from onecopy.integrations import ray as ray
     from onecopy.integrations import torch as torch
     from onecopy.integrations import transformers as transformers
     from onecopy.memory import explain, watch
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _SUBPACKAGES = ("images", "memory")
-_INTEGRATIONS = ("onnxruntime", "torch", "transformers")
+_INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages named after frameworks. Not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
 _HOMES = {
     "ArrayFile": "arrays",

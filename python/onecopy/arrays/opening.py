@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
     from onecopy.files import Mode
+    from onecopy.remote.partners import Peers
     from onecopy.store import Artefact
 
 __all__ = ["open", "open_arrays"]
@@ -35,6 +36,7 @@ def open(  # noqa: A001 - as `onecopy.open`
     threads: int | None = None,
     align: int | None = None,
     names: Iterable[Part] | None = None,
+    peers: Peers = None,
 ) -> ArrayFile:
     """Open a file of arrays as a mapping from names to read-only arrays, without reading the data.
 
@@ -74,6 +76,9 @@ def open(  # noqa: A001 - as `onecopy.open`
     names
         Only these arrays: names, or (name, slice of rows), for which the array consists of these rows. Of a safetensors
         file or index behind a URL, only their bytes are fetched; a later call adds what is missing. Not with `align`.
+    peers
+        Nodes with which a URL is fetched, so that its server sends the file once, not once per node: "torchrun", "ray"
+        or addresses, as that of `onecopy.remote.fetch`. Not with `names`. None: this node fetches alone.
 
     Raises
     ------
@@ -99,6 +104,8 @@ def open(  # noqa: A001 - as `onecopy.open`
     >>> weight  # a view keeps the memory mapped
     array([0., 1., 2.])
     """
+    if peers is not None:
+        path = _fetched_together(path, peers, names)
     file = (
         _open_selected(path, mode, private, threads, align, names, verify=verify)
         if names is not None
@@ -169,6 +176,16 @@ def _with_advice(error: FormatError) -> FormatError:
         if str(error).endswith(end):
             return type(error)(f"{error}: {advice}")
     return error
+
+
+def _fetched_together(
+    path: str | os.PathLike[str] | Artefact, peers: Peers, names: Iterable[Part] | None
+) -> str | os.PathLike[str]:
+    from onecopy import remote  # here, because it loads the store
+
+    if names is not None or not is_url(path):
+        raise ValueError("peers is for URLs that are opened whole: without names")
+    return remote.fetch(path, peers=peers)
 
 
 def _open_selected(

@@ -36,6 +36,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Number of requests at a time.",
 )
+@click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Address of a node that runs the same command at the same time: the origin sends each file once, and the nodes"
+    " pass it on. Repeatable: all nodes, this one too, in the same order everywhere. Needs torch.",
+)
 @click.option("--verify", is_flag=True, help="Compare each file with the checksums that it contains.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(
@@ -44,6 +52,7 @@ def command(
     folder: str | None,
     include: tuple[str, ...],
     connections: int,
+    peers: tuple[str, ...],
     verify: bool,
     as_json: bool,
 ) -> None:
@@ -60,7 +69,7 @@ def command(
     fetched = []
     for url in urls:
         start = time.monotonic()
-        path = with_bar(url, store, include or ("*",), connections)
+        path = with_bar(url, store, include or ("*",), connections, peers)
         if verify:
             with open_arrays(path) as file:
                 file.verify()
@@ -85,7 +94,7 @@ def facts_of(url: str, path: Path, seconds: float) -> dict[str, Any]:
     }
 
 
-def with_bar(url: str, store: Store, include: tuple[str, ...], connections: int) -> Path:
+def with_bar(url: str, store: Store, include: tuple[str, ...], connections: int, peers: tuple[str, ...]) -> Path:
     """Fetch with a progress bar, and return the path."""
     with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
         task = bar.add_task("fetch", total=None)
@@ -93,4 +102,6 @@ def with_bar(url: str, store: Store, include: tuple[str, ...], connections: int)
         def watch(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return remote.fetch(url, store=store, include=include, connections=connections, progress=watch)
+        return remote.fetch(
+            url, store=store, include=include, connections=connections, peers=peers or None, progress=watch
+        )

@@ -9,8 +9,8 @@ fetched anew; credentials are neither stored nor logged. A fetch that was killed
 The connections are those of obstore (``pip install 'onecopy[remote]'``).
 """
 
-from onecopy.remote.fetching import beside, fetch, fetch_ranges, local
+from onecopy.remote.fetching import beside, fetch, fetch_ranges, fetch_versions, local, name_in
 from onecopy.remote.origin import shown
 from onecopy.remote.transfer import CONNECTIONS
 
-__all__ = ["CONNECTIONS", "beside", "fetch", "fetch_ranges", "local", "shown"]
+__all__ = ["CONNECTIONS", "beside", "fetch", "fetch_ranges", "fetch_versions", "local", "name_in", "shown"]

@@ -1,7 +1,7 @@
 """Nodes of a job that fetch a file together: each fetches other pieces from the origin, and they pass them on.
 
 The origin then sends the file about once, not once per node. One process of each node takes part. How pieces are passed
-on is up to a transport, a `Group`: that of `onecopy.remote.gloo`.
+on is up to a transport, a `Group`: that of `onecopy.remote.gloo` or `onecopy.remote.ray_nodes`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def exchange(
     Exception
         That of `fetch`, which the other nodes notice as a lost node.
     """
-    if len(set(group.gather(key.encode("utf-8", "surrogateescape")))) != 1:
+    if len(set(group.gather(f"{key}\n{file.size}".encode("utf-8", "surrogateescape")))) != 1:
         raise FileChanged(f"{key}: other nodes of the job found another version of this file")
     grid = list(pieces_of([(0, file.size)]))
     mine = bytes(file.has(*piece) for piece in grid)

@@ -1,0 +1,176 @@
+"""`Several`: one or several files of known versions, fetched into a store with one account of the progress."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from onecopy.remote.origin import Origin
+from onecopy.remote.partners import Partners, together
+from onecopy.remote.pieces import PartialFile
+from onecopy.remote.transfer import transfer
+from onecopy.store import report_progress
+from onecopy.text import size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from onecopy.remote.origin import Version
+    from onecopy.remote.partners import Peers
+    from onecopy.store import Artefact, Store
+
+__all__ = ["InPartError", "Several", "versions_of"]
+
+_ASKED_AT_A_TIME = 16
+_FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0  # until the first line about a long fetch; between two
+
+
+class InPartError(Exception):
+    """Ends a build whose file is not whole, so that it is not published."""
+
+
+class Several:
+    """One or several files, with one account of the progress.
+
+    Parameters
+    ----------
+    store
+        Where the files are kept; its option `on_wait` says whether a long fetch is announced.
+    connections
+        Number of requests at a time.
+    progress
+        As that of `onecopy.remote.fetch`.
+    """
+
+    def __init__(self, store: Store, connections: int, progress: Callable[[int, int], object] | None) -> None:
+        self._store, self._connections = store, connections
+        self._progress = progress if progress is not None else _announced(store)
+        self._done = 0
+        self._total = 0
+        self._partners = Partners()
+
+    def expect(self, nbytes: int) -> None:
+        """Count the bytes of a file that will be fetched, for the progress."""
+        self._total += nbytes
+
+    @contextlib.contextmanager
+    def together(self, peers: Peers, key: str) -> Iterator[None]:
+        """Fetch inside the block with other nodes; `key` is what is fetched, the same in all of them."""
+        with together(peers, key, self._store) as self._partners:
+            yield
+
+    def one(self, origin: Origin, version: Version) -> Artefact:
+        """Return the artefact of a file, fetched here if no process has."""
+        key, built_here = origin.key(version), False
+
+        def work(partial: PartialFile, fetch: Callable[[list[tuple[int, int]]], None]) -> None:
+            nonlocal built_here
+            built_here = True
+
+            def part(ranges: list[tuple[int, int]], arrived: Callable[[int], object]) -> None:
+                transfer(origin, version, partial, ranges, connections=self._connections, progress=arrived)
+
+            self._partners.exchange(key, partial, part, self._report)
+            fetch([(0, version.size)])
+
+        found = self._built(origin, version, work)
+        if not built_here:
+            self._partners.found(key, found.path)
+        self._done += version.size
+        return found
+
+    def some(
+        self,
+        origin: Origin,
+        version: Version,
+        steps: Callable[[Path, Callable[[int], bytes]], Iterable[Sequence[tuple[int, int]]]],
+        use: Callable[[Path], object],
+    ) -> Artefact:
+        """Fetch ranges in steps, and use the file under the claim; InPartError if it is not whole then.
+
+        Parameters
+        ----------
+        steps
+            Called with the path of the file and a function that returns its first bytes: yields the ranges, as
+            (start, stop), of which each step is fetched before the next is asked for.
+        """
+
+        def work(partial: PartialFile, fetch: Callable[[list[tuple[int, int]]], None]) -> None:
+            for ranges in steps(partial.path, lambda count: partial.read(0, count)):
+                self._total = sum(stop - start for start, stop in ranges)
+                fetch(list(ranges))
+            if not partial.is_whole:
+                use(partial.path)
+                raise InPartError
+
+        return self._built(origin, version, work)
+
+    def _report(self, arrived: int) -> None:
+        report_progress(arrived)
+        if self._progress is not None:
+            self._progress(self._done + arrived, self._total)
+
+    def _built(
+        self,
+        origin: Origin,
+        version: Version,
+        work: Callable[[PartialFile, Callable[[list[tuple[int, int]]], None]], None],
+    ) -> Artefact:
+        key = origin.key(version)
+
+        def build(path: Path) -> None:
+            partial = PartialFile(path, key, version.size)
+
+            def fetch(ranges: list[tuple[int, int]]) -> None:
+                before = sum(stop - start for start, stop in ranges) - sum(
+                    stop - start for one in ranges for start, stop in partial.have.missing(*one)
+                )
+                transfer(
+                    origin,
+                    version,
+                    partial,
+                    ranges,
+                    connections=self._connections,
+                    progress=lambda arrived: self._report(before + arrived),
+                )
+
+            try:
+                self._partners.begin()
+                work(partial, fetch)
+                partial.publish(path)
+            finally:
+                partial.close()
+
+        return self._store.get_or_build(key, build)
+
+
+def versions_of(origins: Sequence[Origin]) -> list[Version]:
+    """Ask for the current versions of several objects, some at a time; errors as those of `Origin.version`."""
+    with ThreadPoolExecutor(min(_ASKED_AT_A_TIME, len(origins) or 1)) as pool:
+        return list(pool.map(Origin.version, origins))
+
+
+def _announced(store: Store) -> Callable[[int, int], object] | None:
+    """Return a `progress` that warns of a long fetch, as `Store.on_wait` "announce" does of a long wait."""
+    if store.on_wait != "announce":
+        return None
+    begun = time.monotonic()
+    due = begun + _FIRST_LINE_S
+    first: int | None = None
+
+    def progress(done: int, total: int) -> None:
+        nonlocal due, first
+        now = time.monotonic()
+        first = done if first is None else first
+        if now < due:
+            return
+        due = now + _LINE_INTERVAL_S
+        import logging
+
+        speed = size(int((done - first) / (now - begun)))
+        logging.getLogger("onecopy").warning("onecopy: fetching: %s of %s, %s/s", size(done), size(total), speed)
+
+    return progress
