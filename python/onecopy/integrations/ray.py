@@ -27,15 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
 from onecopy import arrays
 from onecopy.arguments import is_url, path_text
 from onecopy.named_files import is_index, names_in
 from onecopy.remote import beside, fetch, fetch_versions, name_in, shown
 from onecopy.remote.origin import Origin, Version
-from onecopy.remote.ray_nodes import Directory, node_of_process
 from onecopy.remote.several import versions_of
 from onecopy.store import file_key
 
@@ -43,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from obstore import Bytes
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 __all__ = ["Handle", "share"]
 
@@ -66,6 +63,8 @@ def share(source: str | os.PathLike[str]) -> Handle:
     ValueError
         The URL names several files, or none.
     """
+    from onecopy.remote.ray_nodes import Directory, node_of_process
+
     directory = Directory.of_cluster()
     if is_url(source):
         url = os.fspath(source)
@@ -137,6 +136,8 @@ class Handle:
         OSError, FileChanged
             As those of `onecopy.remote.fetch`.
         """
+        from onecopy.remote.ray_nodes import node_of_process
+
         if self._path and node_of_process() == self._node and self._is_unchanged():
             return Path(self._path)
         return fetch_versions([(one.name, one.origin(), one.version) for one in self._files], peers="ray")
@@ -154,6 +155,10 @@ class Handle:
 
     def nodes(self) -> list[str]:
         """Return the identifiers of the nodes that have the file, and are alive."""
+        import ray
+
+        from onecopy.remote.ray_nodes import Directory
+
         alive = {one["NodeID"] for one in ray.nodes() if one["Alive"]}
         directory = Directory.of_cluster()
         having = [set(directory.paths(one.origin().key(one.version))) for one in self._files]
@@ -161,6 +166,8 @@ class Handle:
 
     def placement(self) -> NodeAffinitySchedulingStrategy | str:
         """Return a scheduling strategy that prefers a node which has the file; "DEFAULT" if there is none."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
         nodes = self.nodes()
         return NodeAffinitySchedulingStrategy(random.choice(nodes), soft=True) if nodes else "DEFAULT"  # noqa: S311
 
@@ -177,6 +184,9 @@ class Handle:
         OSError
             As those of `path`, of the first node that failed.
         """
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
         wanted = [one["NodeID"] for one in ray.nodes() if one["Alive"]] if nodes is None else list(nodes)
         places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in wanted]
         tasks = [ray.remote(num_cpus=0, scheduling_strategy=place)(_prefetched).remote(self) for place in places]
@@ -189,5 +199,5 @@ class Handle:
         return f"<onecopy.ray.Handle of {shown(self._files[0].url) or self._path}{more}>"
 
 
-def _prefetched(handle: Handle) -> str:
-    return os.fspath(handle.path())
+def _prefetched(handle: Handle) -> None:
+    handle.path()
