@@ -54,7 +54,7 @@ def script_of(page: Path) -> str:
 
 
 # Libraries that an example may import, and `make test` does without.
-OPTIONAL = {"datasets", "matplotlib", "onnx", "onnxruntime", "pyarrow", "scipy", "torch", "transformers", "zarr"}
+OPTIONAL = {"datasets", "matplotlib", "onnx", "onnxruntime", "pyarrow", "ray", "scipy", "torch", "transformers", "zarr"}
 
 
 def describe_libraries(folder: Path) -> None:

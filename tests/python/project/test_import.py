@@ -83,7 +83,7 @@ def test_a_star_brings_the_public_names():
 
 
 def test_dir_lists_the_public_names_also_before_they_are_used(python):
-    names = sorted((*oc.__all__, "onnxruntime", "torch", "transformers"))
+    names = sorted((*oc.__all__, "onnxruntime", "ray", "torch", "transformers"))
     assert dir(oc) == names
     assert python("import onecopy; print(*dir(onecopy))").split() == names
 

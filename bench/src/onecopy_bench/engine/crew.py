@@ -49,9 +49,14 @@ def crew_of(module: str, errand: object, count: int, timeout: float, environment
     """Start processes that run the steps of a module (see `engine.child`), all with one errand, up to "ready"."""
     variables = ["env", *environment] if environment else []
     command = [*variables, sys.executable, "-P", "-m", "onecopy_bench.engine.child", module, str(os.getpid())]
-    with Crew([command] * count, base64.b64encode(pickle.dumps(errand)) + b"\n", timeout) as crew:
+    with Crew([command] * count, first_line_of(errand), timeout) as crew:
         crew.gather("ready")
         yield crew
+
+
+def first_line_of(errand: object) -> bytes:
+    """Return what a child reads first."""
+    return base64.b64encode(pickle.dumps(errand)) + b"\n"
 
 
 class Child:

@@ -8,13 +8,14 @@ from onecopy_bench.scenarios.images import mosaic
 from onecopy_bench.scenarios.images import scenario as images
 from onecopy_bench.scenarios.models import scenario as models
 from onecopy_bench.scenarios.monitor import scenario as monitor
+from onecopy_bench.scenarios.nodes import scenario as nodes
 from onecopy_bench.scenarios.open import keys
 from onecopy_bench.scenarios.passes import crossover, warm
 from onecopy_bench.scenarios.rows import records, share
 from onecopy_bench.scenarios.start import scenario as start
 
 MODULES = (
-    opening, keys, programs, warm, crossover, structs, share, records, monitor, images, mosaic, models, start,
+    opening, keys, programs, warm, crossover, structs, share, records, monitor, images, mosaic, models, start, nodes,
 )  # fmt: skip
 SCENARIOS = {module.NAME: module.SCENARIO for module in MODULES}
 COMMANDS = tuple(module.command for module in MODULES)

@@ -1,0 +1,225 @@
+"""Ways for a process to have the arrays of a model behind a URL, one entry each.
+
+The process knows its node, its number on it, and a folder that the processes of its node share, from `Place`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process is.
+
+    Attributes
+    ----------
+    node, number
+        Of the node, and of the process on it.
+    folder
+        Of the node, for files of all its processes.
+    hosts
+        Addresses of all nodes.
+    """
+
+    node: int
+    number: int
+    folder: Path
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way.
+
+    Attributes
+    ----------
+    name, detail
+        The row's name, and what it does in a few more words.
+    load
+        Called with the name of the object ("bucket/name") and the place; returns the arrays.
+    needs
+        Modules, which are imported before the clock starts.
+    ours
+        Whether it is onecopy's.
+    private
+        Whether each process has a copy of its own.
+    ray
+        Whether it needs a Ray cluster of the nodes.
+    """
+
+    name: str
+    detail: str
+    load: Callable[[str, Place], Arrays]
+    needs: tuple[str, ...]
+    ours: bool = False
+    private: bool = True
+    ray: bool = False
+
+
+def _opened(name: str, place: Place) -> Arrays:  # noqa: ARG001
+    import onecopy as oc
+
+    return dict(oc.open(f"s3://{name}").items())
+
+
+def _opened_together(name: str, place: Place) -> Arrays:
+    import onecopy as oc
+
+    return dict(oc.open(f"s3://{name}", peers=list(place.hosts)).items())
+
+
+def _opened_by_ray(name: str, place: Place) -> Arrays:  # noqa: ARG001
+    import onecopy as oc
+
+    return dict(oc.open(f"s3://{name}", peers="ray").items())
+
+
+def _url(name: str) -> str:
+    return f"{os.environ['AWS_ENDPOINT_URL']}/{name}"
+
+
+def _read(name: str) -> bytes:
+    import fsspec
+
+    with fsspec.open(_url(name), block_size=32 << 20) as file:
+        return bytes(file.fs.cat_file(_url(name)))
+
+
+def _fsspec(name: str, place: Place) -> Arrays:  # noqa: ARG001
+    from safetensors.numpy import load
+
+    return dict(load(_read(name)))
+
+
+def _downloaded(name: str, place: Place) -> Arrays:
+    """As `aws s3 cp` on each node, and then every process loads the file."""
+    import boto3
+    from safetensors.torch import load_file
+
+    bucket, _, key = name.partition("/")
+    path = place.folder / key
+    if place.number == 0:
+        boto3.client("s3").download_file(bucket, key, str(path) + ".part")
+        Path(str(path) + ".part").rename(path)
+    while not path.exists():
+        time.sleep(0.005)
+    return {one: tensor.numpy() for one, tensor in load_file(path).items()}
+
+
+def _runai(name: str, place: Place) -> Arrays:  # noqa: ARG001
+    from runai_model_streamer import SafetensorsStreamer
+
+    found = {}
+    with SafetensorsStreamer() as streamer:
+        streamer.stream_file(f"s3://{name}")
+        for one, tensor in streamer.get_tensors():
+            found[one] = tensor.numpy().copy()  # the buffer is used again
+    return found
+
+
+def _tensorizer(name: str, place: Place) -> Arrays:  # noqa: ARG001
+    from tensorizer import TensorDeserializer
+
+    url = _url(name).replace(".safetensors", ".tensors")
+    return {one: tensor.numpy() for one, tensor in TensorDeserializer(url, device="cpu").items()}
+
+
+class _Box:
+    """An actor that keeps the reference of what one process has put."""
+
+    def __init__(self, reference: list[Any]) -> None:
+        self._reference = reference
+
+    def get(self) -> list[Any]:
+        return self._reference
+
+
+def _ray_put(name: str, place: Place) -> Arrays:
+    """One process of all nodes loads the file and puts it; the others get it from the object store of their node."""
+    import ray
+    from safetensors.numpy import load
+
+    if (place.node, place.number) == (0, 0):
+        box = ray.remote(_Box).options(name="box", namespace="bench", num_cpus=0)
+        kept = box.remote([ray.put(load(_read(name)))])
+        ray.get(kept.get.remote())
+        globals()["_kept"] = kept
+    while True:
+        try:
+            box = ray.get_actor("box", namespace="bench")
+            break
+        except ValueError:
+            time.sleep(0.02)
+    return dict(ray.get(ray.get(box.get.remote())[0]))
+
+
+_OURS = ("onecopy", "onecopy.arrays", "onecopy.remote", "obstore")
+
+WAYS: tuple[Way, ...] = (
+    Way("onecopy", "oc.open(url): each node fetches once", _opened, _OURS, ours=True, private=False),
+    Way(
+        "onecopy, peers",
+        "oc.open(url, peers=[...]): nodes fetch different pieces, and pass them on by gloo",
+        _opened_together,
+        (*_OURS, "torch", "torch.distributed"),
+        ours=True,
+        private=False,
+    ),
+    Way(
+        "onecopy, Ray",
+        "oc.open(url, peers='ray'): the same through the object store of Ray",
+        _opened_by_ray,
+        (*_OURS, "ray", "onecopy.remote.ray_nodes"),
+        ours=True,
+        private=False,
+        ray=True,
+    ),
+    Way("ray.put", "one process loads and puts, all get", _ray_put, ("ray", "fsspec", "safetensors.numpy"), ray=True),
+    Way(
+        "download, then open",
+        "boto3 once per node; safetensors.torch.load_file in each process",
+        _downloaded,
+        ("boto3", "torch", "safetensors.torch"),
+        private=False,
+    ),
+    Way("fsspec + safetensors", "every process reads the object", _fsspec, ("fsspec", "aiohttp", "safetensors.numpy")),
+    Way("runai-model-streamer", "every process streams from S3", _runai, ("torch", "runai_model_streamer")),
+    Way("tensorizer", "every process streams from HTTP", _tensorizer, ("torch", "tensorizer")),
+)
+"""In the order of the tables."""
+
+NAMES = tuple(way.name for way in WAYS)
+
+
+def as_tensors(source: Path) -> Path:
+    """Write the same arrays in the format of tensorizer beside a file."""
+    import torch
+    from safetensors.torch import load_file
+    from tensorizer import TensorSerializer
+
+    path = source.with_suffix(".tensors")
+    serializer = TensorSerializer(str(path))
+    serializer.write_state_dict({name: torch.nn.Parameter(one, False) for name, one in load_file(source).items()})
+    serializer.close()
+    return path
+
+
+def touched(arrays: Arrays, place: Place, processes: int) -> int:
+    """Read a byte of each page of the arrays of this process; return their sum with the names, modulo 2**63."""
+    total = 0
+    for number, name in enumerate(sorted(arrays)):
+        if number % processes == place.number:
+            flat = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
+            total += int(flat[::4096].sum(dtype=np.int64)) * (number + 1)
+    return total % 2**63
