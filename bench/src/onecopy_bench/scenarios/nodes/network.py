@@ -11,11 +11,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from onecopy_bench.engine.machine.limits import Unavailable
+from onecopy_bench.scenarios.nodes import delay
 
 ORIGIN = "10.88.0.254"
 _NET = "10.88.0"
@@ -27,7 +29,7 @@ events {{ worker_connections 1024; }}
 http {{
   sendfile on; tcp_nopush on; keepalive_requests 100000;
   log_format bytes '$body_bytes_sent'; access_log {folder}/access.log bytes;
-  server {{ listen {origin}:80; root {root}; }}
+  server {{ listen {origin}:{port}; root {root}; }}
 }}
 """
 
@@ -42,7 +44,7 @@ class Network:
     link
         Bits per second of the link of each node, in each direction.
     delay_ms
-        Time that a packet to a node is under way, in milliseconds.
+        Round trip to the origin in milliseconds, which a relay adds (see `delay`).
     """
 
     def __init__(self, count: int, link: float, delay_ms: float) -> None:
@@ -82,11 +84,7 @@ class Network:
             return
         shape = ("tbf", "rate", f"{self._link:.0f}bit", "burst", _BURST, "latency", _LATENCY)
         _run("tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", *shape)
-        if self._delay_ms:
-            _run("tc", "qdisc", "add", "dev", outer, "root", "handle", "1:", "netem", "delay", f"{self._delay_ms}ms",
-                 "rate", f"{self._link:.0f}bit", "limit", "100000")  # fmt: skip
-        else:
-            _run("tc", "qdisc", "add", "dev", outer, "root", *shape)
+        _run("tc", "qdisc", "add", "dev", outer, "root", *shape)
 
     def inside(self, number: int) -> list[str]:
         """Return the words before a command that run it on a node; -1: on the origin."""
@@ -98,10 +96,16 @@ class Network:
         if shutil.which("nginx") is None:
             raise Unavailable("nginx is not installed")
         configuration = folder / "nginx.conf"
-        configuration.write_text(_CONFIGURATION.format(folder=folder, root=root, origin=ORIGIN))
+        configuration.write_text(
+            _CONFIGURATION.format(folder=folder, root=root, origin=ORIGIN, port=8080 if self._delay_ms else 80)
+        )
         command = [*self.inside(-1), "nginx", "-c", str(configuration)]
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+        with contextlib.ExitStack() as stack, subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
             try:
+                if self._delay_ms:
+                    words = (sys.executable, "-m", delay.__name__, ORIGIN, "80", "8080", str(self._delay_ms))
+                    relay = stack.enter_context(subprocess.Popen([*self.inside(-1), *words]))
+                    stack.callback(relay.kill)
                 until = time.monotonic() + 10
                 while not (folder / "nginx.pid").exists():
                     if server.poll() is not None or time.monotonic() > until:

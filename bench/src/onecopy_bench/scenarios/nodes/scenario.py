@@ -40,7 +40,6 @@ from onecopy_bench.scenarios.nodes.ways import NAMES, WAYS, Place, Way, as_tenso
 
 NAME = "nodes"
 BUCKET, OBJECT = "models", "model.safetensors"
-ARRAYS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +49,11 @@ class Options(Settings):
     rounds: int = 3
     size: int = cli.size("1GB", "Of the model.")
     processes: int = cli.field(8, "On each node.", type=click.IntRange(min=1))
-    nodes: tuple[int, ...] = cli.field((2, 4), "Numbers of nodes.", "--nodes", type=click.IntRange(2, 32))
+    arrays: int = cli.field(32, "Number of arrays of the model.", type=click.IntRange(min=1))
+    names: int = cli.field(0, "Open so many of them; 0: all.", type=click.IntRange(min=0))
+    nodes: tuple[int, ...] = cli.field((2, 4), "Numbers of nodes.", "--nodes", type=click.IntRange(1, 32))
     links: tuple[float, ...] = cli.field((1.0, 5.0), "Gbit/s of the link of each node.", "--link", type=float)
-    delay_ms: float = cli.field(0.0, "Milliseconds that a packet to a node takes.", type=click.FloatRange(min=0))
+    delay_ms: float = cli.field(0.0, "Milliseconds of a round trip to the origin.", type=click.FloatRange(min=0))
     ways: tuple[str, ...] = cli.field(NAMES, "How the model is loaded.", "--way", choices=NAMES)
 
 
@@ -71,7 +72,8 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
     source = root / BUCKET / OBJECT
     source.parent.mkdir(parents=True)
     chosen, absent = installed(WAYS, options.ways)
-    arrays = written(source, options.size)
+    chosen = [way for way in chosen if way.parts or not options.names]
+    arrays = written(source, options)
     if any(way.name == "tensorizer" for way in chosen):
         as_tensors(source)
     expected = [touched(arrays, Place(0, number, place, ()), options.processes) for number in range(options.processes)]
@@ -86,14 +88,16 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
         except Unavailable as reason:
             absent.append(Absent("all", str(reason)))
             chosen = []
-        data = {"bytes": source.stat().st_size}
+        wanted = sum(array.nbytes for array in arrays.values()) if options.names else source.stat().st_size
+        names = tuple(arrays) if options.names else ()
+        data = {"bytes": wanted, "file": source.stat().st_size}
         head = heading(NAME, source, options, chosen, data=data, absent=absent)
         turns = [
             Turn(
                 way.name,
                 case_of(nodes, link),
-                nodes * source.stat().st_size * (options.processes if way.private and way.name != "ray.put" else 1),
-                sample(way, nodes, link, source, stores[:nodes], expected, options),
+                nodes * wanted * (options.processes if way.private and way.name != "ray.put" else 1),
+                sample(way, nodes, link, source, wanted, names, stores[:nodes], expected, options),
             )
             for nodes in options.nodes
             for link in options.links
@@ -104,23 +108,31 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
 
 def case_of(nodes: int, link: float) -> Case:
     """Return the case of a number of nodes and a link in Gbit/s."""
-    return f"{nodes} nodes", f"{link:g} Gbit/s"
+    return counted(nodes, "node"), f"{link:g} Gbit/s"
 
 
-def written(path: Path, size: int) -> dict[str, np.ndarray]:
-    """Write a model of random numbers, and return its arrays, mapped."""
+def written(path: Path, options: Options) -> dict[str, np.ndarray]:
+    """Write a model of random numbers, and return the arrays that are wanted of it, mapped."""
     values = np.random.default_rng(0)
-    count = size // ARRAYS // 4
-    oc.save(path, {f"layer.{n:02}": values.integers(0, 2**32, count, np.uint32) for n in range(ARRAYS)})
+    count = options.size // options.arrays // 4
+    oc.save(path, {f"layer.{n:05}": values.integers(0, 2**32, count, np.uint32) for n in range(options.arrays)})
     with oc.open(path) as file:
-        return dict(file.items())
+        chosen = list(file)[:: options.arrays // options.names][: options.names] if options.names else list(file)
+        return {name: file[name] for name in chosen}
 
 
 def sample(
-    way: Way, nodes: int, link: float, source: Path, stores: list[Path], expected: list[int], options: Options
+    way: Way,
+    nodes: int,
+    link: float,
+    source: Path,
+    size: int,
+    names: tuple[str, ...],
+    stores: list[Path],
+    expected: list[int],
+    options: Options,
 ) -> Callable[[Attempt], Taken]:
     """Return what takes one sample."""
-    size = source.stat().st_size
 
     def take(attempt: Attempt) -> Taken:
         for store in stores:
@@ -132,7 +144,9 @@ def sample(
             contextlib.ExitStack() as stack,
         ):
             address = stack.enter_context(ray_cluster(network, stores, size)) if way.ray else ""
-            errand = worker.Errand(way.name, f"{BUCKET}/{OBJECT}", options.processes, tuple(network.hosts), address)
+            errand = worker.Errand(
+                way.name, f"{BUCKET}/{OBJECT}", options.processes, tuple(network.hosts), names, address
+            )
             commands = [
                 [*network.inside(node), *words_of(node, number, stores[node])]
                 for number in range(options.processes)
@@ -184,6 +198,7 @@ def words_of(node: int, number: int, store: Path) -> list[str]:
         "AWS_EC2_METADATA_DISABLED": "true",
         "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0",
         "OMP_NUM_THREADS": "1",
+        "RAY_AUTH_MODE": "disabled",  # else a token is asked for that `ray start` has not given out
     }
     module = (sys.executable, "-P", "-m", "onecopy_bench.engine.child", worker.__name__, str(os.getpid()))
     return ["env", *(f"{name}={value}" for name, value in variables.items()), *module]
@@ -240,12 +255,13 @@ def tables_of(record: Record) -> Iterator[Table]:
 
 def described(record: Record) -> str:
     """Return what was measured, in one line."""
-    options = record.options
-    delay = f", packets under way for {options['delay_ms']:g} ms" if options["delay_ms"] else ""
-    return (
-        f"nodes: {record.data['bytes'] / MB:.0f} MB behind a URL, {options['processes']} processes a node{delay}; "
-        f"{counted(rounds_of(record), 'round')}"
+    options, size = record.options, record.data["file"] / MB
+    what = (
+        f"{options['names']} of {options['arrays']} arrays of {size:.0f} MB" if options["names"] else f"{size:.0f} MB"
     )
+    delay = f", a round trip to the origin takes {options['delay_ms']:g} ms" if options["delay_ms"] else ""
+    processes = counted(options["processes"], "process", "processes")
+    return f"nodes: {what} behind a URL, {processes} a node{delay}; {counted(rounds_of(record), 'round')}"
 
 
 def findings(record: Record) -> Iterator[str]:

@@ -5,7 +5,9 @@ The process knows its node, its number on it, and a folder that the processes of
 
 from __future__ import annotations
 
+import json
 import os
+import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,12 +32,15 @@ class Place:
         Of the node, for files of all its processes.
     hosts
         Addresses of all nodes.
+    names
+        Of the arrays that are wanted; empty: all.
     """
 
     node: int
     number: int
     folder: Path
     hosts: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class Way:
         Whether each process has a copy of its own.
     ray
         Whether it needs a Ray cluster of the nodes.
+    parts
+        Whether it loads some arrays only, where some are wanted.
     """
 
     name: str
@@ -65,12 +72,13 @@ class Way:
     ours: bool = False
     private: bool = True
     ray: bool = False
+    parts: bool = False
 
 
-def _opened(name: str, place: Place) -> Arrays:  # noqa: ARG001
+def _opened(name: str, place: Place) -> Arrays:
     import onecopy as oc
 
-    return dict(oc.open(f"s3://{name}").items())
+    return dict(oc.open(f"s3://{name}", names=place.names or None).items())
 
 
 def _opened_together(name: str, place: Place) -> Arrays:
@@ -96,10 +104,31 @@ def _read(name: str) -> bytes:
         return bytes(file.fs.cat_file(_url(name)))
 
 
-def _fsspec(name: str, place: Place) -> Arrays:  # noqa: ARG001
+def _fsspec(name: str, place: Place) -> Arrays:
     from safetensors.numpy import load
 
-    return dict(load(_read(name)))
+    return dict(load(_read(name))) if not place.names else _ranges(name, place.names)
+
+
+def _ranges(name: str, names: tuple[str, ...]) -> Arrays:
+    """Read the header of a safetensors file, and then the ranges of some arrays."""
+    import fsspec
+    from safetensors.numpy import _TYPES
+
+    with fsspec.open(_url(name)) as file:
+        files = file.fs
+    (length,) = struct.unpack("<Q", files.cat_file(_url(name), 0, 8))
+    header = json.loads(files.cat_file(_url(name), 8, 8 + length))
+    offsets = [header[one]["data_offsets"] for one in names]
+    parts = files.cat_ranges(
+        [_url(name)] * len(names),
+        [8 + length + start for start, _ in offsets],
+        [8 + length + stop for _, stop in offsets],
+    )
+    return {
+        one: np.frombuffer(part, _TYPES[header[one]["dtype"]]).reshape(header[one]["shape"])
+        for one, part in zip(names, parts, strict=True)
+    }
 
 
 def _downloaded(name: str, place: Place) -> Arrays:
@@ -167,7 +196,7 @@ def _ray_put(name: str, place: Place) -> Arrays:
 _OURS = ("onecopy", "onecopy.arrays", "onecopy.remote", "obstore")
 
 WAYS: tuple[Way, ...] = (
-    Way("onecopy", "oc.open(url): each node fetches once", _opened, _OURS, ours=True, private=False),
+    Way("onecopy", "oc.open(url): each node fetches once", _opened, _OURS, ours=True, private=False, parts=True),
     Way(
         "onecopy, peers",
         "oc.open(url, peers=[...]): nodes fetch different pieces, and pass them on by gloo",
@@ -193,7 +222,13 @@ WAYS: tuple[Way, ...] = (
         ("boto3", "torch", "safetensors.torch"),
         private=False,
     ),
-    Way("fsspec + safetensors", "every process reads the object", _fsspec, ("fsspec", "aiohttp", "safetensors.numpy")),
+    Way(
+        "fsspec + safetensors",
+        "every process reads the object",
+        _fsspec,
+        ("fsspec", "aiohttp", "safetensors.numpy"),
+        parts=True,
+    ),
     Way("runai-model-streamer", "every process streams from S3", _runai, ("torch", "runai_model_streamer")),
     Way("tensorizer", "every process streams from HTTP", _tensorizer, ("torch", "tensorizer")),
 )

@@ -26,6 +26,8 @@ class Errand:
         On each node.
     hosts
         Addresses of the nodes.
+    names
+        Of the arrays that are wanted; empty: all.
     ray
         Address of the Ray cluster; empty: none.
     """
@@ -34,6 +36,7 @@ class Errand:
     name: str
     processes: int
     hosts: tuple[str, ...]
+    names: tuple[str, ...]
     ray: str
 
 
@@ -41,7 +44,7 @@ def play(errand: Errand) -> Steps:
     """Load the arrays, and hold them."""
     way = named(WAYS, errand.way)
     node, number = (int(os.environ[name]) for name in ("BENCH_NODE", "BENCH_PROCESS"))
-    place = Place(node, number, Path(os.environ["BENCH_FOLDER"]), errand.hosts)
+    place = Place(node, number, Path(os.environ["BENCH_FOLDER"]), errand.hosts, errand.names)
     for module in way.needs:
         importlib.import_module(module)
     if errand.ray:
