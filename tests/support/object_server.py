@@ -32,6 +32,7 @@ class Fault:
     """What happens to one request for data: a status; or the first bytes and then the end of the connection.
 
     `stall`: the connection stays open instead, and silent, for this number of seconds.
+    `body`: text of an answer whose status is an error.
     `announced`: whether the answer announces all bytes, or as few as it sends.
     """
 
@@ -39,6 +40,7 @@ class Fault:
     cut: int | None = None
     announced: bool = True
     stall: float = 0.0
+    body: str = ""
 
 
 @dataclass
@@ -113,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
             self.objects.on_data(request)
         fault = self.objects.faults.popleft() if is_data and self.objects.faults else Fault()
         if fault.status not in (200, 206):
-            self.refuse(fault.status)
+            self.refuse(fault.status, fault.body.encode())
         elif name not in self.objects.contents:
             self.refuse(404)
         elif request.condition not in (None, self.objects.tag_of(name)):
@@ -150,10 +152,11 @@ class Handler(BaseHTTPRequestHandler):
         if len(sent) < len(announced):
             self.close_connection = True
 
-    def refuse(self, status: int) -> None:
+    def refuse(self, status: int, body: bytes = b"") -> None:
         self.send_response(status)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        self.wfile.write(body)
 
 
 class Server(ThreadingHTTPServer):

@@ -38,7 +38,17 @@ _RETRIES, _RETRY_S = 5, 60
 _CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days", "pool_max_idle_per_host": "64"}
 """A connection may be slow, but not silent: `timeout` is that of a whole request, and a slow link takes hours."""
 _CHUNK = 256 << 10
-_NO_SUCH_RANGE = "416 Range Not Satisfiable"
+_BAD_REQUEST, _NO_SUCH_RANGE = "400 Bad Request", "416 Range Not Satisfiable"
+_REFUSALS = {
+    "AuthenticationFailed": "check the credentials and the clock of this machine",
+    "ExpiredToken": "the credentials have expired",
+    "InvalidAccessKeyId": "the access key does not exist",
+    "InvalidToken": "the session token is not valid",
+    "RequestTimeTooSkewed": "the clock of this machine differs too much from that of the server",
+    "SignatureDoesNotMatch": "the secret key does not belong to the access key",
+    "TokenRefreshRequired": "the session token must be refreshed",
+}
+"""Codes by which S3 and Azure refuse credentials; some come with 400, not with 403."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +123,12 @@ class Origin:
             FileNotFoundError, PermissionError, ConnectionError, ...; ``filename`` is the URL without its query.
         """
         with self._errors():
-            if not self._is_http:
-                return Version.of(self._obstore.head(self._store, self._path))
+            try:
+                if not self._is_http:
+                    return Version.of(self._obstore.head(self._store, self._path))
+            except self._obstore.exceptions.BaseError as error:
+                if _status(error) != _BAD_REQUEST:  # an answer to HEAD has no text: a GET brings the reason
+                    raise
             try:
                 return Version.of(self._obstore.get(self._store, self._path, options={"range": (0, 1)}).meta)
             except self._obstore.exceptions.BaseError as error:
@@ -206,6 +220,8 @@ class Origin:
         except (known.InvalidPathError, known.NotSupportedError, known.UnknownConfigurationKeyError) as error:
             raise OSError(errno.EINVAL, _reason(error), self.shown) from None
         except known.BaseError as error:
+            if _code(error) in _REFUSALS:
+                raise PermissionError(errno.EACCES, _reason(error), self.shown) from None
             raise ConnectionError(errno.ECONNABORTED, _reason(error), self.shown) from None
 
 
@@ -280,10 +296,18 @@ def _status(error: BaseException) -> str:
     return found[1].strip() if found else ""
 
 
+def _code(error: BaseException) -> str:
+    """Return the code in the XML text of an answer, such as "AccessDenied"; empty if there is none."""
+    found = re.search(r"<Code>([A-Za-z0-9.]{1,60})</Code>", str(error))
+    return found[1] if found else ""
+
+
 def _reason(error: BaseException) -> str:
     """Return what the server or the network said, out of the text of an error of obstore, without URLs."""
     if status := _status(error):
-        return f"the server answers {status}"
+        code = _code(error)
+        more = f" ({code}{': ' + _REFUSALS[code] if code in _REFUSALS else ''})" if code else ""
+        return f"the server answers {status}{more}"
     line = str(error).split("\n", 1)[0].strip()
     cause = re.findall(r'(?:message|error): "([^"]*)"', str(error))  # of the innermost error that obstore shows
     text = cause[-1] if cause else line.rpartition(" - ")[2]
