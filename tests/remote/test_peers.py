@@ -1,6 +1,7 @@
 """Nodes of a job fetch a file once from the origin, and survive the loss of each other."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -9,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.nodes import Nodes
 from tests.support.object_server import Fault, serving
 
+import onecopy as oc
 from onecopy.remote import gloo
 from onecopy.remote.peers import plan_of
 
@@ -130,6 +133,45 @@ print(fetch(sys.argv[1], peers=sys.argv[2:]).read_bytes() == fetch(sys.argv[1]).
         assert objects.served == len(CONTENT) + 12  # each of six processes asks for the version twice
     kept = [list(Path(tmp_path, f"node-{number}").glob("*.partial")) for number in range(3)]
     assert kept == [[], [], []]
+
+
+def test_hosts_open_a_model_and_run_the_command_together(network, tmp_path):
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {"weight": np.arange(1 << 16)})
+    program = """
+import sys
+import onecopy as oc
+print(int(oc.open(sys.argv[1], peers=sys.argv[2:])["weight"].sum()))
+"""
+    command = [sys.executable, "-m", "onecopy", "fetch", "--json"]
+    with serving(network.address) as objects:
+        url = objects.put("model.safetensors", path.read_bytes())
+        for words in ([sys.executable, "-c", program, url, *network.hosts], [*command, *peers_of(network), url]):
+            before = objects.served
+            started = [
+                subprocess.Popen(
+                    [*network.command(number), *words],
+                    env=os.environ | {"ONECOPY_CACHE": str(tmp_path / f"{len(words)}-{number}")},
+                    stdout=subprocess.PIPE,
+                )
+                for number in range(len(network.hosts))
+            ]
+            outputs = [process.communicate(timeout=120)[0] for process in started]
+            assert [process.returncode for process in started] == [0] * 3, outputs
+            assert objects.served - before == path.stat().st_size + len(started)  # each asks for the version: a byte
+        assert all(json.loads(output)[0]["bytes"] == path.stat().st_size for output in outputs)
+
+
+def peers_of(network) -> list[str]:
+    """Return the options of the command."""
+    return [word for host in network.hosts for word in ("--peer", host)]
+
+
+def test_peers_are_for_urls_that_are_opened_whole():
+    with pytest.raises(ValueError, match="peers is for URLs that are opened whole"):
+        oc.open("model.safetensors", peers="torchrun")
+    with pytest.raises(ValueError, match="peers is for URLs that are opened whole"):
+        oc.open("http://127.0.0.1/model.safetensors", names=["weight"], peers="torchrun")
 
 
 def test_plans_are_even_and_complete():

@@ -54,6 +54,8 @@ class Objects:
     ranges: bool = True
     faults: deque[Fault] = field(default_factory=deque)
     """One for each of the next requests for more than a byte."""
+    refusal: Fault | None = None
+    """The answer to every request."""
     on_data: Callable[[Request], None] | None = None
     """Called before each answer to a request for more than a byte."""
     requests: list[Request] = field(default_factory=list)
@@ -110,6 +112,9 @@ class Handler(BaseHTTPRequestHandler):
         begin, end = (int(found[1]), int(found[2])) if found else (None, None)
         request = Request(name, parts.query, begin, end, self.headers.get("If-Match"))
         self.objects.requests.append(request)
+        if self.objects.refusal is not None:
+            self.refuse(self.objects.refusal.status, self.objects.refusal.body.encode() if with_body else b"")
+            return
         is_data = with_body and (begin, end) != (0, 0)
         if is_data and self.objects.on_data is not None:
             self.objects.on_data(request)

@@ -142,9 +142,9 @@ class GlooGroup:
             self._group.allgather([values], [_tensor(bytearray(value.ljust(longest, b"\0")))]).wait()
         return [bytes(one.numpy())[: int(length)] for one, length in zip(values, lengths, strict=True)]
 
-    def send(self, piece: int, receivers: Sequence[int], data: bytes) -> Callable[[], object]:
+    def send(self, piece: int, receivers: Sequence[int], data: memoryview) -> Callable[[], object]:
         """Begin to send a piece; the returned function waits until the data has left."""
-        tensor = _tensor(bytearray(data))
+        tensor = _tensor(data)
         with _errors():
             works = [self._group.send([tensor], receiver, piece) for receiver in receivers]
 
@@ -156,7 +156,7 @@ class GlooGroup:
 
         return wait
 
-    def receive(self, piece: int, sender: int, buffer: bytearray) -> Callable[[], object]:
+    def receive(self, piece: int, sender: int, buffer: memoryview) -> Callable[[], object]:
         """Begin to receive a piece; the returned function waits until `buffer` is filled."""
         tensor = _tensor(buffer)
         with _errors():
@@ -175,7 +175,7 @@ class GlooGroup:
             self._group.abort()
 
 
-def _tensor(buffer: bytearray) -> torch.Tensor:
+def _tensor(buffer: bytearray | memoryview) -> torch.Tensor:
     import torch
 
     return torch.frombuffer(buffer, dtype=torch.uint8)

@@ -40,10 +40,10 @@ class Group(Protocol):
     def gather(self, value: bytes) -> list[bytes]:
         """Return the values of all nodes by rank; each node calls this at the same place."""
 
-    def send(self, piece: int, receivers: Sequence[int], data: bytes) -> Callable[[], object]:
-        """Begin to send a piece; the returned function waits until all receivers have it, or nearly."""
+    def send(self, piece: int, receivers: Sequence[int], data: memoryview) -> Callable[[], object]:
+        """Begin to send a piece; the returned function waits until `data` is no longer needed."""
 
-    def receive(self, piece: int, sender: int, buffer: bytearray) -> Callable[[], object]:
+    def receive(self, piece: int, sender: int, buffer: memoryview) -> Callable[[], object]:
         """Begin to receive a piece; the returned function waits until `buffer` is filled."""
 
     def close(self) -> None:
@@ -159,7 +159,8 @@ class _Exchange:
 
     def _send(self) -> None:
         """Send the pieces of this node, each as soon as it is in the file."""
-        waits: deque[Callable[[], object]] = deque()
+        buffers = _Buffers(self._grid)
+        begun: deque[tuple[memoryview, Callable[[], object]]] = deque()
         for piece, sender, receivers in self._plan:
             if sender != self._group.rank or not receivers:
                 continue
@@ -167,32 +168,53 @@ class _Exchange:
             while not self._file.wait(start, stop, _LOOK_S):
                 if self._ended.is_set():
                     raise _EndedError
-            if len(waits) == WINDOW:
-                waits.popleft()()
-            waits.append(self._group.send(piece, receivers, self._file.read(start, stop - start)))
-        for wait in waits:
+            if len(begun) == WINDOW:
+                data, wait = begun.popleft()
+                wait()
+                buffers.give(data)
+            data = buffers.take(stop - start)
+            self._file.read_into(start, data)
+            begun.append((data, self._group.send(piece, receivers, data)))
+        for _, wait in begun:
             wait()
 
     def _receive(self) -> None:
         """Receive the pieces of other nodes."""
-        begun: deque[tuple[int, bytearray, Callable[[], object]]] = deque()
+        buffers = _Buffers(self._grid)
+        begun: deque[tuple[int, memoryview, Callable[[], object]]] = deque()
         for piece, sender, receivers in self._plan:
             if self._group.rank not in receivers:
                 continue
             if len(begun) == WINDOW:
-                self._take(*begun.popleft())
+                buffers.give(self._take(*begun.popleft()))
             start, stop = self._grid[piece]
-            buffer = bytearray(stop - start)
+            buffer = buffers.take(stop - start)
             begun.append((start, buffer, self._group.receive(piece, sender, buffer)))
         for one in begun:
             self._take(*one)
 
-    def _take(self, start: int, buffer: bytearray, wait: Callable[[], object]) -> None:
+    def _take(self, start: int, buffer: memoryview, wait: Callable[[], object]) -> memoryview:
         wait()
         if self._ended.is_set():
             raise _EndedError
         self._file.write(start, buffer)
         self._received += len(buffer)
+        return buffer
+
+
+class _Buffers:
+    """Buffers that are used again: fresh memory costs as much as what is passed on."""
+
+    def __init__(self, grid: Sequence[tuple[int, int]]) -> None:
+        self._longest = max((stop - start for start, stop in grid), default=0)
+        self._free: list[bytearray] = []
+
+    def take(self, nbytes: int) -> memoryview:
+        whole = self._free.pop() if self._free else bytearray(self._longest)
+        return memoryview(whole)[:nbytes]
+
+    def give(self, buffer: memoryview) -> None:
+        self._free.append(buffer.obj)  # type: ignore[arg-type]
 
 
 class _EndedError(Exception):

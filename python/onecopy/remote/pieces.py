@@ -160,6 +160,10 @@ class PartialFile:
         """Return bytes that are in the file; fewer at its end."""
         return os.pread(self._fd, length, start)
 
+    def read_into(self, start: int, buffer: memoryview) -> None:
+        """Fill a buffer with bytes that are in the file; OSError if it ends before."""
+        _fill(self._fd, start, buffer, self.path)
+
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
         """Write a piece, and then the entry that says that it is there."""
         checksum = _core.crc32c(data)
@@ -210,6 +214,7 @@ class WholeFile:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size = os.fstat(self._fd).st_size
         """Size in bytes."""
@@ -222,9 +227,9 @@ class WholeFile:
         """Return `has`."""
         return self.has(start, stop)
 
-    def read(self, start: int, length: int) -> bytes:
-        """Return bytes of the file; fewer at its end."""
-        return os.pread(self._fd, length, start)
+    def read_into(self, start: int, buffer: memoryview) -> None:
+        """Fill a buffer with bytes of the file; OSError if it ends before."""
+        _fill(self._fd, start, buffer, self._path)
 
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
         """Never called, because nothing is missing; OSError."""
@@ -261,6 +266,14 @@ def _checksum(fd: int, start: int, length: int) -> int | None:
         return _core.crc32c(os.pread(fd, length, start))
     except OSError:
         return None
+
+
+def _fill(fd: int, start: int, buffer: memoryview, path: Path) -> None:
+    while buffer:
+        count = os.preadv(fd, [buffer], start)
+        if count == 0:
+            raise OSError(errno.EIO, "the file became shorter", str(path))
+        buffer, start = buffer[count:], start + count
 
 
 def _write(fd: int, data: bytes | bytearray | memoryview, start: int) -> None:

@@ -292,6 +292,8 @@ class RayGroup:
         self._actor, self._key, self._number = actor, key, number
         self.rank, self.size = rank, size
         self._steps = itertools.count()
+        self._offered: list[Any] = []  # answers of the directory that are waited for
+        self._references: dict[Any, Any] = {}  # of pieces, by these answers
         self._complete = False
         self._closed = threading.Event()
         self._beats = threading.Thread(target=self._beat, name="onecopy-beat", daemon=True)
@@ -308,7 +310,7 @@ class RayGroup:
             found: list[bytes] = ray.get(self._actor.gather.remote(self._number, next(self._steps), self.rank, value))
             return found
 
-    def send(self, piece: int, receivers: Sequence[int], data: bytes) -> Callable[[], object]:
+    def send(self, piece: int, receivers: Sequence[int], data: memoryview) -> Callable[[], object]:
         """Put a piece into the object store of this node; the returned function waits until all receivers have it."""
         with _errors():
             reference = ray.put(np.frombuffer(data, np.uint8))
@@ -321,18 +323,32 @@ class RayGroup:
 
         return wait
 
-    def receive(self, piece: int, sender: int, buffer: bytearray) -> Callable[[], object]:  # noqa: ARG002
+    def receive(self, piece: int, sender: int, buffer: memoryview) -> Callable[[], object]:  # noqa: ARG002
         """Begin to receive a piece; the returned function waits until `buffer` is filled."""
         with _errors():
             offered = self._actor.take.remote(self._number, piece)
+            self._offered.append(offered)
 
         def wait() -> None:
             with _errors():
-                [reference] = ray.get(offered)
-                memoryview(buffer)[:] = ray.get(reference)
+                self._fetch_ahead(0)
+                while offered in self._offered:
+                    self._fetch_ahead(None)
+                buffer[:] = ray.get(self._references.pop(offered))
                 self._actor.taken.remote(self._number, piece)
 
         return wait
+
+    def _fetch_ahead(self, timeout: float | None) -> None:
+        """Let Ray begin to bring the pieces that are offered to this node; None: wait for one."""
+        if not self._offered:
+            return
+        count = 1 if timeout is None else len(self._offered)
+        answers, self._offered = ray.wait(self._offered, num_returns=count, timeout=timeout)
+        for answer in answers:
+            [reference] = ray.get(answer)
+            ray.wait([reference], timeout=0)
+            self._references[answer] = reference
 
     def complete(self) -> None:
         """Say that this node has all pieces, and sent all that were wanted, so that `close` does not end the group."""
