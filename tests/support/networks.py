@@ -1,12 +1,15 @@
 """Hosts that are network namespaces on one bridge: needs root, and the right to make namespaces."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 
 import pytest
+
+_numbers = itertools.count()  # the kernel removes links some time after their namespace
 
 
 class Network:
@@ -15,9 +18,10 @@ class Network:
     address = "10.77.0.254"
 
     def __init__(self, count: int) -> None:
-        self.names = [f"onecopy{os.getpid()}n{number}" for number in range(count)]
+        own = f"{os.getpid()}x{next(_numbers)}"
+        self.names = [f"onecopy{own}n{number}" for number in range(count)]
         self.hosts = [f"10.77.0.{number + 1}" for number in range(count)]
-        self.bridge = f"oc{os.getpid()}"
+        self.bridge = f"oc{own}"
 
     def make(self) -> None:
         """Make bridge and hosts; CalledProcessError where this is refused."""
