@@ -208,10 +208,10 @@ clean: ## remove what the targets made
 # --- what other targets depend on ---
 
 # Programs that tests start, from Debian's packages; where they cannot be installed, tests skip.
-DEBIAN = chromium fuse3 pkg-config strace
+DEBIAN = chromium fuse3 nginx-light pkg-config strace
 .PHONY: programs
 programs:
-	@for name in chromium fusermount3 pkg-config strace; do command -v $$name > /dev/null || missing=yes; done; \
+	@for name in chromium fusermount3 nginx pkg-config strace; do command -v $$name > /dev/null || missing=yes; done; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  echo "installing $(DEBIAN) ..."; mkdir -p build; \
 	  { apt-get -q update && apt-get -qy install --no-install-recommends $(DEBIAN); } > build/programs.log 2>&1 || \

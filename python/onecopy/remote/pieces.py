@@ -29,6 +29,8 @@ __all__ = ["PartialFile", "Ranges", "WholeFile"]
 
 _ENTRY = struct.Struct("<QQII")
 _BLOCK = 8 << 20
+_WRITTEN = 1 << 20
+"""Bytes that are written at once: for more, the kernel looks for pages of 2 MiB, which took half of the time."""
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -279,5 +281,5 @@ def _fill(fd: int, start: int, buffer: memoryview, path: Path) -> None:
 def _write(fd: int, data: bytes | bytearray | memoryview, start: int) -> None:
     view = memoryview(data)
     while view:
-        written = os.pwrite(fd, view, start)
+        written = os.pwrite(fd, view[:_WRITTEN], start)
         view, start = view[written:], start + written

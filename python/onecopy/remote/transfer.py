@@ -22,7 +22,7 @@ __all__ = ["CONNECTIONS", "PIECE", "pieces_of", "run_threads", "transfer"]
 CONNECTIONS = 16
 """Default number of requests at a time."""
 PIECE = 8 << 20
-"""Bytes of a request, at positions that are multiples of it: written at once, so that the kernel uses large pages."""
+"""Bytes of a request, at positions that are multiples of it."""
 _TRIES = 6
 """Number of requests in a row that may bring nothing."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
