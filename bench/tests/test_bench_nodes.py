@@ -38,7 +38,7 @@ def test_every_node_fetches_once_and_holds_one_copy(tmp_path):
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name)
 def test_the_calculation_agrees_with_what_was_measured(path):
-    """At 1 Gbit/s, where links are the limit; at 5 Gbit/s the two CPUs of that machine are."""
+    """The bytes, and the times where links are the limit and not the two CPUs of that machine."""
     record = read(path)[0]
     ways = {"onecopy": scale.EACH_NODE, "onecopy, peers": scale.PEERS}
     compared = 0
@@ -47,10 +47,11 @@ def test_the_calculation_agrees_with_what_was_measured(path):
         job = scale.Job(count, record.options["processes"], record.data["bytes"], link, origin=1e12)
         for row, way in ways.items():
             spread = record.spread(row, case, "ready_ns")
-            if spread is None or link > 1e9:
+            if spread is None:
                 continue
             compared += 1
-            assert spread.median / 1e9 == pytest.approx(scale.seconds(way, job), rel=0.1)
+            if count * link <= 2e9:
+                assert spread.median / 1e9 == pytest.approx(scale.seconds(way, job), rel=0.1)
             sent = record.spread(row, case, "origin_bytes")
             assert sent.median == pytest.approx(scale.origin_bytes(way, job), rel=0.01)
     assert compared > 0
