@@ -82,7 +82,7 @@ def test_wheels_are_built_for_every_version_that_is_named_and_tested_with_files_
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_tool_is_pinned(group):
     for tool in GROUPS[group]:
-        assert isinstance(tool, dict) or re.fullmatch(r"[\w\[\]-]+==[\w.]+", tool), tool
+        assert isinstance(tool, dict) or re.fullmatch(r"[\w\[\],-]+==[\w.]+", tool), tool
 
 
 def test_tools_that_are_needed_twice_are_of_one_version():
