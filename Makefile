@@ -248,7 +248,7 @@ doctest:
 	@touch $@
 
 .venv/all.stamp: .venv/core.stamp
-	@echo "installing what all tests need, 2.5 GB (once) ..."
+	@echo "installing what all tests need, 2.8 GB (once) ..."
 	@$(PIP) install --group all
 	@touch $@
 
