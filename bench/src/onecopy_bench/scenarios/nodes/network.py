@@ -25,7 +25,7 @@ _numbers = itertools.count()  # the kernel removes links some time after their n
 _BURST, _LATENCY = "2mb", "50ms"
 _CONFIGURATION = """
 daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
-events {{ worker_connections 1024; }}
+events {{ worker_connections 8192; }}
 http {{
   sendfile on; tcp_nopush on; keepalive_requests 100000;
   log_format bytes '$body_bytes_sent'; access_log {folder}/access.log bytes;

@@ -147,6 +147,7 @@ def _downloaded(name: str, place: Place) -> Arrays:
 
 
 def _runai(name: str, place: Place) -> Arrays:  # noqa: ARG001
+    os.environ.setdefault("RUNAI_STREAMER_S3_TIMEOUT", "300")  # s; by default 16 processes on 2 CPUs fail
     from runai_model_streamer import SafetensorsStreamer
 
     found = {}
