@@ -13,7 +13,8 @@ framework only by the subpackage of its name. Names that are not listed here are
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
     from onecopy import images, memory
@@ -103,7 +104,7 @@ __all__ = [
 
 if not TYPE_CHECKING:  # a type checker would accept every name
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         if name == "__version__":  # of the compiled module: an interrupted installation could leave an older one
             from onecopy._core import version
 

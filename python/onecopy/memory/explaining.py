@@ -16,13 +16,11 @@ in ``/proc/self/pagemap``, or in the smaps of another process.
 from __future__ import annotations
 
 import os
-from array import array
-from bisect import bisect_right
 from dataclasses import dataclass, replace
-from mmap import PAGESIZE
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from onecopy.memory import proc
+from onecopy.memory.addresses import Pages, Regions
 from onecopy.memory.causes import Cause, causes_of
 from onecopy.text import size
 
@@ -35,11 +33,6 @@ Kind: TypeAlias = Literal["shared", "written", "private", "heap", "device"]
 
 _MIN_BYTES = 1 << 20  # smaller findings get neither a line nor advice
 _SHOWN = 12  # lines of findings that are printed
-_PRESENT, _SWAPPED, _OF_FILE = (
-    1 << 63,
-    1 << 62,
-    1 << 61,
-)  # bits of pagemap; _OF_FILE: or of shared memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +168,7 @@ def explain(target: Any = None, *, seconds: float = 0.0) -> Explanation:
 
 def files_under(tensors: Iterable[Any]) -> list[str]:
     """Return the paths of the files whose pages hold tensors of this process."""
-    regions = _Regions()
+    regions = Regions()
     places = [regions.at(tensor.data_ptr()) for tensor in tensors if tensor.device.type == "cpu" and tensor.numel()]
     return list(dict.fromkeys(region.path for region in places if region is not None and region.inode))
 
@@ -276,8 +269,8 @@ def _of_mapped(file: Any) -> Finding:
 
 def _of_array(values: Any) -> Explanation:
     address, nbytes = values.__array_interface__["data"][0], values.nbytes
-    with _Pages() as pages:
-        finding = _of_memory("data", address, nbytes, _Regions().at(address), pages)
+    with Pages() as pages:
+        finding = _of_memory("data", address, nbytes, Regions().at(address), pages)
     finding = replace(finding, advice="" if finding.kind == "heap" else finding.advice)
     return Explanation(f"{type(values).__name__} {values.dtype}{list(values.shape)}", (finding,))
 
@@ -286,8 +279,8 @@ def _of_array(values: Any) -> Explanation:
 
 
 def _of_module(module: Any) -> Explanation:
-    regions, findings, seen = _Regions(), [], set()
-    with _Pages() as pages:
+    regions, findings, seen = Regions(), [], set()
+    with Pages() as pages:
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             storage = tensor.untyped_storage()
             nbytes = storage.nbytes()
@@ -301,7 +294,7 @@ def _of_module(module: Any) -> Explanation:
     return Explanation(type(module).__name__, _sorted(findings))
 
 
-def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None, pages: _Pages) -> Finding:
+def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None, pages: Pages) -> Finding:
     if region is None or not region.inode:
         why = "anonymous memory: computed here, cast to another dtype, or read instead of mapped"
         advice = "oc.torch.load_into(module, path) maps it; with dtype= and cast='store' also in another dtype"
@@ -314,38 +307,6 @@ def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None,
     why = "pages that were written to in place, and so copied"
     advice = "make the change before the weights are saved, or on a copy of what is small"
     return Finding(name, nbytes, written, "written", region.path, why, advice)
-
-
-class _Regions:
-    """The mapped regions of this process at one moment."""
-
-    def __init__(self) -> None:
-        self._all = proc.maps(os.getpid())
-        self._starts = [region.start for region in self._all]
-
-    def at(self, address: int) -> proc.Region | None:
-        """Return the region that contains an address, if any."""
-        place = bisect_right(self._starts, address) - 1
-        return self._all[place] if place >= 0 and address < self._all[place].end else None
-
-
-class _Pages:
-    """The pagemap of this process; an unprivileged process can read the flags, but not the page numbers."""
-
-    def __enter__(self) -> _Pages:
-        self._fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-    def private_bytes(self, address: int, nbytes: int) -> int:
-        """Return how many bytes of an address range lie on anonymous pages, counting whole pages."""
-        first, last = address // PAGESIZE, (address + nbytes - 1) // PAGESIZE
-        entries = array("Q")
-        entries.frombytes(os.pread(self._fd, (last - first + 1) * 8, first * 8))
-        private = sum(1 for e in entries if e & _SWAPPED or (e & _PRESENT and not e & _OF_FILE))
-        return min(private * PAGESIZE, nbytes)
 
 
 # --- a process --------------------------------------------------------------------------------------------------------

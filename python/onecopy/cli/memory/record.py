@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from onecopy.cli import child
 from onecopy.cli.command_line import describe
 from onecopy.cli.words import escape
 from onecopy.memory import proc
@@ -28,23 +28,8 @@ if TYPE_CHECKING:
 
     from onecopy.memory.snapshots import Snapshot
 
-FORWARDED = {
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGALRM,
-    signal.SIGWINCH,
-}
 ENDS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 """Signals that end the recording of a running process (--pid)."""
-OF_THE_KERNEL = 0x80
-"""si_code of a signal from the terminal, which the kernel sends to all processes of the foreground group."""
-NOT_FOUND, NOT_RUN = 127, 126
-"""Exit statuses of shells for a command that is missing, and for one that cannot be run."""
-
 
 class Recording:
     """Samples processes, writes the samples to a recorder and keeps them; sampling goes on if writing fails."""
@@ -100,21 +85,12 @@ class Recording:
         click.echo(f"onecopy: {describe(error)}: recording has stopped; the command goes on", err=True)
 
 
-def start(command: Sequence[str], mask: set[int]) -> int:
-    """Start the command with the caller's signal mask; return its PID."""
-    signals = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these, and no other program does
-    return os.posix_spawnp(command[0], list(command), os.environ, setsigmask=mask, setsigdef=signals)
-
-
 def follow(pid: int, recording: Recording) -> tuple[int, Sequence[float]]:
     """Sample until the command has ended; return its status, negative for a signal, and its resource usage."""
     while True:
         recording.sample()
-        came = signal.sigtimedwait(FORWARDED | {signal.SIGCHLD}, recording.pause)
-        if came is not None and came.si_signo in FORWARDED and came.si_code != OF_THE_KERNEL:
-            with suppress(ProcessLookupError):
-                os.kill(pid, came.si_signo)  # the child was not waited for, so the PID cannot be another process's
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
+        child.wait(pid, recording.pause)
+        if child.has_ended(pid):
             break
     recording.sample()  # children of the command may still run
     _, status, used = os.wait4(pid, 0)
@@ -178,17 +154,14 @@ def command(
         raise click.UsageError("give either a command to run, or --pid")
     options = {"hz": hz, "exact": exact, "budget": budget / 100, "children": not no_children}
     how = {name: value for name, value in options.items() if name != "hz"}
-    before = set[int](signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD}))
-    try:
-        with _recorder(output, command or [f"--pid {pid}" for pid in pids], options, force) as recorder:
-            if pids:
-                status = _attached(pids, recorder, hz, how, quiet)
-            else:
-                status = _started(command, before, recorder, hz, how, quiet)
-    finally:
-        while signal.sigtimedwait(FORWARDED, 0) is not None:
-            pass  # discard signals for the command, which has ended
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with (
+        child.blocked_signals() as before,
+        _recorder(output, command or [f"--pid {pid}" for pid in pids], options, force) as recorder,
+    ):
+        if pids:
+            status = _attached(pids, recorder, hz, how, quiet)
+        else:
+            status = _started(command, before, recorder, hz, how, quiet)
     raise click.exceptions.Exit(status)
 
 
@@ -223,13 +196,11 @@ def _started(
     how: Mapping[str, Any],
     quiet: bool,
 ) -> int:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if a parent left it ignored, children could not be waited for
     try:
-        pid = start(command, mask)
+        pid = child.start(command, mask)
     except OSError as error:
         recorder.discard()
-        click.echo(f"onecopy: {escape(command[0])}: {os.strerror(error.errno or 0)}", err=True)
-        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUN
+        return child.refused(command, error)
     recorder.begin()
     with Sampler([pid], **how) as sampler:
         recording = Recording(sampler, recorder, hz)
@@ -237,4 +208,4 @@ def _started(
         recording.end(status, used)
     if not quiet:
         summary(recording, recorder.path)
-    return 128 - status if status < 0 else status or int(recording.failed)
+    return child.exit_status(status) or int(recording.failed)

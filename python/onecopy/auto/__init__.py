@@ -1,0 +1,44 @@
+"""Programs that are not edited hold one copy: the calls with which frameworks load big files map them instead.
+
+    onecopy run -- gunicorn --workers 8 app:app     # a program with all its processes, no line edited
+    import onecopy.auto                             # or one line at its start
+
+From then on these calls share what they load with all processes of the machine, and return what they always return:
+
+* ``torch.nn.Module.load_state_dict``: parameters and buffers keep their identity, and move to a mapping of the file that
+  the given tensors are on. ``safetensors.torch.load_file`` returns such tensors.
+* ``torch.load`` of files of ``torch.save``: mapped by torch (``mmap=True``).
+* ``numpy.load`` of ``.npy`` files, and ``safetensors.numpy.load_file``.
+* ``joblib.load`` of files that are not compressed.
+
+All mappings are copy-on-write: code may write to what it loaded, the written pages become private to its process, and no
+file changes. A call that cannot be shared exactly is made as without this module, and `calls` has the reason: another
+device or dtype, a small file, data that was changed after it was loaded, a network file system.
+
+**When not to use it.** Where another program writes to the files in place while they are in use (``cp`` onto them does;
+``mv`` and atomic writers do not): the mapped data changes with the file, and a truncated file ends the process (SIGBUS).
+Writes by the program itself are recognized: the file is replaced, and what is mapped stays as it was.
+
+``ONECOPY_AUTO=0`` in the environment switches the module off.
+"""
+
+from onecopy.auto import hooks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from onecopy.auto.call_log import Call as Call
+    from onecopy.auto.call_log import calls as calls
+
+__all__ = ["Call", "calls"]
+
+hooks.install()
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:  # `onecopy run` imports this module in each process: nothing else is loaded
+        if name in __all__:
+            from onecopy.auto import call_log
+
+            return getattr(call_log, name)
+        raise AttributeError(f"module 'onecopy.auto' has no attribute {name!r}")

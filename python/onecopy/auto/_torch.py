@@ -1,0 +1,241 @@
+"""`torch.load` maps files of `torch.save`; `Module.load_state_dict` moves weights to mappings instead of copying them.
+
+**How `load_state_dict` shares.** It calls ``parameter.copy_(tensor)`` for each weight. Where the tensor lies on a mapped
+file, the parameter gets memory of a second, copy-on-write mapping of this file: it has the values of the tensor, and
+neither sees what is written to the other. The parameter stays the same object, with its gradient and hooks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from onecopy.auto import overwriting
+from onecopy.auto.call_log import note
+from onecopy.auto.hooks import replace
+from onecopy.auto.mapped import MIN_BYTES, SecondMappings, protect, why_not
+from onecopy.store.fork import trim_heap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from onecopy.memory.addresses import Pages, Regions
+
+LOAD = "torch.load"
+LOAD_STATE_DICT = "torch.nn.Module.load_state_dict"
+_ZIP = b"PK\x03\x04"
+_SMALL = 4096
+"""Bytes; smaller weights are copied: a page of a file would take as much."""
+
+
+def apply(torch: ModuleType) -> None:
+    """Replace the functions of torch."""
+    for name in ("load", "save"):
+        replace(torch.serialization, name, {"load": _load, "save": _save}[name])
+        setattr(torch, name, getattr(torch.serialization, name))
+    replace(torch.nn.Module, "load_state_dict", _load_state_dict)
+
+
+# --- files of torch.save ----------------------------------------------------------------------------------------------
+
+
+def _load(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load(*args: Any, **kwargs: Any) -> Any:
+        file = args[0] if args else kwargs.get("f")
+        if kwargs.get("mmap") is not None or not isinstance(file, (str, os.PathLike)):
+            return original(*args, **kwargs)
+        path = os.path.abspath(os.fspath(file))  # noqa: PTH100 - text
+        try:
+            reason = why_not(path) or _why_read(path, args[1] if len(args) > 1 else kwargs.get("map_location"))
+        except OSError:  # torch raises an error for this path
+            return original(*args, **kwargs)
+        if reason is not None:
+            if os.path.getsize(path) >= MIN_BYTES:  # noqa: PTH202
+                note(LOAD, path, copied=os.path.getsize(path), reason=reason)  # noqa: PTH202
+            return original(*args, **kwargs)
+        protect(path)
+        loaded = original(*args, **kwargs, mmap=True)
+        note(LOAD, path, shared=os.path.getsize(path))  # noqa: PTH202
+        return loaded
+
+    return load
+
+
+def _why_read(path: str, location: Any) -> str | None:
+    """Return why torch cannot map a file; None if it can."""
+    import torch
+
+    if path.endswith(".safetensors"):
+        return None if location is None or str(location) == "cpu" else f"map_location={location!r}"
+    with open(path, "rb") as file:
+        if file.read(len(_ZIP)) != _ZIP:
+            return "in the format of torch before 1.6, which cannot be mapped"
+    if location is not None and str(location) != "cpu":
+        return f"map_location={location!r}"
+    if torch.serialization.get_default_mmap_options() != _MAP_PRIVATE:
+        return "torch.serialization.set_default_mmap_options was called"
+    return None
+
+
+_MAP_PRIVATE = 2
+
+
+def _save(original: Callable[..., Any]) -> Callable[..., Any]:
+    def save(*args: Any, **kwargs: Any) -> Any:
+        file = args[1] if len(args) > 1 else kwargs.get("f")
+        if isinstance(file, (str, os.PathLike)):
+            overwriting.before_write(file, whole=True)
+        return original(*args, **kwargs)
+
+    return save
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+
+def _load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load_state_dict(*args: Any, **kwargs: Any) -> Any:
+        if _bytes_of(args[1] if len(args) > 1 else kwargs.get("state_dict")) < MIN_BYTES:
+            return original(*args, **kwargs)
+        sharing = _Sharing()
+        try:
+            with _mode(sharing):
+                return original(*args, **kwargs)
+        finally:
+            sharing.close()
+
+    return load_state_dict
+
+
+def _bytes_of(state: Any) -> int:
+    import torch
+
+    values = state.values() if isinstance(state, Mapping) else ()
+    return sum(one.numel() * one.element_size() for one in values if isinstance(one, torch.Tensor))
+
+
+def _mode(sharing: _Sharing) -> Any:
+    """Return a mode of torch in which ``copy_`` is offered to `sharing` first."""
+    from torch import Tensor
+    from torch.overrides import TorchFunctionMode
+
+    class Mode(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is Tensor.copy_ and len(args) == 2 and not kwargs and sharing.share(*args):  # noqa: PLR2004
+                return args[0]
+            return function(*args, **(kwargs or {}))
+
+    return Mode()
+
+
+class _Sharing:
+    """What one call of `load_state_dict` shares."""
+
+    def __init__(self) -> None:
+        self._mappings = SecondMappings()
+        self._regions: Regions | None = None
+        self._pages: Pages | None = None
+        self._shared: dict[str, int] = {}
+        self._copied: dict[tuple[str, str], int] = {}
+        """Bytes by path and reason."""
+
+    def share(self, target: Any, source: Any) -> bool:
+        """Point a weight to memory that has the values of `source`, shared by all processes; False if it must be copied."""
+        nbytes = source.numel() * source.element_size()
+        if nbytes < _SMALL or source.device.type != "cpu":
+            return False
+        try:
+            found = self._region(source)
+            if found is None:
+                self._copy("", "the given tensors are not on a mapped file", nbytes)
+                return False
+            reason = _why_copied(target, source) or self._put(target, source, found, nbytes)
+        except (OSError, RuntimeError) as error:  # without /proc; another version of torch
+            self._copy("", str(error), nbytes)
+            return False
+        if reason is not None:
+            self._copy(found.path, reason, nbytes)
+            return False
+        self._shared[found.path] = self._shared.get(found.path, 0) + nbytes
+        return True
+
+    def close(self) -> None:
+        """Release what was needed for sharing, and report."""
+        self._mappings.close()
+        if self._pages is not None:
+            self._pages.__exit__()
+        for (path, reason), nbytes in self._copied.items():
+            if nbytes >= MIN_BYTES:
+                note(LOAD_STATE_DICT, path, copied=nbytes, reason=reason)
+        for path, nbytes in self._shared.items():
+            note(LOAD_STATE_DICT, path, shared=nbytes)
+        if self._shared:
+            trim_heap()  # of the memory that the weights had before
+
+    def _copy(self, path: str, reason: str, nbytes: int) -> None:
+        self._copied[path, reason] = self._copied.get((path, reason), 0) + nbytes
+
+    def _region(self, source: Any) -> Any:
+        from onecopy.memory.addresses import Regions
+
+        if self._regions is None:
+            self._regions = Regions()
+        region = self._regions.at(source.data_ptr())
+        return region if region is not None and region.inode and region.path.startswith("/") else None
+
+    def _put(self, target: Any, source: Any, region: Any, nbytes: int) -> str | None:
+        """Give `target` the memory of a second mapping; return why not."""
+        import torch
+
+        from onecopy.memory.addresses import Pages
+
+        if region.perms[3] != "p":
+            return "the given tensors are on a mapping that other processes may write to"
+        if self._pages is None:
+            self._pages = Pages().__enter__()
+        if self._pages.private_bytes(source.data_ptr(), nbytes):
+            return "changed after it was loaded"
+        mapping = self._mappings.of(region)
+        if isinstance(mapping, str):
+            return mapping
+        offset = region.offset + source.data_ptr() - region.start
+        if offset % source.element_size() or offset + nbytes > mapping.nbytes:
+            return "not aligned in the file" if offset % source.element_size() else "the file was truncated"
+        flat = torch.frombuffer(mapping.view(offset, nbytes), dtype=torch.uint8)
+        target.data = flat.view(source.dtype).view(source.shape)
+        torch.autograd.graph.increment_version(target)  # as `copy_` does
+        return None
+
+
+def _why_copied(target: Any, source: Any) -> str | None:
+    """Return why `copy_` cannot be replaced by other memory of `target`; None if nobody can see the difference."""
+    import torch
+
+    plain = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    if type(target) not in plain or type(source) not in plain:
+        return f"of the class {type(target if type(target) not in plain else source).__name__}"
+    if target.device.type != "cpu":
+        return f"copied to {target.device}"
+    if target.dtype != source.dtype:
+        return f"cast from {str(source.dtype)[6:]} to {str(target.dtype)[6:]}"
+    if target.layout != torch.strided or source.layout != torch.strided:
+        return "not a dense tensor"
+    if target.shape != source.shape or not (target.is_contiguous() and source.is_contiguous()):
+        return "of another shape, or not contiguous"
+    if source.is_conj() or source.is_neg() or target.is_inference() or target.grad_fn is not None:
+        return "not a plain weight"
+    storage = target.untyped_storage()
+    if target._base is not None or storage.nbytes() != target.numel() * target.element_size() or _has_aliases(storage):
+        return "other tensors share the memory of the weight"
+    return "in memory that is shared with other processes" if target.is_shared() else None
+
+
+def _has_aliases(storage: Any) -> bool:
+    """Return whether other tensors than one have this storage."""
+    import torch
+
+    count = torch._C._storage_Use_Count
+    alone = torch.empty(1)
+    return bool(count(storage._cdata) > count(alone.untyped_storage()._cdata))

@@ -1,0 +1,123 @@
+"""What became of each call that loads a file: how much of it is shared, how much is not, and why.
+
+`calls` returns those of this process. Under `onecopy run` each process also appends them to a file, a line of JSON for
+each, from which `onecopy run` makes its report: a process that is killed loses none.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from io import FileIO
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Call", "calls", "note", "parse_calls"]
+
+RUN = "ONECOPY_RUN"
+"""Environment variable with the path of the file to which the processes of `onecopy run` append."""
+RUN_FILE = "onecopy-run"
+"""Name of this file, which is in memory and belongs to `onecopy run`: nothing is left when that is killed."""
+MAX_CALLS = 1000
+"""Different calls that a process keeps and reports; further ones are not reported."""
+_MAX_LINE = 16 << 10
+"""Bytes of a line; a longer one is not written, and ends the reading of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a framework, or several equal ones of a process."""
+
+    function: str
+    """The function, as in its documentation: "torch.load"."""
+    path: str
+    """Path of the file; empty if it is not known."""
+    shared: int
+    """Bytes that are pages of the file, which all processes share."""
+    copied: int
+    """Bytes that are private to the process, as without `onecopy.auto`."""
+    reason: str
+    """Why bytes were copied, or why nothing is shared; empty if everything is shared."""
+    pid: int = field(default_factory=os.getpid)
+    """The process that called."""
+
+
+_known: dict[tuple[str, str, str, int], Call] = {}
+
+
+def calls() -> tuple[Call, ...]:
+    """Return the calls of this process that loaded a file, shared or not, in their order; equal calls count once.
+
+    Examples
+    --------
+    >>> import onecopy.auto, numpy, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "table.npy")
+    >>> numpy.save(path, numpy.zeros(1 << 20))
+    >>> table = numpy.load(path)
+    >>> print(onecopy.auto.calls()[-1].shared)
+    8388608
+    """
+    return tuple(call for call in _known.values() if call.pid == os.getpid())
+
+
+def note(function: str, path: str, shared: int = 0, copied: int = 0, reason: str = "") -> None:
+    """Keep a call for `calls`, and append it to the file of `onecopy run`, if there is one; raises nothing."""
+    call = Call(function, path, shared, copied, reason)
+    key = function, path, reason, call.pid
+    if key in _known or len(_known) >= MAX_CALLS:
+        return
+    _known[key] = call
+    append(asdict(call))
+
+
+def append(fields: dict[str, Any]) -> None:
+    """Append a line to the file of `onecopy run`, if there is one that this process may write; raises nothing."""
+    line = json.dumps(fields).encode() + b"\n"
+    if RUN in os.environ and len(line) <= _MAX_LINE:
+        with suppress(OSError), _run_file(os.O_WRONLY | os.O_APPEND) as file:
+            file.write(line)  # one write, so that lines of processes do not mix
+
+
+def read_run(offset: int = 0) -> bytes:
+    """Return the file of `onecopy run` from an offset on; empty if there is none, or it may not be read."""
+    with suppress(OSError), _run_file(os.O_RDONLY) as file:
+        file.seek(offset)
+        return file.read()
+    return b""
+
+
+def _run_file(flags: int) -> FileIO:
+    """Open the file of `onecopy run`; OSError if there is none, or `onecopy run` has ended and its PID is in use again."""
+    file = FileIO(os.open(os.environ.get(RUN, ""), flags | os.O_CLOEXEC), "wb" if flags & os.O_WRONLY else "rb")
+    if not os.readlink(f"/proc/self/fd/{file.fileno()}").startswith(f"/memfd:{RUN_FILE}"):  # noqa: PTH115
+        file.close()
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.environ[RUN])
+    return file
+
+
+def parse_calls(lines: Iterable[bytes]) -> list[Call]:
+    """Return the calls that processes have appended to a file; lines that are damaged are left out.
+
+    >>> [call.function for call in parse_calls([b'{"function": "torch.load", "path": "", "shared": 1}', b"{"])]
+    []
+    """
+    found = []
+    for line in lines:
+        try:
+            fields: Any = json.loads(line)
+            call = Call(**fields)
+        except (ValueError, TypeError, RecursionError):
+            continue
+        if _is_valid(call):
+            found.append(replace(call, shared=max(call.shared, 0), copied=max(call.copied, 0)))
+    return found
+
+
+def _is_valid(call: Call) -> bool:
+    texts = all(isinstance(one, str) for one in (call.function, call.path, call.reason))
+    return texts and all(type(one) is int for one in (call.shared, call.copied, call.pid))

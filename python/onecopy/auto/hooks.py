@@ -1,0 +1,104 @@
+"""Replaces functions of frameworks right after their import, and imports none itself.
+
+This module is loaded when a process of `onecopy run` starts: it imports nothing but `sys`, `os` and `importlib`, which
+the interpreter has loaded already.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+FRAMEWORKS = {
+    "joblib": "_joblib",
+    "numpy": "_numpy",
+    "safetensors.numpy": "_safetensors",
+    "safetensors.torch": "_safetensors",
+    "torch": "_torch",
+}
+"""Modules whose functions are replaced, and the module of this package whose `apply` does that."""
+
+SWITCH = "ONECOPY_AUTO"
+"""Environment variable; "0" switches everything off."""
+
+
+def install() -> None:
+    """Replace functions of the frameworks that are imported, and of others when they are; repeated calls do nothing."""
+    if os.environ.get(SWITCH) == "0" or any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, _Finder())
+    for name in FRAMEWORKS:
+        module = sys.modules.get(name)
+        if module is not None and not getattr(module.__spec__, "_initializing", False):
+            _apply(module)
+
+
+def _apply(module: ModuleType) -> None:
+    """Replace the functions of one framework; if that fails, the framework stays as it is, and the report has why."""
+    try:
+        import_module(f"onecopy.auto.{FRAMEWORKS[module.__name__]}").apply(module)
+    except Exception as error:  # any: the program must run as without this module
+        from onecopy.auto.call_log import note
+
+        note(f"import {module.__name__}", "", reason=f"{type(error).__name__}: {error}")
+
+
+class _Finder:
+    """The first entry of ``sys.meta_path``: finds what the other entries find, and adds a step after the import."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a framework with a loader that calls `_apply`; None for any other module."""
+        if name not in FRAMEWORKS:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if finder is self or find is None else find(name, path, target)
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(spec.loader)  # type: ignore[assignment]  # has what a loader has
+                return spec
+        return None
+
+
+class _Loader:
+    """Imports a framework with the loader that the environment has for it, then replaces its functions."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Return the module that the loader creates; None for the default."""
+        created: ModuleType | None = self._loader.create_module(spec)
+        return created
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Import the module; afterwards it has its own loader, as without this class."""
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _apply(module)
+
+
+def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace a function of a module or class by ``make(function)``, which keeps its name, docstring and signature."""
+    from functools import update_wrapper
+
+    original = getattr(owner, name)
+    if not hasattr(original, "replaced_by_onecopy"):
+        made: Any = update_wrapper(make(original), original)
+        made.replaced_by_onecopy = True
+        setattr(owner, name, made)

@@ -1,0 +1,115 @@
+"""Writes of the program to a file that it has mapped replace the file, so that what is mapped stays as it was.
+
+A program that reads a checkpoint and later saves to the same path would otherwise change, or with a shorter file lose,
+the weights that it has mapped. An audit hook of Python sees files that are opened for writing (builtins.open, os.open,
+numpy, shutil, pickle); functions of frameworks that open files in compiled code call `before_write`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onecopy.auto import call_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["before_write", "protect"]
+
+_mapped: set[tuple[int, int]] = set()
+"""Device and inode of the files that this process, or another one of `onecopy run`, has mapped."""
+_read = 0
+"""Bytes of the file of `onecopy run` that were read."""
+_hooked = False
+
+
+def protect(device: int, inode: int) -> None:
+    """Replace a file before this process, or another one of `onecopy run`, writes to it."""
+    if (device, inode) not in _mapped:
+        _mapped.add((device, inode))
+        watch()
+        call_log.append({"mapped": [device, inode]})
+
+
+def watch() -> None:
+    """Install the audit hook, once per process; it cannot be removed."""
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        sys.addaudithook(_seen)
+
+
+def _seen(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open":
+        path, _, flags = arguments
+        if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
+            before_write(path, whole=bool(flags & os.O_TRUNC))
+    elif event == "os.truncate":
+        before_write(arguments[0], whole=False)
+
+
+def before_write(path: Any, *, whole: bool) -> None:
+    """Replace the file at a path by a new one if it is mapped; `whole`: it is emptied before it is written.
+
+    The new file has the permissions of the old one, and, unless `whole`, its contents. Raises nothing: where the folder
+    may not be written, a RuntimeWarning says that mapped data changes.
+    """
+    if isinstance(path, int) or not path:
+        return  # a descriptor was opened before, and so seen before
+    try:
+        real = os.path.realpath(path)
+        facts = os.stat(real)  # noqa: PTH116
+    except (OSError, ValueError, TypeError):
+        return
+    if not stat.S_ISREG(facts.st_mode) or not _is_mapped((facts.st_dev, facts.st_ino)):
+        return
+    try:
+        _replace(os.fsdecode(real), facts, whole=whole)
+    except OSError as error:
+        warnings.warn(
+            f"{os.fsdecode(real)}: written in place while it is mapped, because it cannot be replaced "
+            f"({error.strerror}): the mapped data of this and other processes changes",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _is_mapped(file: tuple[int, int]) -> bool:
+    global _read
+    if file not in _mapped and call_log.RUN in os.environ:
+        more = call_log.read_run(_read)
+        _read += len(more)
+        _mapped.update(_files_in(more))
+    return file in _mapped
+
+
+def _files_in(lines: bytes) -> Iterator[tuple[int, int]]:
+    for line in lines.split(b"\n"):
+        with suppress(ValueError, TypeError, KeyError):
+            device, inode = json.loads(line)["mapped"]
+            yield device, inode
+
+
+def _replace(path: str, facts: os.stat_result, *, whole: bool) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=f".{Path(path).name}.", dir=Path(path).parent)
+    try:
+        with os.fdopen(descriptor, "wb") as new:
+            if not whole:
+                with open(path, "rb") as old:
+                    shutil.copyfileobj(old, new, 1 << 20)
+            os.fchmod(new.fileno(), stat.S_IMODE(facts.st_mode))
+            with suppress(PermissionError):  # the file of another user: now of this one, as after a removal
+                os.fchown(new.fileno(), facts.st_uid, facts.st_gid)
+        os.replace(name, path)  # noqa: PTH105
+    except BaseException:
+        os.unlink(name)  # noqa: PTH108
+        raise

@@ -1,0 +1,107 @@
+"""What the calls of several processes amount to: files that are in memory once, and calls that were not shared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onecopy.text import escape, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from onecopy.auto.call_log import Call
+
+__all__ = ["Group", "Report"]
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Calls of one function with one file and one result, of one or several processes."""
+
+    function: str
+    """The function, as in its documentation: "torch.load"."""
+    path: str
+    """Path of the file; empty if it is not known."""
+    reason: str
+    """Why nothing is shared; empty for what is shared."""
+    bytes: int
+    """Bytes that are shared, or were copied, in each process (the largest of them)."""
+    pids: tuple[int, ...]
+    """The processes, in ascending order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Result of `onecopy run`; `str` gives it as a paragraph."""
+
+    shared: tuple[Group, ...]
+    """What is shared: one group for each file, the largest first."""
+    copied: tuple[Group, ...]
+    """What is not: one group for each function, file and reason, the most bytes of all processes first."""
+
+    @classmethod
+    def of(cls, calls: Iterable[Call]) -> Report:
+        """Group the calls of all processes. A file that several functions of a process share counts once."""
+        shared: dict[str, list[Call]] = {}
+        copied: dict[tuple[str, str, str], list[Call]] = {}
+        for call in calls:
+            if call.shared:
+                shared.setdefault(call.path, []).append(call)
+            elif call.reason:
+                copied.setdefault((call.function, call.path, call.reason), []).append(call)
+        return cls(
+            tuple(sorted(map(_group, shared.values()), key=lambda one: (-one.bytes, one.path))),
+            tuple(sorted(map(_group, copied.values()), key=lambda one: (-one.bytes * len(one.pids), one.path))),
+        )
+
+    @property
+    def saved(self) -> int:
+        """Bytes that copies in each process would take in addition, if all processes ran at the same time."""
+        return sum(one.bytes * (len(one.pids) - 1) for one in self.shared)
+
+    def __str__(self) -> str:
+        if not self.shared and not self.copied:
+            return "no Python process loaded a file of 1 MB or more with a function that onecopy shares"
+        lines = []
+        if self.shared:
+            pids = {pid for one in self.shared for pid in one.pids}
+            total = size(sum(one.bytes for one in self.shared))
+            lines.append(f"{_number(len(pids), 'process', 'es')} hold {total} of {_number(len(self.shared), 'file')} once")
+            if self.saved:
+                lines[0] += f": {size(self.saved)} less than a copy in each"
+            lines += [f"  {_words(one)}" for one in self.shared[:_SHOWN]]
+            lines += _more(len(self.shared))
+        if self.copied:
+            lines.append("not shared:")
+            lines += [f"  {_words(one)}: {escape(one.reason)}" for one in self.copied[:_SHOWN]]
+            lines += _more(len(self.copied))
+        return "\n".join(lines)
+
+
+def _group(calls: list[Call]) -> Group:
+    first = calls[0]
+    most = max(max(call.shared, call.copied) for call in calls)
+    return Group(
+        ", ".join(dict.fromkeys(call.function for call in calls)),
+        first.path,
+        first.reason if not first.shared else "",
+        most,
+        tuple(sorted({call.pid for call in calls})),
+    )
+
+
+def _words(group: Group) -> str:
+    name = f"{escape(Path(group.path).name)}, " if group.path else ""
+    return f"{name}{size(group.bytes)}, by {_number(len(group.pids), 'process', 'es')}: {group.function}"
+
+
+def _number(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count} {noun}{'' if count == 1 else plural}"
+
+
+def _more(count: int) -> list[str]:
+    return [f"  and {count - _SHOWN} more"] if count > _SHOWN else []

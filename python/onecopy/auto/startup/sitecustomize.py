@@ -1,0 +1,30 @@
+"""Run by each Python process of `onecopy run` when it starts: shares what its frameworks load (`onecopy.auto`).
+
+`onecopy run` puts the folder of this file first in PYTHONPATH. The module of the same name that the environment has of
+its own is run afterwards, as if this one did not exist. No error here may end the program.
+"""
+
+import os
+import sys
+
+
+def _start() -> None:
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib takes longer than the rest
+    sys.path[:] = [each for each in sys.path if os.path.abspath(each or ".") != here]  # noqa: PTH100
+    try:
+        import onecopy.auto  # noqa: F401
+    except ImportError:  # another environment, without onecopy
+        pass
+    except Exception as error:
+        sys.stderr.write(f"onecopy: nothing is shared by process {os.getpid()}: {type(error).__name__}: {error}\n")
+    del sys.modules["sitecustomize"]
+    try:
+        import sitecustomize  # noqa: F401 - that of the environment
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+        sys.modules["sitecustomize"] = _this
+
+
+_this = sys.modules["sitecustomize"]
+_start()

@@ -1,0 +1,83 @@
+"""Commands that verbs run: started with the caller's signals, which are forwarded to them until they end.
+
+Signals are blocked while a command runs: `signal.sigtimedwait` waits for its end and for signals to forward.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from onecopy.cli.words import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+FORWARDED = {
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGWINCH,
+}
+OF_THE_KERNEL = 0x80
+"""si_code of a signal from the terminal, which the kernel sends to all processes of the foreground group."""
+NOT_FOUND, NOT_RUN = 127, 126
+"""Exit statuses of shells for a command that is missing, and for one that cannot be run."""
+
+
+@contextmanager
+def blocked_signals() -> Iterator[set[int]]:
+    """Block the signals that are forwarded, and yield the mask from before, for `start`."""
+    before = set[int](signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD}))
+    try:
+        yield before
+    finally:
+        while signal.sigtimedwait(FORWARDED, 0) is not None:
+            pass  # discard signals for the command, which has ended
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def start(command: Sequence[str], mask: set[int], environment: Mapping[str, str] = os.environ) -> int:
+    """Start a command with a signal mask; return its PID, or raise the OSError of the system."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if a parent left it ignored, children could not be waited for
+    signals = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these, and no other program does
+    return os.posix_spawnp(command[0], list(command), environment, setsigmask=mask, setsigdef=signals)
+
+
+def refused(command: Sequence[str], error: OSError) -> int:
+    """Print why a command could not be started; return the exit status that a shell has for it."""
+    click.echo(f"onecopy: {escape(command[0])}: {os.strerror(error.errno or 0)}", err=True)
+    return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUN
+
+
+def wait(pid: int, seconds: float | None = None, kept: int | None = None) -> bool:
+    """Wait for a signal, at most a number of seconds, and forward it; return whether it was the signal `kept`.
+
+    `kept` is not forwarded. Signals of the terminal are not either: the command has received them too.
+    """
+    signals = FORWARDED | {signal.SIGCHLD}
+    came = signal.sigwaitinfo(signals) if seconds is None else signal.sigtimedwait(signals, seconds)
+    if came is None or came.si_signo == kept:
+        return came is not None
+    if came.si_signo in FORWARDED and came.si_code != OF_THE_KERNEL:
+        with suppress(ProcessLookupError):
+            os.kill(pid, came.si_signo)  # the child was not waited for, so the PID cannot be another process's
+    return False
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a command has ended; its status can still be read."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+
+def exit_status(code: int) -> int:
+    """Return the exit status that a shell reports: 128 + N for a command that signal N ended."""
+    return 128 - code if code < 0 else code

@@ -1,0 +1,87 @@
+"""`onecopy run -- COMMAND...`: run a program whose processes share what they load, without a change of the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onecopy.auto import call_log
+from onecopy.auto.report import Report
+from onecopy.cli import child
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LARGEST_REPORT = 64 << 20
+"""Bytes of the calls of all processes that are read; further ones are not counted."""
+
+
+@click.command("run")
+@click.option(
+    "--report", "output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report as JSON when COMMAND ends."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print no report.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND...")
+def command(*, output: str | None, quiet: bool, command: tuple[str, ...]) -> None:
+    """Run COMMAND, and have its Python processes hold what they load once for all of them.
+
+    Model weights and arrays that torch, numpy, safetensors and joblib load from files become copy-on-write mappings of
+    these files, in all processes that COMMAND starts, if the program has not asked for something that a mapping cannot
+    be. The report says what was shared, what was not, and why; it is printed on stderr when COMMAND ends, and when this
+    process receives SIGUSR2.
+
+    The exit status is that of COMMAND, or 128 + N if signal N ended it; other signals are forwarded to it. onecopy must be
+    installed in the environment of COMMAND. Processes that ignore PYTHONPATH (python -I, -E) run as without onecopy run.
+    """
+    descriptor = os.memfd_create(call_log.RUN_FILE, os.MFD_CLOEXEC)
+    with child.blocked_signals() as before:
+        try:
+            pid = child.start(command, before, _environment(os.environ, descriptor))
+        except OSError as error:
+            raise click.exceptions.Exit(child.refused(command, error)) from None
+        while not child.has_ended(pid):
+            if child.wait(pid, kept=signal.SIGUSR2):
+                _print(_report(descriptor, living=True))
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        report = _report(descriptor)
+        if not quiet:
+            _print(report)
+        if output is not None:
+            Path(output).write_text(json.dumps(_facts(report), indent=1) + "\n")
+    raise click.exceptions.Exit(child.exit_status(status))
+
+
+def _environment(given: Mapping[str, str], descriptor: int) -> dict[str, str]:
+    """Return the environment in which every Python process imports `onecopy.auto` when it starts."""
+    found = find_spec("onecopy.auto")
+    assert found is not None
+    assert found.origin is not None
+    folder = str(Path(found.origin).parent / "startup")
+    others = [each for each in given.get("PYTHONPATH", "").split(os.pathsep) if each and each != folder]
+    return {
+        **given,
+        "PYTHONPATH": os.pathsep.join((folder, *others)),
+        call_log.RUN: f"/proc/{os.getpid()}/fd/{descriptor}",
+    }
+
+
+def _report(descriptor: int, *, living: bool = False) -> Report:
+    """Return the report of all processes, or of those that are alive."""
+    lines = os.pread(descriptor, LARGEST_REPORT, 0).split(b"\n")
+    calls = call_log.parse_calls(lines)
+    return Report.of(call for call in calls if not living or Path(f"/proc/{call.pid}").exists())
+
+
+def _print(report: Report) -> None:
+    click.echo(f"onecopy: {report}", err=True)
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    return {**asdict(report), "saved": report.saved}
