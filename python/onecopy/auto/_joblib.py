@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto.call_log import note
 from onecopy.auto.hooks import replace
-from onecopy.auto.mapped import MIN_BYTES, protect, why_not
+from onecopy.auto.mapped import File
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,10 +20,36 @@ _COMPRESSED = (b"\x78", b"\x1f\x8b", b"BZ", b"\x5d\x00", b"\xfd7zXZ", b"\x04\x22
 """How files begin that joblib compressed with zlib, gzip, bz2, lzma, xz, lz4, or an old version of it."""
 
 
+_ALIGNMENT = 16
+"""Bytes; joblib before 1.2 did not align arrays, and warns about a mapping of them."""
+
+
 def apply(joblib: ModuleType) -> None:
-    """Replace `joblib.load`."""
-    replace(joblib, "load", _load)
-    joblib.numpy_pickle.load = joblib.load
+    """Replace `joblib.load`, and the function with which joblib maps an array, which counts them."""
+    replace(joblib.numpy_pickle, "make_memmap", _make_memmap)
+    replace(joblib.numpy_pickle, "load", _load)
+    setattr(joblib, "load", joblib.numpy_pickle.load)  # noqa: B010 - a module has no type
+
+
+class _NotAligned(Exception):
+    """An array is not aligned in the file."""
+
+
+_of_thread = threading.local()
+"""`arrays`: references to the arrays that `joblib.load` has mapped, while it loads."""
+
+
+def _make_memmap(original: Callable[..., Any]) -> Callable[..., Any]:
+    def make_memmap(*args: Any, **kwargs: Any) -> Any:
+        arrays: list[weakref.ref[Any]] | None = getattr(_of_thread, "arrays", None)
+        if arrays is not None and kwargs.get("offset", 0) % _ALIGNMENT:
+            raise _NotAligned
+        made = original(*args, **kwargs)
+        if arrays is not None:
+            arrays.append(weakref.ref(made))
+        return made
+
+    return make_memmap
 
 
 def _load(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,24 +57,34 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
         filename = args[0] if args else kwargs.get("filename")
         if len(args) > 1 or kwargs.get("mmap_mode") is not None or not isinstance(filename, (str, os.PathLike)):
             return original(*args, **kwargs)
-        path = os.path.abspath(os.fspath(filename))  # noqa: PTH100 - text
         try:
-            reason = why_not(path) or _why_read(path)
-            nbytes = os.path.getsize(path)  # noqa: PTH202
+            file = File(filename)
+            reason = file.reason or ("compressed" if file.begins().startswith(_COMPRESSED) else "")
         except OSError:  # joblib raises an error for this path
             return original(*args, **kwargs)
-        if reason is not None:
-            if nbytes >= MIN_BYTES:
-                note(LOAD, path, copied=nbytes, reason=reason)
-            return original(*args, **kwargs)
-        protect(path)
-        loaded = original(*args, **{**kwargs, "mmap_mode": "c"})
-        note(LOAD, path, shared=nbytes)
-        return loaded
+        if not reason:
+            file.protect()
+            _of_thread.arrays = []
+            try:
+                loaded = original(*args, **{**kwargs, "mmap_mode": "c"})
+            except _NotAligned:
+                reason = "not aligned in the file: saved by joblib before 1.2"
+            except OSError as error:  # too many arrays: each has a descriptor of its own
+                reason = f"cannot be mapped: {error.strerror}"
+            else:
+                _note_mapped(file, _of_thread.arrays)
+                return loaded
+            finally:
+                del _of_thread.arrays
+        note(LOAD, file.path, copied=file.nbytes, reason=reason)
+        return original(*args, **kwargs)
 
     return load
 
 
-def _why_read(path: str) -> str | None:
-    with open(path, "rb") as file:
-        return "compressed" if file.read(6).startswith(_COMPRESSED) else None
+def _note_mapped(file: File, references: list[weakref.ref[Any]]) -> None:
+    """Report the arrays that are in use after loading; the others were copied by the objects that they belong to."""
+    arrays = [array for reference in references if (array := reference()) is not None]
+    shared = sum(array.nbytes for array in arrays)
+    note(LOAD, file.path, shared=shared)
+    note(LOAD, file.path, copied=file.nbytes - shared, reason="not arrays, or arrays that the loaded object copies")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onecopy.auto import overwriting
 from onecopy.auto.call_log import note
 from onecopy.auto.hooks import replace
-from onecopy.auto.mapped import MIN_BYTES, protect, why_not
+from onecopy.auto.mapped import File
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ def _load_file(original: Callable[..., Any]) -> Callable[..., Any]:
     def load_file(*args: Any, **kwargs: Any) -> Any:
         filename = args[0] if args else kwargs.get("filename")
         try:
-            found = _mapped(os.path.abspath(os.fspath(filename))) if filename else None  # noqa: PTH100 - text
+            found = _mapped(File(filename)) if isinstance(filename, (str, os.PathLike)) else None
         except Exception:  # any: safetensors reads the file, or raises its own error
             found = None
         return original(*args, **kwargs) if found is None else found
@@ -44,32 +44,30 @@ def _protected(original: Callable[..., Any]) -> Callable[..., Any]:
         filename = args[0] if args else kwargs.get("filename")
         if isinstance(filename, (str, os.PathLike)):
             with suppress(OSError):  # safetensors raises it
-                protect(os.fspath(filename))
+                File(filename).protect()
         return original(*args, **kwargs)
 
     return load_file
 
 
-def _mapped(path: str) -> dict[str, Any] | None:
+def _mapped(file: File) -> dict[str, Any] | None:
     """Return the arrays of a file; None if it is not mapped."""
     from safetensors.numpy import _TYPES
 
     from onecopy.arrays import open_arrays
 
-    reason = why_not(path)
-    if reason is None:
-        with open_arrays(path, private=True) as file:
-            if any(entry.dtype not in _TYPES for entry in file.entries):
+    reason = file.reason
+    if not reason:
+        with open_arrays(file.path, private=True) as opened:
+            if any(entry.dtype not in _TYPES for entry in opened.entries):
                 reason = "has a dtype that numpy does not have"
-            elif any(not file[name].flags.aligned for name in file):
+            elif not all(opened[name].flags.aligned for name in opened):
                 reason = "not aligned in the file"
             else:
-                protect(path)
-                note(LOAD_FILE, path, shared=sum(entry.nbytes for entry in file.entries))
-                return {name: file[name] for name in file}
-    nbytes = os.path.getsize(path)  # noqa: PTH202
-    if nbytes >= MIN_BYTES:
-        note(LOAD_FILE, path, copied=nbytes, reason=reason)
+                file.protect()
+                note(LOAD_FILE, file.path, shared=sum(entry.nbytes for entry in opened.entries))
+                return {name: opened[name] for name in opened}
+    note(LOAD_FILE, file.path, copied=file.nbytes, reason=reason)
     return None
 
 

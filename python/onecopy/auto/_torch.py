@@ -1,8 +1,8 @@
 """`torch.load` maps files of `torch.save`; `Module.load_state_dict` moves weights to mappings instead of copying them.
 
-**How `load_state_dict` shares.** It calls ``parameter.copy_(tensor)`` for each weight. Where the tensor lies on a mapped
-file, the parameter gets memory of a second, copy-on-write mapping of this file: it has the values of the tensor, and
-neither sees what is written to the other. The parameter stays the same object, with its gradient and hooks.
+**How `load_state_dict` shares.** It calls ``parameter.copy_(tensor)`` for each weight. Where the tensor lies on a
+mapped file, the parameter gets memory of a second, copy-on-write mapping of this file: it has the values of the tensor,
+and neither sees what is written to the other. The parameter stays the same object, with its gradient and hooks.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto import overwriting
-from onecopy.auto.call_log import note
+from onecopy.auto.call_log import MIN_BYTES, note
 from onecopy.auto.hooks import replace
-from onecopy.auto.mapped import MIN_BYTES, SecondMappings, protect, why_not
+from onecopy.auto.mapped import File, SecondMappings
 from onecopy.store.fork import trim_heap
 
 if TYPE_CHECKING:
@@ -46,37 +46,33 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
         file = args[0] if args else kwargs.get("f")
         if kwargs.get("mmap") is not None or not isinstance(file, (str, os.PathLike)):
             return original(*args, **kwargs)
-        path = os.path.abspath(os.fspath(file))  # noqa: PTH100 - text
         try:
-            reason = why_not(path) or _why_read(path, args[1] if len(args) > 1 else kwargs.get("map_location"))
+            found = File(file)
+            reason = found.reason or _why_read(found, args[1] if len(args) > 1 else kwargs.get("map_location"))
         except OSError:  # torch raises an error for this path
             return original(*args, **kwargs)
-        if reason is not None:
-            if os.path.getsize(path) >= MIN_BYTES:  # noqa: PTH202
-                note(LOAD, path, copied=os.path.getsize(path), reason=reason)  # noqa: PTH202
+        if reason:
+            note(LOAD, found.path, copied=found.nbytes, reason=reason)
             return original(*args, **kwargs)
-        protect(path)
+        found.protect()
         loaded = original(*args, **kwargs, mmap=True)
-        note(LOAD, path, shared=os.path.getsize(path))  # noqa: PTH202
+        note(LOAD, found.path, shared=found.nbytes)
         return loaded
 
     return load
 
 
-def _why_read(path: str, location: Any) -> str | None:
-    """Return why torch cannot map a file; None if it can."""
+def _why_read(file: File, location: Any) -> str:
+    """Return why torch cannot map a file; empty if it can."""
     import torch
 
-    if path.endswith(".safetensors"):
-        return None if location is None or str(location) == "cpu" else f"map_location={location!r}"
-    with open(path, "rb") as file:
-        if file.read(len(_ZIP)) != _ZIP:
-            return "in the format of torch before 1.6, which cannot be mapped"
     if location is not None and str(location) != "cpu":
         return f"map_location={location!r}"
+    if not file.path.endswith(".safetensors") and not file.begins().startswith(_ZIP):
+        return "in the format of torch before 1.6, which cannot be mapped"
     if torch.serialization.get_default_mmap_options() != _MAP_PRIVATE:
         return "torch.serialization.set_default_mmap_options was called"
-    return None
+    return ""
 
 
 _MAP_PRIVATE = 2
@@ -123,7 +119,7 @@ def _mode(sharing: _Sharing) -> Any:
 
     class Mode(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function is Tensor.copy_ and len(args) == 2 and not kwargs and sharing.share(*args):  # noqa: PLR2004
+            if function is Tensor.copy_ and len(args) == 2 and not kwargs and sharing.share(*args):
                 return args[0]
             return function(*args, **(kwargs or {}))
 
@@ -142,7 +138,7 @@ class _Sharing:
         """Bytes by path and reason."""
 
     def share(self, target: Any, source: Any) -> bool:
-        """Point a weight to memory that has the values of `source`, shared by all processes; False if it must be copied."""
+        """Point a weight to shared memory that has the values of `source`; False if they must be copied."""
         nbytes = source.numel() * source.element_size()
         if nbytes < _SMALL or source.device.type != "cpu":
             return False
@@ -167,8 +163,7 @@ class _Sharing:
         if self._pages is not None:
             self._pages.__exit__()
         for (path, reason), nbytes in self._copied.items():
-            if nbytes >= MIN_BYTES:
-                note(LOAD_STATE_DICT, path, copied=nbytes, reason=reason)
+            note(LOAD_STATE_DICT, path, copied=nbytes, reason=reason)
         for path, nbytes in self._shared.items():
             note(LOAD_STATE_DICT, path, shared=nbytes)
         if self._shared:
@@ -210,26 +205,28 @@ class _Sharing:
 
 
 def _why_copied(target: Any, source: Any) -> str | None:
-    """Return why `copy_` cannot be replaced by other memory of `target`; None if nobody can see the difference."""
+    """Return why `copy_` cannot be replaced by other memory of `target`; None if no code can see the difference."""
     import torch
 
-    plain = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    if type(target) not in plain or type(source) not in plain:
-        return f"of the class {type(target if type(target) not in plain else source).__name__}"
-    if target.device.type != "cpu":
-        return f"copied to {target.device}"
-    if target.dtype != source.dtype:
-        return f"cast from {str(source.dtype)[6:]} to {str(target.dtype)[6:]}"
-    if target.layout != torch.strided or source.layout != torch.strided:
-        return "not a dense tensor"
-    if target.shape != source.shape or not (target.is_contiguous() and source.is_contiguous()):
-        return "of another shape, or not contiguous"
-    if source.is_conj() or source.is_neg() or target.is_inference() or target.grad_fn is not None:
-        return "not a plain weight"
+    for one in (target, source):
+        if type(one) not in (torch.Tensor, torch.nn.Parameter):
+            return f"of the class {type(one).__name__}"
     storage = target.untyped_storage()
-    if target._base is not None or storage.nbytes() != target.numel() * target.element_size() or _has_aliases(storage):
-        return "other tensors share the memory of the weight"
-    return "in memory that is shared with other processes" if target.is_shared() else None
+    reasons = (
+        (target.device.type != "cpu", f"copied to {target.device}"),
+        (target.dtype != source.dtype, f"cast from {str(source.dtype)[6:]} to {str(target.dtype)[6:]}"),
+        (torch.strided != target.layout or torch.strided != source.layout, "not a dense tensor"),
+        (target.shape != source.shape, "of another shape"),
+        (not target.is_contiguous() or not source.is_contiguous(), "not contiguous"),
+        (source.is_conj() or source.is_neg() or target.is_inference(), "not a plain weight"),
+        (target.grad_fn is not None, "computed from other tensors"),
+        (target.is_shared(), "in memory that is shared with other processes"),
+        (
+            target._base is not None or storage.nbytes() != target.nbytes or _has_aliases(storage),
+            "other tensors share the memory of the weight",
+        ),
+    )
+    return next((reason for differs, reason in reasons if differs), None)
 
 
 def _has_aliases(storage: Any) -> bool:

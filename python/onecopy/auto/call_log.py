@@ -23,6 +23,8 @@ RUN = "ONECOPY_RUN"
 """Environment variable with the path of the file to which the processes of `onecopy run` append."""
 RUN_FILE = "onecopy-run"
 """Name of this file, which is in memory and belongs to `onecopy run`: nothing is left when that is killed."""
+MIN_BYTES = 1 << 20
+"""Smaller files are read as always, and their calls are not kept: a copy takes less than what a mapping costs."""
 MAX_CALLS = 1000
 """Different calls that a process keeps and reports; further ones are not reported."""
 _MAX_LINE = 16 << 10
@@ -66,7 +68,12 @@ def calls() -> tuple[Call, ...]:
 
 
 def note(function: str, path: str, shared: int = 0, copied: int = 0, reason: str = "") -> None:
-    """Keep a call for `calls`, and append it to the file of `onecopy run`, if there is one; raises nothing."""
+    """Keep a call for `calls`, and append it to the file of `onecopy run`, if there is one; raises nothing.
+
+    Calls that shared or copied less than `MIN_BYTES` are not kept, except for failures, of which the bytes are unknown.
+    """
+    if max(shared, copied) < MIN_BYTES and (path or not reason):
+        return
     call = Call(function, path, shared, copied, reason)
     key = function, path, reason, call.pid
     if key in _known or len(_known) >= MAX_CALLS:
@@ -92,7 +99,10 @@ def read_run(offset: int = 0) -> bytes:
 
 
 def _run_file(flags: int) -> FileIO:
-    """Open the file of `onecopy run`; OSError if there is none, or `onecopy run` has ended and its PID is in use again."""
+    """Open the file of `onecopy run`; OSError if there is none.
+
+    If `onecopy run` was killed, its PID may be in use again: no other file than the one of that name is written.
+    """
     file = FileIO(os.open(os.environ.get(RUN, ""), flags | os.O_CLOEXEC), "wb" if flags & os.O_WRONLY else "rb")
     if not os.readlink(f"/proc/self/fd/{file.fileno()}").startswith(f"/memfd:{RUN_FILE}"):  # noqa: PTH115
         file.close()

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 FRAMEWORKS = {
     "joblib": "_joblib",
     "numpy": "_numpy",
+    "onnxruntime": "_onnxruntime",
     "safetensors.numpy": "_safetensors",
     "safetensors.torch": "_safetensors",
     "torch": "_torch",
+    "transformers.modeling_utils": "_transformers",
 }
 """Modules whose functions are replaced, and the module of this package whose `apply` does that."""
 
@@ -99,6 +101,8 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
 
     original = getattr(owner, name)
     if not hasattr(original, "replaced_by_onecopy"):
-        made: Any = update_wrapper(make(original), original)
-        made.replaced_by_onecopy = True
+        made: Any = make(original)
+        function = getattr(made, "__func__", made)  # of a class method
+        update_wrapper(function, original)
+        function.replaced_by_onecopy = True
         setattr(owner, name, made)

@@ -4,37 +4,57 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy import _core
 from onecopy.auto import overwriting
+from onecopy.auto.call_log import MIN_BYTES
 from onecopy.files import Mapping
 from onecopy.text import size
 
 if TYPE_CHECKING:
     from onecopy.memory.proc import Region
 
-__all__ = ["MIN_BYTES", "SecondMappings", "mapping_of", "protect", "why_not"]
-
-MIN_BYTES = 1 << 20
-"""Smaller files are read: a copy of them takes less than what their mapping costs."""
+__all__ = ["File", "SecondMappings", "mapping_of"]
 
 
-def why_not(path: str) -> str | None:
-    """Return why a file is not mapped: it is not regular, small, or on a network file system; None if it may be.
+class File:
+    """A file that a call loads.
 
     Raises
     ------
     OSError
         The file does not exist, or may not be read.
     """
-    facts = os.stat(path)  # noqa: PTH116 - text
-    if not stat.S_ISREG(facts.st_mode):
-        return "not a regular file"
-    if facts.st_size < MIN_BYTES:
-        return f"smaller than {size(MIN_BYTES)}"
-    copied, _, reason = _core.choose_mode(path)
-    return reason if copied else None
+
+    path: str
+    """The absolute path."""
+    nbytes: int
+    """Size in bytes."""
+    reason: str
+    """Why the file is not mapped: it is not regular, small, or on a network file system; empty if it may be."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(os.fspath(path))  # noqa: PTH100 - text
+        self._facts = os.stat(self.path)  # noqa: PTH116 - text
+        self.nbytes = self._facts.st_size
+        if not stat.S_ISREG(self._facts.st_mode):
+            self.reason = "not a regular file"
+        elif self.nbytes < MIN_BYTES:
+            self.reason = f"smaller than {size(MIN_BYTES)}"
+        else:
+            copied, _, reason = _core.choose_mode(self.path)
+            self.reason = reason if copied else ""
+
+    def begins(self) -> bytes:
+        """Return the first bytes."""
+        with Path(self.path).open("rb") as file:
+            return file.read(8)
+
+    def protect(self) -> None:
+        """Make writes of this process to the file, which a framework maps, replace it."""
+        overwriting.protect(self._facts.st_dev, self._facts.st_ino)
 
 
 def mapping_of(path: str) -> Mapping:
@@ -42,12 +62,6 @@ def mapping_of(path: str) -> Mapping:
     mapping = Mapping(path, private=True)
     overwriting.protect(*mapping.identity[:2])
     return mapping
-
-
-def protect(path: str) -> None:
-    """Make writes of this process to a file that a framework maps replace it."""
-    facts = os.stat(path)  # noqa: PTH116 - text
-    overwriting.protect(facts.st_dev, facts.st_ino)
 
 
 class SecondMappings:
@@ -77,8 +91,8 @@ def _mapped_again(region: Region) -> Mapping | str:
     if region.deleted:
         return "the file was removed after it was mapped"
     try:
-        reason = why_not(region.path)
-        if reason is not None:
+        reason = File(region.path).reason
+        if reason:
             return reason
         mapping = mapping_of(region.path)
     except OSError as error:

@@ -25,26 +25,34 @@ if TYPE_CHECKING:
 
 __all__ = ["before_write", "protect"]
 
-_mapped: set[tuple[int, int]] = set()
-"""Device and inode of the files that this process, or another one of `onecopy run`, has mapped."""
-_read = 0
-"""Bytes of the file of `onecopy run` that were read."""
-_hooked = False
+
+class _Mapped:
+    """The files that this process, or another one of `onecopy run`, has mapped."""
+
+    def __init__(self) -> None:
+        self.files: set[tuple[int, int]] = set()
+        """Device and inode of each."""
+        self.read = 0
+        """Bytes of the file of `onecopy run` that were read."""
+        self.hooked = False
+        """Whether the audit hook is installed; it cannot be removed."""
+
+
+_mapped = _Mapped()
 
 
 def protect(device: int, inode: int) -> None:
     """Replace a file before this process, or another one of `onecopy run`, writes to it."""
-    if (device, inode) not in _mapped:
-        _mapped.add((device, inode))
+    if (device, inode) not in _mapped.files:
+        _mapped.files.add((device, inode))
         watch()
         call_log.append({"mapped": [device, inode]})
 
 
 def watch() -> None:
-    """Install the audit hook, once per process; it cannot be removed."""
-    global _hooked
-    if not _hooked:
-        _hooked = True
+    """Install the audit hook, once per process."""
+    if not _mapped.hooked:
+        _mapped.hooked = True
         sys.addaudithook(_seen)
 
 
@@ -84,12 +92,11 @@ def before_write(path: Any, *, whole: bool) -> None:
 
 
 def _is_mapped(file: tuple[int, int]) -> bool:
-    global _read
-    if file not in _mapped and call_log.RUN in os.environ:
-        more = call_log.read_run(_read)
-        _read += len(more)
-        _mapped.update(_files_in(more))
-    return file in _mapped
+    if file not in _mapped.files and call_log.RUN in os.environ:
+        more = call_log.read_run(_mapped.read)
+        _mapped.read += len(more)
+        _mapped.files.update(_files_in(more))
+    return file in _mapped.files
 
 
 def _files_in(lines: bytes) -> Iterator[tuple[int, int]]:
@@ -104,7 +111,7 @@ def _replace(path: str, facts: os.stat_result, *, whole: bool) -> None:
     try:
         with os.fdopen(descriptor, "wb") as new:
             if not whole:
-                with open(path, "rb") as old:
+                with Path(path).open("rb") as old:
                     shutil.copyfileobj(old, new, 1 << 20)
             os.fchmod(new.fileno(), stat.S_IMODE(facts.st_mode))
             with suppress(PermissionError):  # the file of another user: now of this one, as after a removal

@@ -70,7 +70,10 @@ class Report:
         if self.shared:
             pids = {pid for one in self.shared for pid in one.pids}
             total = size(sum(one.bytes for one in self.shared))
-            lines.append(f"{_number(len(pids), 'process', 'es')} hold {total} of {_number(len(self.shared), 'file')} once")
+            verb = "holds" if len(pids) == 1 else "hold"
+            lines.append(
+                f"{_number(len(pids), 'process', 'es')} {verb} {total} of {_number(len(self.shared), 'file')} once"
+            )
             if self.saved:
                 lines[0] += f": {size(self.saved)} less than a copy in each"
             lines += [f"  {_words(one)}" for one in self.shared[:_SHOWN]]

@@ -25,20 +25,24 @@ LARGEST_REPORT = 64 << 20
 
 @click.command("run")
 @click.option(
-    "--report", "output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report as JSON when COMMAND ends."
+    "--report",
+    "output",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write the report as JSON when COMMAND ends.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 def command(*, output: str | None, quiet: bool, command: tuple[str, ...]) -> None:
     """Run COMMAND, and have its Python processes hold what they load once for all of them.
 
-    Model weights and arrays that torch, numpy, safetensors and joblib load from files become copy-on-write mappings of
-    these files, in all processes that COMMAND starts, if the program has not asked for something that a mapping cannot
-    be. The report says what was shared, what was not, and why; it is printed on stderr when COMMAND ends, and when this
-    process receives SIGUSR2.
+    Model weights and arrays that torch, transformers, safetensors, ONNX Runtime, numpy and joblib load from files
+    become copy-on-write mappings, in all processes that COMMAND starts, unless the program asks for something that a
+    mapping cannot be. The report has what was shared, what was not, and why; it is printed on stderr when COMMAND ends,
+    and when this process receives SIGUSR2.
 
-    The exit status is that of COMMAND, or 128 + N if signal N ended it; other signals are forwarded to it. onecopy must be
-    installed in the environment of COMMAND. Processes that ignore PYTHONPATH (python -I, -E) run as without onecopy run.
+    The exit status is that of COMMAND, or 128 + N if signal N ended it; other signals are forwarded to it. onecopy must
+    be installed in the environment of COMMAND. Processes that ignore PYTHONPATH (python -I, -E) share nothing.
     """
     descriptor = os.memfd_create(call_log.RUN_FILE, os.MFD_CLOEXEC)
     with child.blocked_signals() as before:

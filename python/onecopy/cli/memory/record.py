@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 ENDS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 """Signals that end the recording of a running process (--pid)."""
 
+
 class Recording:
     """Samples processes, writes the samples to a recorder and keeps them; sampling goes on if writing fails."""
 

@@ -180,6 +180,11 @@ def prepack(recipe: Recipe) -> Prepacked:
     return Prepacked.read(made.path)
 
 
+def _environment() -> dict[str, str]:
+    """Return the environment of a child that prepacks: without `onecopy.auto`, so that its sessions prepack."""
+    return {**os.environ, "ONECOPY_AUTO": "0"}
+
+
 def start_in_background(recipe: Recipe) -> int:
     """Start a child that prepacks, and return its PID; it outlives this process. OSError if it cannot be started."""
     _background[:] = [child for child in _background if child.poll() is None]
@@ -188,6 +193,7 @@ def start_in_background(recipe: Recipe) -> int:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=_environment(),
         start_new_session=True,  # Ctrl-C must not end it: later sessions use its result
     )
     _background.append(child)
@@ -315,6 +321,7 @@ def _in_child(recipe: Recipe, path: Path) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        env=_environment(),
     ) as child:
         try:
             while True:

@@ -1,0 +1,106 @@
+"""`from_pretrained` of transformers: weights that are cast to another dtype are cast once per machine, and mapped.
+
+Weights that keep the dtype of their file are mapped by transformers itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onecopy.auto.call_log import note
+from onecopy.auto.hooks import replace
+from onecopy.auto.mapped import File
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+FROM_PRETRAINED = "transformers.from_pretrained"
+_OTHER_WAYS = ("gguf_file", "quantization_config", "from_tf", "from_flax", "disable_mmap")
+"""Arguments with which transformers does not read safetensors files, or not through a mapping."""
+_MIN_VERSION = 5
+"""Since this version the dtype of the file is the default."""
+
+
+def apply(modeling_utils: ModuleType) -> None:
+    """Replace `PreTrainedModel.from_pretrained`, which those of all classes of models call."""
+    replace(modeling_utils.PreTrainedModel, "from_pretrained", _from_pretrained)
+
+
+def _from_pretrained(original: Any) -> Any:
+    function: Callable[..., Any] = original.__func__  # of the class method
+
+    def from_pretrained(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            folder, reason = _folder(name, kwargs)
+            files = [] if folder is None else _files(folder, kwargs)
+            casting = nullcontext() if folder is None or not files else _casting(folder, files, kwargs)
+        except Exception as error:  # any: transformers loads, or raises its own error
+            files, reason, casting = [], str(error), nullcontext()
+        with casting:
+            model = function(cls, name, *args, **kwargs)
+        for file in files:
+            File(file).protect()
+        _note(model[0] if isinstance(model, tuple) else model, str(folder or name), reason)  # with output_loading_info
+        return model
+
+    return classmethod(from_pretrained)
+
+
+def _folder(name: Any, given: dict[str, Any]) -> tuple[Path | None, str]:
+    """Return the folder of a model, also one of the cache of the hub, or None; and why its weights are not shared."""
+    import transformers
+
+    device = given.get("device_map")
+    if device is not None and str(device) != "cpu":
+        return None, f"device_map={device!r}"
+    other = next((f"{option}={given[option]!r}" for option in _OTHER_WAYS if given.get(option)), "")
+    if other or int(transformers.__version__.split(".")[0]) < _MIN_VERSION:
+        return None, other or f"transformers {transformers.__version__}"
+    if Path(name).is_dir():
+        return Path(name, given.get("subfolder") or ""), ""
+    from transformers.utils import cached_file
+
+    where = {one: given[one] for one in ("cache_dir", "revision", "subfolder") if given.get(one)}
+    found = cached_file(str(name), "config.json", local_files_only=True, **where)
+    return None if found is None else Path(found).parent, ""
+
+
+def _files(folder: Path, given: dict[str, Any]) -> list[Path]:
+    from onecopy.integrations.transformers import _files_in
+
+    try:
+        return _files_in(folder, given.get("variant"))
+    except FileNotFoundError:  # a model of another format
+        return []
+
+
+def _casting(folder: Path, files: list[Path], given: dict[str, Any]) -> Any:
+    from onecopy.integrations.torch._cast import cast_once, dtype_of, needs_cast
+    from onecopy.integrations.transformers import _given_casts, _type_of
+
+    dtype = given.get("dtype", given.get("torch_dtype", "auto"))
+    wanted = _type_of(dtype if dtype in (None, "auto") or isinstance(dtype, dict) else dtype_of(dtype), folder)
+    if wanted is None:
+        return nullcontext()
+    return _given_casts({file: cast_once(file, wanted) for file in files if needs_cast(file, wanted)}, wanted)
+
+
+def _note(model: Any, path: str, reason: str) -> None:
+    """Report how many bytes of the weights are on mapped files, and how many are not."""
+    from onecopy.memory.addresses import Regions
+
+    try:
+        regions = Regions()
+        weights = {one.data_ptr(): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
+        on_files = {at for at in weights if (found := regions.at(at)) is not None and found.inode}
+    except (OSError, RuntimeError, AttributeError):  # without /proc; a model whose weights have no memory
+        return
+    shared = sum(weights[at] for at in on_files)
+    copied = sum(weights.values()) - shared
+    if shared:
+        note(FROM_PRETRAINED, path, shared=shared)
+    if copied:
+        note(FROM_PRETRAINED, path, copied=copied, reason=reason or "initialized, converted or cast by transformers")
