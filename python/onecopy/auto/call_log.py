@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, field, replace
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
+from onecopy.auto.hooks import RUN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["Call", "calls", "note", "parse_calls"]
 
-RUN = "ONECOPY_RUN"
-"""Environment variable with the path of the file to which the processes of `onecopy run` append."""
 RUN_FILE = "onecopy-run"
 """Name of this file, which is in memory and belongs to `onecopy run`: nothing is left when that is killed."""
 MIN_BYTES = 1 << 20
@@ -49,7 +49,8 @@ class Call:
     """The process that called."""
 
 
-_known: dict[tuple[str, str, str, int], Call] = {}
+_known: dict[Call, None] = {}
+"""An ordered set."""
 
 
 def calls() -> tuple[Call, ...]:
@@ -64,7 +65,7 @@ def calls() -> tuple[Call, ...]:
     >>> print(onecopy.auto.calls()[-1].shared)
     8388608
     """
-    return tuple(call for call in _known.values() if call.pid == os.getpid())
+    return tuple(call for call in _known if call.pid == os.getpid())
 
 
 def note(function: str, path: str, shared: int = 0, copied: int = 0, reason: str = "") -> None:
@@ -75,11 +76,9 @@ def note(function: str, path: str, shared: int = 0, copied: int = 0, reason: str
     if max(shared, copied) < MIN_BYTES and (path or not reason):
         return
     call = Call(function, path, shared, copied, reason)
-    key = function, path, reason, call.pid
-    if key in _known or len(_known) >= MAX_CALLS:
-        return
-    _known[key] = call
-    append(asdict(call))
+    if call not in _known and len(_known) < MAX_CALLS:
+        _known[call] = None
+        append(asdict(call))
 
 
 def append(fields: dict[str, Any]) -> None:

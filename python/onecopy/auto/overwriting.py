@@ -1,8 +1,8 @@
 """Writes of the program to a file that it has mapped replace the file, so that what is mapped stays as it was.
 
 A program that reads a checkpoint and later saves to the same path would otherwise change, or with a shorter file lose,
-the weights that it has mapped. An audit hook of Python sees files that are opened for writing (builtins.open, os.open,
-numpy, shutil, pickle); functions of frameworks that open files in compiled code call `before_write`.
+the weights that it has mapped. An audit hook of Python (`hooks.watch_writes`) sees files that are opened for writing
+(builtins.open, os.open, numpy, shutil); functions of frameworks that open files in compiled code call `before_write`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import stat
-import sys
 import tempfile
 import warnings
 from contextlib import suppress
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto import call_log
+from onecopy.auto.hooks import RUN, watch_writes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +34,6 @@ class _Mapped:
         """Device and inode of each."""
         self.read = 0
         """Bytes of the file of `onecopy run` that were read."""
-        self.hooked = False
-        """Whether the audit hook is installed; it cannot be removed."""
 
 
 _mapped = _Mapped()
@@ -45,24 +43,8 @@ def protect(device: int, inode: int) -> None:
     """Replace a file before this process, or another one of `onecopy run`, writes to it."""
     if (device, inode) not in _mapped.files:
         _mapped.files.add((device, inode))
-        watch()
+        watch_writes()
         call_log.append({"mapped": [device, inode]})
-
-
-def watch() -> None:
-    """Install the audit hook, once per process."""
-    if not _mapped.hooked:
-        _mapped.hooked = True
-        sys.addaudithook(_seen)
-
-
-def _seen(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "open":
-        path, _, flags = arguments
-        if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
-            before_write(path, whole=bool(flags & os.O_TRUNC))
-    elif event == "os.truncate":
-        before_write(arguments[0], whole=False)
 
 
 def before_write(path: Any, *, whole: bool) -> None:
@@ -92,7 +74,7 @@ def before_write(path: Any, *, whole: bool) -> None:
 
 
 def _is_mapped(file: tuple[int, int]) -> bool:
-    if file not in _mapped.files and call_log.RUN in os.environ:
+    if file not in _mapped.files and RUN in os.environ:
         more = call_log.read_run(_mapped.read)
         _mapped.read += len(more)
         _mapped.files.update(_files_in(more))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onecopy.auto import call_log
+from onecopy.auto.hooks import RUN
 from onecopy.auto.report import Report
 from onecopy.cli import child
 
@@ -72,7 +73,7 @@ def _environment(given: Mapping[str, str], descriptor: int) -> dict[str, str]:
     return {
         **given,
         "PYTHONPATH": os.pathsep.join((folder, *others)),
-        call_log.RUN: f"/proc/{os.getpid()}/fd/{descriptor}",
+        RUN: f"/proc/{os.getpid()}/fd/{descriptor}",
     }
 
 

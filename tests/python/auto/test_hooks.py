@@ -1,0 +1,108 @@
+"""The start of a process of `onecopy run`, and the import of frameworks."""
+
+import subprocess
+import sys
+import textwrap
+import venv
+from pathlib import Path
+
+from tests.support.children import CHILD_SECONDS, run_python
+
+import onecopy
+
+STARTUP = Path(onecopy.__file__).parent / "auto/startup"
+
+
+def python(code, *, executable=sys.executable, **environment):
+    done = subprocess.run(
+        [executable, "-c", textwrap.dedent(code)],
+        env={"PYTHONPATH": str(STARTUP), **environment},
+        capture_output=True,
+        text=True,
+        timeout=CHILD_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+LIST = "import sys; print(*sys.modules)"
+
+
+def test_a_process_loads_three_modules_and_no_framework():
+    plain = set(python(LIST, ONECOPY_AUTO="0", PYTHONPATH="").split())
+    more = set(python(LIST).split()) - plain
+    assert {name for name in more if name.startswith("onecopy")} == {"onecopy", "onecopy.auto", "onecopy.auto.hooks"}
+    assert not more & {"numpy", "torch", "typing", "dataclasses", "json", "re", "click", "onecopy._core"}
+
+
+def test_the_search_path_is_as_without_it():
+    code = "import sys; print(sys.path)"
+    assert python(code) == python(code, PYTHONPATH="")
+
+
+def test_functions_are_replaced_when_their_module_is_imported():
+    code = """
+    import importlib.util, sys
+    spec = importlib.util.find_spec("numpy")  # as transformers does, to see what is installed
+    assert spec.origin.endswith("__init__.py") and "numpy" not in sys.modules
+    import numpy
+    assert numpy.load.replaced_by_onecopy
+    assert type(numpy.__loader__).__module__ == type(numpy.__spec__.loader).__module__ != "onecopy.auto.hooks"
+    import inspect, pickle
+    assert "mmap_mode" in inspect.signature(numpy.load).parameters and "pickled" in numpy.load.__doc__
+    assert pickle.loads(pickle.dumps(numpy.load)) is numpy.load
+    assert inspect.getsource(numpy)
+    """
+    python(code)
+
+
+def test_functions_of_a_module_that_is_imported_already_are_replaced():
+    run_python("import numpy, onecopy.auto; import onecopy.auto as again; assert numpy.load.replaced_by_onecopy")
+
+
+def test_a_variable_switches_it_off():
+    python("import sys, numpy; assert not hasattr(numpy.load, 'replaced_by_onecopy')", ONECOPY_AUTO="0")
+
+
+def test_a_module_that_is_missing_stays_missing():
+    code = """
+    import onecopy.auto, sys
+    from onecopy.auto import hooks
+    hooks.FRAMEWORKS["no_such_module"] = "_numpy"
+    try:
+        import no_such_module
+    except ModuleNotFoundError as error:
+        assert error.name == "no_such_module"
+    else:
+        raise AssertionError
+    """
+    run_python(code)
+
+
+def test_a_framework_whose_functions_are_missing_is_left_alone(tmp_path):
+    (tmp_path / "joblib.py").write_text("def load(path): return path\n")
+    code = f"""
+    import sys
+    sys.path.insert(0, {str(tmp_path)!r})
+    import onecopy.auto, joblib
+    assert joblib.load("a") == "a"
+    (call,) = onecopy.auto.calls()
+    assert call.function == "import joblib" and call.reason.startswith("AttributeError")
+    """
+    run_python(code)
+
+
+def test_the_sitecustomize_of_the_environment_is_run(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.customized = __file__\n")
+    own = str(tmp_path / "sitecustomize.py")
+    code = f"import sys; assert customized == {own!r} == sys.modules['sitecustomize'].__file__"
+    python(code, PYTHONPATH=f"{STARTUP}:{tmp_path}")
+
+
+def test_an_environment_without_onecopy_runs_as_always(tmp_path):
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    code = "import sys, importlib.util; print(importlib.util.find_spec('onecopy'), sys.meta_path[0].__name__)"
+    out = python(code, executable=str(tmp_path / "venv/bin/python"))
+    assert out == "None BuiltinImporter\n"

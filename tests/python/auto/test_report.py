@@ -1,0 +1,71 @@
+"""What is made of the calls of several processes."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from onecopy.auto.call_log import Call, parse_calls
+from onecopy.auto.report import Report
+
+MODEL = Call("torch.load", "/m/model.pt", 1_500_000_000, 0, "", 1)
+
+
+def call(pid, **changes):
+    return Call(**{**asdict(MODEL), "pid": pid, **changes})
+
+
+def test_a_file_counts_once_however_many_functions_and_calls():
+    calls = [call(pid, function=name) for pid in range(8) for name in ("torch.load", "torch.nn.Module.load_state_dict")]
+    report = Report.of(calls)
+    assert report.saved == 7 * 1_500_000_000
+    assert str(report).splitlines() == [
+        "8 processes hold 1.50 GB of 1 file once: 10.5 GB less than a copy in each",
+        "  model.pt, 1.50 GB, by 8 processes: torch.load, torch.nn.Module.load_state_dict",
+    ]
+
+
+def test_what_is_not_shared_has_its_reason():
+    report = Report.of([call(pid, shared=0, copied=2_000_000, reason="map_location='cuda'") for pid in (1, 2)])
+    assert str(report).splitlines() == [
+        "not shared:",
+        "  model.pt, 2.00 MB, by 2 processes: torch.load: map_location='cuda'",
+    ]
+
+
+def test_names_of_files_cannot_control_the_terminal():
+    assert "\x1b" not in str(Report.of([call(1, path="/m/\x1b[31mred.pt"), call(1, shared=0, reason="\x1b]0;x\x07")]))
+
+
+def test_long_reports_are_cut():
+    lines = str(Report.of([call(1, path=f"/m/{i}.pt") for i in range(12)])).splitlines()
+    assert lines[-1] == "  and 2 more"
+    assert len(lines) == 12
+
+
+def test_without_calls_the_report_says_so():
+    assert str(Report.of([])).startswith("no Python process loaded a file")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b'{"mapped": [1, 2]}',
+        b"[" * 100_000,
+        b'{"function": 1, "path": "", "shared": 0, "copied": 0, "reason": "", "pid": 1}',
+        b'{"function": "", "path": "", "shared": "1", "copied": 0, "reason": "", "pid": 1}',
+        b'{"function": "", "path": "", "shared": true, "copied": 0, "reason": "", "pid": 1}',
+        b"\xff\xfe",
+    ],
+)
+def test_damaged_lines_are_left_out(line):
+    good = json.dumps(asdict(MODEL)).encode()
+    assert parse_calls([good, line, good]) == [MODEL, MODEL]
+
+
+def test_negative_sizes_count_as_nothing():
+    (found,) = parse_calls([json.dumps(asdict(call(1, shared=-5))).encode()])
+    assert found.shared == 0

@@ -1,0 +1,118 @@
+"""`onecopy run`: exit statuses, signals, the report, and what remains when processes are killed."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.children import CHILD_SECONDS
+from tests.support.waiting import until
+
+LOAD = "import numpy, sys; a = numpy.load(sys.argv[1]); print(a.sum(), flush=True)"
+
+
+@pytest.fixture
+def npy(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, np.ones(1 << 18))
+    return path
+
+
+@pytest.fixture
+def started(npy):
+    """Give a function that starts `onecopy run` with a Python program, which has printed a line when it returns."""
+    running = []
+
+    def start(code, *options):
+        command = [sys.executable, "-m", "onecopy", "run", *options, "--", sys.executable, "-c", code, str(npy)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        running.append(process)
+        return process, process.stdout.readline()
+
+    yield start
+    for process in running:
+        process.terminate()  # forwarded to the program
+        process.communicate(timeout=CHILD_SECONDS)
+
+
+@pytest.mark.parametrize(("code", "status"), [("", 0), ("exit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)])
+def test_the_exit_status_is_that_of_the_command(onecopy_process, code, status):
+    assert onecopy_process("run", "--", sys.executable, "-c", code).returncode == status
+
+
+def test_a_command_that_is_missing(onecopy_process):
+    done = onecopy_process("run", "--", "no-such-command")
+    assert (done.returncode, done.stderr) == (127, "onecopy: no-such-command: No such file or directory\n")
+
+
+def test_the_report_names_file_processes_and_bytes(onecopy_process, npy, tmp_path):
+    twice = f"{sys.executable} -c '{LOAD}' {npy} && exec {sys.executable} -c '{LOAD}' {npy}"
+    done = onecopy_process("run", "--report", tmp_path / "report.json", "--", "sh", "-c", twice)
+    assert done.returncode == 0
+    assert done.stdout == "262144.0\n262144.0\n"
+    assert done.stderr.splitlines() == [
+        "onecopy: 2 processes hold 2.10 MB of 1 file once: 2.10 MB less than a copy in each",
+        "  a.npy, 2.10 MB, by 2 processes: numpy.load",
+    ]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["saved"] == report["shared"][0]["bytes"] == 1 << 21
+    assert report["shared"][0]["path"] == str(npy)
+
+
+def test_quiet_prints_nothing(onecopy_process, npy):
+    assert onecopy_process("run", "-q", "--", sys.executable, "-c", LOAD, npy).stderr == ""
+
+
+def test_signals_reach_the_command(started):
+    code = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+print("ready", flush=True)
+signal.pause()
+"""
+    process, _ = started(code)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(CHILD_SECONDS) == 5
+
+
+def test_a_signal_asks_for_the_report_of_living_processes(started):
+    process, _ = started(LOAD + "; import signal; signal.pause()")
+    process.send_signal(signal.SIGUSR2)
+    assert process.stderr.readline() == "onecopy: 1 process holds 2.10 MB of 1 file once\n"
+    assert process.poll() is None
+
+
+def test_calls_of_a_killed_process_are_reported(onecopy_process, npy):
+    done = onecopy_process("run", "--", sys.executable, "-c", LOAD + "; import os; os.kill(os.getpid(), 9)", npy)
+    assert "a.npy, 2.10 MB, by 1 process: numpy.load" in done.stderr
+
+
+def test_the_command_outlives_a_killed_run_and_writes_to_no_other_file(started, tmp_path):
+    done = tmp_path / "done"
+    code = f"""
+import os, sys, time, numpy
+print(os.getpid(), os.environ["ONECOPY_RUN"], flush=True)
+while os.getppid() == int(os.environ["ONECOPY_RUN"].split("/")[2]):
+    time.sleep(0.01)
+numpy.load(sys.argv[1])
+import onecopy.auto
+open({str(done)!r}, "w").write(str(len(onecopy.auto.calls())))
+"""
+    process, line = started(code)
+    process.kill()
+    process.wait(CHILD_SECONDS)
+    until(done.exists)
+    until(lambda: done.read_text() == "1")
+    assert not Path(line.split()[1]).exists()
+
+
+def test_a_file_that_is_not_of_a_run_is_not_written(npy, tmp_path, monkeypatch):
+    other = tmp_path / "precious"
+    other.write_text("data")
+    monkeypatch.setenv("ONECOPY_RUN", str(other))
+    code = "import onecopy.auto; " + LOAD + "; assert onecopy.auto.calls()"
+    subprocess.run([sys.executable, "-c", code, npy], check=True, timeout=CHILD_SECONDS, stdout=subprocess.DEVNULL)
+    assert other.read_text() == "data"
