@@ -11,9 +11,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from onecopy.auto import overwriting
-from onecopy.auto.call_log import MIN_BYTES, note
-from onecopy.auto.hooks import replace
+from onecopy.auto import overwriting, turns
+from onecopy.auto.call_log import LOAD_STATE_DICT, MIN_BYTES, note
+from onecopy.auto.hooks import RUN, replace
 from onecopy.auto.mapped import File, SecondMappings
 from onecopy.store.fork import trim_heap
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from onecopy.memory.addresses import Pages, Regions
 
 LOAD = "torch.load"
-LOAD_STATE_DICT = "torch.nn.Module.load_state_dict"
 _ZIP = b"PK\x03\x04"
 _SMALL = 4096
 """Bytes; smaller weights are copied: a page of a file would take as much."""
@@ -36,6 +35,8 @@ def apply(torch: ModuleType) -> None:
         replace(torch.serialization, name, {"load": _load, "save": _save}[name])
         setattr(torch, name, getattr(torch.serialization, name))
     replace(torch.nn.Module, "load_state_dict", _load_state_dict)
+    if RUN in os.environ:
+        replace(torch.nn.Module, "register_parameter", _register_parameter)
 
 
 # --- files of torch.save ----------------------------------------------------------------------------------------------
@@ -101,8 +102,18 @@ def _load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
                 return original(*args, **kwargs)
         finally:
             sharing.close()
+            turns.finished()
 
     return load_state_dict
+
+
+def _register_parameter(original: Callable[..., Any]) -> Callable[..., Any]:
+    def register_parameter(self: Any, name: Any, param: Any) -> None:
+        if param is not None and param.device.type == "cpu":
+            turns.registered(param.nbytes)
+        original(self, name, param)
+
+    return register_parameter
 
 
 def _bytes_of(state: Any) -> int:

@@ -25,6 +25,7 @@ RUN_FILE = "onecopy-run"
 """Name of this file, which is in memory and belongs to `onecopy run`: nothing is left when that is killed."""
 MIN_BYTES = 1 << 20
 """Smaller files are read as always, and their calls are not kept: a copy takes less than what a mapping costs."""
+LOAD_STATE_DICT = "torch.nn.Module.load_state_dict"
 MAX_CALLS = 1000
 """Different calls that a process keeps and reports; further ones are not reported."""
 _MAX_LINE = 16 << 10

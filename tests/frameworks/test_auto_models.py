@@ -1,0 +1,143 @@
+"""Libraries on top of numpy and torch with `onecopy.auto`: the same results, from shared memory."""
+
+import pytest
+from tests.support.children import run_python
+
+SHARED = """
+def shared(function):
+    return sum(call.shared for call in onecopy.auto.calls() if call.function == function)
+def reasons(function):
+    return [call.reason for call in onecopy.auto.calls() if call.function == function and call.reason]
+"""
+
+
+def test_models_of_transformers_are_cast_once(torch, tmp_path, monkeypatch):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    make = """
+import sys, torch
+from transformers import GPT2Config, GPT2LMHeadModel
+torch.manual_seed(0)
+GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=256, n_head=4, vocab_size=5000)).save_pretrained(sys.argv[1])
+"""
+    use = """
+import sys, torch, warnings
+import onecopy as oc
+if sys.argv[2] == "auto":
+    import onecopy.auto
+import transformers
+transformers.utils.logging.disable_progress_bar()
+ways = {}, {"dtype": torch.bfloat16}, {"dtype": "bfloat16", "output_loading_info": True}, {"dtype": torch.float32}
+for kwargs in ways:
+    found = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], **kwargs)
+    model = found[0] if isinstance(found, tuple) else found
+    with torch.no_grad():
+        print(model.dtype, model(torch.arange(9)[None]).logits.double().sum().item())
+    if sys.argv[2] == "auto":
+        assert oc.explain(model).private < 1 << 20, oc.explain(model)
+"""
+    run_python(make, tmp_path / "model")
+    assert run_python(use, tmp_path / "model", "plain") == run_python(use, tmp_path / "model", "auto")
+
+
+def test_sessions_of_onnx_runtime_use_prepacked_weights(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    models = pytest.importorskip("tests.support.onnx_models", reason="onnx is not installed")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    models.save_inline(tmp_path / "large.onnx", aligned=True, rows=2000, width=1024, layers=3)
+    models.save_inline(tmp_path / "small.onnx", aligned=True, rows=4000)
+    code = (
+        """
+import sys, numpy as np
+import onecopy.auto
+import onnxruntime
+"""
+        + SHARED
+        + """
+name = "onnxruntime.InferenceSession"
+feed = {"ids": np.arange(7)}
+plain = onnxruntime.InferenceSession.__init__.__wrapped__
+class Plain(onnxruntime.InferenceSession):
+    __init__ = plain
+for size in ("small", "large"):
+    path = f"{sys.argv[1]}/{size}.onnx"
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert type(session) is onnxruntime.InferenceSession
+    expected = Plain(path, providers=["CPUExecutionProvider"]).run(None, feed)[0]
+    assert (session.run(None, feed)[0] == expected).all()
+    session.set_providers(["CPUExecutionProvider"])
+    assert (session.run(None, feed)[0] == expected).all()
+assert shared(name) > 16 << 20
+assert "auto prepacks from" in reasons(name)[0], reasons(name)
+open(f"{sys.argv[1]}/bad.onnx", "wb").write(b"\\x08\\x07" * (1 << 20))
+for bad in ("none.onnx", "bad.onnx"):
+    errors = []
+    for make in (onnxruntime.InferenceSession, Plain):
+        try:
+            make(f"{sys.argv[1]}/{bad}")
+        except Exception as error:
+            errors.append(repr(error))
+    assert len(errors) == 2 and errors[0] == errors[1], errors
+"""
+    )
+    run_python(code, tmp_path)
+
+
+def test_models_of_scikit_learn_are_mapped_and_what_they_copy_is_reported(tmp_path):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    code = (
+        """
+import sys, numpy as np
+import onecopy.auto
+import joblib
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.neighbors import KNeighborsClassifier
+"""
+        + SHARED
+        + """
+random = np.random.default_rng(0)
+x = random.normal(size=(50_000, 16))
+models = {
+    "knn": KNeighborsClassifier(algorithm="brute").fit(x, x[:, 0] > 0),
+    "forest": RandomForestRegressor(3, random_state=0).fit(x[:9000], x[:9000, 1]),
+}
+for name, model in models.items():
+    path = f"{sys.argv[1]}/{name}.joblib"
+    joblib.dump(model, path)
+    loaded = joblib.load(path)
+    assert (loaded.predict(x[:50]) == model.predict(x[:50])).all()
+    joblib.dump(model, f"{path}.z", compress=3)
+    joblib.load(f"{path}.z")
+assert x.nbytes <= shared("joblib.load") <= x.nbytes + 1_000_000
+assert "not arrays, or arrays that the loaded object copies" in reasons("joblib.load")
+assert "compressed" in reasons("joblib.load")
+joblib.dump([1], f"{sys.argv[1]}/knn.joblib")
+assert joblib.load(f"{sys.argv[1]}/knn.joblib") == [1]
+"""
+    )
+    run_python(code, tmp_path)
+
+
+def test_vectors_of_gensim_are_mapped(tmp_path):
+    pytest.importorskip("gensim", reason="gensim is not installed")
+    code = (
+        """
+import sys, numpy as np
+import onecopy.auto
+from gensim.models import KeyedVectors
+"""
+        + SHARED
+        + """
+vectors = np.random.default_rng(0).normal(size=(2000, 600)).astype("f4")
+words = KeyedVectors(600)
+words.add_vectors([f"word {i}" for i in range(len(vectors))], vectors)
+path = f"{sys.argv[1]}/words"
+words.save(path, sep_limit=1000)
+loaded = KeyedVectors.load(path)
+assert (loaded.vectors == vectors).all()
+assert loaded.most_similar("word 1") == words.most_similar("word 1")
+assert shared("numpy.load") == vectors.nbytes
+"""
+    )
+    run_python(code, tmp_path)

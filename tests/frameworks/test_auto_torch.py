@@ -1,0 +1,257 @@
+"""torch with `onecopy.auto`: weights have the values that torch gives them, and are pages of their file."""
+
+import pytest
+from tests.support.children import run_python
+
+BEGIN = """
+import os, pathlib, sys
+import torch
+plain_load, plain_load_state_dict = torch.load, torch.nn.Module.load_state_dict
+import onecopy as oc, onecopy.auto
+from safetensors.torch import load_file, save_file
+
+folder = pathlib.Path(sys.argv[1])
+
+def model(width=512, seed=0, **kwargs):
+    torch.manual_seed(seed)
+    first, last = (torch.nn.Linear(width, width, **kwargs) for _ in range(2))
+    return torch.nn.Sequential(first, torch.nn.BatchNorm1d(width, **kwargs), last)
+
+def on_files(module):
+    return {finding.name for finding in oc.explain(module).findings if finding.path.startswith(str(folder))}
+
+def private(module):
+    return oc.explain(module).private
+
+def reasons():
+    return {call.reason for call in onecopy.auto.calls() if call.reason}
+
+def equal(one, other):
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+saved = {name: tensor.clone() for name, tensor in model().state_dict().items()}
+tensors, checkpoint = folder / "m.safetensors", folder / "m.pt"
+save_file(saved, tensors)
+torch.save(saved, checkpoint)
+LARGE = {"0.weight", "2.weight"}
+"""
+SOURCES = ["load_file(tensors)", "torch.load(checkpoint)", "torch.load(checkpoint, map_location='cpu')"]
+
+
+def run(folder, code, begin=BEGIN):
+    run_python(begin + code, folder)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_weights_move_to_the_file_and_stay_the_same_objects(torch, tmp_path, source):
+    code = f"""
+other = model(seed=1)
+other[2].weight.requires_grad_(False)
+optimizer = torch.optim.SGD(other.parameters(), 0.1)
+before = dict(other.named_parameters())
+result = other.load_state_dict({source})
+assert list(result) == [[], []]
+equal(other.state_dict(), saved)
+assert all(before[name] is now for name, now in other.named_parameters())
+assert other[0].weight.requires_grad and not other[2].weight.requires_grad
+assert LARGE <= on_files(other)
+assert private(other) < 100_000
+assert not reasons(), reasons()
+"""
+    run(tmp_path, code)
+
+
+@pytest.mark.parametrize("source", SOURCES[:2])
+def test_a_step_of_training_changes_this_model_only(torch, tmp_path, source):
+    code = f"""
+given = {source}
+one, two = model(seed=1), model(seed=2)
+one.load_state_dict(given)
+two.load_state_dict(given)
+optimizer = torch.optim.SGD(one.parameters(), 0.1)
+one(torch.randn(4, 512)).square().sum().backward()
+optimizer.step()
+assert not torch.equal(one[0].weight, saved["0.weight"])
+equal(given, saved)
+equal(two.state_dict(), saved)
+equal(load_file(tensors), saved)
+equal(plain_load(checkpoint), saved)
+given["2.weight"].zero_()
+equal(two.state_dict(), saved)
+"""
+    run(tmp_path, code)
+
+
+def test_outputs_and_gradients_are_bit_for_bit_equal(torch, tmp_path):
+    code = """
+mapped, copied = model(seed=1), model(seed=1)
+mapped.load_state_dict(load_file(tensors))
+plain_load_state_dict(copied, load_file(tensors))
+results = []
+for one in (mapped, copied):
+    torch.manual_seed(3)
+    out = one(torch.randn(8, 512)).sum()
+    out.backward()
+    results.append((out, one[0].weight.grad))
+assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
+"""
+    run(tmp_path, code)
+
+
+CASES = {
+    "dtype": ("other.double()", "cast from float32 to float64"),
+    "not a file": ("given = {n: t.clone() for n, t in saved.items()}", "the given tensors are not on a mapped file"),
+    "changed": ("[t.numpy().__imul__(2) for t in given.values()]", "changed after it was loaded"),
+    "changed by torch": ("[t.mul_(2) for t in given.values()]", "changed after it was loaded"),
+    "alias": ("held = [p.detach() for p in other.parameters()]", "other tensors share the memory of the weight"),
+    "shared memory": ("other.share_memory()", "in memory that is shared with other processes"),
+    "removed": ("tensors.unlink()", "the file was removed after it was mapped"),
+    "replaced": (
+        "save_file(saved, f'{tensors}.2'); os.replace(f'{tensors}.2', tensors)",
+        "was removed after it was mapped",
+    ),
+    "transposed": ("given = {n: t.t() if t.ndim == 2 else t for n, t in given.items()}", "not contiguous"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_cannot_be_shared_is_copied_as_by_torch(torch, tmp_path, name):
+    prepare, reason = CASES[name]
+    code = f"""
+other, given = model(seed=1), load_file(tensors)
+{prepare}
+plain = model(seed=1, dtype=other[0].weight.dtype)
+other.load_state_dict(given)
+plain_load_state_dict(plain, given)
+equal(other.state_dict(), plain.state_dict())
+assert any({reason!r} in each for each in reasons()), reasons()
+assert not LARGE & on_files(other)
+"""
+    run(tmp_path, code)
+
+
+def test_weights_that_others_hold_see_the_new_values(torch, tmp_path):
+    code = """
+other = model(seed=1)
+views = {name: parameter.detach() for name, parameter in other.named_parameters()}
+array = other[0].weight.detach().numpy()
+other.load_state_dict(load_file(tensors))
+equal(views, {name: saved[name] for name in views})
+assert (array == saved["0.weight"].numpy()).all()
+"""
+    run(tmp_path, code)
+
+
+def test_hooks_that_rename_and_modules_that_are_tied_work(torch, tmp_path):
+    code = """
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = torch.nn.Linear(512, 512, bias=False)
+        self.two = torch.nn.Linear(512, 512, bias=False)
+        self.two.weight = self.one.weight
+        self.register_load_state_dict_pre_hook(lambda module, state, prefix, *_: state.update(
+            {"one.weight": state.pop("old.weight")} if "old.weight" in state else {}))
+tied = Tied()
+weight = saved["0.weight"]
+save_file({"old.weight": weight, "two.weight": weight.clone()}, tensors)
+assert list(tied.load_state_dict(load_file(tensors))) == [[], []]
+assert tied.one.weight is tied.two.weight and torch.equal(tied.one.weight, weight)
+assert on_files(tied)
+"""
+    run(tmp_path, code)
+
+
+def test_errors_are_those_of_torch(torch, tmp_path):
+    code = """
+messages = []
+for load in (torch.nn.Module.load_state_dict, plain_load_state_dict):
+    for module in (model(256), torch.nn.Linear(512, 512)):
+        try:
+            load(module, load_file(tensors))
+        except RuntimeError as error:
+            messages.append(str(error))
+assert len(messages) == 4 and messages[:2] == messages[2:], messages
+"""
+    run(tmp_path, code)
+
+
+def test_a_second_load_into_the_same_module_and_assign(torch, tmp_path):
+    code = """
+other = model(seed=1)
+other.load_state_dict(load_file(tensors))
+changed = {name: tensor + 1 if tensor.is_floating_point() else tensor for name, tensor in saved.items()}
+save_file(changed, folder / "changed.safetensors")
+other.load_state_dict(load_file(folder / "changed.safetensors"))
+equal(other.state_dict(), changed)
+equal(load_file(tensors), saved)
+assert LARGE <= on_files(other)
+with torch.device("meta"):
+    empty = model()
+empty.load_state_dict(load_file(tensors), assign=True)
+equal(empty.state_dict(), saved)
+"""
+    run(tmp_path, code)
+
+
+@pytest.mark.parametrize(
+    "save", ["torch.save(other.state_dict(), checkpoint)", "save_file(other.state_dict(), tensors)"]
+)
+def test_a_checkpoint_that_is_written_again_does_not_change_what_is_loaded(torch, tmp_path, save):
+    code = f"""
+other, held = model(seed=1), model(seed=2)
+for path in (tensors, checkpoint):
+    given = load_file(path) if path is tensors else torch.load(path)
+    other.load_state_dict(given)
+    held.load_state_dict(given)
+with torch.no_grad():
+    other[0].weight.add_(1)
+new = {{name: tensor.clone() for name, tensor in other.state_dict().items()}}
+{save}
+equal(held.state_dict(), saved)
+equal(load_file(tensors) if "save_file" in {save!r} else torch.load(checkpoint), new)
+"""
+    run(tmp_path, code)
+
+
+LOADS = {
+    "a model": ("torch.save(model(), checkpoint)", "torch.load(checkpoint, weights_only=False).state_dict()", None),
+    "the old format": (
+        "torch.save(saved, checkpoint, _use_new_zipfile_serialization=False)",
+        "torch.load(checkpoint)",
+        "torch before 1.6",
+    ),
+    "an open file": ("file = checkpoint.open('rb')", "torch.load(file)", None),
+    "to meta": ("", "torch.load(checkpoint, map_location='meta') and saved", "map_location='meta'"),
+    "mmap given": ("", "torch.load(checkpoint, mmap=False)", None),
+    "a file of safetensors": ("", "torch.load(tensors)", None),
+}
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_other_ways_of_torch_load(torch, tmp_path, name):
+    prepare, load, reason = LOADS[name]
+    expected = "set()" if reason is None else f"{{each for each in reasons() if {reason!r} in each}}"
+    code = f"""
+{prepare}
+equal({load}, saved)
+assert reasons() == {expected} and ({reason is None} or reasons()), reasons()
+if "file" in globals():
+    file.close()
+"""
+    run(tmp_path, code)
+
+
+def test_a_missing_and_a_damaged_file_are_the_errors_of_torch(torch, tmp_path):
+    code = """
+checkpoint.write_bytes(checkpoint.read_bytes()[:1 << 20] + bytes(1 << 20))
+for path in (folder / "none.pt", checkpoint):
+    errors = []
+    for load in (torch.load, plain_load):
+        try:
+            load(path)
+        except Exception as error:
+            errors.append(repr(error))
+    assert len(errors) == 2 and errors[0] == errors[1], errors
+"""
+    run(tmp_path, code)
