@@ -27,17 +27,17 @@ MAX_SECONDS = 300.0
 IDLE_SECONDS = 5.0
 """Seconds after which a process whose memory does not change is not waited for."""
 _STEP = 32 << 20
-"""Bytes of parameters between two looks at the memory."""
+"""Bytes of parameters after which the memory is read again."""
 _PAUSE = 0.05
 
 
 class _Builder:
-    """This process, while it constructs modules."""
+    """The process, while it constructs modules."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.nbytes = 0
-        """Bytes of parameters since the last look at the memory."""
+        """Bytes of parameters since the memory was read."""
         self.announced = False
         self.waited = 0.0
         """Seconds."""
