@@ -13,9 +13,11 @@ from onecopy_bench.scenarios.open import keys
 from onecopy_bench.scenarios.passes import crossover, warm
 from onecopy_bench.scenarios.rows import records, share
 from onecopy_bench.scenarios.start import scenario as start
+from onecopy_bench.scenarios.unchanged import scenario as unchanged
 
 MODULES = (
     opening, keys, programs, warm, crossover, structs, share, records, monitor, images, mosaic, models, start, nodes,
+    unchanged,
 )  # fmt: skip
 SCENARIOS = {module.NAME: module.SCENARIO for module in MODULES}
 COMMANDS = tuple(module.command for module in MODULES)

@@ -1,0 +1,186 @@
+"""`onecopy bench unchanged`: programs that are not edited, as they are and with `onecopy.auto`.
+
+Several processes load the same file at the same time with the calls of a framework, and then answer requests, one
+process after the other. What is measured is the time to load, the memory of all processes beside that of the file, and
+the time of requests; results must be equal. The programs know nothing of onecopy: it is imported before them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from onecopy_bench.engine import options as cli
+from onecopy_bench.engine import rounds
+from onecopy_bench.engine.crew import SampleError, crew_of
+from onecopy_bench.engine.memory import memory_of
+from onecopy_bench.engine.options import Measure
+from onecopy_bench.engine.pages import Scenario, rounds_of
+from onecopy_bench.engine.pictures import by_case
+from onecopy_bench.engine.record import Log, Record, heading
+from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
+from onecopy_bench.engine.tables import MB, Column, Table, counted, number, plain, table
+from onecopy_bench.engine.ways import installed
+from onecopy_bench.scenarios.unchanged import worker
+from onecopy_bench.scenarios.unchanged.programs import NAMES, PROGRAMS, Program
+
+NAME = "unchanged"
+MS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the programs are run."""
+
+    name: str
+    detail: str
+    ours: bool
+
+
+WAYS = (
+    Way("as it is", "the program alone", ours=False),
+    Way(worker.AUTO, "onecopy.auto is imported before it, as by onecopy run", ours=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Settings):
+    """How the scenario is run."""
+
+    rounds: int = 3
+    size: int = cli.size("1GB", "Of each file, about.")
+    processes: int = cli.field(4, "That load the same file.", type=click.IntRange(min=1))
+    requests: int = cli.field(100, "That each process answers.", type=click.IntRange(min=1))
+    programs: tuple[str, ...] = cli.field(NAMES, "Which program.", "--program", choices=NAMES)
+
+
+def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
+    """Measure both ways for every program, with files in a folder.
+
+    Raises
+    ------
+    OSError
+        A file cannot be written.
+    ValueError
+        The log is of another run.
+    """
+    chosen, absent = installed(PROGRAMS, options.programs)
+    paths = {}
+    for at, program in enumerate(chosen):
+        watch(Progress(at, len(chosen), f"writing the file of {program.name}"))
+        folder = place / f"program-{at}"
+        folder.mkdir()
+        paths[program.name] = str(folder / "data")
+        program.make(paths[program.name], options.size)
+    sizes = {name: size_of(Path(path).parent) for name, path in paths.items()}
+    head = heading(NAME, place, options, WAYS, data={"bytes": sizes}, absent=absent)
+    turns = [
+        Turn(
+            way.name,
+            (program.name,),
+            options.processes * 2 * sizes[program.name],
+            sample(way, program, paths[program.name], sizes[program.name], place, options),
+        )
+        for program in chosen
+        for way in WAYS
+    ]
+    return rounds.run(head, turns, options, place, watch=watch, log=log)
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def sample(
+    way: Way, program: Program, path: str, size: int, place: Path, options: Options
+) -> Callable[[Attempt], Taken]:
+    """Return what takes one sample."""
+    errand = worker.Errand(way.name, program.name, path, options.requests)
+    environment = [f"ONECOPY_CACHE={place / 'store'}", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "TQDM_DISABLE=1"]
+
+    def take(attempt: Attempt) -> Taken:
+        attempt.back()
+        with crew_of(worker.__name__, errand, options.processes, options.timeout, environment) as crew:
+            attempt.wait()
+            before = [memory_of(pid) for pid in crew.pids]
+            loaded = crew.step("loaded")
+            after = [memory_of(pid) for pid in crew.pids]
+            answered = crew.step("answered")
+            crew.dismiss()
+        sums = {message["checksum"] for message in answered}
+        if len(sums) != 1:
+            raise SampleError("wrong data", f"the results of the processes are {sorted(sums)}")
+        times = [each for message in answered for each in message["times_ns"]]
+        grown = sum(one.pss for one in after) - sum(one.pss for one in before)
+        private = sum(one.anonymous for one in after) - sum(one.anonymous for one in before)
+        return Taken(
+            {
+                "load_ns": max(message["load_ns"] for message in loaded),
+                "held_share": grown / size,
+                "private": private / options.processes,
+                "p50_ns": statistics.median(times),
+                "p99_ns": statistics.quantiles(times, n=100)[98] if len(times) > 1 else times[0],
+                "checksum": sums.pop(),
+            }
+        )
+
+    return take
+
+
+COLUMNS: tuple[Column, ...] = (
+    ("to load\nms", plain("load_ns", MS)),
+    ("held by all,\ncopies of the file", plain("held_share")),
+    ("private to each\nMB", plain("private", MB)),
+    ("a request: p50\nms", plain("p50_ns", MS)),
+    ("p99\nms", plain("p99_ns", MS)),
+)
+DRAWN = {"copies held by all processes": plain("held_share"), "ms of a request, p50": plain("p50_ns", MS)}
+
+
+def tables_of(record: Record) -> Iterator[Table]:
+    """Yield a table for each program."""
+    for case in record.cases():
+        words = f"{case[0]}, {record.data['bytes'][case[0]] / MB:.0f} MB"
+        yield table(record, words, case, [row.name for row in record.rows], COLUMNS)
+
+
+def described(record: Record) -> str:
+    """Return what was measured, in one line."""
+    options = record.options
+    processes = counted(options["processes"], "process", "processes")
+    requests = options["requests"]
+    return f"unchanged: {processes} of each program, {requests} requests each; {counted(rounds_of(record), 'round')}"
+
+
+def findings(record: Record) -> Iterator[str]:
+    """Yield, for each program, what sharing saves, and whether results are equal."""
+    for case in record.cases():
+        held = {row.name: record.spread(row.name, case, "held_share") for row in record.rows}
+        sums = {row.name: record.spread(row.name, case, "checksum") for row in record.rows}
+        plainly, shared = (held.get(way.name) for way in WAYS)
+        if plainly is None or shared is None:
+            continue
+        same = len({spread.median for spread in sums.values() if spread is not None}) == 1
+        yield (
+            f"{case[0]}: {number(plainly.median)} copies as it is, {number(shared.median)} with {worker.AUTO}; "
+            f"results {'equal' if same else 'DIFFER'}."
+        )
+
+
+SCENARIO = Scenario(NAME, described, tables_of, findings, by_case(DRAWN))
+
+
+@click.command(NAME)
+@cli.common(SCENARIO, Options())
+def command(*, options: Options, measure: Measure) -> None:
+    """Measure programs that are not edited, as they are and with onecopy.auto: memory, time to load, time of requests.
+
+    Several processes load a file with torch, transformers, ONNX Runtime, scikit-learn, gensim or numpy, and answer
+    requests one after the other.
+    """
+    measure(lambda place, watch, log: run(place, options, watch, log))
