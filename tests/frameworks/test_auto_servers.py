@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -77,14 +78,17 @@ def serve(app):
         )
         answers = {}
 
-        def all_answered():
-            assert process.poll() is None, (folder / "log").read_text()
+        def ask(_):
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as response:
-                    answer = json.load(response)
+                    return json.load(response)
             except OSError:
-                return False
-            answers[answer["pid"]] = answer
+                return None
+
+        def all_answered():
+            assert process.poll() is None, (folder / "log").read_text()
+            with ThreadPoolExecutor(workers) as pool:  # at the same time, so that no worker answers all
+                answers.update({answer["pid"]: answer for answer in pool.map(ask, range(workers)) if answer})
             return len(answers) >= workers
 
         try:

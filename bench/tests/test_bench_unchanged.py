@@ -1,0 +1,25 @@
+"""`bench unchanged`: programs that are not edited, and what is made of the numbers."""
+
+import pytest
+from bench.tests.support import read_back
+
+from onecopy_bench.scenarios.unchanged import scenario as unchanged
+from onecopy_bench.scenarios.unchanged.programs import PROGRAMS
+
+SMALL = unchanged.Options(
+    rounds=1, idle_wait=0.0, timeout=90.0, size=8_000_000, processes=2, requests=3, programs=("numpy",)
+)
+
+
+@pytest.mark.processes
+def test_results_are_equal_and_the_file_is_held_once(tmp_path):
+    run = unchanged.run(tmp_path, SMALL)
+    assert [(sample.state, sample.reason) for sample in run.samples] == [("ok", ""), ("ok", "")]
+    held = {sample.row: sample.numbers["held_share"] for sample in run.samples}
+    assert held["onecopy.auto"] < 1.5 < held["as it is"]
+    assert read_back(run) == run
+    assert "results equal" in "\n".join(unchanged.SCENARIO.sentences(run))
+
+
+def test_every_program_has_a_name_of_its_own():
+    assert len({program.name for program in PROGRAMS}) == len(PROGRAMS)
