@@ -187,7 +187,7 @@ def share(place: Any) -> list[int]:
 
 
 def share_from_function(place: Any) -> list[int]:
-    with oc.share(lambda: GOOD, KEY, store=oc.Store(place=place, where="child")) as rows:
+    with oc.share(lambda: GOOD, KEY, store=oc.Store(place=place, where="fork")) as rows:
         return list(rows)
 
 

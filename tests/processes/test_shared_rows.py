@@ -110,7 +110,7 @@ def test_the_child_that_builds_ends_with_the_rank_it_builds_for(tmp_path):
     log = tmp_path / "log"
 
     def build() -> bool:
-        oc.share(lambda: shared_rows.slow_rows(log, 60), "k", store=oc.Store(tmp_path / "cache", where="child"))
+        oc.share(lambda: shared_rows.slow_rows(log, 60), "k", store=oc.Store(tmp_path / "cache", where="fork"))
         return True
 
     leader = fork(build)
@@ -177,14 +177,14 @@ def test_a_build_that_fails_in_a_child_reports_it_here():
         raise LookupError("no such split")
 
     with pytest.raises(LookupError, match="no such split") as raised:
-        oc.share(load, store=oc.Store(where="child"))
+        oc.share(load, store=oc.Store(where="fork"))
     assert any("Raised in process" in note for note in raised.value.__notes__)
 
     def kill() -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(ChildProcessError, match="SIGKILL"):
-        oc.share(kill, store=oc.Store(where="child"))
+        oc.share(kill, store=oc.Store(where="fork"))
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
@@ -306,7 +306,7 @@ def test_pickles_of_jobs_that_are_gone_go_when_the_next_ones_are_written(tmp_pat
         assert len(keys_in(folder)) == 2
 
 
-@pytest.mark.parametrize("where", ["here", "child"])
+@pytest.mark.parametrize("where", ["here", "fork"])
 def test_what_has_no_room_in_memory_is_built_once_all_the_same(tmp_path, monkeypatch, where):
     calls = tmp_path / "calls"
     monkeypatch.setattr("onecopy.records.sharing.choose_place", lambda *_: ("disk", "no space"))

@@ -100,7 +100,7 @@ def one_round(store: oc.Store, key: str, log: Path, where: str, moment: Moment) 
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
-@pytest.mark.parametrize("where", ["here", "child"])
+@pytest.mark.parametrize("where", ["here", "fork"])
 def test_a_builder_killed_at_any_moment_is_replaced(store, tmp_path, where, unnamed):
     def torture() -> tuple[Counter[str], list[str]]:
         if not unnamed:
@@ -125,7 +125,7 @@ def test_a_builder_killed_at_any_moment_is_replaced(store, tmp_path, where, unna
             key = f"round-{number}"
             seen[one_round(store, key, log, where, moment)] += 1
             assert is_right(store.with_options(timeout=0).get_or_build(key, Recipe(key, log)))  # and sweeps
-            if where == "child":
+            if where == "fork":
                 # A child that had linked its file when its parent was killed dies a moment later than the next sweeps.
                 until(lambda: store.prune() and suffixes(store) == [".about", ".oc"])
             assert suffixes(store) == [".about", ".oc"]
@@ -169,7 +169,7 @@ def test_the_child_that_builds_dies_with_its_parent(store, tmp_path):
         signal.pause()
 
     leader = fork(
-        lambda: store.with_options(where="child").get_or_build("k", Recipe("k", tmp_path / "log", before=endless))
+        lambda: store.with_options(where="fork").get_or_build("k", Recipe("k", tmp_path / "log", before=endless))
     )
     child = int(os.read(said, 20))
     assert child != leader

@@ -30,7 +30,7 @@ def too_much_in_pieces(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", DISKS)
 @pytest.mark.parametrize("build", [too_much, too_much_in_pieces])
-@pytest.mark.parametrize("where", ["here", "child"])
+@pytest.mark.parametrize("where", ["here", "fork"])
 def test_a_full_disk_is_reported_and_nothing_is_left(small_disk, in_child, tmp_path, kind, build, where):
     def fill() -> tuple[OSError, list[str], int, bool]:
         try:

@@ -44,7 +44,7 @@ def ask(store: oc.Store, recipe: Recipe, **options) -> bool:
 
 
 @pytest.mark.parametrize("locks", [True, False])
-@pytest.mark.parametrize("where", ["here", "child"])
+@pytest.mark.parametrize("where", ["here", "fork"])
 @pytest.mark.slow
 def test_of_eight_processes_that_race_exactly_one_builds(store, log, where, locks):
     keys = [f"key-{number}" for number in range(5)]
@@ -75,7 +75,7 @@ JOB = """
     import onecopy as oc
 
     def ask(folder, log):
-        artefact = oc.Store(folder, where="auto").get_or_build("k", Recipe("k", Path(log)))
+        artefact = oc.Store(folder).get_or_build("k", Recipe("k", Path(log)))
         assert is_right(artefact)
         return artefact.built
 
@@ -182,7 +182,7 @@ def test_a_child_that_comes_back_out_of_a_build_is_reported_and_breaks_nothing(s
 
 
 @pytest.mark.parametrize("to", ["the process", "the group"])
-@pytest.mark.parametrize("where", ["here", "child"])
+@pytest.mark.parametrize("where", ["here", "fork"])
 def test_ctrl_c_to_the_builder_leaves_nothing_and_the_next_one_builds(store, log, where, to):
     said, say = os.pipe()
 

@@ -54,9 +54,9 @@ def store_refused(w: World) -> None:
 
 @action(24)
 def store_in_a_child(w: World) -> None:
-    w.store.with_options(where="child").get_or_build("child", lambda path: path.write_bytes(b"x"))
+    w.store.with_options(where="fork").get_or_build("child", lambda path: path.write_bytes(b"x"))
     w.store.prune(everything=True)
-    refused(StopError, w.store.with_options(where="child").get_or_build, "child", stop)
+    refused(StopError, w.store.with_options(where="fork").get_or_build, "child", stop)
 
 
 @action(60)

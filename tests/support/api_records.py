@@ -45,9 +45,9 @@ def share_with_key(w: World) -> None:
 
 @action(24)
 def share_in_a_child(w: World) -> None:
-    with oc.share(lambda: w.rows, store=oc.Store(where="child")) as rows:
+    with oc.share(lambda: w.rows, store=oc.Store(where="fork")) as rows:
         assert len(rows) == 50
-    refused(StopError, oc.share, stop, store=w.store.with_options(where="child"))
+    refused(StopError, oc.share, stop, store=w.store.with_options(where="fork"))
 
 
 @action(100)

@@ -68,4 +68,4 @@ def make(file: ArrayFile, align: int) -> Artefact:
         expect_unchanged(file)
 
     key = key_of(file, f"aligned to {align}, version {_VERSION}")
-    return Store(where="here").get_or_build(key, build, source=file.path)
+    return Store().get_or_build(key, build, source=file.path)

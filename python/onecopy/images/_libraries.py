@@ -33,8 +33,6 @@ class Codec(NamedTuple):
     """Name and version of the library and of what it decodes with. Part of store keys: pixels may differ by version."""
     module: str
     """Name of the module that implements `Reader`."""
-    in_child: bool
-    """True if the library holds a whole image in the heap, so that a child process should decode."""
 
     def reader(self) -> Reader:
         """Import the library and return its reader."""
@@ -53,14 +51,12 @@ class Library(NamedTuple):
     """Name of the module that implements `Reader`."""
     only_tiff: bool
     """True if the library reads TIFF files only."""
-    in_child: bool
-    """See `Codec.in_child`."""
 
 
 LIBRARIES = (
-    Library("tifffile", "tifffile", (("imagecodecs", "imagecodecs"),), "onecopy.images._tiff", True, False),
-    Library("pillow", "PIL", (), "onecopy.images._pillow", False, True),
-    Library("pyvips", "pyvips", (("pyvips_binary", "_libvips"),), "onecopy.images._vips", False, False),
+    Library("tifffile", "tifffile", (("imagecodecs", "imagecodecs"),), "onecopy.images._tiff", True),
+    Library("pillow", "PIL", (), "onecopy.images._pillow", False),
+    Library("pyvips", "pyvips", (("pyvips_binary", "_libvips"),), "onecopy.images._vips", False),
 )
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 """First bytes of TIFF files (the first pair) and of BigTIFF files (the second pair)."""
@@ -75,7 +71,7 @@ def installed(library: Library) -> Codec | None:
     for name, package in library.also:
         if (version := _version_of(name, package)) is not None:
             words.append(f"{name} {version}")
-    return Codec(library.name, ", ".join(words), library.module, library.in_child)
+    return Codec(library.name, ", ".join(words), library.module)
 
 
 def _version_of(name: str, package: str) -> str | None:

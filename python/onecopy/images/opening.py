@@ -104,12 +104,11 @@ def open(
             return _in_place(text, facts, before)
         codecs.check_size(text, facts, max_bytes)
         key = _key(text, level, codec)
-        builds_in = opened if codec.in_child and progress is None else opened.with_options(where="here")
 
         def build(target: Path) -> None:
             _build(target, text, codec, facts, key, threads, progress)
 
-        return _of_artefact(text, builds_in.get_or_build(key, build, source=text))
+        return _of_artefact(text, opened.get_or_build(key, build, source=text))
 
     return codecs.first_that_can(text, one)
 

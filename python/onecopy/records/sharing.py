@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from onecopy import _core
 from onecopy.records.opening import of_path
 from onecopy.store import Store, choose_place, report_progress
-from onecopy.store.fork import call_in_child, can_fork, free_unused_memory
+from onecopy.store.fork import call_in_child, free_unused_memory
 from onecopy.store.identity import start_of
 
 if TYPE_CHECKING:
@@ -188,20 +188,23 @@ class _Job:
                 self.progress(done, total)
 
         writing.fill(builder, rows, types.plain_of if self.codec == "records" else types.plain_or_pickle, report)
+        if not self.in_heap:
+            del rows
+            free_unused_memory()
         self.built = builder
         return builder
 
 
 def _whole_key(job: _Job, key: str) -> str:
     """Return the key of an artefact: the key of the caller and the identity of the function."""
-    from onecopy.records import _makers
     from onecopy.records.sources import RowSource
+    from onecopy.store import functions
 
     words = [key]
     if callable(job.data):
-        words.append(f"by {_makers.name_of(job.data)}")
+        words.append(f"by {functions.name_of(job.data)}")
     elif isinstance(job.data, RowSource):
-        words.append(f"of {_makers.name_of_source(job.data)}")
+        words.append(f"of {job.data.name()}")
     if job.codec == "pickle":
         return ", ".join(words) + _OF_JOB + _this_job()
     return ", ".join(words)
@@ -230,7 +233,7 @@ def _on_disk(store: Store) -> Store:
 
 def _in_memory(job: _Job, key: str, memory: Store, source: str | os.PathLike[str] | None) -> Artefact | None:
     """Return an artefact of the store in memory; None if the data does not fit there."""
-    disk = _on_disk(memory).with_options(where="here")
+    disk = _on_disk(memory)
     if memory.find(key) is None and (found := disk.find(key)) is not None:  # it did not fit into memory before
         return found
 
@@ -250,8 +253,6 @@ def _in_memory(job: _Job, key: str, memory: Store, source: str | os.PathLike[str
 
 def _nameless(job: _Job, store: Store | None) -> Any:
     """Build an unnamed file, in this process or in a child, and open it."""
-    where = "auto" if store is None else store.where
-
     def build() -> int:
         builder = job.build(_spool_folder(Path("/dev/shm")))  # noqa: S108 - the spool is in memory
         if _fits_in_memory(builder.bytes, store):
@@ -260,12 +261,8 @@ def _nameless(job: _Job, store: Store | None) -> Any:
         folder = store.folder if store is not None and on_disk else Path(_core.default_folder(memory=False)[0])
         return builder.save_nameless(_spool_folder(folder))
 
-    if job.in_heap or where == "here" or (where == "auto" and not can_fork()):
-        descriptor = build()
-        if not job.in_heap:
-            free_unused_memory()
-    else:
-        descriptor = _descriptor_from_child(build)
+    forks = store is not None and store.where == "fork" and not job.in_heap
+    descriptor = _descriptor_from_child(build) if forks else build()
     try:
         return of_path(f"/proc/self/fd/{descriptor}", trusted=True)
     finally:

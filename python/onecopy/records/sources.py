@@ -55,15 +55,21 @@ class RowSource(abc.ABC):
         """Path of the file."""
         return self._path
 
+    def name(self) -> str:
+        """Return text that changes with the kind of the source, the selected part of the file and the options."""
+        from onecopy.store import functions
+
+        facts = {name: value for name, value in vars(self).items() if name != "_on_progress"}
+        return f"{type(self).__qualname__} {functions.digest_of(facts, 'an option of the source')}"
+
     @abc.abstractmethod
     def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
         """Append all rows to a builder and return their number."""
 
     def __iter__(self) -> Iterator[Any]:
         from onecopy.records.sharing import share  # here, because it imports this module
-        from onecopy.store import Store
 
-        rows: Any = share(self, store=Store(where="here"))
+        rows: Any = share(self)
         return iter(rows.items() if self.container == "dict" else rows)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Call a build function in this process, or in a forked child, whose memory is freed when it ends.
+"""Call a build function in a forked child, whose memory is freed when it ends; return free memory to the kernel.
 
 The child is killed when its parent ends, so that it does not compete with another process that takes over the build.
 An exception of the build is raised in the parent, with the traceback of the child as a note.
@@ -14,7 +14,6 @@ import os
 import pickle  # between a process and its own forked child
 import signal
 import sys
-import threading
 import traceback
 from typing import TYPE_CHECKING
 
@@ -25,41 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MAX_ERROR = 1 << 20  # bytes of a pickled exception and its traceback
-_NOT_FORK_SAFE = ("torch", "tensorflow", "jax")
-"""Frameworks with threads and devices that do not work in a forked child, even if none were started yet."""
-
-
-def can_fork() -> bool:
-    """Return whether a build can run in a forked child: this process has one thread and no framework with devices.
-
-    Threads of libraries count as well: a lock that one of them holds at the fork is never released in the child.
-    """
-    try:
-        threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - no paths are made
-    except OSError:  # not Linux
-        threads = threading.active_count()
-    return threads == 1 and not any(name in sys.modules for name in _NOT_FORK_SAFE)
-
-
-def builder(build: Callable[[Path], object], where: str) -> Callable[[Path], None]:
-    """Return a function that calls `build` in this process ("here"), in a child ("child"), or in either ("auto")."""
-
-    def here(path: Path) -> None:
-        build(path)
-
-    def here_and_free(path: Path) -> None:
-        try:
-            build(path)
-        finally:
-            free_unused_memory()
-
-    def in_child(path: Path) -> None:
-        call_in_child(build, path)
-
-    if where == "here":
-        return here
-    return in_child if where == "child" or can_fork() else here_and_free
-
 
 def free_unused_memory() -> None:
     """Collect garbage, then return the free memory of the C library to the kernel where that is possible (glibc)."""

@@ -10,7 +10,7 @@ from onecopy import _core
 from onecopy.arguments import byte_count, path_text
 from onecopy.store import views
 from onecopy.store.artefact import Artefact, PruneReport, Waiting
-from onecopy.store.fork import builder
+from onecopy.store.fork import call_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OnWait", "Store", "Where", "announce", "default_folder", "file_key", "report_progress"]
 
-Where: TypeAlias = Literal["auto", "child", "here"]
+Where: TypeAlias = Literal["here", "fork"]
 OnWait: TypeAlias = Union["Callable[[Waiting], None]", Literal["announce"], None]
 
 _logged: set[str] = set()
@@ -67,10 +67,10 @@ class Store:
     place
         Which of the two default folders is used if `folder` is None: "disk" or "memory".
     where
-        Which process calls a build function. "here": this one. "child": a forked child, so that all memory of the build
-        is freed with it. "auto": a child when this process has one thread, those of libraries included, and has
-        imported no framework with devices (torch, tensorflow, jax); else this process, followed by a garbage collection
-        and ``malloc_trim``.
+        Which process calls a build function. "here": this one. "fork": a forked child, so that all memory of the build
+        is freed with it, and what the build breaks stays in the child. Use it only where this process has no other
+        threads, those of libraries (OpenBLAS, torch) included: a lock that a thread holds at the fork is never released
+        in the child.
     durable
         False: builds do not wait until the file is on disk, and build functions may leave it unflushed
         (``onecopy.save(durable=False)``, ``Scratch.save(durable=False)``). The artefact is then valid until the machine
@@ -105,7 +105,7 @@ class Store:
         folder: str | os.PathLike[str] | None = None,
         *,
         place: Place = "disk",
-        where: Where = "auto",
+        where: Where = "here",
         durable: bool = True,
         timeout: float | None = None,
         on_wait: OnWait = "announce",
@@ -128,8 +128,8 @@ class Store:
         """Whether the folder is one of the two default folders."""
 
     def _set(self, where: Where, timeout: float | None, *, durable: bool, on_wait: OnWait) -> None:
-        if where not in ("auto", "child", "here"):
-            raise ValueError(f"where must be 'auto', 'child' or 'here', not {where!r}")
+        if where not in ("here", "fork"):
+            raise ValueError(f"where must be 'here' or 'fork', not {where!r}")
         self.where: Where = where
         self.timeout = _limited_seconds("timeout", timeout)
         self.durable = durable
@@ -190,9 +190,9 @@ class Store:
             else lambda pid, since, size, waited: call(Waiting(key, pid, since / 1e9, size, waited))
         )
         timeout = _default_timeout() if self.timeout is None else self.timeout
-        built_by = builder(build, self.where)
+        forked = (lambda path: call_in_child(build, path)) if self.where == "fork" else build
         found = self._core.get_or_build(
-            key, built_by, source=path_text(source or ""), on_wait=report, timeout=timeout, durable=self.durable
+            key, forked, source=path_text(source or ""), on_wait=report, timeout=timeout, durable=self.durable
         )
         return self._artefact(found)
 

@@ -201,7 +201,7 @@ def test_a_builder_is_called_once_and_its_error_comes_through():
     assert calls == [1]
 
 
-@pytest.mark.parametrize("where", ["child", "here"])
+@pytest.mark.parametrize("where", ["fork", "here"])
 @pytest.mark.parametrize("place", [None, "memory", "disk"])
 def test_nameless_data_is_in_the_place_of_the_store(where, place):
     store = oc.Store(place=place, where=where) if place else None  # without a store, and little data: memory

@@ -36,7 +36,7 @@ def names(store: oc.Store) -> list[str]:
 # --- building and attaching -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["here", "child", "auto"])
+@pytest.mark.parametrize("where", ["here", "fork"])
 def test_the_first_call_builds_and_the_second_attaches(store, where):
     first = store.with_options(where=where).get_or_build("k", lambda path: oc.save(path, {"a": np.arange(1000)}))
     second = store.with_options(where=where).get_or_build("k", never)
@@ -61,7 +61,7 @@ def test_what_is_not_there_is_not_found(store):
     assert not store.path("k").exists()
 
 
-@pytest.mark.parametrize("where", ["here", "child"])
+@pytest.mark.parametrize("where", ["here", "fork"])
 def test_what_a_build_raises_is_passed_on_and_not_remembered(store, where):
     def fail(path: Path) -> None:
         path.write_text("half")
@@ -80,7 +80,7 @@ def test_what_is_raised_in_a_child_has_its_traceback(store):
         raise ValueError("wrong")
 
     with pytest.raises(ValueError, match="wrong") as raised:
-        store.with_options(where="child").get_or_build("k", deep_inside)
+        store.with_options(where="fork").get_or_build("k", deep_inside)
     assert "in deep_inside" in raised.value.__notes__[0]
 
 
@@ -96,14 +96,14 @@ def test_an_exception_that_cannot_travel_is_named(store):
         raise StrangeError(1, 2)
 
     with pytest.raises(RuntimeError, match=r"test_store\.StrangeError: 1, not 2"):
-        store.with_options(where="child").get_or_build("k", fail)
+        store.with_options(where="fork").get_or_build("k", fail)
 
 
 def test_a_child_that_is_killed_or_exits_is_reported(store):
     with pytest.raises(ChildProcessError, match="was killed by SIGKILL"):
-        store.with_options(where="child").get_or_build("k", lambda _: os.kill(os.getpid(), 9))
+        store.with_options(where="fork").get_or_build("k", lambda _: os.kill(os.getpid(), 9))
     with pytest.raises(ChildProcessError, match="exited with status 3"):
-        store.with_options(where="child").get_or_build("k", lambda _: os._exit(3))
+        store.with_options(where="fork").get_or_build("k", lambda _: os._exit(3))
     assert list(store.folder.iterdir()) == []
 
 
@@ -113,7 +113,7 @@ def test_a_build_that_makes_no_file_is_reported(store):
     assert raised.value.filename == str(store.path("k"))
 
 
-@pytest.mark.parametrize("where", ["here", "child"])
+@pytest.mark.parametrize("where", ["here", "fork"])
 def test_a_recursive_build_is_an_error(store, where):
     with pytest.raises(OSError, match="recursive build of key") as raised:
         store.with_options(where=where).get_or_build("k", lambda _: store.get_or_build("k", text("x")))
@@ -123,9 +123,9 @@ def test_a_recursive_build_is_an_error(store, where):
 
 def test_a_build_may_ask_for_others(store):
     def outer(path: Path) -> None:
-        path.write_text(store.with_options(where="child").get_or_build("inner", text("x")).path.read_text() * 2)
+        path.write_text(store.with_options(where="fork").get_or_build("inner", text("x")).path.read_text() * 2)
 
-    assert store.with_options(where="child").get_or_build("outer", outer).path.read_text() == "xx"
+    assert store.with_options(where="fork").get_or_build("outer", outer).path.read_text() == "xx"
 
 
 @pytest.mark.parametrize("text", ["0.2", "nonsense"])
@@ -150,46 +150,22 @@ def test_the_usual_timeout_is_in_the_environment(store, monkeypatch, text):
         thread.join()
 
 
-def test_auto_builds_here_where_a_library_has_threads(store, in_child):
-    """A thread that Python does not know: libraries start pools, and a lock that one of them holds stays locked."""
-
-    def builder() -> tuple[int, int]:
-        library, thread = ctypes.CDLL(None), ctypes.c_ulong()
-        routine = ctypes.cast(library.pause, ctypes.c_void_p)
-        assert library.pthread_create(ctypes.byref(thread), None, routine, None) == 0
-        one = store.with_options(where="auto").get_or_build("k", lambda path: path.write_text(str(os.getpid())))
-        return os.getpid(), int(one.path.read_text())
-
-    own, built = in_child(builder)
-    assert built == own
-
-
-def test_auto_builds_here_where_there_are_threads(store, monkeypatch, in_child):
-    monkeypatch.setattr("onecopy.store.fork._NOT_FORK_SAFE", ())  # another test may have imported one of them
-
-    def builders() -> tuple[int, int, int]:
-        release = threading.Event()
-        thread = threading.Thread(target=release.wait)
-        thread.start()
-        one = store.with_options(where="auto").get_or_build("k", lambda path: path.write_text(str(os.getpid())))
-        release.set()
-        thread.join()
-        until(lambda: len(list(Path("/proc/self/task").iterdir())) == 1)  # the kernel's side of it ends a little later
-        other = store.with_options(where="auto").get_or_build("l", lambda path: path.write_text(str(os.getpid())))
-        return os.getpid(), int(one.path.read_text()), int(other.path.read_text())
-
-    own, with_thread, without = in_child(builders)  # a process whose threads are its own: others leave some behind
-    assert with_thread == own != without
+def test_a_build_runs_in_this_process_unless_a_fork_is_requested(store):
+    for where, key in (("here", "k"), ("fork", "l")):
+        one = store.with_options(where=where).get_or_build(key, lambda path: path.write_text(str(os.getpid())))
+        assert (int(one.path.read_text()) == os.getpid()) is (where == "here")
+    with pytest.raises(ValueError, match="'here' or 'fork'"):
+        oc.Store(store.folder, where="child")
 
 
 @pytest.mark.parametrize("place", ["disk", "memory"])
 def test_copies_of_a_store_are_of_the_same_folder_and_know_whether_it_is_the_default_one(tmp_path, monkeypatch, place):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
     for store in (oc.Store(place=place), oc.Store(tmp_path / "mine")):
-        for other in (store.with_options(where="here"), pickle.loads(pickle.dumps(store)), copy.copy(store)):
+        for other in (store.with_options(where="fork"), pickle.loads(pickle.dumps(store)), copy.copy(store)):
             assert (other.folder, other.place, other.is_default) == (store.folder, store.place, store.is_default)
-        assert store.with_options(where="here").where == "here"
-        assert store.where == "auto"
+        assert store.with_options(where="fork").where == "fork"
+        assert store.where == "here"
 
 
 def test_a_store_of_a_given_folder_does_not_ask_for_the_default_one(tmp_path, monkeypatch):

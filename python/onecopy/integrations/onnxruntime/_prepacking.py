@@ -147,7 +147,7 @@ class Recipe:
     def of_json(cls, text: str) -> Recipe:
         """Return the recipe of a JSON text."""
         path, files, options, optimizers, folder = json.loads(text)
-        return cls(path, tuple(files), options, tuple(optimizers), Store(folder, where="here", on_wait=None))
+        return cls(path, tuple(files), options, tuple(optimizers), Store(folder, on_wait=None))
 
     def _digest_key(self) -> str:
         return "sha256 of " + "; ".join(file_key(file) for file in self.files)

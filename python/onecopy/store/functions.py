@@ -1,4 +1,4 @@
-"""Identity of build functions, as text: their code, their defaults and the values that they close over.
+"""Identity of build functions, as text: their module, code and defaults, and the values that they close over.
 
 The identity is part of the key of an artefact: two functions with one key make two artefacts, and a function whose code
 was changed makes a new one. Not included are the functions that it calls, and globals other than plain values.
@@ -17,15 +17,13 @@ from onecopy import _core
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from onecopy.records.sources import RowSource
-
-__all__ = ["name_of", "name_of_source"]
+__all__ = ["digest_of", "name_of"]
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
-def name_of(function: Callable[[], Any]) -> str:
-    """Return a name of a function that changes with its code, its defaults and its closed-over values.
+def name_of(function: Callable[..., Any]) -> str:
+    """Return a name of a function that changes with its module, code, defaults and closed-over values.
 
     Raises
     ------
@@ -41,7 +39,7 @@ def name_of(function: Callable[[], Any]) -> str:
     >>> name_of(rows_of("images")).partition(" ")[0]
     'rows_of.<locals>.<lambda>'
     """
-    text = "\n".join(_function(function, "it", set()))
+    text = "\n".join(_function(function, "the function", set()))
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -49,10 +47,20 @@ def name_of(function: Callable[[], Any]) -> str:
     return f"{name} {_core.digest(text)[:16]}"
 
 
-def name_of_source(source: RowSource) -> str:
-    """Return a name of the rows of a file that changes with the selected part of the file and the options."""
-    facts = {name: value for name, value in vars(source).items() if name != "_on_progress"}
-    return f"{type(source).__qualname__} {_core.digest(chr(10).join(_value(facts, 'a part', set())))[:16]}"
+def digest_of(value: Any, where: str) -> str:
+    """Return 16 hexadecimal digits of a value that are the same in all processes; `where` describes it for errors.
+
+    Raises
+    ------
+    TypeError
+        The value, or one inside it, cannot be pickled, and so has no stable identity.
+
+    Examples
+    --------
+    >>> digest_of({"a", "b"}, "the labels") == digest_of({"b", "a"}, "the labels")
+    True
+    """
+    return _core.digest("\n".join(_value(value, where, set())))[:16]
 
 
 def _function(function: Any, where: str, seen: set[int]) -> Iterator[str]:
@@ -66,24 +74,33 @@ def _function(function: Any, where: str, seen: set[int]) -> Iterator[str]:
         yield from _function(function.__func__, where, seen)
         yield from _value(function.__self__, f"the object of {where}", seen)
     elif isinstance(function, types.FunctionType):
-        yield function.__qualname__
+        yield f"{_module_of(function)}.{function.__qualname__}"
         yield from _code(function.__code__)
         yield from _value((function.__defaults__, function.__kwdefaults__), f"the defaults of {where}", seen)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
-                yield from _value(cell.cell_contents, repr(name), seen)
+                yield from _value(cell.cell_contents, f"{name!r} of {where}", seen)
             except ValueError:  # the cell is empty
                 yield "empty"
         for name in sorted(_global_names(function.__code__)):
             value = function.__globals__.get(name)
             if isinstance(value, (*_PLAIN, os.PathLike)):
                 yield f"{name} = "
-                yield from _value(value, repr(name), seen)
+                yield from _value(value, f"{name!r} of {where}", seen)
     elif isinstance(function, (type, types.BuiltinFunctionType)):
         yield f"{function.__module__}.{function.__qualname__}"
     else:
         yield from _function(type(function).__call__, where, seen)
         yield from _value(function, where, seen)
+
+
+def _module_of(function: types.FunctionType) -> str:
+    """Return the module of a function; for that of a script its path, which is the same in spawned processes."""
+    if function.__module__ not in ("__main__", "__mp_main__"):
+        return function.__module__
+    spec = function.__globals__.get("__spec__")
+    path = function.__globals__.get("__file__")
+    return spec.name if spec is not None else "__main__" if path is None else f"__main__ {os.path.realpath(path)}"
 
 
 def _code(code: types.CodeType) -> Iterator[str]:
@@ -131,7 +148,7 @@ def _pickled(value: Any, where: str) -> str:
         return pickle.dumps(value, protocol=4).hex()
     except Exception as error:  # any: the class of the value defines how it is pickled
         raise TypeError(
-            f"a function given with a key needs a stable identity, but {where} of the function, a "
-            f"{type(value).__qualname__}, cannot be pickled ({error}): give it only what the data is made from "
-            "(functools.partial(load, path)), or share the data itself"
+            f"a key needs values with a stable identity, but {where}, a {type(value).__qualname__}, cannot be pickled "
+            f"({error}): give the function only what the data is made from (functools.partial(load, path)), or share "
+            "the data itself"
         ) from None
