@@ -27,18 +27,26 @@ std::string reason_to_remove(const Artefact& artefact, const PruneOptions& optio
   return {};
 }
 
-// Moves from `stay` to `go` those used longest ago, until what stays is small enough.
-void shrink(std::vector<Artefact>& stay, std::vector<Artefact>& go, std::uint64_t limit) {
+bool is_in_use(const store::Folder& folder, const Artefact& artefact) {
+  const auto opened = os::open_no_link(store::File{folder, artefact.path.filename().string()}.at());
+  if (!opened) return false;  // removed meanwhile
+  const auto used = os::is_in_use(opened.value.get());
+  return used && used.value;
+}
+
+// Appends to `go` those used longest ago, until what stays is small enough; to `kept` those of them that are in use.
+void shrink(const store::Folder& folder, std::vector<Artefact>& stay, std::uint64_t limit, std::vector<Artefact>& go,
+            std::vector<Artefact>& kept) {
   std::ranges::sort(stay, {}, &Artefact::last_used_ns);
   std::uint64_t total = 0;
   for (const auto& artefact : stay) total += artefact.bytes;
-  auto first_kept = stay.begin();
-  for (; first_kept != stay.end() && total > limit; ++first_kept) {
-    total -= first_kept->bytes;
-    first_kept->reason = "the store was larger than it may be, and this was used longest ago";
-    go.push_back(std::move(*first_kept));
+  for (auto& artefact : stay) {
+    if (total <= limit) return;
+    const bool used = is_in_use(folder, artefact);
+    if (!used) total -= artefact.bytes;
+    artefact.reason = used ? "a process has it open" : "the store was larger than it may be, and this was used longest ago";
+    (used ? kept : go).push_back(std::move(artefact));
   }
-  stay.erase(stay.begin(), first_kept);
 }
 
 bool remove_unfinished(const store::File& file) {
@@ -98,7 +106,7 @@ PruneReport prune(const Store& store, const PruneOptions& options) {
     if (!reason.empty()) artefact.reason = std::move(reason);
     where.push_back(std::move(artefact));
   }
-  if (options.max_bytes) shrink(stay, go, *options.max_bytes);
+  if (options.max_bytes) shrink(folder, stay, *options.max_bytes, go, report.kept);
   for (auto& artefact : go) {
     const auto obstacle = options.dry_run ? std::string() : why_not_removed(folder, artefact);
     if (obstacle.empty()) {

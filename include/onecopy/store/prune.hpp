@@ -14,7 +14,9 @@ namespace onecopy {
 // Artefacts that no option selects stay; stale claims, leftovers and damaged descriptions are always removed.
 struct PruneOptions {
   std::optional<std::chrono::nanoseconds> max_age;  // since the last use
-  std::optional<std::uint64_t> max_bytes;           // of all ready artefacts: the least recently used are removed first
+  // Of all artefacts: the least recently used are removed first, and none that a process has open or mapped, where the
+  // system can tell (on Linux, but for overlayfs, where a mapping counts only while its file is open).
+  std::optional<std::uint64_t> max_bytes;
   bool missing_source = false;                      // those whose source is missing or has changed
   std::vector<std::string> keys;
   bool everything = false;
@@ -23,7 +25,7 @@ struct PruneOptions {
 
 struct PruneReport {
   std::vector<Artefact> removed;  // `reason`: why
-  std::vector<Artefact> kept;     // selected, but in use by a builder or used meanwhile; `reason` says which
+  std::vector<Artefact> kept;     // selected, but in use by a process or used meanwhile; `reason` says which
   std::uint64_t bytes = 0;        // of the removed files
 };
 

@@ -111,16 +111,26 @@ def command() -> None:
 def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -> None:
     """List artefacts, the last used first, with unfinished ones of running and of ended builders.
 
-    Keys are shown without folders, sizes, times, inodes and entity tags; --long shows them in full.
+    Keys are shown without folders, sizes, times, inodes and entity tags; --long shows them in full. Below the table is
+    the size from which on a build removes the least recently used artefacts: ONECOPY_MAX_BYTES, such as 50GiB, 10% of
+    the file system, or unlimited; the default is 25%.
     """
     meant = folders(folder, place)
-    artefacts = [artefact for store in stores(meant) for artefact in store.ls()]
+    found = stores(meant)
+    artefacts = [artefact for store in found for artefact in store.ls()]
     if as_json:
         click.echo(json.dumps(facts_of(artefacts), indent=1))
         return
     if artefacts:
         show(artefacts, whole=whole)
-    screen.show_line(screen.out(), f"{counted(artefacts)} in {' and '.join(map(str, meant))}")
+    limits = {str(store.folder): store.max_bytes for store in found}
+    where = (f"{one}{limited(limits[str(one)]) if str(one) in limits else ''}" for one in meant)
+    screen.show_line(screen.out(), f"{counted(artefacts)} in {' and '.join(where)}")
+
+
+def limited(limit: int | None) -> str:
+    """Return the limit of the size of a store as text."""
+    return " (size unlimited)" if limit is None else f" (at most {size(limit)})"
 
 
 @command.command("prune")

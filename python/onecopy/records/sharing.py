@@ -198,11 +198,11 @@ class _Job:
 def _whole_key(job: _Job, key: str) -> str:
     """Return the key of an artefact: the key of the caller and the identity of the function."""
     from onecopy.records.sources import RowSource
-    from onecopy.store import functions
+    from onecopy.store import keys
 
     words = [key]
     if callable(job.data):
-        words.append(f"by {functions.name_of(job.data)}")
+        words.append(f"by {keys.name_of(job.data)}")
     elif isinstance(job.data, RowSource):
         words.append(f"of {job.data.name()}")
     if job.codec == "pickle":

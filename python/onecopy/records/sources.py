@@ -57,10 +57,10 @@ class RowSource(abc.ABC):
 
     def name(self) -> str:
         """Return text that changes with the kind of the source, the selected part of the file and the options."""
-        from onecopy.store import functions
+        from onecopy.store import keys
 
         facts = {name: value for name, value in vars(self).items() if name != "_on_progress"}
-        return f"{type(self).__qualname__} {functions.digest_of(facts, 'an option of the source')}"
+        return f"{type(self).__qualname__} {keys.digest_of(facts, 'an option of the source')}"
 
     @abc.abstractmethod
     def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:

@@ -24,8 +24,9 @@ forked during a build does not own that build.
 """
 
 from onecopy.store.artefact import Artefact, PruneReport, State, Waiting
+from onecopy.store.keys import file_key
 from onecopy.store.place import Place, choose_place
-from onecopy.store.store import OnWait, Store, Where, announce, default_folder, file_key, report_progress
+from onecopy.store.store import OnWait, Store, Where, announce, default_folder, report_progress
 
 __all__ = [
     "Artefact",

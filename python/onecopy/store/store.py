@@ -11,17 +11,23 @@ from onecopy.arguments import byte_count, path_text
 from onecopy.store import views
 from onecopy.store.artefact import Artefact, PruneReport, Waiting
 from onecopy.store.fork import call_in_child
+from onecopy.text import size
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable, Iterable
 
     from onecopy.store.place import Place
 
 
-__all__ = ["OnWait", "Store", "Where", "announce", "default_folder", "file_key", "report_progress"]
+__all__ = ["OnWait", "Store", "Where", "announce", "default_folder", "report_progress"]
 
 Where: TypeAlias = Literal["here", "fork"]
 OnWait: TypeAlias = Union["Callable[[Waiting], None]", Literal["announce"], None]
+
+MAX_BYTES = "ONECOPY_MAX_BYTES"
+"""Environment variable with the default of `Store.max_bytes`."""
+DEFAULT_MAX_BYTES = "25%"
 
 _logged: set[str] = set()
 _FIRST_WARNING_S, _WARNING_INTERVAL_S = 2.0, 5.0  # waiting time until the first warning of `announce`; between two
@@ -46,10 +52,14 @@ def announce() -> Callable[[Waiting], None]:
     return on_wait
 
 
-def _warn(text: str, *arguments: object) -> None:
+def _log() -> logging.Logger:
     import logging  # here, because most processes do not need it
 
-    logging.getLogger("onecopy").warning(text, *arguments)
+    return logging.getLogger("onecopy")
+
+
+def _warn(text: str, *arguments: object) -> None:
+    _log().warning(text, *arguments)
 
 
 class Store:
@@ -76,6 +86,10 @@ class Store:
         (``onecopy.save(durable=False)``, ``Scratch.save(durable=False)``). The artefact is then valid until the machine
         restarts, and permanently after a use at least half a minute after the build, when the kernel has written it.
         On network file systems, and where the kernel has no boot identity, artefacts are always flushed.
+    max_bytes
+        Size of the store from which on a build removes the least recently used artefacts, until the rest is at most
+        that large: a number of bytes, text such as "50 GiB", "10%" of the file system, or "unlimited". An artefact that
+        a process has open or mapped is never removed for its size. None: ``$ONECOPY_MAX_BYTES``, else "25%".
     timeout
         Seconds to wait while another process builds; None: ``$ONECOPY_TIMEOUT``, else until the builder ends.
     on_wait
@@ -107,10 +121,11 @@ class Store:
         place: Place = "disk",
         where: Where = "here",
         durable: bool = True,
+        max_bytes: int | str | None = None,
         timeout: float | None = None,
         on_wait: OnWait = "announce",
     ) -> None:
-        self._set(where, timeout, durable=durable, on_wait=on_wait)
+        self._set(where, timeout, max_bytes, durable=durable, on_wait=on_wait)
         _check_place(place)
         if folder is None:
             chosen, reason = default_folder(place)
@@ -127,11 +142,16 @@ class Store:
         self.is_default = folder is None
         """Whether the folder is one of the two default folders."""
 
-    def _set(self, where: Where, timeout: float | None, *, durable: bool, on_wait: OnWait) -> None:
+    def _set(
+        self, where: Where, timeout: float | None, max_bytes: int | str | None, *, durable: bool, on_wait: OnWait
+    ) -> None:
         if where not in ("here", "fork"):
             raise ValueError(f"where must be 'here' or 'fork', not {where!r}")
         self.where: Where = where
         self.timeout = _limited_seconds("timeout", timeout)
+        if max_bytes is not None:
+            parse_limit("max_bytes", max_bytes)
+        self._max_bytes = max_bytes
         self.durable = durable
         self.on_wait: OnWait = on_wait
 
@@ -141,15 +161,30 @@ class Store:
         return store if isinstance(store, Store) else cls(store, **options)
 
     def with_options(self, **options: Any) -> Store:
-        """Return a store with the same folder and other options: where, timeout, durable, on_wait."""
+        """Return a store with the same folder and other options: where, durable, max_bytes, timeout, on_wait."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)  # copy() would pickle, and open the folder again
         other._set(**(self.options() | options))
         return other
 
     def options(self) -> dict[str, Any]:
-        """Return the options as keyword arguments of `Store`: where, timeout, durable, on_wait."""
-        return {"where": self.where, "durable": self.durable, "timeout": self.timeout, "on_wait": self.on_wait}
+        """Return the options as keyword arguments of `Store`: where, durable, max_bytes, timeout, on_wait."""
+        names = ("where", "durable", "timeout", "on_wait")
+        return {name: getattr(self, name) for name in names} | {"max_bytes": self._max_bytes}
+
+    @property
+    def max_bytes(self) -> int | None:
+        """Size in bytes from which on a build removes artefacts that are not in use; None: unlimited."""
+        share, limit = self._parsed_limit()
+        if share is None:
+            return limit
+        disk = os.statvfs(self.folder)
+        return int(disk.f_blocks * disk.f_frsize * share)
+
+    def _parsed_limit(self) -> tuple[float | None, int | None]:
+        if self._max_bytes is not None:
+            return parse_limit("max_bytes", self._max_bytes)
+        return parse_limit(MAX_BYTES, os.environ.get(MAX_BYTES) or DEFAULT_MAX_BYTES)
 
     def get_or_build(
         self, key: str, build: Callable[[Path], object], *, source: str | os.PathLike[str] | None = None
@@ -190,11 +225,26 @@ class Store:
             else lambda pid, since, size, waited: call(Waiting(key, pid, since / 1e9, size, waited))
         )
         timeout = _default_timeout() if self.timeout is None else self.timeout
+        self._parsed_limit()  # raises before the build, not after it
         forked = (lambda path: call_in_child(build, path)) if self.where == "fork" else build
         found = self._core.get_or_build(
             key, forked, source=path_text(source or ""), on_wait=report, timeout=timeout, durable=self.durable
         )
+        if found.built:
+            self._limit_size()
         return self._artefact(found)
+
+    def _limit_size(self) -> None:
+        """Remove what is too much after a build; the new artefact, which this process has open, stays."""
+        try:
+            if (limit := self.max_bytes) is None:
+                return
+            freed = sum(artefact.bytes for artefact in self.prune(max_bytes=limit).removed)
+        except OSError as error:  # the artefact was built
+            _warn("onecopy: the size of %s cannot be limited: %s", self.folder, error)
+            return
+        if freed:
+            _log().info("onecopy: removed %s from %s, which is limited to %s", size(freed), self.folder, size(limit))
 
     def find(self, key: str) -> Artefact | None:
         """Return the artefact of a key and record its use; None if it does not exist or was modified."""
@@ -229,7 +279,7 @@ class Store:
             Remove artefacts that were not used for this number of seconds.
         max_bytes
             Remove the least recently used artefacts until the rest is at most this size: a number of bytes, or text
-            such as "20 GiB".
+            such as "20 GiB". Artefacts that a process has open or mapped are kept.
         missing_source
             Remove artefacts whose source is missing or has changed.
         keys
@@ -303,29 +353,6 @@ def _check_place(place: str) -> None:
         raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
 
 
-def file_key(path: str | os.PathLike[str], version: str = "") -> str:
-    """Return a key for the current contents of a file: text that changes when the file is written or replaced.
-
-    The key consists of real path, size, time of the last write, inode, and `version`. Change `version` when the code
-    that reads the file changes; `onecopy.share` adds the identity of its function by itself. A write that keeps the
-    size, within one clock tick of the file system, is not detected. OSError if the file does not exist.
-
-    Examples
-    --------
-    >>> import onecopy as oc, tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "labels.json")
-    >>> _ = path.write_text("[1, 2]")
-    >>> before = oc.file_key(path, version="2")
-    >>> _ = path.write_text("[1, 2, 3]")
-    >>> before == oc.file_key(path, version="2")
-    False
-    """
-    facts = os.stat(path)  # noqa: PTH116 - any PathLike
-    real = os.path.realpath(os.fsdecode(path))
-    words = [real, f"{facts.st_size} bytes", f"written {facts.st_mtime_ns}", f"inode {facts.st_ino}"]
-    return ", ".join([*words, f"version {version}"] if version else words)
-
-
 def _default_timeout() -> float | None:
     text = os.environ.get("ONECOPY_TIMEOUT")
     if not text:
@@ -335,6 +362,29 @@ def _default_timeout() -> float | None:
     except ValueError:
         raise ValueError(f"ONECOPY_TIMEOUT must be a number of seconds, not {text!r}") from None
     return _limited_seconds("ONECOPY_TIMEOUT", seconds)
+
+
+def parse_limit(name: str, given: int | str) -> tuple[float | None, int | None]:
+    """Return a limit as a share of the file system, or in bytes; (None, None) for "unlimited".
+
+    Examples
+    --------
+    >>> parse_limit("max_bytes", "10%"), parse_limit("max_bytes", "1 KiB"), parse_limit("max_bytes", "unlimited")
+    ((0.1, None), (None, 1024), (None, None))
+    """
+    if given == "unlimited":
+        return None, None
+    try:
+        if not isinstance(given, str) or not given.strip().endswith("%"):
+            return None, byte_count(name, given)
+        percent = float(given.strip().removesuffix("%"))
+        if not 0 < percent <= 100:
+            raise ValueError("not a share of the file system")
+    except ValueError:
+        raise ValueError(
+            f"{name} must be a size such as 50 GiB, a share of the file system such as 10%, or unlimited, not {given!r}"
+        ) from None
+    return percent / 100, None
 
 
 def _limited_seconds(name: str, seconds: float | None) -> float | None:

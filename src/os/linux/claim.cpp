@@ -1,6 +1,9 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <cerrno>
+#include <csignal>
+
 #include "os/os.hpp"
 
 namespace onecopy::os {
@@ -33,6 +36,20 @@ Result<bool> is_claimed(int fd) noexcept {
   if (!is_unknown(errno)) return {false, errno};
   if (::flock(fd, LOCK_SH | LOCK_NB) != 0) return {errno == EAGAIN, errno == EAGAIN ? 0 : errno};
   (void)::flock(fd, LOCK_UN);
+  return {false, 0};
+}
+
+// The kernel grants a write lease only if no other open file of the inode exists; mappings keep their open file. On
+// overlayfs a mapping whose descriptor was closed is not seen. The lease lasts for an instant: a process that opens the
+// file meanwhile waits for its end, and the kernel notifies this process by a signal, which must not be SIGIO, whose
+// default ends it.
+Result<bool> is_in_use(int fd) noexcept {
+  if (::fcntl(fd, F_SETSIG, SIGURG) != 0) return {false, errno};
+  if (::fcntl(fd, F_SETLEASE, F_WRLCK) != 0) {
+    if (errno == EAGAIN) return {true, 0};
+    return {false, is_unknown(errno) ? EOPNOTSUPP : errno};
+  }
+  (void)::fcntl(fd, F_SETLEASE, F_UNLCK);
   return {false, 0};
 }
 

@@ -1,5 +1,7 @@
 #include <sys/file.h>
 
+#include <cerrno>
+
 #include "os/os.hpp"
 
 namespace onecopy::os {
@@ -12,5 +14,7 @@ Result<bool> is_claimed(int fd) noexcept {
   (void)::flock(fd, LOCK_UN);
   return {false, 0};
 }
+
+Result<bool> is_in_use(int) noexcept { return {false, EOPNOTSUPP}; }
 
 }  // namespace onecopy::os

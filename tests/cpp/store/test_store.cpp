@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "back_end.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/store/default_folder.hpp"
 #include "onecopy/store/prune.hpp"
@@ -237,6 +238,22 @@ TEST_CASE("the list distinguishes ready artefacts from leftovers, and prune remo
   options.everything = true;
   CHECK(prune(store, options).removed.size() == 1);
   CHECK(fs::exists(in("notes.txt")));
+}
+
+TEST_CASE("what a process has open is not removed for the size of the store" * testing::linux_only()) {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  PruneOptions options;
+  options.max_bytes = 0;
+  {
+    const auto held = store.get_or_build("held", [](const fs::path& path) { write_text(path, "content"); });
+    const auto report = prune(store, options);
+    CHECK(report.removed.empty());
+    REQUIRE(report.kept.size() == 1);
+    CHECK(report.kept[0].reason == "a process has it open");
+    const auto mapping = held.open();
+  }
+  CHECK(prune(store, options).removed.size() == 1);
 }
 
 TEST_CASE("what is being built is not pruned") {

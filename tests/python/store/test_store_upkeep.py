@@ -1,9 +1,14 @@
 """What is in a store, what is taken out of it, under which keys things are found, and where stores are."""
 
+import contextlib
 import errno
+import mmap
 import os
 import pickle
+import shutil
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -137,3 +142,80 @@ def test_what_does_not_fit_into_memory_goes_to_the_disk_and_gives_the_reason(mon
         "disk",
         "on disk, because the control group /jobs/7 leaves 104857600 bytes",
     )
+
+
+# --- the size of a store ----------------------------------------------------------------------------------------------
+
+
+def mmapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+
+
+def built_at(store: oc.Store, key: str, seconds: float) -> None:
+    store.get_or_build(key, text("x" * 1000))
+    use_at(store, key, seconds)
+
+
+def ready(store: oc.Store) -> set[str]:
+    return {artefact.key for artefact in store.ls() if artefact.state == "ready"}
+
+
+def test_a_build_removes_the_least_recently_used_of_a_store_that_is_too_large(tmp_path, caplog):
+    store = oc.Store(tmp_path / "limited", max_bytes=2500)
+    for key, age in (("a", 300), ("b", 100), ("c", 200)):
+        built_at(store, key, time.time() - age)
+    assert ready(store) == {"b", "c"}
+    with caplog.at_level("INFO", "onecopy"):
+        built_at(store, "d", time.time())
+    assert ready(store) == {"b", "d"}
+    assert "removed 1.00 kB" in caplog.text
+    assert store.get_or_build("b", text("not built")).built is False  # attaching removes nothing
+
+
+@pytest.mark.parametrize("how", ["mapped", "open", "mapped in another process"])
+def test_what_a_process_uses_is_not_removed_for_its_size(tmp_path, how):
+    store = oc.Store(tmp_path / "limited", max_bytes=1500)
+    with contextlib.ExitStack() as uses:
+        path = store.get_or_build("used", text("x" * 1000)).path
+        if how == "mapped":
+            uses.enter_context(mmapped(path))
+        elif how == "open":
+            uses.enter_context(path.open("rb"))
+        else:
+            code = (
+                "import mmap, sys\n"
+                "with open(sys.argv[1], 'rb') as file:\n"
+                "    kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
+                "print(flush=True), sys.stdin.read()"
+            )
+            other = uses.enter_context(
+                subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            )
+            assert other.stdout is not None
+            other.stdout.readline()
+        use_at(store, "used", time.time() - 1000)
+        store.get_or_build("new", text("y" * 1000))
+        assert ready(store) == {"used", "new"}
+        assert "a process has it open" in {kept.reason for kept in store.prune(max_bytes=0).kept}
+    store.get_or_build("newer", text("z" * 1000))
+    assert ready(store) == {"newer"}
+
+
+def test_the_limit_is_a_size_a_share_of_the_file_system_or_none(tmp_path, monkeypatch):
+    capacity = shutil.disk_usage(tmp_path).total
+    store = oc.Store(tmp_path / "store")
+    assert store.max_bytes == pytest.approx(capacity / 4, rel=0.01)
+    for given, expected in (("3 GiB", 3 << 30), (7, 7), ("10%", capacity / 10)):
+        assert oc.Store(store.folder, max_bytes=given).max_bytes == pytest.approx(expected, rel=0.01)
+    monkeypatch.setenv("ONECOPY_MAX_BYTES", "5 MB")
+    assert store.max_bytes == 5_000_000
+    assert oc.Store(store.folder, max_bytes="unlimited").max_bytes is None
+    assert pickle.loads(pickle.dumps(oc.Store(store.folder, max_bytes=8))).max_bytes == 8
+    for wrong in ("much", "0%", "101%", -1, "nan%"):
+        with pytest.raises(ValueError, match="max_bytes must be a size such as"):
+            oc.Store(store.folder, max_bytes=wrong)
+    monkeypatch.setenv("ONECOPY_MAX_BYTES", "much")
+    with pytest.raises(ValueError, match="ONECOPY_MAX_BYTES must be a size"):
+        store.get_or_build("k", text("x"))
+    assert store.ls() == []

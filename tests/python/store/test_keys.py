@@ -17,7 +17,7 @@ from tests.support.places import ROOT
 
 import onecopy as oc
 import onecopy.records
-from onecopy.store.functions import name_of
+from onecopy.store.keys import name_of
 
 TABLE = "images"
 FOLDER = Path("/data")
@@ -130,7 +130,7 @@ def test_a_name_is_the_same_in_every_process() -> None:
     """Whatever the seed of hashes, on which the order of sets depends."""
     code = (
         "import sys; sys.path.insert(0, '.')\n"
-        "from onecopy.store.functions import name_of\n"
+        "from onecopy.store.keys import name_of\n"
         "def build(names):\n"
         "    return lambda: [x for x in names if x in {'a', 'b', 'c', 'd', 'e'}]\n"
         "print(name_of(build({'x': {'f', 'g', 'h', 'i'}})))"
