@@ -19,6 +19,7 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 if TYPE_CHECKING:
     from onecopy import images, memory
     from onecopy.arrays import ArrayFile, open, save  # noqa: A004
+    from onecopy.caching import cached
     from onecopy.errors import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum, NotShareable
     from onecopy.files import Mapping, check, guard
     from onecopy.integrations import onnxruntime as onnxruntime
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from onecopy.integrations import torch as torch
     from onecopy.integrations import transformers as transformers
     from onecopy.memory import explain, watch
+    from onecopy.objects import load_object, save_object, share_object
     from onecopy.page_cache import evict, pin, residency, unpin, warm
     from onecopy.records import Dict, List, Table, open_records, share
     from onecopy.scratch_arrays import Scratch, scratch
@@ -48,9 +50,13 @@ _HOMES = {
     "Mapping": "files",
     "check": "files",
     "guard": "files",
+    "cached": "caching",
     "watch": "memory",
     "Dict": "records",
     "List": "records",
+    "load_object": "objects",
+    "save_object": "objects",
+    "share_object": "objects",
     "NotShareable": "errors",
     "Table": "records",
     "open_records": "records",
@@ -82,20 +88,24 @@ __all__ = [
     "Store",
     "Table",
     "__version__",
+    "cached",
     "check",
     "evict",
     "explain",
     "file_key",
     "guard",
     "images",
+    "load_object",
     "memory",
     "open",
     "open_records",
     "pin",
     "residency",
     "save",
+    "save_object",
     "scratch",
     "share",
+    "share_object",
     "unpin",
     "warm",
     "watch",

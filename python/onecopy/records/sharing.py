@@ -253,6 +253,7 @@ def _in_memory(job: _Job, key: str, memory: Store, source: str | os.PathLike[str
 
 def _nameless(job: _Job, store: Store | None) -> Any:
     """Build an unnamed file, in this process or in a child, and open it."""
+
     def build() -> int:
         builder = job.build(_spool_folder(Path("/dev/shm")))  # noqa: S108 - the spool is in memory
         if _fits_in_memory(builder.bytes, store):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_ERROR = 1 << 20  # bytes of a pickled exception and its traceback
 
+
 def free_unused_memory() -> None:
     """Collect garbage, then return the free memory of the C library to the kernel where that is possible (glibc)."""
     gc.collect()

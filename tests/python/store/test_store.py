@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import ctypes
 import errno
 import os
 import pickle
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.waiting import until
 
 import onecopy as oc
 import onecopy.store

@@ -1,0 +1,221 @@
+"""`cached`: a decorator for functions whose result is built once per machine and mapped by all processes.
+
+    @oc.cached(inputs=["annotations.json"])
+    def annotations():
+        return json.loads(pathlib.Path("annotations.json").read_text())
+
+    rows = annotations()     # the first process of the machine calls the function; all others map its result
+
+It is `onecopy.share` (rows of plain values) or `onecopy.share_object` (any object) with a key that is made from the
+input files, the code of the function and its arguments.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+
+from onecopy import _core
+from onecopy.errors import FileChanged
+from onecopy.store import Store, file_key
+
+if TYPE_CHECKING:
+    from onecopy.records import Dict, List
+
+__all__ = ["Cached", "cached"]
+
+P = ParamSpec("P")
+K = TypeVar("K")
+T = TypeVar("T")
+Path: TypeAlias = "str | os.PathLike[str]"
+Inputs: TypeAlias = "Sequence[Path] | Callable[..., Sequence[Path]]"
+
+
+class Cached(Generic[P, T]):
+    """A function decorated by `cached`; ``__wrapped__`` is the function itself."""
+
+    __wrapped__: Callable[P, Any]
+
+    def __init__(self, function: Callable[P, Any], inputs: Inputs, version: str, share: Callable[..., T]) -> None:
+        functools.update_wrapper(self, function)
+        self._inputs, self._version, self._share = inputs, version, share
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of the function for these arguments, built once per machine."""
+        files = self._files(*args, **kwargs)
+        key = _key_of(files, self._version)
+        return self._share(_build_of(self.__wrapped__, args, kwargs, files), key, source=files[0] if files else None)
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the part of the key that the input files and the version make; FileNotFoundError if one is missing."""
+        return _key_of(self._files(*args, **kwargs), self._version)
+
+    def _files(self, *args: P.args, **kwargs: P.kwargs) -> list[str]:
+        given = self._inputs(*args, **kwargs) if callable(self._inputs) else self._inputs
+        if isinstance(given, (str, bytes, os.PathLike)):
+            raise TypeError(f"inputs must be a list of paths: [{given!r}]")
+        return [os.fspath(path) for path in given]
+
+    def __reduce__(self) -> str:  # as functions: by name
+        return self.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<onecopy.cached {self.__module__}.{self.__qualname__}>"
+
+    if TYPE_CHECKING:  # set by functools.update_wrapper
+        __qualname__: str
+        __name__: str
+
+
+class _OfRows(Protocol):
+    """The decorator with ``codec="records"``."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # a mapping is an iterable too; it becomes a Dict
+        self, function: Callable[P, Mapping[K, T]], /
+    ) -> Cached[P, Dict[K, T]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Iterable[T]], /) -> Cached[P, List[T]]: ...
+
+
+class _OfObjects(Protocol):
+    """The decorator with ``codec="object"``."""
+
+    def __call__(self, function: Callable[P, T], /) -> Cached[P, T]: ...
+
+
+@overload
+def cached(
+    *,
+    inputs: Inputs = (),
+    version: str = "",
+    codec: Literal["records"] = "records",
+    store: Store | Path | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> _OfRows: ...
+
+
+@overload
+def cached(
+    *, inputs: Inputs = (), version: str = "", codec: Literal["object"], store: Store | Path | None = None
+) -> _OfObjects: ...
+
+
+def cached(
+    *,
+    inputs: Inputs = (),
+    version: str = "",
+    codec: Literal["records", "object"] = "records",
+    store: Store | Path | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Any:
+    """Decorate a function so that its result is built once per machine and shared by all processes and later runs.
+
+    The result is built again when an input file was written or replaced, when the function was edited, or when its
+    arguments, defaults or the values that it closes over are other ones. Two functions never share a result. Not seen
+    are changes of functions that it calls: change `version` then.
+
+    Parameters
+    ----------
+    inputs
+        Paths of the files that the function reads; or a function that returns them, called with the same arguments.
+    version
+        Any text that is part of the key.
+    codec
+        "records": the function returns (or yields) rows of plain values, or a dict, and a call returns a List, Table or
+        Dict, as `onecopy.share` does. "object": it returns any object that can be pickled, and a call returns such an
+        object, whose arrays are views of a mapped file, as `onecopy.share_object` does.
+    store
+        A `onecopy.Store`, or a folder; None: the default store on disk.
+    progress
+        As for `onecopy.share`; with ``codec="records"`` alone.
+
+    Returns
+    -------
+    Callable
+        A decorator. The decorated function can be pickled, and called in any process; it keeps nothing in memory, so
+        that each call opens the result again, which takes about a millisecond and the time of unpickling an object.
+
+    Raises
+    ------
+    TypeError
+        When called: an argument, or a value that the function closes over, has no stable identity; the message names
+        it.
+    FileNotFoundError, FileChanged
+        When called: an input is missing, or was changed while the function read it.
+    Exception
+        When called: those of `onecopy.share` or `onecopy.share_object`.
+
+    Examples
+    --------
+    >>> import onecopy as oc, pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "names.txt")
+    >>> _ = path.write_text("Ada Grace Edsger")
+    >>> @oc.cached(inputs=[path])
+    ... def names(minimum=0):
+    ...     return [name for name in path.read_text().split() if len(name) > minimum]
+    >>> list(names(3))
+    ['Grace', 'Edsger']
+    """
+    if codec not in ("records", "object"):
+        raise ValueError(f"codec must be 'records' or 'object', not {codec!r}")
+    if codec == "object" and progress is not None:
+        raise ValueError("progress is reported with codec='records' only")
+
+    def share(build: Callable[[], Any], key: str, source: str | None) -> Any:
+        if codec == "object":
+            from onecopy.objects import share_object
+
+            return share_object(build, key, store=store, source=source)
+        from onecopy.records import share as share_rows
+
+        return share_rows(build, key, store=Store.of(store), source=source, progress=progress)
+
+    return lambda function: Cached(function, inputs, version, share)
+
+
+class _Build(functools.partial[Any]):
+    """A call of a function with its arguments, which are its identity in a key; fails if an input changes meanwhile."""
+
+    before: dict[str, str]
+    """Keys of the inputs when the key was made, by their paths."""
+
+    def __call__(self) -> Any:  # type: ignore[override]  # has all arguments
+        made = super().__call__()
+        if isinstance(made, Iterator):
+            return _rows(made, self.before)
+        _expect_unchanged(self.before)
+        return made
+
+
+def _build_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], files: list[str]) -> _Build:
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    build = _Build(function, *bound.args, **bound.kwargs)
+    build.before = dict(zip(files, map(file_key, files), strict=True))
+    return build
+
+
+def _rows(rows: Iterator[T], before: dict[str, str]) -> Iterator[T]:
+    yield from rows
+    _expect_unchanged(before)
+
+
+def _expect_unchanged(before: dict[str, str]) -> None:
+    for path, key in before.items():
+        if file_key(path) != key:
+            raise FileChanged(errno.ESTALE, "the file was changed while a cached function read it", path)
+
+
+def _key_of(files: list[str], version: str) -> str:
+    if not files:
+        return f"no inputs, version {version}" if version else "no inputs"
+    if len(files) > 1:
+        others = _core.digest("\n".join(map(file_key, files[1:])))[:16]
+        version = ", ".join(filter(None, (version, f"with {len(files) - 1} other inputs {others}")))
+    return file_key(files[0], version)

@@ -1,0 +1,43 @@
+"""Functions that the pickles of object files call to make arrays and tensors on buffers; their names stay.
+
+Nothing is copied: the array or tensor holds its buffer, which keeps the file mapped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def array(buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...], order: Literal["C", "F"]) -> NDArray[Any]:
+    """Return a numpy array on a buffer."""
+    import numpy as np
+
+    return np.frombuffer(buffer, np.uint8).view(dtype).reshape(shape, order=order)
+
+
+def storage(buffer: Any) -> Any:
+    """Return a storage of torch on a writable buffer."""
+    import torch
+
+    return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage() if len(buffer) else torch.UntypedStorage(0)
+
+
+def tensor(
+    storage: Any, dtype: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool
+) -> Any:
+    """Return a tensor of torch on a storage; `offset` and `strides` in elements."""
+    import torch
+
+    made = torch.empty(0, dtype=getattr(torch, dtype)).set_(storage, offset, shape, strides)
+    return made.requires_grad_(requires_grad)
+
+
+def parameter(data: Any, requires_grad: bool) -> Any:
+    """Return a parameter of a torch module on the memory of a tensor."""
+    import torch
+
+    return torch.nn.Parameter(data, requires_grad)

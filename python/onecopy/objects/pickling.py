@@ -1,0 +1,175 @@
+"""A pickler that leaves the buffers of arrays and tensors out of the pickle, and describes them."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onecopy.objects import made
+from onecopy.objects.naming import is_array, is_tensor, paths_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
+
+__all__ = ["Part", "Pickled", "pickled"]
+
+
+class Part(NamedTuple):
+    """A buffer that is not in the pickle."""
+
+    name: str
+    """The path of its array in the object, or the class that holds it; not unique."""
+    content: Any
+    """What is saved: an array or tensor with the type and shape of the data, or its bytes."""
+    raw: memoryview
+    """The same bytes."""
+    is_tensor: bool
+
+
+class Pickled(NamedTuple):
+    """An object as a pickle and buffers."""
+
+    pickle: memoryview
+    parts: list[Part]
+    """The buffers, in the order in which the pickle takes them."""
+    packages: dict[str, str]
+    """Versions of the top-level packages whose classes and functions the pickle names."""
+
+
+def pickled(value: Any) -> Pickled:
+    """Pickle an object; exceptions of its classes are passed on.
+
+    Arrays are not copied, except those that are not contiguous.
+    """
+    file = io.BytesIO()
+    pickler = _Pickler(file, paths_of(value))
+    pickler.dump(value)
+    modules = sorted(pickler.modules - {"onecopy"})
+    packages = {name: version for name in modules if (version := _version_of(name)) is not None}
+    return Pickled(file.getbuffer(), pickler.parts, packages)
+
+
+def _version_of(module: str) -> str | None:
+    version = getattr(sys.modules.get(module), "__version__", None)
+    return version if isinstance(version, str) else None
+
+
+class _Storage:
+    """The memory of tensors, pickled once however many tensors share it."""
+
+    def __init__(self, name: str, content: Any, raw: NDArray[Any]) -> None:
+        self.name, self.content, self.raw = name, content, raw
+
+
+class _Described(NamedTuple):
+    """A buffer whose array is known, until the pickler passes it on."""
+
+    buffer: pickle.PickleBuffer
+    """Kept, so that its `id` is not used again."""
+    name: str
+    content: Any
+    is_tensor: bool
+
+
+def _content(flat: NDArray[Any], raw: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as it is saved; as bytes, with an axis for those of an element, if safetensors lacks its type."""
+    from onecopy.arrays import dtypes
+
+    little = flat.dtype.newbyteorder("<") == flat.dtype
+    return flat if little and dtypes.of_numpy(flat.dtype) else raw.reshape(*flat.shape, flat.dtype.itemsize)
+
+
+def _is_parameter(value: Any) -> bool:
+    import torch
+
+    return type(value) is torch.nn.Parameter and not value.__dict__ and not value._backward_hooks
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, paths: dict[int, str]) -> None:
+        super().__init__(file, protocol=5, buffer_callback=self._take)
+        self.parts: list[Part] = []
+        self.modules: set[str] = set()
+        self._paths = paths
+        self._described: dict[int, _Described] = {}
+        self._storages: dict[int, _Storage] = {}
+        self._owner = ""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return how an array, tensor or storage is made; NotImplemented for what pickles itself."""
+        if isinstance(value, (type, FunctionType)):
+            self.modules.add(str(value.__module__).partition(".")[0])
+            return NotImplemented
+        if is_array(value):
+            return self._reduced_array(value)
+        if is_tensor(value):
+            return self._reduced_parameter(value) if _is_parameter(value) else self._reduced_tensor(value)
+        if type(value) is _Storage:
+            buffer = self._describe(value.raw, value.name, value.content, is_tensor=True)
+            return made.storage, (buffer,)
+        if not hasattr(value, "__qualname__") and type(value).__module__.partition(".")[0] != "numpy":
+            self._owner = type(value).__name__
+        return NotImplemented
+
+    def _reduced_array(self, value: NDArray[Any]) -> Reduced | Any:
+        import numpy as np
+
+        if type(value) not in (np.ndarray, np.memmap) or value.dtype.hasobject or value.dtype.itemsize == 0:
+            return NotImplemented  # pickled by numpy: the data is in the pickle
+        array = np.asarray(value)
+        order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+        if not array.flags.forc:
+            array = array.copy()
+        flat = array.T if order == "F" else array
+        raw = flat.reshape(-1).view(np.uint8)  # not the buffer of the array: datetime64 and bfloat16 have none
+        buffer = self._describe(raw, self._name(value), _content(flat, raw), is_tensor=False)
+        return made.array, (buffer, array.dtype, array.shape, order)
+
+    def _reduced_tensor(self, value: Any) -> Reduced | Any:
+        import torch
+
+        plain = type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu"
+        unusual = value.is_quantized or value.is_conj() or value.is_neg() or not value.is_leaf
+        if not plain or unusual or value.__dict__ or value._backward_hooks:
+            return NotImplemented  # pickled by torch: the data is in the pickle
+        memory = value.untyped_storage()
+        storage = self._storages.get(memory._cdata)
+        if storage is None:
+            raw = torch.empty(0, dtype=torch.uint8).set_(memory).numpy()
+            whole = value.is_contiguous() and value.nbytes == memory.nbytes() and not value.dtype.is_complex
+            content = value.detach() if whole else raw
+            storage = self._storages[memory._cdata] = _Storage(self._name(value), content, raw)
+        dtype, shape, strides = str(value.dtype).removeprefix("torch."), tuple(value.shape), value.stride()
+        return made.tensor, (storage, dtype, value.storage_offset(), shape, strides, value.requires_grad)
+
+    def _reduced_parameter(self, value: Any) -> Reduced:
+        data = value.data
+        self._paths[id(data)] = self._name(value)  # the pickler keeps `data` until it ends
+        return made.parameter, (data, value.requires_grad)
+
+    def _name(self, value: Any) -> str:
+        return self._paths.get(id(value)) or f"{self._owner or 'array'} {len(self.parts)}"
+
+    def _describe(self, raw: NDArray[Any], name: str, content: Any, *, is_tensor: bool) -> pickle.PickleBuffer:
+        buffer = pickle.PickleBuffer(raw.data)
+        self._described[id(buffer)] = _Described(buffer, name, content, is_tensor)
+        return buffer
+
+    def _take(self, buffer: pickle.PickleBuffer) -> None:
+        """Keep a buffer out of the pickle; called in the order in which the pickle takes them."""
+        import numpy as np
+
+        raw = buffer.raw()
+        described = self._described.pop(id(buffer), None)
+        if described is not None:
+            self.parts.append(Part(described.name, described.content, raw, described.is_tensor))
+        else:  # of another library, such as Arrow
+            name = f"{self._owner or 'buffer'} {len(self.parts)}"
+            self.parts.append(Part(name, np.frombuffer(raw, np.uint8), raw, False))

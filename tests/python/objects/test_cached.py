@@ -1,0 +1,198 @@
+"""A cached function is called once per machine for its inputs, its code and its arguments."""
+
+import json
+import multiprocessing
+import os
+import pickle
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+
+CALLS: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def no_calls() -> None:
+    CALLS.clear()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([{"id": 1}, {"id": 2}]))
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> oc.Store:
+    return oc.Store(tmp_path / "store")
+
+
+def test_a_function_is_called_once_for_its_inputs(source, store):
+    @oc.cached(inputs=[source], store=store)
+    def rows() -> list[dict[str, int]]:
+        """Return the rows."""
+        CALLS.append("rows")
+        return json.loads(source.read_text())
+
+    assert [list(rows()), list(rows())] == [[{"id": 1}, {"id": 2}]] * 2
+    assert isinstance(rows(), oc.Table)
+    assert (CALLS, rows.__name__, rows.__doc__) == (["rows"], "rows", "Return the rows.")
+    assert rows.__wrapped__() == [{"id": 1}, {"id": 2}]
+    source.write_text("[1]")
+    assert list(rows()) == [1]
+    assert [artefact.source for artefact in store.ls()] == [str(source)] * 2
+
+
+def test_two_functions_over_one_file_never_answer_for_each_other(source, store):
+    @oc.cached(inputs=[source], store=store)
+    def first() -> list[str]:
+        return ["first"]
+
+    @oc.cached(inputs=[source], store=store)
+    def second() -> list[str]:
+        return ["second"]
+
+    def again(word: str) -> Any:
+        @oc.cached(inputs=[source], store=store)
+        def closes_over() -> list[str]:
+            return [word]
+
+        return closes_over
+
+    assert [next(iter(each())) for each in (first, second, again("a"), again("b"))] == ["first", "second", "a", "b"]
+
+
+def test_functions_of_two_modules_with_the_same_code_are_two(tmp_path, source, store, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("one_module", "other_module"):
+        (tmp_path / f"{name}.py").write_text(
+            "def word():\n    return [__name__]\n"  # the same code; another value of a global
+        )
+    import one_module
+    import other_module
+
+    wrapped = [oc.cached(inputs=[source], store=store)(module.word) for module in (one_module, other_module)]
+    assert [list(each()) for each in wrapped] == [["one_module"], ["other_module"]]
+
+
+def test_arguments_are_part_of_the_identity_however_they_are_passed(store):
+    @oc.cached(store=store)
+    def numbers(stop: int, *, step: int = 1, names: frozenset[str] = frozenset()) -> list[int]:
+        CALLS.append(stop)
+        return list(range(0, stop, step))
+
+    for _ in range(2):
+        assert list(numbers(3)) == list(numbers(stop=3)) == list(numbers(3, step=1)) == [0, 1, 2]
+    assert CALLS == [3]
+    assert list(numbers(4, step=2)) == [0, 2]
+    assert list(numbers(3, names=frozenset("abc"))) == list(numbers(3, names=frozenset("cba")))
+    assert CALLS == [3, 4, 3]
+    with pytest.raises(TypeError, match="stop"):
+        numbers()  # type: ignore[call-arg]
+
+
+def test_a_version_makes_another_result(source, store):
+    results = [
+        list(oc.cached(inputs=[source], version=version, store=store)(lambda: [len(CALLS)])()) for version in ("1", "2")
+    ]
+    assert results == [[0], [0]]
+    assert len(store.ls()) == 2
+
+
+def test_inputs_may_depend_on_arguments(tmp_path, store):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+
+    @oc.cached(inputs=lambda folder, names: [folder / name for name in names], store=store)
+    def contents(folder: Path, names: list[str]) -> list[str]:
+        CALLS.append(names)
+        return [(folder / name).read_text() for name in names]
+
+    assert list(contents(tmp_path, ["a", "b"])) == ["a", "b"]
+    (tmp_path / "b").write_text("B!")
+    assert list(contents(tmp_path, ["a", "b"])) == ["a", "B!"]
+    assert list(contents(tmp_path, ["a"])) == ["a"]
+    assert len(CALLS) == 3
+    assert contents.key(tmp_path, ["a", "b"]) != contents.key(tmp_path, ["a"])
+
+
+def test_objects_are_loaded_from_a_mapped_file(source, store):
+    @oc.cached(inputs=[source], codec="object", store=store)
+    def table() -> dict[str, Any]:
+        CALLS.append("table")
+        return {"a": np.arange(1000), "b": "text"}
+
+    assert [table()["a"][-1], table()["b"]] == [999, "text"]
+    assert CALLS == ["table"]
+    assert not table()["a"].flags.writeable
+
+
+def test_generators_are_consumed_once(source, store):
+    @oc.cached(inputs=[source], store=store)
+    def rows() -> Any:
+        for i in range(3):
+            CALLS.append(i)
+            yield i
+
+    assert list(rows()) == list(rows()) == CALLS == [0, 1, 2]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_input_that_changes_while_it_is_read_is_an_error_and_nothing_is_kept(tmp_path, store, which, lazy):
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.write_text("old")
+
+    def change() -> list[int]:
+        paths[which].write_text("new content")
+        return [1]
+
+    @oc.cached(inputs=paths, store=store)
+    def rows() -> Any:
+        return (one for one in change()) if lazy else change()
+
+    with pytest.raises(oc.FileChanged, match=re.escape(str(paths[which]))):
+        rows()
+    assert [artefact for artefact in store.ls() if artefact.state == "ready"] == []
+    assert list(oc.cached(inputs=paths, store=store)(lambda: [2])()) == [2]
+
+
+def test_wrong_uses_are_errors_that_name_them(source, store):
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match=r"'lock' of the function, a lock, cannot be pickled"):
+        oc.cached(inputs=[source], store=store)(lambda: [lock])()
+    with pytest.raises(TypeError, match="the arguments of the function, a lock, cannot be pickled"):
+        oc.cached(store=store)(lambda given: [given])(lock)
+    with pytest.raises(TypeError, match="inputs must be a list of paths"):
+        oc.cached(inputs=str(source), store=store)(lambda: [1])()
+    with pytest.raises(FileNotFoundError):
+        oc.cached(inputs=[source.with_name("none")], store=store)(lambda: [1])()
+    with pytest.raises(ValueError, match="codec must be"):
+        oc.cached(codec="pickle")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="progress"):
+        oc.cached(codec="object", progress=print)  # type: ignore[call-overload]
+    assert store.ls() == []
+
+
+@oc.cached(inputs=[__file__], store=os.environ.get("TEST_CACHED_STORE", "/nonexistent"))
+def of_this_module(count: int) -> list[int]:
+    return [os.getpid()] * count
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_decorated_function_can_be_sent_to_workers_which_share_its_result(tmp_path, monkeypatch, method):
+    monkeypatch.setenv("TEST_CACHED_STORE", str(tmp_path / "store"))
+    assert pickle.loads(pickle.dumps(of_this_module)) is of_this_module
+    context: Any = multiprocessing.get_context(method)
+    with context.Pool(2) as pool:
+        results = pool.map(of_this_module, [3, 3, 3, 3], chunksize=1)
+    assert len({tuple(rows) for rows in results}) == 1
