@@ -185,7 +185,7 @@ class _Build(functools.partial[Any]):
     before: dict[str, str]
     """Keys of the inputs when the key was made, by their paths."""
 
-    def __call__(self) -> Any:  # type: ignore[override]  # has all arguments
+    def __call__(self) -> Any:
         made = super().__call__()
         if isinstance(made, Iterator):
             return _rows(made, self.before)

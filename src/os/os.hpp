@@ -114,8 +114,8 @@ int try_lock(int fd) noexcept;
 int try_claim(int fd) noexcept;
 Result<bool> is_claimed(int fd) noexcept;  // by another open file
 
-// Whether the file is open or mapped through another open file, in any process. `fd` must be open for reading alone, and
-// the file must belong to this user. EOPNOTSUPP: the system has no such query.
+// Whether the file is open or mapped through another open file, in any process. `fd` must be open for reading alone,
+// and the file must belong to this user. EOPNOTSUPP: the system has no such query.
 Result<bool> is_in_use(int fd) noexcept;
 
 // --- access.cpp: unnamed and memory files, reserved space, other ways to a descriptor --------------------------

@@ -44,7 +44,8 @@ void shrink(const store::Folder& folder, std::vector<Artefact>& stay, std::uint6
     if (total <= limit) return;
     const bool used = is_in_use(folder, artefact);
     if (!used) total -= artefact.bytes;
-    artefact.reason = used ? "a process has it open" : "the store was larger than it may be, and this was used longest ago";
+    artefact.reason =
+        used ? "a process has it open" : "the store was larger than it may be, and this was used longest ago";
     (used ? kept : go).push_back(std::move(artefact));
   }
 }

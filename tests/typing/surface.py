@@ -148,3 +148,26 @@ reveal_type(watched.series.total.numbers("real"))  # revealed: list[float]
 watched.assert_peak(anonymous="200 MiB", real=10**9)
 watched.assert_peak(rss="1 GB")  # refused: call-arg
 oc.watch(hz="10")  # refused: arg-type
+
+# Objects and cached functions.
+
+
+@oc.cached(inputs=["a.json"])
+def cached_rows(limit: int) -> list[dict[str, int]]:
+    return [{"a": limit}]
+
+
+@oc.cached(inputs=lambda folder: [folder], codec="object", store=store)
+def cached_object(folder: str) -> dict[str, float]:
+    return {folder: 1.5}
+
+
+reveal_type(cached_rows(5))  # revealed: onecopy.records.rows.List[dict[str, int]]
+reveal_type(cached_object("a"))  # revealed: dict[str, float]
+reveal_type(cached_object.key("a"))  # revealed: str
+cached_rows("5")  # refused: arg-type
+oc.cached(inputs=5)  # refused: call-overload
+reveal_type(oc.share_object(lambda: 1.5, "k"))  # revealed: float
+reveal_type(oc.load_object("a.oc", trusted=True))  # revealed: Any
+oc.load_object("a.oc")  # refused: call-arg
+oc.Store(max_bytes=1.5)  # refused: arg-type

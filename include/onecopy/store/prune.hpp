@@ -17,7 +17,7 @@ struct PruneOptions {
   // Of all artefacts: the least recently used are removed first, and none that a process has open or mapped, where the
   // system can tell (on Linux, but for overlayfs, where a mapping counts only while its file is open).
   std::optional<std::uint64_t> max_bytes;
-  bool missing_source = false;                      // those whose source is missing or has changed
+  bool missing_source = false;  // those whose source is missing or has changed
   std::vector<std::string> keys;
   bool everything = false;
   bool dry_run = false;  // reports what it would remove, and removes nothing

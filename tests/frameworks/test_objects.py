@@ -1,0 +1,140 @@
+"""Objects of the frameworks keep their arrays in the file: what each shares, and what its classes copy."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+from onecopy.objects import LoadReport
+
+
+@pytest.fixture
+def round_trip(tmp_path: Path) -> Any:
+    """Give a function (value, private=False) that saves and loads an object: (object, report, arrays by name)."""
+
+    def save_and_load(value: Any, *, private: bool = False) -> tuple[Any, LoadReport, dict[str, Any]]:
+        path, reports = tmp_path / "object.oc", []
+        oc.save_object(path, value)
+        with oc.open(path) as file:
+            arrays = {entry.name: (entry.dtype, entry.shape) for entry in file.entries if "object." not in entry.name}
+        return oc.load_object(path, trusted=True, private=private, report=reports.append), reports[0], arrays
+
+    return save_and_load
+
+
+def copied(report: LoadReport) -> int:
+    return sum(one.nbytes for one in report.copied)
+
+
+def test_modules_of_torch_keep_names_ties_and_gradients_and_can_be_trained(round_trip):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.BatchNorm1d(200), torch.nn.Linear(200, 300))
+    module[2].weight = torch.nn.Parameter(torch.zeros(300, 200))
+    module.tied = module[0].weight
+    module[0].bias.requires_grad_(False)
+    module.half = torch.ones(5000, dtype=torch.bfloat16)
+    loaded, report, arrays = round_trip(module)
+    assert arrays["2.weight"] == ("F32", (300, 200))
+    assert arrays["half"] == ("BF16", (5000,))
+    assert loaded.tied is loaded[0].weight
+    assert not loaded[0].bias.requires_grad
+    assert type(loaded[0].weight) is torch.nn.Parameter
+    for mine, other in zip(loaded.state_dict().values(), module.state_dict().values(), strict=True):
+        assert torch.equal(mine, other)
+    assert report.shared > 480_000
+    assert copied(report) < 4000
+    optimizer = torch.optim.SGD(loaded.parameters(), lr=0.1)
+    loaded(torch.ones(10, 300)).sum().backward()
+    optimizer.step()
+    assert not torch.equal(loaded[2].weight, module[2].weight)
+
+
+def test_tensors_that_share_memory_share_it_again(round_trip):
+    torch = pytest.importorskip("torch")
+    whole = torch.arange(10_000.0)
+    views = [whole[:5000], whole[5000:], whole.view(100, 100).t(), whole[::3]]
+    loaded, report, _ = round_trip(views)
+    assert report.shared == 40_000
+    for mine, other in zip(loaded, views, strict=True):
+        assert (mine.stride(), mine.storage_offset()) == (other.stride(), other.storage_offset())
+        assert torch.equal(mine, other)
+    loaded[0][0] = 7
+    assert loaded[2][0, 0] == 7
+
+
+def test_unusual_tensors_are_pickled_by_torch(round_trip):
+    torch = pytest.importorskip("torch")
+    leaf = torch.ones(3, requires_grad=True)
+    values = [torch.eye(50).to_sparse(), (torch.ones(2000) * 1j).conj(), torch.empty(0), torch.tensor(5), leaf]
+    loaded, _, _ = round_trip(values)
+    for mine, other in zip(loaded, values, strict=True):
+        assert torch.equal(mine.to_dense(), other.to_dense())
+    assert loaded[4].requires_grad
+
+
+def test_nearest_neighbors_of_scikit_learn_share_their_data_and_trees(round_trip):
+    neighbors = pytest.importorskip("sklearn.neighbors")
+    points = np.random.default_rng(0).random((20_000, 10))
+    model = neighbors.KNeighborsClassifier(algorithm="kd_tree").fit(points, np.arange(20_000) % 3)
+    loaded, report, arrays = round_trip(model)
+    assert arrays["_fit_X"] == ("F64", (20_000, 10))
+    assert report.shared > 2_000_000
+    assert copied(report) < 4000
+    asked = points[:50] + 0.01
+    assert np.array_equal(loaded.predict(asked), model.predict(asked))
+
+
+def test_trees_of_scikit_learn_are_copied_and_the_report_names_them(round_trip):
+    ensemble = pytest.importorskip("sklearn.ensemble")
+    points = np.random.default_rng(0).random((5000, 10))
+    model = ensemble.RandomForestClassifier(5, random_state=0).fit(points, np.arange(5000) % 3)
+    loaded, report, _ = round_trip(model)
+    assert copied(report) > 500_000
+    assert report.copied[0].name.startswith("Tree ")
+    assert np.array_equal(loaded.predict(points), model.predict(points))
+
+
+def test_data_frames_share_their_columns(round_trip):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "number": np.arange(10_000),
+            "float": np.arange(10_000) / 3,
+            "text": [f"row {i}" for i in range(10_000)],
+            "kind": pandas.Categorical(["a", "b"] * 5000),
+            "time": pandas.date_range("2020-01-01", periods=10_000, freq="h"),
+        }
+    )
+    loaded, report, _ = round_trip(frame)
+    pandas.testing.assert_frame_equal(loaded, frame)
+    assert report.shared > 250_000
+    assert copied(report) < 5000
+    changed, _, _ = round_trip(frame, private=True)
+    changed.loc[0, "number"] = 7
+    assert (changed["number"][0], loaded["number"][0]) == (7, 0)
+
+
+def test_tables_of_arrow_and_sparse_matrices_share_their_buffers(round_trip):
+    arrow, sparse = pytest.importorskip("pyarrow"), pytest.importorskip("scipy.sparse")
+    table = arrow.table({"number": np.arange(10_000), "text": [f"row {i}" for i in range(10_000)]})
+    loaded, report, _ = round_trip(table)
+    assert loaded.equals(table)
+    assert (report.shared > 150_000, copied(report) < 4000) == (True, True)
+    matrix = sparse.random(1000, 1000, 0.05, "csr", random_state=0)
+    loaded, report, arrays = round_trip(matrix)
+    assert (loaded != matrix).nnz == 0
+    assert arrays == {"data": ("F64", (50_000,)), "indices": ("I32", (50_000,)), "indptr": ("I32", (1001,))}
+    assert (report.shared, copied(report) < 1000) == (604_004, True)
+
+
+def test_vectors_of_gensim_are_shared_and_their_words_are_copied(round_trip):
+    models = pytest.importorskip("gensim.models")
+    vectors = models.KeyedVectors(100)
+    vectors.add_vectors([f"word {i}" for i in range(2000)], np.random.default_rng(0).random((2000, 100), np.float32))
+    loaded, report, arrays = round_trip(vectors)
+    assert arrays["vectors"] == ("F32", (2000, 100))
+    assert report.shared >= 800_000
+    assert loaded.most_similar("word 5") == vectors.most_similar("word 5")
