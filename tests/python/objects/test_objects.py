@@ -312,6 +312,31 @@ def test_the_valid_description_of_the_test_above_loads(path):
     assert oc.load_object(path, trusted=True) == [1]
 
 
+EDGES = st.sampled_from([-(2**63), -1, 0, 1, 2, 8, 24, 25, 2**62, 2**63 - 1])
+
+
+@given(rows=st.lists(st.tuples(EDGES, EDGES, EDGES, EDGES), max_size=4))
+def test_every_table_of_buffers_is_refused_or_in_bounds(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("tables") / "object.oc"
+    buffers = [pickle.PickleBuffer(bytearray(b"x")) for _ in rows]
+    content = np.frombuffer(pickle.dumps(buffers, protocol=5, buffer_callback=lambda _: False), np.uint8)
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    oc.save(
+        path, ARRAYS | {"object.pickle": content, "object.buffers": table}, {"onecopy.object": json.dumps(ABOUT)}, 64
+    )
+    sizes = {0: 16, 1: 24}
+    valid = all(
+        which in sizes and 0 <= offset <= sizes[which] and 0 <= nbytes <= sizes[which] - offset
+        for which, offset, nbytes, _ in rows
+    )
+    if valid:
+        loaded = oc.load_object(path, trusted=True)
+        assert [bytes(view) for view in loaded] == [bytes(nbytes) for _, _, nbytes, _ in rows]
+    else:
+        with pytest.raises(oc.FormatError, match="is outside of the arrays"):
+            oc.load_object(path, trusted=True)
+
+
 def test_without_checksums_nothing_is_unpickled(path):
     oc.save(path, ARRAYS, {"onecopy.object": json.dumps(ABOUT)}, 64, checksum=False)
     with pytest.raises(oc.NoChecksum):

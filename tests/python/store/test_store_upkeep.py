@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.seccomp import refuse
 
 import onecopy as oc
 from onecopy.store import choose_place
@@ -200,6 +201,18 @@ def test_what_a_process_uses_is_not_removed_for_its_size(tmp_path, how):
         assert "a process has it open" in {kept.reason for kept in store.prune(max_bytes=0).kept}
     store.get_or_build("newer", text("z" * 1000))
     assert ready(store) == {"newer"}
+
+
+def test_without_leases_what_is_in_use_is_removed_as_well_and_stays_readable(tmp_path, in_child):
+    def build() -> tuple[set[str], bytes]:
+        refuse("F_SETLEASE")
+        store = oc.Store(tmp_path / "limited", max_bytes=1500)
+        mapping = oc.Mapping(store.get_or_build("used", text("x" * 1000)).path)
+        use_at(store, "used", time.time() - 1000)
+        store.get_or_build("new", text("y" * 1000))
+        return ready(store), bytes(mapping.view()[:3])
+
+    assert in_child(build) == ({"new"}, b"xxx")
 
 
 def test_the_limit_is_a_size_a_share_of_the_file_system_or_none(tmp_path, monkeypatch):
