@@ -214,7 +214,7 @@ def _expect_unchanged(before: dict[str, str]) -> None:
 
 def _key_of(files: list[str], version: str) -> str:
     if not files:
-        return f"no inputs, version {version}" if version else "no inputs"
+        return f"version {version}" if version else "no inputs"
     if len(files) > 1:
         others = _core.digest("\n".join(map(file_key, files[1:])))[:16]
         version = ", ".join(filter(None, (version, f"with {len(files) - 1} other inputs {others}")))

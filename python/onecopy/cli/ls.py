@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from onecopy.arrays import open_arrays
 from onecopy.arrays.one_file import OneFile
 from onecopy.cli import record_tree, screen
 from onecopy.cli.words import counted, escape, share, size
+from onecopy.errors import FormatError
+from onecopy.objects import layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,8 +112,11 @@ def grid_of(lines: Sequence[Line]) -> screen.Grid:
 
 
 def heading_of(file: Any) -> str:
-    """Return the first line: path, container, kind of a file of onecopy, and the number of files of a set."""
+    """Return the first line: path, container, kind of a file of onecopy or class of an object, and files of a set."""
     words = [f"{file.path}: {file.container}"]
+    if layout.METADATA in file.metadata:
+        with suppress(FormatError):
+            words.append(f"object of the class {escape(layout.about(file).type)}")
     if file.kind != "foreign":
         words.append(f"{file.kind} of onecopy")
     if len(file.files) > 1:
