@@ -1,5 +1,7 @@
 """`bench unchanged`: programs that are not edited, and what is made of the numbers."""
 
+from dataclasses import replace
+
 import pytest
 from bench.tests.support import read_back
 
@@ -19,6 +21,15 @@ def test_results_are_equal_and_the_file_is_held_once(tmp_path):
     assert held["onecopy.auto"] < 1.5 < held["as it is"]
     assert read_back(run) == run
     assert "results equal" in "\n".join(unchanged.SCENARIO.sentences(run))
+
+
+@pytest.mark.processes
+def test_a_program_with_one_line_edited_holds_its_object_once(tmp_path):
+    pytest.importorskip("pandas")
+    run = unchanged.run(tmp_path, replace(SMALL, programs=("pandas",), size=20_000_000))
+    held = {sample.row: sample.numbers["held_share"] for sample in run.samples}
+    assert held["one line edited"] < 1.5 < held["as it is"]
+    assert len({sample.numbers["checksum"] for sample in run.samples}) == 1
 
 
 def test_every_program_has_a_name_of_its_own():

@@ -20,6 +20,23 @@ WIDTH = 2048
 
 
 @dataclass(frozen=True, slots=True)
+class Edited:
+    """A program after one line was edited, to load with onecopy.
+
+    Attributes
+    ----------
+    detail
+        The call that loads.
+    make, load
+        As those of `Program`; the file is another one.
+    """
+
+    detail: str
+    make: Callable[[str, int], None]
+    load: Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A program.
 
@@ -43,6 +60,8 @@ class Program:
     answer: Callable[[Any, int], float]
     prepare: Callable[[], object] = tuple
     """Called before memory is measured: imports what the framework imports late."""
+    edited: Edited | None = None
+    """The program with one line edited; None where `onecopy.auto` is all there is to gain."""
 
 
 def _module(count: int) -> Any:
@@ -170,12 +189,34 @@ def _run_onnx(session: Any, number: int) -> float:
     return float(session.run(None, {"x0": np.full((1, WIDTH), 1.0 + number % 7, np.float32)})[0].sum())
 
 
-def _make_neighbors(path: str, nbytes: int) -> None:
-    import joblib
+def _neighbors(nbytes: int) -> Any:
     from sklearn.neighbors import KNeighborsClassifier
 
     points = np.random.default_rng(0).standard_normal((nbytes // (64 * 4), 64), np.float32)
-    joblib.dump(KNeighborsClassifier(5, algorithm="brute", n_jobs=1).fit(points, points[:, 0] > 0), path)
+    return KNeighborsClassifier(5, algorithm="brute", n_jobs=1).fit(points, points[:, 0] > 0)
+
+
+def _make_neighbors(path: str, nbytes: int) -> None:
+    import joblib
+
+    joblib.dump(_neighbors(nbytes), path)
+
+
+def _load_object(path: str) -> Any:
+    import onecopy
+
+    return onecopy.load_object(path, trusted=True)
+
+
+def _as_object(make: Callable[[int], Any]) -> Edited:
+    """Return the program that loads an object which `make` makes of a number of bytes."""
+
+    def save(path: str, nbytes: int) -> None:
+        import onecopy
+
+        onecopy.save_object(path, make(nbytes))
+
+    return Edited("onecopy.load_object(path, trusted=True)", save, _load_object)
 
 
 def _load_neighbors(path: str) -> Any:
@@ -202,14 +243,18 @@ def _multiply(table: Any, number: int) -> float:
     return float((table @ np.full(128, 1.0 + number % 7, np.float32)).sum())
 
 
-def _make_vectors(path: str, nbytes: int) -> None:
+def _vectors(nbytes: int) -> Any:
     from gensim.models import KeyedVectors
 
     rows = nbytes // (300 * 4)
     words = KeyedVectors(300)
     vectors = np.random.default_rng(0).standard_normal((rows, 300), np.float32)
     words.add_vectors([f"w{n}" for n in range(rows)], vectors)
-    words.save(path)
+    return words
+
+
+def _make_vectors(path: str, nbytes: int) -> None:
+    _vectors(nbytes).save(path)
 
 
 def _load_vectors(path: str) -> Any:
@@ -220,6 +265,29 @@ def _load_vectors(path: str) -> Any:
 
 def _similar(words: Any, number: int) -> float:
     return float(words.most_similar(f"w{number % 7}", topn=1)[0][1])
+
+
+def _frame(nbytes: int) -> Any:
+    import pandas as pd
+
+    rows = nbytes // (9 * 8)
+    random = np.random.default_rng(0)
+    columns: dict[str, Any] = {f"c{n}": random.standard_normal(rows) for n in range(8)}
+    return pd.DataFrame(columns | {"kind": pd.Categorical.from_codes(np.arange(rows) % 5, list("abcde"))})
+
+
+def _make_frame(path: str, nbytes: int) -> None:
+    _frame(nbytes).to_pickle(path)
+
+
+def _load_frame(path: str) -> Any:
+    import pandas as pd
+
+    return pd.read_pickle(path)  # noqa: S301 - the file was written above
+
+
+def _sum(frame: Any, number: int) -> float:
+    return float(sum(frame[f"c{n}"].sum() for n in range(8)) + (frame["kind"].cat.codes == number % 5).sum())
 
 
 PROGRAMS: tuple[Program, ...] = (
@@ -267,8 +335,26 @@ PROGRAMS: tuple[Program, ...] = (
         _make_neighbors,
         _load_neighbors,
         _predict,
+        edited=_as_object(_neighbors),
     ),
-    Program("gensim", "KeyedVectors.load(path)", ("gensim",), _make_vectors, _load_vectors, _similar),
+    Program(
+        "gensim",
+        "KeyedVectors.load(path)",
+        ("gensim",),
+        _make_vectors,
+        _load_vectors,
+        _similar,
+        edited=_as_object(_vectors),
+    ),
+    Program(
+        "pandas",
+        "pandas.read_pickle(path)",
+        ("pandas",),
+        _make_frame,
+        _load_frame,
+        _sum,
+        edited=_as_object(_frame),
+    ),
     Program("numpy", "numpy.load(path)", ("numpy",), _make_table, _load_table, _multiply),
 )
 """In the order of the tables."""

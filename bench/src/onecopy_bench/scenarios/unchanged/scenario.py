@@ -44,6 +44,7 @@ class Way:
 WAYS = (
     Way("as it is", "the program alone", ours=False),
     Way(worker.AUTO, "onecopy.auto is imported before it, as by onecopy run", ours=True),
+    Way(worker.EDITED, "one line of it loads the object with onecopy.load_object", ours=True),
 )
 
 
@@ -69,24 +70,29 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
         The log is of another run.
     """
     chosen, absent = installed(PROGRAMS, options.programs)
-    paths = {}
+    paths: dict[tuple[str, bool], str] = {}
+    """By the name of the program, and whether it is edited."""
     for at, program in enumerate(chosen):
         watch(Progress(at, len(chosen), f"writing the file of {program.name}"))
-        folder = place / f"program-{at}"
-        folder.mkdir()
-        paths[program.name] = str(folder / "data")
-        program.make(paths[program.name], options.size)
-    sizes = {name: size_of(Path(path).parent) for name, path in paths.items()}
-    head = heading(NAME, place, options, WAYS, data={"bytes": sizes}, absent=absent)
+        for one in (program, program.edited):
+            if one is not None:
+                folder = place / f"program-{at}{'-edited' if one is program.edited else ''}"
+                folder.mkdir()
+                paths[program.name, one is program.edited] = str(folder / "data")
+                one.make(str(folder / "data"), options.size)
+    sizes = {which: size_of(Path(path).parent) for which, path in paths.items()}
+    written = {program.name: sizes[program.name, False] for program in chosen}
+    head = heading(NAME, place, options, WAYS, data={"bytes": written}, absent=absent)
     turns = [
         Turn(
             way.name,
             (program.name,),
-            options.processes * 2 * sizes[program.name],
-            sample(way, program, paths[program.name], sizes[program.name], place, options),
+            options.processes * 2 * sizes[which],
+            sample(way, program, paths[which], sizes[which], place, options),
         )
         for program in chosen
         for way in WAYS
+        if (which := (program.name, way.name == worker.EDITED)) in paths
     ]
     return rounds.run(head, turns, options, place, watch=watch, log=log)
 
@@ -162,14 +168,11 @@ def findings(record: Record) -> Iterator[str]:
     for case in record.cases():
         held = {row.name: record.spread(row.name, case, "held_share") for row in record.rows}
         sums = {row.name: record.spread(row.name, case, "checksum") for row in record.rows}
-        plainly, shared = (held.get(way.name) for way in WAYS)
-        if plainly is None or shared is None:
+        words = [f"{number(spread.median)} {name}" for name, spread in held.items() if spread is not None]
+        if len(words) < 2:
             continue
         same = len({spread.median for spread in sums.values() if spread is not None}) == 1
-        yield (
-            f"{case[0]}: {number(plainly.median)} copies as it is, {number(shared.median)} with {worker.AUTO}; "
-            f"results {'equal' if same else 'DIFFER'}."
-        )
+        yield f"{case[0]}: copies held: {', '.join(words)}; results {'equal' if same else 'DIFFER'}."
 
 
 SCENARIO = Scenario(NAME, described, tables_of, findings, by_case(DRAWN))

@@ -18,6 +18,7 @@ from onecopy_bench.engine.ways import named
 from onecopy_bench.scenarios.unchanged.programs import PROGRAMS
 
 AUTO = "onecopy.auto"
+EDITED = "one line edited"
 WARM_UP = 3
 """Requests before those that are measured."""
 
@@ -29,7 +30,7 @@ class Errand:
     Attributes
     ----------
     way
-        `AUTO`, or anything else: as the program is.
+        `AUTO`, `EDITED`, or anything else: as the program is.
     program, path
         Which program, with which file.
     requests
@@ -47,13 +48,14 @@ def play(errand: Errand) -> Steps:
     if errand.way == AUTO:
         importlib.import_module(AUTO)
     program = named(PROGRAMS, errand.program)
+    load = program.edited.load if errand.way == EDITED and program.edited else program.load
     for module in program.needs:
         importlib.import_module(module)
     program.prepare()
     gc.collect()
     yield "ready", {}
     start = perf_counter_ns()
-    state = program.load(errand.path)
+    state = load(errand.path)
     loaded = perf_counter_ns()
     checksum = sum(program.answer(state, number) for number in range(WARM_UP))
     gc.collect()
