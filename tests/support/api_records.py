@@ -62,6 +62,33 @@ def share_refused(w: World) -> None:
     refused(StopError, oc.share, stop, "key of what fails", store=oc.Store(w.folder / "store", where="here"))
 
 
+@action(100)
+def save_and_load_an_object(w: World) -> None:
+    path = w.out / "object.oc"
+    oc.save_object(path, {"arrays": w.arrays, "rows": w.rows})
+    assert oc.load_object(path, trusted=True)["arrays"]["a"][1, 1] == 31
+    assert oc.load_object(path, trusted=True, private=True, report=str)["arrays"]["b"].flags.writeable
+    refused(ValueError, oc.load_object, path, trusted=False)
+    refused(oc.FormatError, oc.load_object, w.model, trusted=True)
+    refused(oc.FormatError, oc.load_object, w.hostile, trusted=True)
+    refused(AttributeError, oc.save_object, path, [lambda: None])
+
+
+@action(40)
+def share_an_object(w: World) -> None:
+    assert oc.share_object(lambda: {"a": np.arange(500)}, "object", store=w.store)["a"][7] == 7
+    refused(StopError, oc.share_object, stop, "object that fails", store=w.store)
+
+
+@action(40)
+def cached_functions(w: World) -> None:
+    with oc.cached(inputs=[w.json], store=w.store)(lambda: [1, "a"])() as rows:
+        assert list(rows) == [1, "a"]
+    assert oc.cached(codec="object", store=w.store)(lambda n: np.arange(n))(500)[7] == 7
+    refused(StopError, oc.cached(inputs=[w.json], store=w.store)(stop))
+    refused(FileNotFoundError, oc.cached(inputs=[w.missing], store=w.store)(lambda: [1]))
+
+
 @action()
 def rows_of_a_list(w: World) -> None:
     with oc.open_records(w.list) as rows:
