@@ -57,9 +57,10 @@ class Library(NamedTuple):
     """See `Codec.in_child`."""
 
 
+PILLOW = Library("pillow", "PIL", (), "onecopy.images._pillow", False, True)
 LIBRARIES = (
     Library("tifffile", "tifffile", (("imagecodecs", "imagecodecs"),), "onecopy.images._tiff", True, False),
-    Library("pillow", "PIL", (), "onecopy.images._pillow", False, True),
+    PILLOW,
     Library("pyvips", "pyvips", (("pyvips_binary", "_libvips"),), "onecopy.images._vips", False, False),
 )
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")

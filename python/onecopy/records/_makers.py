@@ -24,7 +24,7 @@ __all__ = ["name_of", "name_of_source"]
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
-def name_of(function: Callable[[], Any]) -> str:
+def name_of(function: Callable[..., Any]) -> str:
     """Return a name of a function that changes with its code, its defaults and its closed-over values.
 
     Raises

@@ -203,6 +203,11 @@ class PartialFile:
         with contextlib.suppress(FileNotFoundError):
             self._list_path.unlink()
 
+    def remove(self) -> None:
+        """Remove both files, which stay open."""
+        for path in (self.path, self._list_path):
+            path.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Close both files; they remain for the next who fetches."""
         os.close(self._fd)
