@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import warnings
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -130,7 +132,7 @@ def build(target: Path, key: str, job: Job, threads: int | None, progress: Calla
     """
     count = thread_count(threads) or cpu_count()
     try:
-        with ThreadPoolExecutor(count, "onecopy-images") as pool:
+        with _no_size_warnings(), ThreadPoolExecutor(count, "onecopy-images") as pool:
             work = _Work(pool, 2 * count)
             plan = _planned(job, work)
             layout = _dataset_file.Layout(job.paths, plan.shapes, plan.dtype)
@@ -150,6 +152,14 @@ def build(target: Path, key: str, job: Job, threads: int | None, progress: Calla
         raise error.error from None
 
 
+@contextlib.contextmanager
+def _no_size_warnings() -> Iterator[None]:
+    """Ignore Pillow's warning of large images, which `max_bytes` limits, in all threads: filters are process-wide."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Image size .* could be decompression bomb")
+        yield
+
+
 class _Work(NamedTuple):
     """Threads that apply a function to many items."""
 
@@ -158,7 +168,7 @@ class _Work(NamedTuple):
     """Number of items that are in work or done before the result of the first of them is taken."""
 
     def results(self, function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
-        """Yield the results in the order of the items; the first error cancels the items that have not begun."""
+        """Yield the results in the order of the items; an error ends it when no item is in work."""
         pending: deque[Future[U]] = deque()
         try:
             for item in items:
@@ -168,8 +178,7 @@ class _Work(NamedTuple):
             while pending:
                 yield pending.popleft().result()
         finally:
-            for future in pending:
-                future.cancel()
+            wait([future for future in pending if not future.cancel()])  # else they write into a closed file
 
 
 def _planned(job: Job, work: _Work) -> _Plan:
