@@ -20,7 +20,7 @@ def save_compressed(path: Path, pixels: np.ndarray) -> Path:
 
 
 def photo(seed: int, shape: tuple[int, int]) -> Any:
-    """Return a smooth random picture of Pillow of (height, width) pixels, the same for each call with these arguments."""
+    """Return a smooth random picture of (height, width) pixels, the same for each call with these arguments."""
     from PIL import Image
 
     low = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), np.uint8)
