@@ -1,4 +1,4 @@
-"""Shared datasets and processes: one decodes for all, what a killed one decoded is kept, full disks are reported first."""
+"""Shared datasets and processes: one decodes for all, a killed one leaves what it decoded, full disks are reported."""
 
 import errno
 import os
@@ -168,7 +168,8 @@ def test_a_function_of_the_main_module_and_a_lambda_are_transforms(tmp_path):
     script.write_text(
         "import onecopy as oc\n"
         "def inverted(image):\n    return 255 - image\n"
-        f"images = oc.images.share({str(tmp_path / '*.png')!r}, transform=inverted, store={str(tmp_path / 'store')!r})\n"
+        f"images = oc.images.share({str(tmp_path / '*.png')!r}, transform=inverted, "
+        f"store={str(tmp_path / 'store')!r})\n"
         "print(images.report.built, int(images[3].max()))\n"
         f"images = oc.images.share({str(tmp_path / '*.png')!r}, transform=lambda image: image + 1, "
         f"store={str(tmp_path / 'store')!r})\n"

@@ -21,7 +21,7 @@ from onecopy.remote.pieces import PartialFile
 from onecopy.store import report_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 U = TypeVar("U")
+_AT_ONCE = 8
+"""Images in one task of a thread: switching between threads takes as long as decoding a small image."""
 Kind = tuple[tuple[int, ...], str]
 """Shape and dtype of an image."""
 
@@ -165,18 +167,22 @@ class _Work(NamedTuple):
 
     pool: ThreadPoolExecutor
     ahead: int
-    """Number of items that are in work or done before the result of the first of them is taken."""
+    """Number of tasks that are in work or done before the result of the first of them is taken."""
 
-    def results(self, function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
+    def results(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         """Yield the results in the order of the items; an error ends it when no item is in work."""
-        pending: deque[Future[U]] = deque()
+
+        def several(first: int) -> list[U]:
+            return [function(item) for item in items[first : first + _AT_ONCE]]
+
+        pending: deque[Future[list[U]]] = deque()
         try:
-            for item in items:
-                pending.append(self.pool.submit(function, item))
+            for first in range(0, len(items), _AT_ONCE):
+                pending.append(self.pool.submit(several, first))
                 if len(pending) > self.ahead:
-                    yield pending.popleft().result()
+                    yield from pending.popleft().result()
             while pending:
-                yield pending.popleft().result()
+                yield from pending.popleft().result()
         finally:
             wait([future for future in pending if not future.cancel()])  # else they write into a closed file
 
