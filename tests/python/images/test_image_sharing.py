@@ -238,7 +238,7 @@ def test_errors_of_a_transform_are_passed_on_with_the_path(tmp_path, cache):
         ValueError, match=r"1\.png: the transform made uint8 of shape \(20, 8, 3\), but .* \(30, 8, 3\)"
     ):
         oc.images.share(tmp_path / "*.png", transform=crops)
-    assert suffixes(cache) == []  # whoever corrects the function has another key
+    assert suffixes(cache) == []  # a corrected function has another key
 
 
 def test_progress_counts_images(tmp_path):
