@@ -70,6 +70,7 @@ class Job(NamedTuple):
         try:
             return self._first_that_can(path, one)
         except CodecError as error:
+            self._expect_unchanged(number, error)
             return error
 
     def decode(self, number: int) -> NDArray[Any]:

@@ -77,7 +77,7 @@ def decoded(path: str, form: Form) -> NDArray[Any]:
     """Return the pixels of an image in a colour mode and size, as a read-only array.
 
     An image is decoded, converted to the mode, and resized with Pillow's bilinear filter, which averages all pixels
-    when it reduces. A JPEG that is to be reduced to half or less is decoded at 1/2, 1/4 or 1/8 of its size, by its
+    when it reduces. A JPEG that is to be reduced to a quarter or less is decoded at 1/2, 1/4 or 1/8 of its size, by its
     decoder, to at least twice the final size.
     """
     with _opened(path) as opened:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import _core
@@ -59,12 +61,13 @@ def share(
     size
         None: images keep their sizes. (height, width): all images are resized to it, whatever their proportions.
         A number: the longer side is resized to it, and the other one in proportion (rounded, at least 1). Images are
-        reduced or enlarged by Pillow's bilinear filter; JPEGs that become at most half as large are decoded at 1/2, 1/4
-        or 1/8 of their size first, by their decoder, so that pixels differ a little from those of a full decode.
+        reduced or enlarged by Pillow's bilinear filter. A JPEG that is reduced to a quarter or less is decoded at 1/2,
+        1/4 or 1/8 of its size first, so that pixels differ a little from those of a whole decode.
     color
         The mode that Pillow converts images to: "RGB" and "RGBA" have three axes, "L" (grey) has two. None: each image
         as it is decoded, which must be of one dtype and number of axes for all; without `size` by the libraries of
-        `onecopy.images.codecs`, 16-bit TIFF files included. EXIF orientation is not applied.
+        `onecopy.images.codecs`, 16-bit TIFF files included. Palettes then stay indices. EXIF orientation is never
+        applied.
     transform
         A function from an array, which it may change, to an array with any dtype of array files. It is called in
         threads of the process that decodes. The shape of its result may depend only on the shape of its argument; it is
@@ -93,7 +96,8 @@ def share(
     Raises
     ------
     OSError
-        A file does not exist or cannot be read. ENOSPC: no space for the pixels, found before they are decoded.
+        A file does not exist, is not a regular file, or cannot be read. ENOSPC: no space for the pixels, found before
+        they are decoded.
     CodecError
         Images are damaged, no installed library can read them, or they are larger than `max_bytes`.
     FileChanged
@@ -174,6 +178,8 @@ def _identified(paths: list[str], words: list[str]) -> tuple[list[Identity], str
     lines = words
     for path in paths:
         facts = os.stat(path)  # noqa: PTH116 - text, and twice as fast
+        if not stat.S_ISREG(facts.st_mode):  # opening a FIFO would wait
+            raise OSError(errno.ENODEV, "not an image: not a regular file (a folder, FIFO, socket or device)", path)
         begin = path.rfind("/") + 1
         folder = path[:begin]
         if folder not in folders:  # resolving each path would take most of the time

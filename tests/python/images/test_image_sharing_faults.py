@@ -50,6 +50,56 @@ def test_no_images_are_an_error(tmp_path):
         oc.images.share([tmp_path / "missing.jpg"])
 
 
+def test_what_is_no_regular_file_is_an_error_and_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path):
+        with pytest.raises(OSError, match="not an image: not a regular file") as caught:
+            oc.images.share([path])
+        assert (caught.value.errno, caught.value.filename) == (errno.ENODEV, str(path))
+
+
+def test_an_artefact_that_another_program_changed_is_made_anew(tmp_path):
+    paths = save_photos(tmp_path, [(40, 60)] * 3)
+    oc.images.share(paths).close()
+    (artefact,) = (tmp_path / "cache").glob("*.oc")
+    for damage in (lambda: os.truncate(artefact, 5000), lambda: artefact.write_bytes(b"x" * 9000), artefact.unlink):
+        damage()
+        images = oc.images.share(paths)
+        assert images.report.built
+        assert np.array_equal(images[2], expected(paths[2]))
+        images.close()
+
+
+def test_an_image_that_was_replaced_before_its_header_was_read_is_not_called_damaged(tmp_path, monkeypatch):
+    from onecopy.images import codecs
+
+    paths = save_photos(tmp_path, [(40, 60)] * 3)
+    facts_of = codecs.facts_of
+
+    def replaced(codec: object, path: str, level: int) -> object:
+        paths[1].write_text("not an image")
+        return facts_of(codec, path, level)
+
+    monkeypatch.setattr(codecs, "facts_of", replaced)
+    with pytest.raises(oc.FileChanged, match="while its dataset was being decoded"):
+        oc.images.share(paths, on_error="skip")
+
+
+@pytest.mark.parametrize("where", ["here", "child"])
+def test_errors_are_the_same_from_a_child(tmp_path, where):
+    paths, store = save_photos(tmp_path, [(40, 60)] * 3), oc.Store(tmp_path / "store", where=where)
+    cut(paths[1])
+    with pytest.raises(CodecError, match=r"^1 of 3 images cannot be decoded: .*0001\.jpg: pillow .* is truncated"):
+        oc.images.share(paths, store=store)
+
+    def fails(image: np.ndarray) -> np.ndarray:
+        raise KeyError("no label")
+
+    with pytest.raises(KeyError, match="no label") as caught:
+        oc.images.share(paths, store=store, transform=fails)
+    assert f"raised by the transform of {paths[0]}" in caught.value.__notes__
+
+
 def test_damaged_images_are_named_and_can_be_skipped_without_decoding_again(tmp_path):
     paths = save_photos(tmp_path, [(40, 60)] * 6)
     cut(paths[0])
