@@ -190,3 +190,26 @@ def test_a_handle_is_refused_after_the_file_was_replaced(tmp_path):
     oc.images.share(save_numbered(tmp_path, 2), store=tmp_path / "store")
     with pytest.raises((oc.FileChanged, FileNotFoundError)):
         pickle.loads(text)
+
+
+def test_decoding_takes_the_memory_of_a_few_images_and_not_of_all(python, tmp_path):
+    for number in range(40):
+        pictures.new("RGB", (1500, 1000), (number, 2, 3)).save(tmp_path / f"{number:02}.png")
+    decoded, grown = map(
+        int,
+        python(
+            """
+            import resource, sys
+            import PIL.Image, onecopy as oc
+            from onecopy.images import _decoding, _pillow
+            with oc.images.share([sys.argv[1] + "/00.png"], store=sys.argv[1] + "/store", threads=2) as one:
+                before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            store = oc.Store(sys.argv[1] + "/store", where="here")
+            with oc.images.share(sys.argv[1] + "/*.png", store=store, threads=2) as images:
+                print(images.nbytes, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
+            """,
+            tmp_path,
+        ).split(),
+    )
+    assert decoded == 40 * 1000 * 1500 * 3
+    assert grown < decoded / 3

@@ -21,7 +21,7 @@ from onecopy.remote.pieces import PartialFile
 from onecopy.store import report_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 _AT_ONCE = 8
 """Images in one task of a thread: switching between threads takes as long as decoding a small image."""
-Kind = tuple[tuple[int, ...], str]
+Kind = tuple[tuple[int, ...], "np.dtype[Any]"]
 """Shape and dtype of an image."""
 
 
@@ -65,7 +65,8 @@ class Job(NamedTuple):
         def one(codec: Codec) -> Kind:
             facts = codecs.facts_of(codec, path, 0)
             codecs.check_size(path, facts, self.max_bytes)
-            return self.form.applied(path, facts)
+            shape, dtype = self.form.applied(path, facts)
+            return shape, np.dtype(dtype)
 
         try:
             return self._first_that_can(path, one)
@@ -170,7 +171,7 @@ class _Work(NamedTuple):
     ahead: int
     """Number of tasks that are in work or done before the result of the first of them is taken."""
 
-    def results(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+    def results(self, function: Callable[[T], U], items: Sequence[T]) -> Generator[U]:
         """Yield the results in the order of the items; an error ends it when no item is in work."""
 
         def several(first: int) -> list[U]:
@@ -199,7 +200,7 @@ def _planned(job: Job, work: _Work) -> _Plan:
                 raise kind
             if job.transform is not None and kind not in made:
                 image = job.decode(number)
-                made[kind] = image.shape, image.dtype.str
+                made[kind] = image.shape, image.dtype
             kinds.append(made.get(kind, kind))
         except CodecError as error:
             errors[number] = str(error)
@@ -210,16 +211,16 @@ def _planned(job: Job, work: _Work) -> _Plan:
     expected = kinds[first]
     assert expected is not None
     for number, other in enumerate(kinds):
-        if other is not None and (len(other[0]), np.dtype(other[1])) != (len(expected[0]), np.dtype(expected[1])):
+        if other is not None and (len(other[0]), other[1]) != (len(expected[0]), expected[1]):
             raise ValueError(
                 f"images must have one dtype and number of axes, but {job.paths[first]} has {_as_text(expected)} and "
                 f"{job.paths[number]} has {_as_text(other)}: give color='RGB', or share them apart"
             )
-    return _Plan([expected[0] if kind is None else kind[0] for kind in kinds], np.dtype(expected[1]), errors)
+    return _Plan([expected[0] if kind is None else kind[0] for kind in kinds], expected[1], errors)
 
 
 def _as_text(kind: Kind) -> str:
-    return f"{np.dtype(kind[1])} of shape {kind[0]}"
+    return f"{kind[1]} of shape {kind[0]}"
 
 
 class _Build(NamedTuple):
@@ -247,12 +248,13 @@ class _Build(NamedTuple):
             for number in range(total)
             if number not in errors and not self.partial.has(*self.layout.place(number))
         ]
-        for done, (number, reason) in enumerate(work.results(self._one, missing), start=total - len(missing) + 1):
-            if reason is not None:
-                errors[number] = reason
-            report_progress(self.partial.have.size)
-            if progress is not None:
-                progress(done, total)
+        with contextlib.closing(work.results(self._one, missing)) as results:
+            for done, (number, reason) in enumerate(results, start=total - len(missing) + 1):
+                if reason is not None:
+                    errors[number] = reason
+                report_progress(self.layout.place(number)[1])
+                if progress is not None:
+                    progress(done, total)
 
     def _one(self, number: int) -> tuple[int, str | None]:
         """Decode one image into the file; return its number, and the reason if it is damaged."""
@@ -263,9 +265,8 @@ class _Build(NamedTuple):
         found, expected = (pixels.shape, pixels.dtype), (self.plan.shapes[number], self.plan.dtype)
         if found != expected:
             wrong = ValueError(
-                f"{self.job.paths[number]}: the transform made {found[1]} of shape {found[0]}, but {expected[1]} of "
-                f"shape {expected[0]} of an image of the same shape: the shape of its result may depend only on the "
-                "shape of its argument"
+                f"{self.job.paths[number]}: decoded as {_as_text(found)}, but another image of its shape as "
+                f"{_as_text(expected)}: the shape of what a transform makes may depend only on that of its argument"
             )
             raise _TransformError(wrong)
         if pixels.size:

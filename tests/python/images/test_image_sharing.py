@@ -194,6 +194,15 @@ def test_a_transform_decides_on_shape_and_dtype(tmp_path):
         assert np.array_equal(image, as_floats(expected(path).copy()))
 
 
+@pytest.mark.parametrize("dtype", ["bool", "float16", "bfloat16", "int64"])
+def test_a_transform_may_make_any_dtype_of_array_files(tmp_path, dtype):
+    kind = np.dtype(getattr(pytest.importorskip("ml_dtypes"), dtype, dtype))
+    paths = save_photos(tmp_path, [(40, 60), (33, 21)])
+    images = oc.images.share(paths, transform=functools.partial(np.asarray, dtype=kind))
+    assert images.dtype == kind
+    assert np.array_equal(images[1], expected(paths[1]).astype(kind))
+
+
 def test_the_code_and_the_values_of_a_transform_are_part_of_the_key(tmp_path):
     paths = save_photos(tmp_path, [(40, 60)] * 2)
 
@@ -234,9 +243,7 @@ def test_errors_of_a_transform_are_passed_on_with_the_path(tmp_path, cache):
         oc.images.share(paths, transform=as_text)
     for number, grey in enumerate((30, 20)):
         pictures.new("RGB", (8, 40), (grey,) * 3).save(tmp_path / f"{number}.png")
-    with pytest.raises(
-        ValueError, match=r"1\.png: the transform made uint8 of shape \(20, 8, 3\), but .* \(30, 8, 3\)"
-    ):
+    with pytest.raises(ValueError, match=r"1\.png: decoded as uint8 of shape \(20, 8, 3\), but .* \(30, 8, 3\)"):
         oc.images.share(tmp_path / "*.png", transform=crops)
     assert suffixes(cache) == []  # a corrected function has another key
 
