@@ -180,6 +180,17 @@ def test_a_function_of_the_main_module_and_a_lambda_are_transforms(tmp_path):
         assert done.stdout == f"{built} 252\n{built} 4\n"
 
 
+def test_a_second_start_imports_no_decoder(python, tmp_path):
+    oc.images.share(save_numbered(tmp_path, 3), store=tmp_path / "store").close()
+    code = """
+        import sys
+        import onecopy as oc
+        with oc.images.share(sys.argv[1] + "/*.png", store=sys.argv[1] + "/store") as images:
+            print(images.report.built, images[2].max(), "PIL" in sys.modules)
+        """
+    assert python(code, tmp_path).split() == ["False", "2", "False"]
+
+
 def test_a_handle_is_refused_after_the_file_was_replaced(tmp_path):
     images = oc.images.share(save_numbered(tmp_path, 2), store=tmp_path / "store")
     text, first = pickle.dumps(images), images[1].copy()
