@@ -23,7 +23,11 @@ SCRATCH = [
     "processes/test_scratch_disks.py",
     "processes/test_scratch_sharing.py",
 ]
-IMAGES = ["python/images/test_image_opening.py", "processes/test_image_processes.py"]
+IMAGES = [
+    "python/images/test_image_opening.py",
+    "processes/test_image_processes.py",
+    "processes/test_image_sharing_processes.py",
+]
 PROCESSES = [f"processes/test_{name}.py" for name in ("other_users", "sharing", "truncation", "writer_faults")]
 # Where each of them matters; what is left out is what could not notice.
 MATTERS = {

@@ -84,7 +84,7 @@ def share_an_object(w: World) -> None:
 def cached_functions(w: World) -> None:
     with oc.cached(inputs=[w.json], store=w.store)(lambda: [1, "a"])() as rows:
         assert list(rows) == [1, "a"]
-    assert oc.cached(codec="object", store=w.store)(lambda n: np.arange(n))(500)[7] == 7
+    assert oc.cached(codec="object", store=w.store)(lambda n: {"a": np.arange(n)})(500)["a"][7] == 7
     refused(StopError, oc.cached(inputs=[w.json], store=w.store)(stop))
     refused(FileNotFoundError, oc.cached(inputs=[w.missing], store=w.store)(lambda: [1]))
 

@@ -1,6 +1,7 @@
 """What the tests of images in several processes share: pixels, and a compressed image."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,3 +17,19 @@ def save_compressed(path: Path, pixels: np.ndarray) -> Path:
 
     tifffile.imwrite(path, pixels, compression="zlib", rowsperstrip=30)
     return path
+
+
+def photo(seed: int, shape: tuple[int, int]) -> Any:
+    """Return a smooth random picture of (height, width) pixels, the same for each call with these arguments."""
+    from PIL import Image
+
+    low = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), np.uint8)
+    return Image.fromarray(low).resize(shape[::-1], Image.Resampling.BICUBIC)
+
+
+def save_photos(folder: Path, shapes: list[tuple[int, int]]) -> list[Path]:
+    """Save a JPEG of each shape in a folder; return the paths, which are sorted."""
+    paths = [folder / f"{number:04}.jpg" for number in range(len(shapes))]
+    for number, (path, shape) in enumerate(zip(paths, shapes, strict=True)):
+        photo(number, shape).save(path, quality=90)
+    return paths

@@ -10,6 +10,7 @@
 
 * `open` returns an `Image`: its pixels are mapped from an artefact of the store, or from the image file itself if that
   holds them uncompressed and contiguous (an uncompressed TIFF).
+* `share` decodes all images of a dataset into one file, and returns `Images`, a sequence of arrays.
 * `decode` writes the pixels into an unnamed scratch file of this process; `codecs.decode` writes them into any array.
 * `register` finds the positions of overlapping tiles, `mosaic` pastes tiles, `thumbnail` makes a small 8-bit picture.
 
@@ -27,10 +28,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onecopy.images import codecs
+    from onecopy.images.dataset import Images
     from onecopy.images.facts import CodecError, DamagedError
     from onecopy.images.image import Image
     from onecopy.images.opening import decode, open  # noqa: A004 - oc.images.open, as in gzip.open
     from onecopy.images.registering import Link, Registration, register
+    from onecopy.images.sharing import share
     from onecopy.images.stitching import Mosaic, mosaic
     from onecopy.images.thumbnails import thumbnail
 
@@ -38,11 +41,13 @@ _HOMES = {
     "CodecError": "facts",
     "DamagedError": "facts",
     "Image": "image",
+    "Images": "dataset",
     "decode": "opening",
     "open": "opening",
     "Link": "registering",
     "Registration": "registering",
     "register": "registering",
+    "share": "sharing",
     "Mosaic": "stitching",
     "mosaic": "stitching",
     "thumbnail": "thumbnails",
@@ -52,6 +57,7 @@ __all__ = [
     "CodecError",
     "DamagedError",
     "Image",
+    "Images",
     "Link",
     "Mosaic",
     "Registration",
@@ -60,6 +66,7 @@ __all__ = [
     "mosaic",
     "open",
     "register",
+    "share",
     "thumbnail",
 ]
 

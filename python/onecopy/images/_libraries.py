@@ -53,9 +53,10 @@ class Library(NamedTuple):
     """True if the library reads TIFF files only."""
 
 
+PILLOW = Library("pillow", "PIL", (), "onecopy.images._pillow", False)
 LIBRARIES = (
     Library("tifffile", "tifffile", (("imagecodecs", "imagecodecs"),), "onecopy.images._tiff", True),
-    Library("pillow", "PIL", (), "onecopy.images._pillow", False),
+    PILLOW,
     Library("pyvips", "pyvips", (("pyvips_binary", "_libvips"),), "onecopy.images._vips", False),
 )
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")

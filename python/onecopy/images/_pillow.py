@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from onecopy.images._form import Form
+
 _BAND = 4 << 20
 """Size in bytes of one copied band."""
 _MODES = {
@@ -69,6 +71,25 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
             band = into[top : top + rows]
             band[...] = np.asarray(image.crop((0, top, image.width, top + len(band))))
             report(band.nbytes)
+
+
+def decoded(path: str, form: Form) -> NDArray[Any]:
+    """Return the pixels of an image in a colour mode and size, as a read-only array.
+
+    An image is decoded, converted to the mode, and resized with Pillow's bilinear filter, which averages all pixels
+    when it reduces. A JPEG that is to be reduced to a quarter or less is decoded at 1/2, 1/4 or 1/8 of its size, by its
+    decoder, to at least twice the final size.
+    """
+    with _opened(path) as opened:
+        image: Image.Image = opened
+        height, width = form.sides(image.height, image.width)
+        if form.size is not None:
+            image.draft(None, (2 * width, 2 * height))
+        if form.color not in (None, image.mode):
+            image = image.convert(form.color)
+        if image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(image)
 
 
 def _opened(path: str) -> Image.Image:

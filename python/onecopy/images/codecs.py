@@ -25,7 +25,7 @@ from onecopy.arguments import byte_count, decoder_threads, non_negative, path_te
 from onecopy.arrays.dtypes import of_numpy
 from onecopy.errors import FileChanged, FormatError
 from onecopy.files import open_regular
-from onecopy.images._libraries import LIBRARIES, TIFF, Codec, installed
+from onecopy.images._libraries import LIBRARIES, PILLOW, TIFF, Codec, installed
 from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, NoLevelError
 from onecopy.store.fork import trim_heap
 from onecopy.text import size
@@ -78,6 +78,14 @@ def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
     if not found:
         names = " nor ".join(library.name for library in libraries)
         raise CodecError(f"{text}: cannot be read: neither {names} is installed: {_INSTALL}")
+
+
+def pillow(path: str) -> Codec:
+    """Return the codec of Pillow; CodecError, which names the image, if it is not installed."""
+    codec = installed(PILLOW)
+    if codec is None:
+        raise CodecError(f"{path}: cannot be converted: Pillow is not installed: {_INSTALL}")
+    return codec
 
 
 def read_facts(path: str | os.PathLike[str], level: int = 0) -> Facts:
@@ -187,7 +195,7 @@ def first_that_can(path: str | os.PathLike[str], use: Callable[[Codec], T]) -> T
 def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
     """Return the facts that one library reads from the header of a file."""
     text, level = path_text(path), non_negative("level", level)
-    with _translated(text, codec):
+    with translated(text, codec):
         try:
             facts = codec.reader().facts(text, level, codec.version)
         except MemoryError as error:  # headers are small: the file claims a false size
@@ -249,7 +257,7 @@ def fill(
                 raise
 
     try:
-        with _translated(text, codec):
+        with translated(text, codec):
             codec.reader().fill(text, facts.level, into, report, threads or decoder_threads())
     except Exception as error:
         if raised:
@@ -277,7 +285,7 @@ def identity_of(path: str) -> Identity:
 
 
 @contextlib.contextmanager
-def _translated(path: str, codec: Codec) -> Iterator[None]:
+def translated(path: str, codec: Codec) -> Iterator[None]:
     """Turn exceptions of a library into CodecError; an OSError with an errno, and errors of onecopy, pass through."""
     try:
         yield

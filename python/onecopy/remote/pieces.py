@@ -1,6 +1,6 @@
-"""`PartialFile`: a file that is being fetched, with a list of the ranges that it has, which survives a kill.
+"""`PartialFile`: a file that is fetched or decoded in pieces, with a list of those that it has, which survives a kill.
 
-Beside the file in the folder of a store lies the list of its pieces: a line with the key of what is fetched, a line
+Beside the file in the folder of a store lies the list of its pieces: a line with the key of the artefact, a line
 with the boot of the kernel, and 24 bytes for each piece: start, length, CRC-32C of the piece, CRC-32C of the entry. In
 the boot that wrote them, entries are trusted. After a restart, when the disk may lack what was in the page cache, each
 piece is read and compared with its checksum.
@@ -202,6 +202,11 @@ class PartialFile:
         os.replace(self.path, artefact)  # noqa: PTH105
         with contextlib.suppress(FileNotFoundError):
             self._list_path.unlink()
+
+    def remove(self) -> None:
+        """Remove both files, which stay open."""
+        for path in (self.path, self._list_path):
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close both files; they remain for the next who fetches."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios import programs, structs
+from onecopy_bench.scenarios.dataset import scenario as dataset
 from onecopy_bench.scenarios.images import mosaic
 from onecopy_bench.scenarios.images import scenario as images
 from onecopy_bench.scenarios.models import scenario as models
@@ -17,7 +18,7 @@ from onecopy_bench.scenarios.unchanged import scenario as unchanged
 
 MODULES = (
     opening, keys, programs, warm, crossover, structs, share, records, monitor, images, mosaic, models, start, nodes,
-    unchanged,
+    unchanged, dataset,
 )  # fmt: skip
 SCENARIOS = {module.NAME: module.SCENARIO for module in MODULES}
 COMMANDS = tuple(module.command for module in MODULES)

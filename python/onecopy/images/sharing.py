@@ -1,0 +1,200 @@
+"""`share`: the images of a dataset, decoded once per machine into one file that all processes map."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, Any, Literal
+
+from onecopy import _core
+from onecopy.arguments import path_text
+from onecopy.arrays.one_file import OneFile
+from onecopy.images._form import Form
+from onecopy.images._libraries import LIBRARIES, PILLOW, installed
+from onecopy.images.dataset import Images
+from onecopy.images.facts import CodecError
+from onecopy.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from onecopy.files import Identity
+
+__all__ = ["share"]
+
+_VERSION = "1"
+"""Version of the artefacts, part of their keys: with a new version all datasets are decoded again."""
+_SHOWN = 5
+"""Number of damaged images in an error message."""
+
+
+def share(
+    paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str],
+    *,
+    size: tuple[int, int] | int | None = None,
+    color: Literal["RGB", "RGBA", "L"] | None = "RGB",
+    transform: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+    version: str = "",
+    on_error: Literal["raise", "skip"] = "raise",
+    private: bool = False,
+    store: Store | str | os.PathLike[str] | None = None,
+    max_bytes: int | str | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Images:
+    """Decode the images of a dataset once per machine, into one file that all processes map.
+
+    The first process that calls it decodes, in threads; the others wait, and they and all later runs map the file
+    within milliseconds. The key of the file has path, size, time of the last write and inode of every image, their
+    order, the options, the code of `transform`, and the versions of the decoding libraries. If the decoding process is
+    killed, the next call decodes the images that are missing. ``onecopy store prune`` removes the file.
+
+    Parameters
+    ----------
+    paths
+        Paths of the images, in the order of the result; or a pattern such as ``"train/**/*.jpg"``, whose matches are
+        sorted.
+    size
+        None: images keep their sizes. (height, width): all images are resized to it, whatever their proportions.
+        A number: the longer side is resized to it, and the other one in proportion (rounded, at least 1). Images are
+        reduced or enlarged by Pillow's bilinear filter. A JPEG that is reduced to a quarter or less is decoded at 1/2,
+        1/4 or 1/8 of its size first, so that pixels differ a little from those of a whole decode.
+    color
+        The mode that Pillow converts images to: "RGB" and "RGBA" have three axes, "L" (grey) has two. None: each image
+        as it is decoded, which must be of one dtype and number of axes for all; without `size` by the libraries of
+        `onecopy.images.codecs`, 16-bit TIFF files included. Palettes then stay indices. EXIF orientation is never
+        applied.
+    transform
+        A function from an array, which it may change, to an array with any dtype of array files. It is called in
+        threads of the process that decodes. The shape of its result may depend only on the shape of its argument; it is
+        called twice for the first image of each shape. Its code, defaults and closed-over values are part of the key,
+        but functions that it calls are not: change `version` with them.
+    version
+        Any text that is part of the key.
+    on_error
+        What happens if images are damaged. "raise": after the others are decoded, CodecError, which names them.
+        "skip": their pixels are zeros, and `Images.errors` has the reasons by number. Both make the same file, so that
+        a call with "skip" after an error decodes nothing again.
+    private
+        Whether arrays are writable, on copy-on-write pages, as with `onecopy.open`: ``torch.from_numpy(images[i])``
+        then makes a tensor without a copy and without a warning. Pages that are written become private.
+    store
+        Where the file is kept: a `onecopy.Store` or a folder; None: the default folder on disk.
+    max_bytes
+        Maximum size of one decoded image, before it is resized; a larger one counts as damaged. None: as for
+        `onecopy.images.open`.
+    threads
+        Number of threads that decode; None: the CPUs of this process. Each holds one decoded image in memory.
+    progress
+        Called with (images done, images in total) if this process decodes; images that an earlier process decoded
+        count as done. An exception from it stops the decoding.
+
+    Raises
+    ------
+    OSError
+        A file does not exist, is not a regular file, or cannot be read. ENOSPC: no space for the pixels, found before
+        they are decoded.
+    CodecError
+        Images are damaged, no installed library can read them, or they are larger than `max_bytes`.
+    FileChanged
+        An image was replaced or written during the decoding.
+    ValueError
+        There are no images, or their dtypes or numbers of axes differ.
+    TypeError
+        The transform closes over a value without a stable identity; the message names it.
+    TimeoutError
+        Another process is still decoding when the timeout of the store has passed.
+
+    Exceptions of the transform are passed on, with a note that has the path of the image.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib
+    >>> from PIL import Image
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for number in range(3):
+    ...     Image.fromarray(np.full((60, 80, 3), number, np.uint8)).save(folder / f"{number}.png")
+    >>> images = oc.images.share(folder.glob("*.png"), size=(30, 40), store=folder / "store")
+    >>> len(images), images[2].shape, images.report.built
+    (3, (30, 40, 3), True)
+    >>> oc.images.share(folder.glob("*.png"), size=(30, 40), store=folder / "store").report.built
+    False
+    """
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
+    form, named = Form.of(color, size), _named(paths)
+    opened = Store.of(store).with_options(durable=False)
+    if progress is not None:
+        opened = opened.with_options(where="here")
+    identities, digest = _identified(named, [_VERSION, repr(form), version, str(max_bytes), *_code(form, transform)])
+    key = f"dataset of {len(named)} images, {digest}"
+
+    def build(target: Path) -> None:
+        from onecopy.images import _decoding
+
+        job = _decoding.Job(named, identities, form, transform, max_bytes)
+        _decoding.build(target, key, job, threads, progress)
+
+    artefact = opened.get_or_build(key, build)
+    images = Images(OneFile(artefact.path, private=private, handle=artefact.handle))
+    images.report = artefact.without_handle()
+    if images.errors and on_error == "raise":
+        reasons, count = list(images.errors.values()), len(images)
+        images.close()
+        more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
+        raise CodecError(
+            f"{len(reasons)} of {count} images cannot be decoded: {'; '.join(reasons[:_SHOWN])}{more}: the others are "
+            "decoded: give on_error='skip' to use them"
+        )
+    return images
+
+
+def _named(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> list[str]:
+    """Return the paths as text; ValueError if there are none."""
+    if isinstance(paths, str | os.PathLike):
+        from glob import glob
+
+        pattern = path_text(paths)
+        if os.path.isdir(pattern):  # noqa: PTH112 - text
+            raise ValueError(f"{pattern}: a folder: give a pattern of images in it, such as {pattern}/**/*.jpg")
+        found = sorted(glob(pattern, recursive=True))  # noqa: PTH207 - an absolute pattern too
+        if not found:
+            raise ValueError(f"{pattern}: no file matches this pattern")
+        return found
+    found = [path_text(path) for path in paths]
+    if not found:
+        raise ValueError("a dataset needs 1 image or more, not 0")
+    return found
+
+
+def _identified(paths: list[str], words: list[str]) -> tuple[list[Identity], str]:
+    """Return the identity of each file, and a digest of all of them, their real paths, and words."""
+    folders: dict[str, str] = {}
+    identities: list[Identity] = []
+    lines = words
+    for path in paths:
+        facts = os.stat(path)  # noqa: PTH116 - text, and twice as fast
+        if not stat.S_ISREG(facts.st_mode):  # opening a FIFO would wait
+            raise OSError(errno.ENODEV, "not an image: not a regular file (a folder, FIFO, socket or device)", path)
+        begin = path.rfind("/") + 1
+        folder = path[:begin]
+        if folder not in folders:  # resolving each path would take most of the time
+            folders[folder] = os.path.realpath(folder or ".")
+        identities.append((facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns))
+        lines.append(f"{folders[folder]}/{path[begin:]}\0{facts.st_size} {facts.st_mtime_ns} {facts.st_ino}")
+    return identities, _core.digest("\n".join(lines))
+
+
+def _code(form: Form, transform: Callable[[NDArray[Any]], NDArray[Any]] | None) -> list[str]:
+    """Return the versions of the libraries that decode, and the identity of the transform."""
+    libraries = LIBRARIES if form.is_original else (PILLOW,)
+    words = [codec.version for codec in map(installed, libraries) if codec is not None]
+    if transform is None:
+        return words
+    from onecopy.store import keys
+
+    return [*words, f"by {keys.name_of(transform)}"]
