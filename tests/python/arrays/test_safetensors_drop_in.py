@@ -164,6 +164,15 @@ def test_a_part_is_a_view_that_outlives_the_file(wide):
     assert np.array_equal(load_file(wide)["w"], WIDE)
 
 
+def test_results_of_one_open_file_are_views_of_one_memory_and_each_load_has_its_own(wide):
+    with safe_open(wide, "np") as file:
+        first, second = file.get_tensor("w"), file.get_tensor("w")
+    other = load_file(wide)["w"]
+    first[0] = -1
+    assert np.array_equal(first, second)
+    assert np.array_equal(other, WIDE)
+
+
 def test_a_closed_file_is_an_error(wide):
     with safe_open(wide, "np") as file:
         pass
