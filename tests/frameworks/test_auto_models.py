@@ -123,6 +123,31 @@ assert joblib.load(f"{sys.argv[1]}/knn.joblib") == [1]
     run_python(code, tmp_path)
 
 
+def test_arrays_of_another_byte_order_are_swapped_by_joblib(tmp_path):
+    pytest.importorskip("joblib", reason="joblib is not installed")
+    code = (
+        """
+import sys, numpy as np
+import onecopy.auto
+import joblib
+"""
+        + SHARED
+        + """
+path = f"{sys.argv[1]}/a.joblib"
+for dtype, is_shared in ((">f8", False), ("<f8", True)):
+    joblib.dump(np.arange(200_000, dtype=dtype), path)
+    for given in ({}, {"ensure_native_byte_order": True}, {"ensure_native_byte_order": False}):
+        found, plain = joblib.load(path, **given), joblib.load.__wrapped__(path, **given)
+        assert found.dtype == plain.dtype and (found == plain).all(), (dtype, given)
+        if is_shared:
+            assert isinstance(found, np.memmap) == given.get("ensure_native_byte_order", True)
+assert shared("joblib.load") == 1_600_000
+assert "of another byte order" in reasons("joblib.load")
+"""
+    )
+    run_python(code, tmp_path)
+
+
 def test_vectors_of_gensim_are_mapped(tmp_path):
     pytest.importorskip("gensim", reason="gensim is not installed")
     code = (
