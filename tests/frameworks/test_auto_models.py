@@ -1,7 +1,11 @@
 """Libraries on top of numpy and torch with `onecopy.auto`: the same results, from shared memory."""
 
+import json
+import subprocess
+import sys
+
 import pytest
-from tests.support.children import run_python
+from tests.support.children import CHILD_SECONDS, run_python
 
 SHARED = """
 def shared(function):
@@ -119,6 +123,31 @@ assert joblib.load(f"{sys.argv[1]}/knn.joblib") == [1]
     run_python(code, tmp_path)
 
 
+def test_arrays_of_another_byte_order_are_swapped_by_joblib(tmp_path):
+    pytest.importorskip("joblib", reason="joblib is not installed")
+    code = (
+        """
+import sys, numpy as np
+import onecopy.auto
+import joblib
+"""
+        + SHARED
+        + """
+path = f"{sys.argv[1]}/a.joblib"
+for dtype, is_shared in ((">f8", False), ("<f8", True)):
+    joblib.dump(np.arange(200_000, dtype=dtype), path)
+    for given in ({}, {"ensure_native_byte_order": True}, {"ensure_native_byte_order": False}):
+        found, plain = joblib.load(path, **given), joblib.load.__wrapped__(path, **given)
+        assert found.dtype == plain.dtype and (found == plain).all(), (dtype, given)
+        if is_shared:
+            assert isinstance(found, np.memmap) == given.get("ensure_native_byte_order", True)
+assert shared("joblib.load") == 1_600_000
+assert "of another byte order" in reasons("joblib.load")
+"""
+    )
+    run_python(code, tmp_path)
+
+
 def test_vectors_of_gensim_are_mapped(tmp_path):
     pytest.importorskip("gensim", reason="gensim is not installed")
     code = (
@@ -141,3 +170,42 @@ assert shared("numpy.load") == vectors.nbytes
 """
     )
     run_python(code, tmp_path)
+
+
+def test_vectors_of_spacy_are_in_memory_once_for_all_processes(tmp_path):
+    pytest.importorskip("spacy", reason="spaCy is not installed")
+    make = """
+import sys, numpy as np, spacy
+from spacy.vectors import Vectors
+pipeline = spacy.blank("en")
+data = np.random.default_rng(0).normal(size=(50_000, 300)).astype("f4")
+pipeline.vocab.vectors = Vectors(strings=pipeline.vocab.strings, data=data, keys=[f"w{i}" for i in range(len(data))])
+pipeline.to_disk(sys.argv[1])
+"""
+    use = """
+import sys, spacy
+from onecopy.memory.addresses import Regions
+pipeline = spacy.load(sys.argv[1])
+vectors = pipeline.vocab.vectors
+region = Regions().at(vectors.data.ctypes.data)
+print(bool(region.inode), pipeline("w1 w2 unknown").vector.tobytes().hex())
+vectors.add("w1", vector=vectors.data[7])
+assert (pipeline.vocab.get_vector("w1") == vectors.data[7]).all()
+"""
+    (tmp_path / "use.py").write_text(use)
+    run_python(f"import warnings; warnings.simplefilter('default')\n{make}", tmp_path / "pipeline")
+    call = f"{sys.executable} {tmp_path / 'use.py'} {tmp_path / 'pipeline'}"
+    plain = subprocess.run(call.split(), check=True, capture_output=True, text=True, timeout=CHILD_SECONDS).stdout
+    command = [sys.executable, "-m", "onecopy", "run", "--report", tmp_path / "report.json", "--"]
+    done = subprocess.run(
+        [*command, "sh", "-c", f"{call} & {call} && wait"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=CHILD_SECONDS,
+    )
+    is_mapped, vector = plain.split()
+    assert (is_mapped, done.stdout) == ("False", f"True {vector}\n" * 2)
+    (shared,) = json.loads((tmp_path / "report.json").read_text())["shared"]
+    assert (shared["bytes"], len(shared["pids"])) == (60_000_000, 2)
+    assert shared["path"] == str(tmp_path / "pipeline/vocab/vectors")

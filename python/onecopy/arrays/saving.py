@@ -88,7 +88,7 @@ def save(
     """
     _check_target(path_text(path), arrays)
     names = list(arrays)
-    _check_texts(names, metadata)
+    check_texts(names, metadata)
     align = None if align is None else non_negative("align", align)
     specs = [describe(name, arrays[name]) for name in names]
     writer = _core.make_writer(
@@ -128,7 +128,7 @@ def _check_target(path: str, arrays: object) -> None:
         )
 
 
-def _check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
+def check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
     """Raise TypeError for a name, or a key or value of the metadata, that is not text."""
     for what, text in [("a name", name) for name in names] + [
         ("metadata", t) for kv in (metadata or {}).items() for t in kv

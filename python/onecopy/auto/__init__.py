@@ -8,7 +8,8 @@ From then on these calls share what they load with all processes of the machine,
 * ``torch.nn.Module.load_state_dict``: parameters and buffers keep their identity, and move to a mapping of the file
   that the given tensors are on. ``safetensors.torch.load_file`` returns such tensors.
 * ``torch.load`` of files of ``torch.save``: mapped by torch (``mmap=True``).
-* ``numpy.load`` of ``.npy`` files, and ``safetensors.numpy.load_file``.
+* ``numpy.load`` of ``.npy`` files, and of arrays in ``.npz`` files that are aligned and not compressed.
+* ``safetensors.safe_open(framework="np")`` and ``safetensors.numpy.load_file``.
 * ``joblib.load`` of files that are not compressed.
 * ``from_pretrained`` of transformers, where the dtype of the file is kept or cast; casts are made once per machine.
 * ``onnxruntime.InferenceSession`` of models with 16 MiB of weights and more: prepacked once per machine.

@@ -20,6 +20,8 @@ _COMPRESSED = (b"\x78", b"\x1f\x8b", b"BZ", b"\x5d\x00", b"\xfd7zXZ", b"\x04\x22
 """How files begin that joblib compressed with zlib, gzip, bz2, lzma, xz, lz4, or an old version of it."""
 
 
+_SWAP = "ensure_native_byte_order"
+"""An argument of `joblib.load`, by default "auto": True if nothing is mapped."""
 _ALIGNMENT = 16
 """Bytes; joblib before 1.2 did not align arrays, and warns about a mapping of them."""
 
@@ -31,8 +33,8 @@ def apply(joblib: ModuleType) -> None:
     setattr(joblib, "load", joblib.numpy_pickle.load)  # noqa: B010 - a module has no type
 
 
-class _NotAligned(Exception):
-    """An array is not aligned in the file."""
+class _Unfit(Exception):
+    """An array cannot be mapped; the message is the reason."""
 
 
 _of_thread = threading.local()
@@ -43,7 +45,9 @@ def _make_memmap(original: Callable[..., Any]) -> Callable[..., Any]:
     def make_memmap(*args: Any, **kwargs: Any) -> Any:
         arrays: list[weakref.ref[Any]] | None = getattr(_of_thread, "arrays", None)
         if arrays is not None and kwargs.get("offset", 0) % _ALIGNMENT:
-            raise _NotAligned
+            raise _Unfit("not aligned in the file: saved by joblib before 1.2")
+        if arrays is not None and not kwargs["dtype"].isnative:  # joblib swaps the bytes of arrays that it reads
+            raise _Unfit("of another byte order")
         made = original(*args, **kwargs)
         if arrays is not None:
             arrays.append(weakref.ref(made))
@@ -55,7 +59,12 @@ def _make_memmap(original: Callable[..., Any]) -> Callable[..., Any]:
 def _load(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(*args: Any, **kwargs: Any) -> Any:
         filename = args[0] if args else kwargs.get("filename")
-        if len(args) > 1 or kwargs.get("mmap_mode") is not None or not isinstance(filename, (str, os.PathLike)):
+        if (
+            len(args) > 1
+            or kwargs.get("mmap_mode") is not None
+            or kwargs.get(_SWAP, "auto") not in ("auto", True)
+            or not isinstance(filename, (str, os.PathLike))
+        ):
             return original(*args, **kwargs)
         try:
             file = File(filename)
@@ -66,9 +75,10 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
             file.protect()
             _of_thread.arrays = []
             try:
-                loaded = original(*args, **{**kwargs, "mmap_mode": "c"})
-            except _NotAligned:
-                reason = "not aligned in the file: saved by joblib before 1.2"
+                others = {name: value for name, value in kwargs.items() if name != _SWAP}
+                loaded = original(*args, **{**others, "mmap_mode": "c"})
+            except _Unfit as error:
+                reason = str(error)
             except OSError as error:  # too many arrays: each has a descriptor of its own
                 reason = f"cannot be mapped: {error.strerror}"
             else:

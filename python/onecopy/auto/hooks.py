@@ -21,6 +21,7 @@ FRAMEWORKS = {
     "joblib": "_joblib",
     "numpy": "_numpy",
     "onnxruntime": "_onnxruntime",
+    "safetensors": "_safetensors",
     "safetensors.numpy": "_safetensors",
     "safetensors.torch": "_safetensors",
     "torch": "_torch",

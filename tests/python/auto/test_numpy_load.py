@@ -1,6 +1,7 @@
 """`numpy.load` and `safetensors.numpy.load_file` with `onecopy.auto`: what they return, and what is shared."""
 
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -143,10 +144,106 @@ assert shared() == []
     )
 
 
-def test_why_nothing_is_shared_is_reported(tmp_path):
+def place_of(path, name):
+    """Return where the data of a member of an archive begins in the file."""
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        file.seek(archive.getinfo(name).header_offset + 26)
+        return file.tell() + 4 + sum(int.from_bytes(file.read(2), "little") for _ in "12")
+
+
+@pytest.fixture
+def npz(tmp_path):
+    """An npz file with aligned and other arrays."""
     path = tmp_path / "a.npz"
-    OTHERS["npz"](path)
-    run(path, "np.load(path).close(); assert reasons() == ['an npz file: its arrays are not aligned'], reasons()")
+    large = ARRAYS["float64"]
+    np.savez(path, **{f"{'x' * n}": large for n in range(1, 9)}, bytes=ARRAYS["booleans"], small=np.zeros(3))
+    return path
+
+
+def test_arrays_of_npz_files_are_shared_where_they_are_aligned(npz):
+    names = ["x" * n for n in range(1, 9)]
+    aligned = [name for name in names if place_of(npz, f"{name}.npy") % 8 == 0]
+    assert 0 < len(aligned) < len(names)
+    total = len(aligned) * ARRAYS["float64"].nbytes + ARRAYS["booleans"].nbytes
+    run(
+        npz,
+        f"""
+with np.load(path) as found, original(path) as plain:
+    assert type(found) is type(plain) and found.files == plain.files
+    for name in plain.files:
+        same(found[name], plain[name])
+    same(found["bytes.npy"], plain["bytes"])
+    assert max(shared()) == {total}
+    assert [reason for reason in reasons() if reason] == ["not aligned in the file"]
+    first, second = found["bytes"], found["bytes"]
+    first[:] = False
+    assert second.all() and plain["bytes"].all() and found["bytes"].all()
+    try:
+        found["none"]
+    except KeyError as error:
+        assert str(error) == "'none is not a file in the archive'"
+assert not first.any() and second.all()
+for load in (np.load, original):
+    closed = load(path)
+    closed.close()
+    try:
+        closed["bytes"]
+    except AttributeError:
+        continue
+    raise AssertionError
+with path.open("rb") as file:
+    same(np.load(file)["bytes"], original(path)["bytes"])
+""",
+    )
+
+
+def test_names_of_10_characters_align_the_arrays_of_an_npz_file(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, **{f"array_{i:04}": ARRAYS["float64"] for i in range(4)})
+    run(
+        path,
+        f"""
+with np.load(path) as found:
+    arrays = [found[name] for name in found]
+assert max(shared()) == 4 * {ARRAYS["float64"].nbytes}
+""",
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("damage", ["a byte of the data", "the local header", "the length", "compressed", "replaced"])
+def test_damaged_and_other_npz_files_are_read_as_without_the_module(npz, damage):
+    begin = place_of(npz, "bytes.npy")
+    raw = bytearray(npz.read_bytes())
+    if damage == "a byte of the data":
+        raw[begin + 5000] ^= 1
+    elif damage == "the local header":
+        raw[raw.rfind(b"PK\3\4", 0, begin)] ^= 1
+    elif damage == "the length":
+        at = raw.index(b"'shape': (3, 1048576)", begin)
+        raw[at : at + 21] = b"'shape': (9, 1048576)"
+    if damage == "compressed":
+        np.savez_compressed(npz, bytes=ARRAYS["booleans"])
+    else:
+        npz.write_bytes(raw)
+    run(
+        npz,
+        f"""
+import shutil
+def result(load):
+    with load(path) as found:
+        if {damage == "replaced"}:
+            shutil.copy(path, f"{{path}}.new")
+            np.savez(f"{{path}}.new", bytes=np.zeros(1 << 21, bool))
+            os.replace(f"{{path}}.new.npz", path)
+        try:
+            return found["bytes"].tobytes()
+        except Exception as error:
+            return repr(error)
+assert result(np.load) == result(original) or {damage == "replaced"}
+assert not any(shared())
+""",
+    )
 
 
 def test_files_of_safetensors_are_mapped(tmp_path):
@@ -157,14 +254,13 @@ def test_files_of_safetensors_are_mapped(tmp_path):
         """
 import safetensors.numpy
 from safetensors.numpy import load_file
-found, plain = load_file(path), load_file.__wrapped__(path)
+found, plain = load_file(path), dict(safetensors.safe_open.__wrapped__(path, "np").get_tensors())
 assert set(found) == set(plain)
 for name in plain:
     same(found[name], plain[name])
 found["b"][:] = 0
 assert load_file(str(path))["b"][1, 1] == 301
 assert len(shared()) == 1 and shared()[0] > 1 << 20
-assert safetensors.numpy.load_file is load_file
 """,
     )
 

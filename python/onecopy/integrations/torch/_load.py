@@ -150,7 +150,7 @@ def load(
     private = is_cpu(device) and not unsafe_shared
     with arrays.open_arrays(path, private=private) as file:
         wanted = list(file) if names is None else list(names)
-        return _tensors(file, wanted, writable=private) if is_cpu(device) else _on_device(file, wanted, device)[0]
+        return tensors_in(file, wanted, device=device, writable=private)
 
 
 def load_into(
@@ -277,6 +277,11 @@ def load_into(
 def is_cpu(device: Any) -> bool:
     """Return whether a device is the CPU, whose tensors can be on a mapping; None is the CPU."""
     return device is None or str(device).partition(":")[0] == "cpu"
+
+
+def tensors_in(file: arrays.ArrayFile, names: list[str], *, device: Any, writable: bool) -> dict[str, Any]:
+    """Return arrays of an open file as tensors on its mapping, or as complete copies on a device."""
+    return _tensors(file, names, writable=writable) if is_cpu(device) else _on_device(file, names, device)[0]
 
 
 def _on_device(

@@ -1,0 +1,114 @@
+"""The functions of ``safetensors.numpy``: arrays on copy-on-write mappings of safetensors files.
+
+BF16 and F8 are dtypes of ml_dtypes. numpy has no dtype for packed types (F4, F6): loading them is a SafetensorError.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from onecopy.safetensors import _opening, _saving
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, NDArray[Any]]:
+    """Return all arrays of a file by name, without reading them, in the order of their bytes in the file.
+
+    They are writable: a page that is written becomes private to the process, and the file never changes. An array that
+    is not aligned in the file is copied.
+
+    Parameters
+    ----------
+    filename
+        Path of a safetensors file.
+    backend
+        "mmap": views of a mapping. "pread": the file is read into private memory.
+
+    Raises
+    ------
+    SafetensorError
+        The file is not a valid safetensors file, or has a packed type.
+    OSError
+        The file cannot be opened.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, pathlib
+    >>> from onecopy.safetensors.numpy import load_file, save_file
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+    >>> save_file({"weight": np.arange(3.0)}, path)
+    >>> load_file(path)["weight"]
+    array([0., 1., 2.])
+    """
+    with _opening.safe_open(filename, "np", backend=backend) as file:
+        return file.get_tensors()
+
+
+def save_file(
+    tensor_dict: dict[str, NDArray[Any]], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
+) -> None:
+    """Write arrays of any byte order and layout to a safetensors file that is laid out for mapping.
+
+    The file appears complete or not at all, and processes that have a replaced file open keep it.
+
+    Parameters
+    ----------
+    tensor_dict
+        Arrays by name; also dtypes of ml_dtypes.
+    filename
+        Path of the file; an existing file is replaced.
+    metadata
+        Text keys and values to store. "format" is set to "pt" if it is missing.
+
+    Raises
+    ------
+    SafetensorError
+        safetensors has no such element type, or a name is reserved.
+    TypeError
+        A name, or a key or value of the metadata, is not a str.
+    OSError
+        The folder does not exist, permission is missing, or the disk is full.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, pathlib
+    >>> from onecopy.safetensors.numpy import save_file
+    >>> save_file({"weight": np.zeros((2, 3), np.float32)}, pathlib.Path(tempfile.mkdtemp(), "model.safetensors"))
+    """
+    _saving.write(filename, tensor_dict, metadata)
+
+
+def load(data: bytes) -> dict[str, NDArray[Any]]:
+    """Return all arrays of the bytes of a safetensors file, in private memory.
+
+    The bytes pass through a temporary file. SafetensorError and OSError as for `load_file`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from onecopy.safetensors.numpy import load, save
+    >>> load(save({"weight": np.arange(3.0)}))["weight"]
+    array([0., 1., 2.])
+    """
+    return _opening.loaded(load_file, data)
+
+
+def save(tensor_dict: dict[str, NDArray[Any]], metadata: dict[str, str] | None = None) -> bytes:
+    """Return arrays as the bytes of a safetensors file: the same bytes as those of ``safetensors.numpy.save``.
+
+    Errors are those of `save_file`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from onecopy.safetensors.numpy import save
+    >>> len(save({"weight": np.arange(3.0)}))
+    96
+    """
+    return _saving.serialized(tensor_dict, metadata)

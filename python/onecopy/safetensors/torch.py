@@ -1,0 +1,290 @@
+"""The functions of ``safetensors.torch``: tensors on copy-on-write mappings of safetensors files.
+
+torch is imported when a function is called, not when this module is imported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from onecopy.safetensors import _opening, _saving
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+__all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
+
+
+def load_file(filename: str | os.PathLike[str], device: Any = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
+    """Return all tensors of a file by name, in the order of their bytes in the file; on the CPU without reading them.
+
+    CPU tensors are writable: a page that is written becomes private to the process, and the file never changes.
+
+    Parameters
+    ----------
+    filename
+        Path of a safetensors file.
+    device
+        The device of the tensors. For another one than the CPU they are read and copied there, to "cuda" through two
+        pinned buffers of 32 MiB.
+    backend
+        "mmap": tensors on a mapping. "pread": the file is read into private memory.
+
+    Raises
+    ------
+    SafetensorError
+        The file is not a valid safetensors file, or has a type that torch does not have.
+    OSError
+        The file cannot be opened.
+
+    Examples
+    --------
+    >>> from onecopy.safetensors.torch import load_file
+    >>> load_file("model.safetensors")["weight"].add_(1)  # doctest: +SKIP
+    tensor([1., 2., 3.])
+    """
+    with _opening.safe_open(filename, "pt", device, backend=backend) as file:
+        return file.get_tensors()
+
+
+def save_file(
+    tensors: dict[str, Any], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
+) -> None:
+    """Write tensors to a safetensors file that is laid out for mapping.
+
+    The file appears complete or not at all, and processes that have a replaced file open keep it. Tensors of another
+    device are copied to the CPU first.
+
+    Parameters
+    ----------
+    tensors
+        Dense, contiguous tensors by name, which do not overlap in memory.
+    filename
+        Path of the file; an existing file is replaced.
+    metadata
+        Text keys and values to store. "format" is set to "pt" if it is missing.
+
+    Raises
+    ------
+    ValueError
+        `tensors` is not a dict, or a value is not a tensor, is sparse or not contiguous.
+    RuntimeError
+        Tensors share memory: see `save_model`. A tensor is on the meta device.
+    SafetensorError
+        safetensors has no such element type, or it cannot be written (F4); a name is reserved.
+    TypeError
+        A name, or a key or value of the metadata, is not a str.
+    OSError
+        The folder does not exist, permission is missing, or the disk is full.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> from onecopy.safetensors.torch import save_file
+    >>> save_file({"weight": torch.zeros(3)}, "model.safetensors")  # doctest: +SKIP
+    """
+    _saving.write(filename, _checked(tensors), metadata)
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """Return all tensors of the bytes of a safetensors file, in private memory.
+
+    The bytes pass through a temporary file. SafetensorError and OSError as for `load_file`.
+
+    Examples
+    --------
+    >>> from onecopy.safetensors.torch import load, save
+    >>> load(save({"weight": torch.zeros(3)}))["weight"]  # doctest: +SKIP
+    tensor([0., 0., 0.])
+    """
+    return _opening.loaded(load_file, data)
+
+
+def save(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
+    """Return tensors as the bytes of a safetensors file: the same bytes as those of ``safetensors.torch.save``.
+
+    Errors are those of `save_file`.
+
+    Examples
+    --------
+    >>> from onecopy.safetensors.torch import save
+    >>> len(save({"weight": torch.zeros(3)}))  # doctest: +SKIP
+    84
+    """
+    return _saving.serialized(_checked(tensors), metadata)
+
+
+def save_model(
+    model: Any,
+    filename: str | os.PathLike[str],
+    metadata: dict[str, str] | None = None,
+    force_contiguous: bool = True,
+) -> None:
+    """Write the weights of a module; of several names of one weight, one is written, and the metadata has the others.
+
+    Parameters
+    ----------
+    model
+        A ``torch.nn.Module``.
+    filename
+        Path of the file; an existing file is replaced.
+    metadata
+        Text keys and values to store; the dict is not changed.
+    force_contiguous
+        Whether to write weights that are not contiguous in C order, which copies them. False: they are refused.
+
+    Raises
+    ------
+    RuntimeError
+        Weights share memory, and none of them covers all of it.
+    ValueError
+        With ``force_contiguous=False``: a weight is not contiguous.
+    SafetensorError, OSError
+        As for `save_file`.
+
+    Examples
+    --------
+    >>> from onecopy.safetensors.torch import save_model
+    >>> save_model(torch.nn.Linear(3, 3), "model.safetensors")  # doctest: +SKIP
+    """
+    state = model.state_dict()
+    added: dict[str, str] = {}
+    for kept, others in _duplicates(state).items():
+        for name in others:
+            added[name] = kept
+            del state[name]
+    if force_contiguous:
+        state = {name: tensor.contiguous() for name, tensor in state.items()}
+    save_file(dict(state), filename, {**added, **(metadata or {})} if added or metadata is not None else None)
+
+
+def load_model(
+    model: Any,
+    filename: str | os.PathLike[str],
+    strict: bool = True,
+    device: Any = "cpu",
+    *,
+    backend: str = "mmap",
+) -> tuple[set[str], list[str]]:
+    """Copy the weights of a file that `save_model` wrote into a module, whose parameters stay the same objects.
+
+    The copies are private to the process. With `onecopy.auto` they move to the mapping of the file instead, which
+    `onecopy.torch.load_into` does without it.
+
+    Parameters
+    ----------
+    model
+        A ``torch.nn.Module``.
+    filename
+        Path of a safetensors file.
+    strict
+        Whether to raise RuntimeError for names that the file or the module does not have; the module is changed first.
+    device, backend
+        As for `load_file`.
+
+    Returns
+    -------
+    tuple of set of str and list of str
+        The names in the module that the file lacks, and the names in the file that the module lacks.
+
+    Raises
+    ------
+    RuntimeError
+        With `strict`: names differ. A shape differs.
+    SafetensorError, OSError
+        As for `load_file`.
+
+    Examples
+    --------
+    >>> from onecopy.safetensors.torch import load_model
+    >>> load_model(torch.nn.Linear(3, 3), "model.safetensors")  # doctest: +SKIP
+    (set(), [])
+    """
+    state = load_file(filename, device, backend=backend)
+    duplicates = _duplicates(model.state_dict(), state)
+    result = model.load_state_dict(state, strict=False)
+    missing, unexpected = set(result.missing_keys), list(result.unexpected_keys)
+    for name in (name for others in duplicates.values() for name in others):
+        if name in missing:
+            missing.remove(name)  # it is the weight that the file has under another name
+        else:
+            unexpected.append(name)
+    if strict and (missing or unexpected):
+        lines = [f"Error(s) in loading state_dict for {type(model).__name__}:"]
+        for kind, names in (("Missing", missing), ("Unexpected", unexpected)):
+            if names:
+                quoted = ", ".join(f'"{name}"' for name in sorted(names))
+                lines.append(f"{kind} key(s) in state_dict: {quoted}")
+        raise RuntimeError("\n    ".join(lines))
+    return missing, unexpected
+
+
+def _checked(tensors: Any) -> dict[str, Any]:
+    """Return tensors on the CPU; an error for those that safetensors refuses."""
+    import torch
+
+    if not isinstance(tensors, dict):
+        raise ValueError(f"tensors must be a dict of str to torch.Tensor, not a {type(tensors).__name__}")  # noqa: TRY004 - as safetensors
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(f"{name!r} must be a torch.Tensor, not a {type(tensor).__name__}")  # noqa: TRY004
+        if tensor.layout != torch.strided:
+            raise ValueError(f"{name!r} is a sparse tensor, which the format cannot hold: save {name}.to_dense()")
+    if shared := [group for group in _overlapping(tensors) if len(group) > 1]:
+        raise RuntimeError(
+            f"tensors share memory, which a safetensors file cannot represent: {shared}: use save_model, or clone them"
+        )
+    for name, tensor in tensors.items():
+        if not tensor.is_contiguous():
+            raise ValueError(
+                f"{name!r} is not contiguous: save its .contiguous(), or use save_model(..., force_contiguous=True)"
+            )
+    return {name: tensor.to("cpu") for name, tensor in tensors.items()}
+
+
+def _overlapping(tensors: dict[str, Any]) -> list[list[str]]:
+    """Return names in groups: each tensor with the one before it in the same storage, if they overlap in memory.
+
+    Only neighbours are compared, as in safetensors, so that files of `save_model` have the names that it looks for.
+    """
+    storages: dict[tuple[Any, int, int], list[str]] = {}
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage()
+        if tensor.device.type != "meta" and storage.nbytes():
+            storages.setdefault((tensor.device, storage.data_ptr(), storage.nbytes()), []).append(name)
+    groups: list[list[str]] = []
+    for names in storages.values():
+        end = -1
+        for begin, stop, name in sorted((*_range_of(tensors[name]), name) for name in names):
+            if begin >= end:
+                groups.append([])
+            groups[-1].append(name)
+            end = stop
+    return groups
+
+
+def _range_of(tensor: Any) -> tuple[int, int]:
+    """Return the addresses of the first byte of a tensor, and behind its last."""
+    last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
+    begin = tensor.data_ptr()
+    return begin, begin + (last + 1) * tensor.element_size() if tensor.numel() else begin
+
+
+def _duplicates(state: dict[str, Any], preferred: Iterable[str] = ()) -> dict[str, list[str]]:
+    """Return, by the name of a weight to keep, its other names; RuntimeError if no name of a group has all its memory.
+
+    Kept is one of `preferred` if possible, else the first in the alphabet.
+    """
+    found = {}
+    for group in _overlapping(state):
+        complete = {name for name in group if state[name].nbytes == state[name].untyped_storage().nbytes()}
+        if not complete:
+            raise RuntimeError(
+                f"{group}: none of these tensors covers all of its memory, so that saving them would store more than "
+                "they are, or lose what they share: clone them"
+            )
+        kept = min(complete.intersection(preferred) or complete)
+        if len(group) > 1:
+            found[kept] = sorted(set(group) - {kept})
+    return found

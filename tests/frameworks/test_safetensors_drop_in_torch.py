@@ -1,0 +1,244 @@
+"""`onecopy.safetensors.torch`, beside `safetensors.torch`."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import safetensors
+from tests.support.children import run_python
+from tests.support.safetensors_files import bytes_of
+
+import onecopy.safetensors.torch as ours
+from onecopy.integrations.torch._load import TYPES
+from onecopy.memory.addresses import Regions
+from onecopy.safetensors import SafetensorError, safe_open
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+theirs = pytest.importorskip("safetensors.torch")
+
+ALL = {name: torch.arange(48, dtype=torch.uint8).view(getattr(torch, kind)) for name, kind in TYPES.items()}
+ALL["BOOL"] = torch.tensor([True, False])
+ALL |= {"empty": torch.zeros(0, 3), "0-d": torch.tensor(5.5), "deep": torch.arange(24).reshape(2, 3, 4)}
+"""A tensor of each dtype, and of other shapes."""
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "a.safetensors"
+
+
+def check_same(found, expected):
+    assert set(found) == set(expected)
+    for name, tensor in expected.items():
+        assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape)
+        assert found[name].numel() == 0 or torch.equal(bits(found[name]), bits(tensor))
+
+
+def bits(tensor):
+    return tensor.reshape(-1).contiguous().view(torch.uint8)
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+@pytest.mark.parametrize("device", ["cpu", None, torch.device("cpu")], ids=repr)
+def test_what_either_writes_the_other_reads_in_all_dtypes(path, backend, device):
+    theirs.save_file(ALL, path, metadata={"step": "7"})
+    check_same(ours.load_file(path, device, backend=backend), ALL)
+    ours.save_file(ALL, path, metadata={"step": "7"})
+    check_same(ours.load_file(str(path), backend=backend), ALL)
+    check_same(theirs.load_file(path), ALL)
+
+
+def test_the_bytes_of_save_are_those_of_safetensors():
+    assert ours.save(ALL, {"a": "b"}) == theirs.save(ALL, {"a": "b"})
+    check_same(ours.load(theirs.save(ALL)), ALL)
+
+
+def test_tensors_are_on_one_mapping_and_writes_are_private(path):
+    theirs.save_file({"w": torch.arange(1000.0), "v": torch.ones(9)}, path)
+    before = path.read_bytes()
+    found = ours.load_file(path)
+    region = Regions().at(found["w"].data_ptr())
+    assert region is not None
+    assert (region.path, region.perms) == (str(path), "rw-p")
+    found["w"].mul_(0)
+    assert path.read_bytes() == before
+    assert ours.load_file(path)["w"][5] == 5
+
+
+@pytest.mark.parametrize(
+    "index", ["[:]", "[()]", "[1:, -1]", "[0, 1]", "[[]]", "[::2]", "[..., 0]", "[:20]", "[[1, 0]]"]
+)
+def test_slices_are_those_of_safetensors(path, index):
+    theirs.save_file({"w": torch.arange(12).reshape(4, 3)}, path)
+    with safe_open(path, "pt") as mine, safetensors.safe_open(path, "pt") as other:
+        one, two = mine.get_slice("w"), other.get_slice("w")
+        assert (one.get_shape(), one.get_dtype()) == (two.get_shape(), two.get_dtype())
+    found, expected = eval(f"one{index}"), eval(f"two{index}")
+    assert found.shape == expected.shape
+    assert torch.equal(found, expected)
+    for whole in (one, two):
+        with pytest.raises(IndexError):
+            whole[9]
+
+
+def test_another_device_gets_complete_copies(path):
+    theirs.save_file({"w": torch.arange(12.0)}, path)
+    with safe_open(path, "pt", "meta") as file:
+        assert file.get_tensor("w").is_meta
+        assert file.get_slice("w")[2:4].is_meta
+    with pytest.raises(RuntimeError):
+        ours.load_file(path, "no such device")
+
+
+def test_names_of_files_and_errors(path):
+    with pytest.raises(FileNotFoundError):
+        ours.load_file(path)
+    path.write_bytes(b"\xff" * 100)
+    with pytest.raises(SafetensorError):
+        ours.load_file(path)
+
+
+def test_packed_elements_are_pairs_as_in_safetensors(path):
+    path.write_bytes(bytes_of({"p": ("F4", [2, 4], b"\x12\x34\x56\x78"), "a": ("U8", [1], b"x")}))
+    found, expected = ours.load_file(path)["p"], theirs.load_file(path)["p"]
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert torch.equal(bits(found), bits(expected))
+    for dtype, shape, data in (("F4", [2, 3], b"123"), ("F6_E2M3", [4], b"123")):
+        path.write_bytes(bytes_of({"p": (dtype, shape, data)}))
+        for module, error in ((ours, SafetensorError), (theirs, safetensors.SafetensorError)):
+            with pytest.raises(error):
+                module.load_file(path)
+
+
+def test_packed_elements_cannot_be_written(path):
+    packed = torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    with pytest.raises(SafetensorError, match="'p'"):
+        ours.save_file({"p": packed}, path)
+    assert not path.exists()
+
+
+WHOLE = torch.arange(12.0).reshape(4, 3)
+REFUSED = {
+    "no dict": ([WHOLE], ValueError),
+    "no tensor": ({"a": [1]}, ValueError),
+    "sparse": ({"a": WHOLE.to_sparse()}, ValueError),
+    "strided": ({"a": WHOLE[:, 1]}, ValueError),
+    "transposed": ({"a": WHOLE.T}, ValueError),
+    "twice": ({"a": WHOLE, "b": WHOLE}, RuntimeError),
+    "overlapping": ({"a": WHOLE[:2], "b": WHOLE[1:]}, RuntimeError),
+    "tied and strided": ({"a": WHOLE, "b": WHOLE.T}, RuntimeError),
+    "meta": ({"a": WHOLE.to("meta")}, RuntimeError),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("name", ["save_file", "save"])
+def test_what_safetensors_refuses_is_refused_with_the_same_class(path, kind, name):
+    given, error = REFUSED[kind]
+    for module in (ours, theirs):
+        with pytest.raises(error) as raised:
+            getattr(module, name)(given, *([path] if name == "save_file" else []))
+        assert not isinstance(raised.value, SafetensorError)
+    assert not path.exists()
+
+
+def test_parts_of_one_storage_that_do_not_overlap_are_written(path):
+    parts = {"a": WHOLE[:2], "b": WHOLE[2:], "grad": torch.nn.Parameter(torch.ones(2)), "negated": torch.ones(2)}
+    ours.save_file(parts, path)
+    check_same(theirs.load_file(path), {name: tensor.detach() for name, tensor in parts.items()})
+
+
+class Tied(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = torch.nn.Linear(4, 4)
+        self.b = self.a
+        self.c = torch.nn.Linear(4, 4)
+
+
+class Apart(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (torch.nn.Linear(4, 4) for _ in "abc")
+
+
+@pytest.mark.parametrize(("writer", "reader"), [(ours, ours), (ours, theirs), (theirs, ours)])
+def test_tied_weights_are_written_once_and_both_read_them(path, writer, reader):
+    model, other = Tied(), Tied()
+    writer.save_model(model, path, {"step": "7", "b.bias": "mine"})
+    with safe_open(path, "pt") as file:
+        assert file.keys() == ["a.bias", "a.weight", "c.bias", "c.weight"]
+        metadata = file.metadata() or {}
+    assert {"step": "7", "b.bias": "mine", "b.weight": "a.weight"}.items() <= metadata.items()
+    before = other.a.weight
+    assert reader.load_model(other, path) == (set(), [])
+    assert other.a.weight is before is other.b.weight
+    check_same(other.state_dict(), model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "found"),
+    [(Tied, Apart, ({"b.bias", "b.weight"}, [])), (Apart, Tied, (set(), ["b.bias", "b.weight"]))],
+)
+def test_other_names_are_reported_or_raised_as_by_safetensors(path, source, target, found):
+    theirs.save_model(source(), path)
+    for module in (ours, theirs):
+        missing, unexpected = module.load_model(target(), path, strict=False)
+        assert (missing, sorted(unexpected)) == found
+        with pytest.raises(RuntimeError, match=r'key\(s\) in state_dict: "b.bias", "b.weight"'):
+            module.load_model(target(), path)
+
+
+def test_weights_that_no_name_covers_are_refused_as_by_safetensors(path):
+    model = torch.nn.Linear(4, 4)
+    model.weight = torch.nn.Parameter(torch.zeros(8, 4)[:4])
+    for module in (ours, theirs):
+        with pytest.raises(RuntimeError):
+            module.save_model(model, path)
+
+
+def test_strided_weights_are_made_contiguous_on_request(path):
+    model = torch.nn.Linear(4, 4)
+    model.weight = torch.nn.Parameter(torch.arange(16.0).reshape(4, 4).T)
+    metadata: dict[str, str] = {}
+    for module in (ours, theirs):
+        with pytest.raises(ValueError, match=r"use save_model\(..., force_contiguous=True\)"):
+            module.save_model(model, path, force_contiguous=False)
+    ours.save_model(model, path, metadata)
+    assert metadata == {}
+    check_same(theirs.load_file(path), model.state_dict())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_shared_memory_is_found_as_by_safetensors(seed):
+    torch.manual_seed(seed)
+    bases = [torch.arange(40.0), torch.arange(30, dtype=torch.int16)]
+    state = {}
+    for number in range(6):
+        base = bases[int(torch.randint(2, ()))]
+        begin, length = int(torch.randint(len(base), ())), int(torch.randint(12, ()))
+        state[f"t{number}"] = base[begin : begin + length : 1 + number % 2]
+    state |= {"whole": bases[0], "copy": copy.deepcopy(bases[0])}
+    found = sorted(map(sorted, ours._overlapping(state)))
+    assert found == sorted(map(sorted, theirs._find_shared_tensors(state)))
+
+
+def test_torch_that_is_missing_is_an_error_that_names_it(path):
+    run_python(
+        """
+import sys
+sys.modules["torch"] = None
+from onecopy.safetensors.torch import load_file
+from onecopy.safetensors.numpy import save_file
+import numpy as np
+save_file({"a": np.zeros(3)}, sys.argv[1])
+try:
+    load_file(sys.argv[1])
+except ModuleNotFoundError as error:
+    assert error.name == "torch" and "pip install torch" in str(error), error
+else:
+    raise AssertionError
+""",
+        path,
+    )
