@@ -138,3 +138,25 @@ def test_vectors_of_gensim_are_shared_and_their_words_are_copied(round_trip):
     assert arrays["vectors"] == ("F32", (2000, 100))
     assert report.shared >= 800_000
     assert loaded.most_similar("word 5") == vectors.most_similar("word 5")
+
+
+@pytest.mark.parametrize("mode", ["default", "floret"])
+def test_vectors_of_spacy_are_shared_in_a_pipeline(round_trip, mode):
+    spacy = pytest.importorskip("spacy")
+    nlp = spacy.blank("en")
+    data = np.random.default_rng(0).random((2000, 300), np.float32)
+    if mode == "default":
+        keys = [nlp.vocab.strings.add(f"w{i}") for i in range(2000)]
+        nlp.vocab.vectors = spacy.vectors.Vectors(strings=nlp.vocab.strings, data=data, keys=keys)
+    else:
+        nlp.vocab.vectors = spacy.vectors.Vectors(
+            strings=nlp.vocab.strings, data=data, mode="floret", minn=2, maxn=3, hash_count=2
+        )
+    loaded, report, arrays = round_trip(nlp)
+    assert arrays == {"Vectors 0": ("F32", (2000, 300))}
+    assert report.shared == 2_400_000
+    assert (loaded.vocab.vectors.mode, loaded.vocab.vectors.name) == (mode, nlp.vocab.vectors.name)
+    assert np.array_equal(loaded.vocab.vectors.data, data)
+    if mode == "default":  # spaCy loses the texts of the other one: pickled by itself, such a pipeline raises E018
+        assert np.array_equal(loaded("w7 w8").vector, nlp("w7 w8").vector)
+        assert loaded("w7 w8").vector.any()

@@ -41,3 +41,12 @@ def parameter(data: Any, requires_grad: bool) -> Any:
     import torch
 
     return torch.nn.Parameter(data, requires_grad)
+
+
+def spacy_vectors(rest: bytes, data: NDArray[Any]) -> Any:
+    """Return a table of vectors of spaCy: everything but its array as its class wrote it, then the array."""
+    from spacy.vectors import Vectors
+
+    made = Vectors().from_bytes(rest)
+    made.data = data
+    return made

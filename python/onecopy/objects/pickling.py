@@ -92,6 +92,12 @@ def _is_parameter(value: Any) -> bool:
     return type(value) is torch.nn.Parameter and not value.__dict__ and not value._backward_hooks
 
 
+def _is_spacy_vectors(value: Any) -> bool:
+    """Return whether a value is a table of vectors of spaCy, which pickles itself as bytes."""
+    kind = type(value)
+    return (kind.__module__, kind.__name__) == ("spacy.vectors", "Vectors") and is_array(value.data)
+
+
 class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, paths: dict[int, str]) -> None:
         super().__init__(file, protocol=5, buffer_callback=self._take)
@@ -114,6 +120,9 @@ class _Pickler(pickle.Pickler):
         if type(value) is _Storage:
             buffer = self._describe(value.raw, value.name, value.content, is_tensor=True)
             return made.storage, (buffer,)
+        if _is_spacy_vectors(value):
+            self._owner, self.modules = "Vectors", self.modules | {"spacy"}
+            return made.spacy_vectors, (value.to_bytes(exclude=["vectors"]), value.data)
         if not hasattr(value, "__qualname__") and type(value).__module__.partition(".")[0] != "numpy":
             self._owner = type(value).__name__
         return NotImplemented
