@@ -43,10 +43,13 @@ def parameter(data: Any, requires_grad: bool) -> Any:
     return torch.nn.Parameter(data, requires_grad)
 
 
-def spacy_vectors(rest: bytes, data: NDArray[Any]) -> Any:
-    """Return a table of vectors of spaCy: everything but its array as its class wrote it, then the array."""
+OPTIONS_OF_SPACY_VECTORS = ("name", "mode", "minn", "maxn", "hash_count", "hash_seed", "bow", "eow", "attr")
+
+
+def spacy_vectors(strings: Any, data: NDArray[Any], key2row: dict[int, int], options: dict[str, Any]) -> Any:
+    """Return a table of vectors of spaCy on an array."""
     from spacy.vectors import Vectors
 
-    made = Vectors().from_bytes(rest)
-    made.data = data
+    made = Vectors(strings=strings, data=data, **options)
+    made.key2row.update(key2row)
     return made

@@ -122,7 +122,8 @@ class _Pickler(pickle.Pickler):
             return made.storage, (buffer,)
         if _is_spacy_vectors(value):
             self._owner, self.modules = "Vectors", self.modules | {"spacy"}
-            return made.spacy_vectors, (value.to_bytes(exclude=["vectors"]), value.data)
+            options = {name: getattr(value, name) for name in made.OPTIONS_OF_SPACY_VECTORS}
+            return made.spacy_vectors, (value.strings, value.data, value.key2row, options)
         if not hasattr(value, "__qualname__") and type(value).__module__.partition(".")[0] != "numpy":
             self._owner = type(value).__name__
         return NotImplemented
