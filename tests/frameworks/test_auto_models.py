@@ -45,6 +45,34 @@ for kwargs in ways:
     assert run_python(use, tmp_path / "model", "plain") == run_python(use, tmp_path / "model", "auto")
 
 
+def test_the_folder_of_a_model_may_be_given_by_name_or_not_at_all(torch, tmp_path, monkeypatch):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code = """
+import sys, torch
+import onecopy as oc, onecopy.auto
+from transformers import BertConfig, BertModel, utils
+utils.logging.disable_progress_bar()
+config = BertConfig(num_hidden_layers=1, hidden_size=256, num_attention_heads=2, vocab_size=5000)
+model = BertModel(config)
+model.save_pretrained(sys.argv[1])
+state = model.state_dict()
+again = BertModel.from_pretrained(pretrained_model_name_or_path=sys.argv[1], dtype=torch.float32)
+none = BertModel.from_pretrained(pretrained_model_name_or_path=None, config=config, state_dict=state)
+none_either = BertModel.from_pretrained(None, config=config, state_dict=state)
+for other in (again, none, none_either):
+    assert all(torch.equal(state[name], tensor) for name, tensor in other.state_dict().items())
+assert oc.explain(again).private < 1 << 20
+try:
+    BertModel.from_pretrained()
+except TypeError as error:
+    assert "pretrained_model_name_or_path" in str(error), error
+else:
+    raise AssertionError
+"""
+    run_python(code, tmp_path / "model")
+
+
 def test_sessions_of_onnx_runtime_use_prepacked_weights(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
     models = pytest.importorskip("tests.support.onnx_models", reason="onnx is not installed")

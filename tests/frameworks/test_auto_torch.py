@@ -1,5 +1,7 @@
 """torch with `onecopy.auto`: weights have the values that torch gives them, and are pages of their file."""
 
+from random import Random
+
 import pytest
 from tests.support.children import run_python
 
@@ -160,6 +162,48 @@ assert tied.one.weight is tied.two.weight and torch.equal(tied.one.weight, weigh
 assert on_files(tied)
 """
     run(tmp_path, code)
+
+
+def test_weights_that_are_one_in_the_file_stay_two_in_a_module_that_has_two(torch, tmp_path):
+    code = """
+weight = torch.randn(512, 512)
+torch.save({"0.weight": weight, "2.weight": weight, "1.weight": weight[3:5]}, checkpoint)
+class Second(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(2, 512))
+def apart():
+    return torch.nn.Sequential(torch.nn.Linear(512, 512, bias=False), Second(), torch.nn.Linear(512, 512, bias=False))
+other, plain = apart(), apart()
+other.load_state_dict(torch.load(checkpoint))
+plain_load_state_dict(plain, plain_load(checkpoint))
+for module in (other, plain):
+    with torch.no_grad():
+        module[0].weight[4] += 1
+equal(other.state_dict(), plain.state_dict())
+assert len(on_files(other)) == 1
+assert reasons() == {"another weight has the same bytes of the file"}, reasons()
+
+tied = torch.nn.ModuleList([torch.nn.Linear(512, 512, bias=False), Second(), torch.nn.Linear(512, 512, bias=False)])
+tied[2].weight = tied[0].weight
+tied.load_state_dict(torch.load(checkpoint))
+assert tied[0].weight is tied[2].weight and torch.equal(tied[0].weight, weight)
+assert private(tied) < 20_000 and "0.weight" in on_files(tied)
+"""
+    run(tmp_path, code)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranges_that_overlap_are_found(seed):
+    from onecopy.auto._torch import _Ranges
+
+    random = Random(seed)
+    ranges, kept = _Ranges(), set()
+    for _ in range(60):
+        begin = random.randrange(300)
+        addresses = set(range(begin, begin + random.randrange(1, 12)))
+        assert ranges.add(min(addresses), max(addresses) + 1) == (not addresses & kept)
+        kept |= addresses if not addresses & kept else set()
 
 
 def test_errors_are_those_of_torch(torch, tmp_path):

@@ -9,7 +9,7 @@ from tests.support.children import run_python
 from tests.support.safetensors_files import bytes_of
 
 import onecopy.safetensors.torch as ours
-from onecopy.integrations.torch._load import TYPES
+from onecopy.integrations.torch._cast import TYPES
 from onecopy.memory.addresses import Regions
 from onecopy.safetensors import SafetensorError, safe_open
 
@@ -208,6 +208,23 @@ def test_strided_weights_are_made_contiguous_on_request(path):
     ours.save_model(model, path, metadata)
     assert metadata == {}
     check_same(theirs.load_file(path), model.state_dict())
+
+
+def test_load_model_with_onecopy_auto_moves_weights_to_the_mapping(path):
+    run_python(
+        """
+import sys, torch
+import onecopy as oc, onecopy.auto
+from onecopy.safetensors.torch import load_model, save_model
+saved, model, plain = (torch.nn.Linear(700, 700) for _ in range(3))
+save_model(saved, sys.argv[1])
+weight = model.weight
+assert load_model(model, sys.argv[1]) == (set(), [])
+assert model.weight is weight and torch.equal(weight, saved.weight)
+assert oc.explain(model).private < 10_000 < oc.explain(plain).private
+""",
+        path,
+    )
 
 
 @pytest.mark.parametrize("seed", range(30))

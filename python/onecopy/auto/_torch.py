@@ -8,6 +8,7 @@ and neither sees what is written to the other. The parameter stays the same obje
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,8 @@ class _Sharing:
         self._mappings = SecondMappings()
         self._regions: Regions | None = None
         self._pages: Pages | None = None
+        self._taken = _Ranges()
+        """Addresses that a weight has: a second one with the same bytes of the file gets a copy."""
         self._shared: dict[str, int] = {}
         self._copied: dict[tuple[str, str], int] = {}
         """Bytes by path and reason."""
@@ -164,9 +167,7 @@ class _Sharing:
             return False
         if reason is not None:
             self._copy(found.path, reason, nbytes)
-            return False
-        self._shared[found.path] = self._shared.get(found.path, 0) + nbytes
-        return True
+        return reason is None
 
     def close(self) -> None:
         """Release what was needed for sharing, and report."""
@@ -193,8 +194,6 @@ class _Sharing:
 
     def _put(self, target: Any, source: Any, region: Any, nbytes: int) -> str | None:
         """Give `target` the memory of a second mapping; return why not."""
-        import torch
-
         from onecopy.memory.addresses import Pages
 
         if region.perms[3] != "p":
@@ -209,10 +208,41 @@ class _Sharing:
         offset = region.offset + source.data_ptr() - region.start
         if offset % source.element_size() or offset + nbytes > mapping.nbytes:
             return "not aligned in the file" if offset % source.element_size() else "the file was truncated"
-        flat = torch.frombuffer(mapping.view(offset, nbytes), dtype=torch.uint8)
+        return self._move(target, source, mapping.view(offset, nbytes), region.path)
+
+    def _move(self, target: Any, source: Any, view: memoryview, path: str) -> str | None:
+        """Give `target` the memory of a view, which has the values of `source`; return why not."""
+        import torch
+
+        flat = torch.frombuffer(view, dtype=torch.uint8)
+        begin = flat.data_ptr()
+        if target.data_ptr() == begin and not (self._pages and self._pages.private_bytes(begin, view.nbytes)):
+            return None  # a weight with several names, which has it already
+        if not self._taken.add(begin, begin + view.nbytes):
+            return "another weight has the same bytes of the file"
         target.data = flat.view(source.dtype).view(source.shape)
         torch.autograd.graph.increment_version(target)  # as `copy_` does
+        self._shared[path] = self._shared.get(path, 0) + view.nbytes
         return None
+
+
+class _Ranges:
+    """Ranges of which none overlaps another."""
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        """Sorted."""
+        self._ends: dict[int, int] = {}
+        """By the beginning."""
+
+    def add(self, begin: int, end: int) -> bool:
+        """Add a range; False if it overlaps one that was added before."""
+        place = bisect_left(self._begins, end)
+        if place and self._ends[self._begins[place - 1]] > begin:
+            return False
+        self._begins.insert(place, begin)
+        self._ends[begin] = end
+        return True
 
 
 def _why_copied(target: Any, source: Any) -> str | None:

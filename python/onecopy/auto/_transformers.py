@@ -32,7 +32,10 @@ def apply(modeling_utils: ModuleType) -> None:
 def _from_pretrained(original: Any) -> Any:
     function: Callable[..., Any] = original.__func__  # of the class method
 
-    def from_pretrained(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        name = args[0] if args else kwargs.get("pretrained_model_name_or_path")
+        if name is None:  # no checkpoint, or an error of transformers
+            return function(cls, *args, **kwargs)
         try:
             folder, reason = _folder(name, kwargs)
             files = [] if folder is None else _files(folder, kwargs)
@@ -40,7 +43,7 @@ def _from_pretrained(original: Any) -> Any:
         except Exception as error:  # any: transformers loads, or raises its own error
             files, reason, casting = [], str(error), nullcontext()
         with casting:
-            model = function(cls, name, *args, **kwargs)
+            model = function(cls, *args, **kwargs)
         for file in files:
             File(file).protect()
         _note(model[0] if isinstance(model, tuple) else model, str(folder or name), reason)  # with output_loading_info

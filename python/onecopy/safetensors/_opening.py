@@ -194,8 +194,8 @@ def _open(filename: str | os.PathLike[str], mode: Mode) -> ArrayFile:
 
 def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, Any]:
     """Return tensors on the mapping of a file, or on a device; F4 as torch has it, two elements in an item."""
-    from onecopy.integrations.torch._cast import expect_torch
-    from onecopy.integrations.torch._load import TYPES, tensors_in
+    from onecopy.integrations.torch._cast import TYPES, expect_torch
+    from onecopy.integrations.torch._load import tensors_in
 
     expect_torch()
     import torch

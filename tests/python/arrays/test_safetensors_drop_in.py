@@ -79,6 +79,26 @@ def test_arrays_are_views_of_one_mapping_and_writes_are_private(wide):
     assert np.array_equal(load_file(wide)["w"], WIDE)
 
 
+def test_a_file_that_is_truncated_while_it_is_mapped_is_an_error_with_a_guard(path, python):
+    save_file({"w": np.ones(1 << 18)}, path)
+    code = """
+        import os, sys
+        import onecopy as oc
+        from onecopy.safetensors.numpy import load_file
+        oc.guard()
+        found = load_file(sys.argv[1])["w"]
+        os.truncate(sys.argv[1], 8192)
+        assert found[0] == 1 and found[-1] == 0
+        try:
+            oc.check()
+        except oc.DataLost as error:
+            assert error.filename == sys.argv[1]
+        else:
+            raise AssertionError
+    """
+    python(code, path)
+
+
 def test_pread_maps_nothing(wide):
     found = load_file(wide, backend="pread")["w"]
     region = Regions().at(found.ctypes.data)

@@ -1,4 +1,4 @@
-"""Files with floating-point weights cast to another dtype, made once per machine in the store."""
+"""Dtypes of torch; files with floating-point weights cast to another dtype, made once per machine in the store."""
 
 from __future__ import annotations
 
@@ -12,6 +12,29 @@ from onecopy.store import Store
 if TYPE_CHECKING:
     import os
     from pathlib import Path
+
+TYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "C64": "complex64",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
+}
+"""Names of dtypes in torch by the dtype of a file; weights of other dtypes become bytes as uint8."""
 
 
 def expect_torch() -> None:

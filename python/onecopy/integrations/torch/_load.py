@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import arrays
-from onecopy.integrations.torch._cast import cast_once, dtype_of, expect_torch, is_cast, needs_cast
+from onecopy.integrations.torch._cast import TYPES, cast_once, dtype_of, expect_torch, is_cast, needs_cast
 from onecopy.integrations.torch._upload import Upload, Uploading
 from onecopy.remote import local
 from onecopy.text import size
@@ -17,29 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from onecopy.page_cache import WarmJob
-
-TYPES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "I16": "int16",
-    "U16": "uint16",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I32": "int32",
-    "U32": "uint32",
-    "F32": "float32",
-    "C64": "complex64",
-    "F64": "float64",
-    "I64": "int64",
-    "U64": "uint64",
-}
-"""Names of dtypes in torch by the dtype of a file; weights of other dtypes become bytes as uint8."""
 
 _SHOWN = 5
 
