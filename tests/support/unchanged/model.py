@@ -1,0 +1,74 @@
+"""A model as its author loads it, and what a process that answers holds of it; nothing here knows of onecopy.
+
+The file is `$MODEL`; `python model.py FILE LAYERS` writes one, of 4 MB a layer, and `python model.py` answers once.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+torch.set_num_threads(1)
+WIDTH = 1024
+
+
+def made(layers: int) -> torch.nn.Module:
+    return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
+
+
+def load() -> torch.nn.Module:
+    state = torch.load(os.environ["MODEL"])
+    model = made(len(state) // 2)
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def private_bytes() -> int:
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("Anonymous:")).split()[1]) << 10
+
+
+def answer(model: torch.nn.Module) -> dict[str, float]:
+    """Return what the model computes, and in bytes what this process holds: private, and of the mapped file."""
+    with torch.no_grad():
+        out = model(torch.ones(1, WIDTH)).sum().item()
+    private = private_bytes()
+    held = {"Rss": 0, "Anonymous": 0}
+    path, name = os.path.realpath(os.environ["MODEL"]), ""
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        key, _, rest = line.partition(":")
+        if key in held:
+            held[key] += (int(rest.split()[0]) << 10) * (name == path)
+        elif "-" in key.split(" ")[0]:
+            name = line.split(maxsplit=5)[5] if line.count(" ") > 5 and "/" in line else ""
+    return {
+        "pid": os.getpid(),
+        "out": out,
+        "private": private,
+        "grown": private - BEFORE,
+        "mapped": held["Rss"] - held["Anonymous"],
+        "written": held["Anonymous"],
+    }
+
+
+def together(count: int) -> None:
+    """Wait until `count` processes have come here, so that none of a pool does the work of another."""
+    folder = Path(os.environ["TOGETHER"])
+    folder.mkdir(exist_ok=True)
+    (folder / str(os.getpid())).touch()
+    while len(list(folder.iterdir())) < count:
+        time.sleep(0.01)
+
+
+BEFORE = private_bytes()
+"""Before a model is loaded."""
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        torch.manual_seed(1)
+        torch.save(made(int(sys.argv[2])).state_dict(), sys.argv[1])
+    else:
+        print(json.dumps(answer(load())))
