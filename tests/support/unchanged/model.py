@@ -31,8 +31,14 @@ def private_bytes() -> int:
     return int(next(line for line in lines if line.startswith("Anonymous:")).split()[1]) << 10
 
 
+def read_bytes() -> int:
+    """Return what this process has read from disks; pages that were in memory do not count."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("read_bytes:")).split()[1])
+
+
 def answer(model: torch.nn.Module) -> dict[str, float]:
-    """Return what the model computes, and in bytes what this process holds: private, and of the mapped file."""
+    """Return what the model computes, and in bytes what this process holds, and has read for it."""
     with torch.no_grad():
         out = model(torch.ones(1, WIDTH)).sum().item()
     private = private_bytes()
@@ -48,7 +54,8 @@ def answer(model: torch.nn.Module) -> dict[str, float]:
         "pid": os.getpid(),
         "out": out,
         "private": private,
-        "grown": private - BEFORE,
+        "grown": private - BEFORE[0],
+        "read": read_bytes() - BEFORE[1],
         "mapped": held["Rss"] - held["Anonymous"],
         "written": held["Anonymous"],
     }
@@ -63,7 +70,7 @@ def together(count: int) -> None:
         time.sleep(0.01)
 
 
-BEFORE = private_bytes()
+BEFORE = private_bytes(), read_bytes()
 """Before a model is loaded."""
 
 if __name__ == "__main__":
