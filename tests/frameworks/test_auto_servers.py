@@ -109,6 +109,29 @@ def test_one_import_in_the_program_reaches_the_processes_of_a_pool(model, tmp_pa
         assert answer["mapped"] > 0.95 * model.weights
 
 
+@pytest.mark.parametrize("way", ["joblib", "fork", "spawn", "forkserver"])
+def test_a_model_that_is_given_to_a_process_is_shared_as_the_page_about_servers_says(model, onecopy_process, way):
+    pytest.importorskip("joblib", reason="joblib is not installed")
+    done = onecopy_process("run", "--", *served.PYTHON, "pools.py", "given", way, cwd=served.PROGRAMS)
+    assert done.returncode == 0, done.stderr
+    for answer in json.loads(done.stdout):
+        assert answer["out"] == model.alone["out"]
+        assert (answer["mapped"] > 0.95 * model.weights) == (way == "fork")
+        has_copy = answer["private"] > model.alone["private"] - model.weights // 2
+        assert has_copy == (way == "joblib")  # under spawn and forkserver it is in /dev/shm, once
+
+
+@pytest.mark.parametrize("name", ["gunicorn", "gunicorn, preloaded", "uvicorn"])
+def test_one_import_in_the_application_reaches_the_workers_of_a_server(model, tmp_path, name):
+    pytest.importorskip(name.split(",")[0], reason="it is not installed")
+    (tmp_path / "app.py").write_text("import onecopy.auto\n" + (served.PROGRAMS / "app.py").read_text())
+    place = ("env", f"PYTHONPATH={served.PROGRAMS}")
+    with running([*place, *served.PYTHON, *SERVERS[name]], tmp_path, cwd=tmp_path) as server:
+        for answer in server.answers_of(WORKERS).values():
+            assert answer["out"] == model.alone["out"]
+            assert answer["mapped"] > 0.95 * model.weights
+
+
 @pytest.mark.parametrize("loaded", ["import", "process"])
 def test_processes_of_celery_hold_the_weights_once(model, tmp_path, monkeypatch, loaded):
     pytest.importorskip("celery", reason="celery is not installed")

@@ -56,13 +56,15 @@ def free_port() -> int:
 class Running:
     """A command in a session of its own. `PORT` in its words is a free port."""
 
-    def __init__(self, command: Sequence[str], folder: Path, enter: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], folder: Path, cwd: Path = PROGRAMS, enter: Callable[[], None] | None = None
+    ) -> None:
         self.port = free_port()
         self._log = folder / f"log-{self.port}"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [word.replace("PORT", str(self.port)) for word in command],
-                cwd=PROGRAMS,
+                cwd=cwd,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -124,9 +126,9 @@ def _session_of(pid: int) -> int:
 
 
 @contextmanager
-def running(command: Sequence[str], folder: Path, *, enter: Callable[[], None] | None = None) -> Iterator[Running]:
-    """Give a running command; no process of it is left."""
-    one = Running(command, folder, enter)
+def running(command: Sequence[str], folder: Path, **settings: Any) -> Iterator[Running]:
+    """Give a running command, with the settings of `Running`; no process of it is left."""
+    one = Running(command, folder, **settings)
     try:
         yield one
     finally:
