@@ -63,11 +63,12 @@ def test_help_lists_the_verbs_without_numpy_and_without_the_benchmarks(python):
     assert told.splitlines()[-1].split() == ["loaded:"]
 
 
-def test_the_python_files_stay_below_1_2_megabytes():
+def test_the_python_files_stay_below_1_3_megabytes():
+    # 1.21 MB; it was 1.2 before `onecopy run` and what `onecopy explain` reports of it.
     sizes = {
         path: path.stat().st_size for path in HOME.rglob("*") if path.suffix in {".py", ".pyi", ".html", ".css", ".js"}
     }
-    assert 500_000 < sum(sizes.values()) <= 1_200_000
+    assert 500_000 < sum(sizes.values()) <= 1_300_000
     assert max(sizes.values()) <= 25_000, max(sizes, key=sizes.__getitem__)
 
 
