@@ -120,6 +120,7 @@ def nightly(folder: Path) -> list[Step]:
         *orders,
         replace(torture, command=["env", "ONECOPY_TORTURE=1", *torture.command]),
         pytest(folder, "large-files", everywhere, "nightly"),
+        pytest(folder, "large-models", TIERS["frameworks"][0], "nightly"),
         Step("fallbacks", [sys.executable, "-m", "tests.fallbacks.matrix"], alone=True),
         make("fuzz", "fuzz"),
         make("build-sanitized", "sanitized"),

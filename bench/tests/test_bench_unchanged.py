@@ -1,5 +1,7 @@
 """`bench unchanged`: programs that are not edited, and what is made of the numbers."""
 
+from dataclasses import replace
+
 import pytest
 from bench.tests.support import read_back
 
@@ -19,6 +21,19 @@ def test_results_are_equal_and_the_file_is_held_once(tmp_path):
     assert held["onecopy.auto"] < 1.5 < held["as it is"]
     assert read_back(run) == run
     assert "results equal" in "\n".join(unchanged.SCENARIO.sentences(run))
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_workers_of_a_server_hold_the_file_once_and_answer_as_without_onecopy(tmp_path):
+    pytest.importorskip("gunicorn", reason="gunicorn is not installed")
+    run = unchanged.run(tmp_path, replace(SMALL, server=True))
+    assert [(sample.state, sample.reason) for sample in run.samples] == [("ok", ""), ("ok", "")]
+    held = {sample.row: sample.numbers["held_share"] for sample in run.samples}
+    assert held["onecopy.auto"] < 1.5 < held["as it is"]
+    sentences = "\n".join(unchanged.SCENARIO.sentences(run))
+    assert "results equal" in sentences
+    assert "2 workers of a server" in unchanged.described(run)
 
 
 def test_every_program_has_a_name_of_its_own():

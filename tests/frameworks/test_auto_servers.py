@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import pytest
 from tests.support import served
-from tests.support.memory_group import NoMemoryGroupError, memory_group
 from tests.support.served import GUNICORN, RUN, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
@@ -150,26 +149,3 @@ def test_replicas_of_ray_serve_hold_the_weights_once(model, onecopy_process):
     assert done.returncode == 0, done.stderr
     printed = next(line for line in done.stdout.splitlines() if line.startswith("[{"))  # Ray prints messages as well
     assert_held_once(model, json.loads(printed), done.stderr, callers=2)
-
-
-def test_workers_start_in_less_memory_than_their_models_take(tmp_path, monkeypatch):
-    """Each needs memory for its random weights first: four at once need more than there is."""
-    pytest.importorskip("gunicorn", reason="gunicorn is not installed")
-    layers = 48
-    path = tmp_path / "large.pt"
-    weights = served.made_model(path, layers)
-    monkeypatch.setenv("MODEL", str(path))
-    alone = json.loads(served.plain("model.py"))
-    interpreter = alone["private"] - alone["grown"]
-    limit = 4 * max(interpreter, 150 << 20) + 2 * weights + (150 << 20)
-    try:
-        with (
-            memory_group(limit) as enter,
-            running([*RUN, *served.PYTHON, *GUNICORN, "-w", "4", "app:app"], tmp_path, enter=enter) as server,
-        ):
-            answers = server.answers_of(4).values()
-            report = server.stop()
-    except NoMemoryGroupError as error:
-        pytest.skip(str(error))
-    assert {answer["out"] for answer in answers} == {alone["out"]}
-    assert "SIGKILL" not in report

@@ -75,23 +75,23 @@ class Running:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def ask(self, _: object = None) -> Answer | None:
+    def ask(self, path: str = "/") -> Answer | None:
         """Return the answer to a request; None if there was none."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=60) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as response:
                 answer: Answer = json.load(response)
                 return answer
         except OSError:
             return None
 
-    def answers_of(self, workers: int) -> dict[int, Answer]:
+    def answers_of(self, workers: int, path: str = "/") -> dict[int, Answer]:
         """Ask until so many workers have answered; return the answer of each by its PID."""
         answers: dict[int, Answer] = {}
 
         def all_answered() -> bool:
             assert self.process.poll() is None, self.log
             with ThreadPoolExecutor(workers) as pool:  # at the same time, so that no worker answers all
-                answers.update({one["pid"]: one for one in pool.map(self.ask, range(workers)) if one})
+                answers.update({one["pid"]: one for one in pool.map(self.ask, [path] * workers) if one})
             return len(answers) >= workers
 
         until(all_answered, "all workers to answer", seconds=CHILD_SECONDS)

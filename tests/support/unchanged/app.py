@@ -5,13 +5,18 @@ import json
 import model
 
 loaded = model.load()
+trained = []
 
 
 def answered() -> bytes:
-    return json.dumps(model.answer(loaded)).encode()
+    return json.dumps({**model.answer(loaded), "trained": bool(trained)}).encode()
 
 
 def app(environ, start):
+    """Answer a request; ``/train`` does one step of training before, once in each worker."""
+    if environ["PATH_INFO"] == "/train" and not trained:
+        model.train(loaded)
+        trained.append(True)
     start("200 OK", [("Content-Type", "application/json")])
     return [answered()]
 

@@ -20,12 +20,14 @@ class Server:
 
 def main() -> None:
     ray.init(
+        address="local",
         num_cpus=2,
         object_store_memory=100 << 20,
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,
     )
+    serve.start(http_options={"location": "NoServer"})  # without a port
     server = serve.run(Server.bind())
     answers = {}
     while len(answers) < 2:

@@ -26,6 +26,18 @@ def load() -> torch.nn.Module:
     return model.eval()
 
 
+def train(model: torch.nn.Module) -> None:
+    """Do one step of training of the last layer, which is 4 MB of the weights."""
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+    for parameter in model[-1].parameters():
+        parameter.requires_grad = True
+    model(torch.ones(1, WIDTH)).sum().backward()
+    torch.optim.SGD(model[-1].parameters(), lr=0.01).step()
+    for parameter in model[-1].parameters():
+        parameter.grad = None
+
+
 def private_bytes() -> int:
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("Anonymous:")).split()[1]) << 10
@@ -78,4 +90,7 @@ if __name__ == "__main__":
         torch.manual_seed(1)
         torch.save(made(int(sys.argv[2])).state_dict(), sys.argv[1])
     else:
-        print(json.dumps(answer(load())))
+        loaded = load()
+        before = answer(loaded)
+        train(loaded)
+        print(json.dumps({**before, "out_trained": answer(loaded)["out"]}))

@@ -8,6 +8,7 @@ the time of requests; results must be equal. The programs know nothing of onecop
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,8 @@ from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Log, Record, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.tables import MB, Column, Table, counted, number, plain, table
-from onecopy_bench.engine.ways import installed
-from onecopy_bench.scenarios.unchanged import worker
+from onecopy_bench.engine.ways import installed, require
+from onecopy_bench.scenarios.unchanged import server, worker
 from onecopy_bench.scenarios.unchanged.programs import NAMES, PROGRAMS, Program
 
 NAME = "unchanged"
@@ -55,6 +56,12 @@ class Options(Settings):
     size: int = cli.size("1GB", "Of each file, about.")
     processes: int = cli.field(4, "That load the same file.", type=click.IntRange(min=1))
     requests: int = cli.field(100, "That each process answers.", type=click.IntRange(min=1))
+    server: bool = cli.field(
+        False,
+        "Processes are workers of gunicorn, asked over HTTP, alone and under onecopy run.",
+        is_flag=True,
+        show_default=False,
+    )
     programs: tuple[str, ...] = cli.field(NAMES, "Which program.", "--program", choices=NAMES)
 
 
@@ -67,7 +74,11 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
         A file cannot be written.
     ValueError
         The log is of another run.
+    ModuleNotFoundError
+        A server is wanted, and gunicorn is not installed.
     """
+    if options.server:
+        require(server.NEEDS, NAME)
     chosen, absent = installed(PROGRAMS, options.programs)
     paths = {}
     for at, program in enumerate(chosen):
@@ -83,7 +94,9 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
             way.name,
             (program.name,),
             options.processes * 2 * sizes[program.name],
-            sample(way, program, paths[program.name], sizes[program.name], place, options),
+            (served if options.server else sample)(
+                way, program, paths[program.name], sizes[program.name], place, options
+            ),
         )
         for program in chosen
         for way in WAYS
@@ -96,12 +109,26 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+def environment_of(place: Path) -> list[str]:
+    """Return the variables of all measured processes."""
+    return [f"ONECOPY_CACHE={place / 'store'}", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "TQDM_DISABLE=1"]
+
+
+def served(
+    way: Way, program: Program, path: str, size: int, place: Path, options: Options
+) -> Callable[[Attempt], Taken]:
+    """Return what takes one sample of a server."""
+    under = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--") if way.ours else ()
+    counts = options.processes, options.requests, options.timeout
+    return server.Server(under, program.name, path, size, *counts, environment_of(place)).take
+
+
 def sample(
     way: Way, program: Program, path: str, size: int, place: Path, options: Options
 ) -> Callable[[Attempt], Taken]:
     """Return what takes one sample."""
     errand = worker.Errand(way.name, program.name, path, options.requests)
-    environment = [f"ONECOPY_CACHE={place / 'store'}", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "TQDM_DISABLE=1"]
+    environment = environment_of(place)
 
     def take(attempt: Attempt) -> Taken:
         attempt.back()
@@ -152,7 +179,8 @@ def tables_of(record: Record) -> Iterator[Table]:
 def described(record: Record) -> str:
     """Return what was measured, in one line."""
     options = record.options
-    processes = counted(options["processes"], "process", "processes")
+    nouns = ("worker of a server", "workers of a server") if options.get("server") else ("process", "processes")
+    processes = counted(options["processes"], *nouns)
     requests = options["requests"]
     return f"unchanged: {processes} of each program, {requests} requests each; {counted(rounds_of(record), 'round')}"
 
