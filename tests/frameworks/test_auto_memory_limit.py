@@ -12,7 +12,7 @@ from tests.support.memory_group import NoMemoryGroupError, memory_group
 from tests.support.served import GUNICORN, PYTHON, RUN, running
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
 LAYER = 1025 * 1024 * 4
 """Bytes."""
@@ -60,7 +60,7 @@ def command_of(workers):
 def test_workers_alone_are_killed(case, tmp_path):
     workers, _, _, limit = case
     with limited(command_of(workers), tmp_path, limit) as server:
-        until(lambda: "SIGKILL" in server.log or server.process.poll() is not None, "the OOM killer", seconds=100)
+        until(lambda: "SIGKILL" in server.log or server.process.poll() is not None, "the OOM killer", seconds=300)
 
 
 def digest(path: Path) -> bytes:
@@ -73,7 +73,7 @@ def test_workers_under_onecopy_run_answer_and_train_each_for_itself(case, tmp_pa
     workers, path, alone, limit = case
     before = digest(path)
     with limited([*RUN, *command_of(workers)], tmp_path, limit) as server:
-        answers = server.answers_of(workers)
+        answers = server.answers_of(workers, seconds=600)  # they load one after the other
         assert {answer["out"] for answer in answers.values()} == {alone["out"]}
         first = server.ask("/train")
         others = server.answers_of(workers)

@@ -20,7 +20,7 @@ from tests.support.waiting import until
 PROGRAMS = ROOT / "tests/support/unchanged"
 PYTHON = (sys.executable,)
 RUN = (sys.executable, "-m", "onecopy", "run", "--")
-GUNICORN = ("-m", "gunicorn", "-b", "127.0.0.1:PORT", "--timeout", "90")
+GUNICORN = ("-m", "gunicorn", "-b", "127.0.0.1:PORT", "--timeout", "300")
 
 Answer = dict[str, Any]
 """What `model.answer` returned."""
@@ -84,7 +84,7 @@ class Running:
         except OSError:
             return None
 
-    def answers_of(self, workers: int, path: str = "/") -> dict[int, Answer]:
+    def answers_of(self, workers: int, path: str = "/", *, seconds: float = CHILD_SECONDS) -> dict[int, Answer]:
         """Ask until so many workers have answered; return the answer of each by its PID."""
         answers: dict[int, Answer] = {}
 
@@ -94,7 +94,7 @@ class Running:
                 answers.update({one["pid"]: one for one in pool.map(self.ask, [path] * workers) if one})
             return len(answers) >= workers
 
-        until(all_answered, "all workers to answer", seconds=CHILD_SECONDS)
+        until(all_answered, "all workers to answer", seconds=seconds)
         return answers
 
     def group(self) -> list[int]:
