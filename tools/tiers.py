@@ -108,7 +108,7 @@ def nightly(folder: Path) -> list[Step]:
         pytest(folder, f"order-{order}", everywhere, "not slow and not nightly", "--order", order)
         for order in ("reverse", "1", "2")
     ]
-    kills = ["store_kills", "writer_kills", "scratch_kills", "image_kills"]
+    kills = ["store_kills", "writer_kills", "scratch_kills", "image_kills", "run_kills"]
     torture = pytest(
         folder, "torture", [f"tests/processes/test_{name}.py" for name in kills], "not nightly", "--timeout=3600"
     )
@@ -120,6 +120,7 @@ def nightly(folder: Path) -> list[Step]:
         *orders,
         replace(torture, command=["env", "ONECOPY_TORTURE=1", *torture.command]),
         pytest(folder, "large-files", everywhere, "nightly"),
+        pytest(folder, "large-models", TIERS["frameworks"][0], "nightly"),
         Step("fallbacks", [sys.executable, "-m", "tests.fallbacks.matrix"], alone=True),
         make("fuzz", "fuzz"),
         make("build-sanitized", "sanitized"),

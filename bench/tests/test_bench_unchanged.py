@@ -32,5 +32,18 @@ def test_a_program_with_one_line_edited_holds_its_object_once(tmp_path):
     assert len({sample.numbers["checksum"] for sample in run.samples}) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.processes
+def test_workers_of_a_server_hold_the_file_once_and_answer_as_without_onecopy(tmp_path):
+    pytest.importorskip("gunicorn", reason="gunicorn is not installed")
+    run = unchanged.run(tmp_path, replace(SMALL, server=True))
+    assert [(sample.state, sample.reason) for sample in run.samples] == [("ok", ""), ("ok", "")]
+    held = {sample.row: sample.numbers["held_share"] for sample in run.samples}
+    assert held["onecopy.auto"] < 1.5 < held["as it is"]
+    sentences = "\n".join(unchanged.SCENARIO.sentences(run))
+    assert "results equal" in sentences
+    assert "2 workers of a server" in unchanged.described(run)
+
+
 def test_every_program_has_a_name_of_its_own():
     assert len({program.name for program in PROGRAMS}) == len(PROGRAMS)

@@ -1,143 +1,151 @@
 """`onecopy run` with servers as users start them: one copy of the weights, the same answers, nothing left."""
 
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from tests.support.children import CHILD_SECONDS
-from tests.support.memory_group import NoMemoryGroupError, memory_group
-from tests.support.waiting import until
+from tests.support import served
+from tests.support.served import GUNICORN, RUN, running
 
-APP = """
-import json, os, sys
-import torch
-torch.set_num_threads(1)
-torch.manual_seed(0)
-model = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(12)))
-model.load_state_dict(torch.load(os.environ["MODEL"]))
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
-def answer():
-    with torch.no_grad():
-        out = model(torch.ones(1, 2048)).sum().item()
-    rollup = dict(line.split(":") for line in open("/proc/self/smaps_rollup").read().splitlines()[1:])
-    return json.dumps({"pid": os.getpid(), "out": out, "private": int(rollup["Anonymous"].split()[0]) << 10}).encode()
-
-def app(environ, start):
-    start("200 OK", [("Content-Type", "application/json")])
-    return [answer()]
-
-async def asgi(scope, receive, send):
-    if scope["type"] != "http":
-        return
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": answer()})
-"""
-WEIGHTS = 12 * 2049 * 2048 * 4
 WORKERS = 3
-
-
-@pytest.fixture
-def app(torch, tmp_path, monkeypatch):
-    """Give the folder of an application, and its answer without onecopy."""
-    torch.manual_seed(1)
-    model = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(12)))
-    torch.save(model.state_dict(), tmp_path / "model.pt")
-    (tmp_path / "app.py").write_text(APP)
-    monkeypatch.setenv("MODEL", str(tmp_path / "model.pt"))
-    code = "import app; print(app.answer().decode())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, timeout=100)
-    return tmp_path, json.loads(done.stdout)
-
-
-@pytest.fixture
-def serve(app):
-    """Give a function that runs a server under `onecopy run`, asks until all workers answered, and ends it."""
-    folder, _ = app
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-
-    def asked(workers, server, *arguments, enter=None):
-        command = [sys.executable, "-m", "onecopy", "run", "--", sys.executable, "-m", server, *arguments]
-        command = [word.replace("PORT", str(port)) for word in command]
-        log = (folder / "log").open("wb")
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=enter,  # noqa: PLW1509 - no threads
-        )
-        answers = {}
-
-        def ask(_):
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as response:
-                    return json.load(response)
-            except OSError:
-                return None
-
-        def all_answered():
-            assert process.poll() is None, (folder / "log").read_text()
-            with ThreadPoolExecutor(workers) as pool:  # at the same time, so that no worker answers all
-                answers.update({answer["pid"]: answer for answer in pool.map(ask, range(workers)) if answer})
-            return len(answers) >= workers
-
-        try:
-            until(all_answered, "all workers to answer", seconds=CHILD_SECONDS)
-            process.terminate()
-            process.wait(CHILD_SECONDS)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(CHILD_SECONDS)
-            log.close()
-        return answers.values(), (folder / "log").read_text()
-
-    return asked
-
-
+UVICORN = ("-m", "uvicorn", "--workers", str(WORKERS), "--port", "PORT", "app:asgi")
 SERVERS = {
-    "gunicorn": ("gunicorn", "-w", str(WORKERS), "-b", "127.0.0.1:PORT", "--timeout", "90", "app:app"),
-    "gunicorn, preloaded": ("gunicorn", "-w", str(WORKERS), "-b", "127.0.0.1:PORT", "--preload", "app:app"),
-    "uvicorn": ("uvicorn", "--workers", str(WORKERS), "--port", "PORT", "app:asgi"),
+    "gunicorn": (*GUNICORN, "-w", str(WORKERS), "app:app"),
+    "gunicorn, preloaded": (*GUNICORN, "-w", str(WORKERS), "--preload", "app:app"),
+    "uvicorn_worker": (*GUNICORN, "-w", str(WORKERS), "-k", "uvicorn_worker.UvicornWorker", "app:asgi"),
+    "uvicorn_worker, preloaded": (
+        *GUNICORN,
+        *("-w", str(WORKERS), "-k", "uvicorn_worker.UvicornWorker", "--preload", "app:asgi"),
+    ),
+    "uvicorn": UVICORN,
 }
+POOLS = {
+    "joblib": ("joblib",),
+    "fork": ("pool", "fork"),
+    "spawn": ("pool", "spawn"),
+    "forkserver": ("pool", "forkserver"),
+    "forkserver, preloaded": ("preloaded",),
+    "fork, inherited": ("inherited", "fork"),
+    "DataLoader, fork": ("loader", "fork"),
+    "DataLoader, spawn": ("loader", "spawn"),
+    "DataLoader, forkserver": ("loader", "forkserver"),
+}
+LOADED_ONCE = ("preloaded", "inherited", "import")
+"""In the names of programs of which one process loads the model, and the others fork from it."""
 
 
-@pytest.mark.slow
-@pytest.mark.processes
-@pytest.mark.parametrize("name", SERVERS)
-def test_workers_hold_the_weights_once_and_answer_as_before(app, serve, name):
-    pytest.importorskip(SERVERS[name][0], reason=f"{SERVERS[name][0]} is not installed")
-    answers, log = serve(WORKERS, *SERVERS[name])
+class Model(NamedTuple):
+    """The file of a model, its weights in bytes, and what a process answers that loads it without onecopy."""
+
+    path: str
+    weights: int
+    alone: dict[str, float]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    pytest.importorskip("torch", reason="torch is not installed")
+    path = tmp_path_factory.mktemp("model") / "model.pt"
+    weights = served.made_model(path)
+    return Model(str(path), weights, json.loads(served.plain("model.py", MODEL=str(path))))
+
+
+@pytest.fixture(autouse=True)
+def environment(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("MODEL", model.path)
+    monkeypatch.setenv("TOGETHER", str(tmp_path / "together"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def assert_held_once(model, answers, report, *, callers):
+    """All weights that a process uses are pages of the file, and `callers` processes are reported."""
     for answer in answers:
-        assert answer["out"] == app[1]["out"]
-        assert answer["private"] < app[1]["private"] - WEIGHTS // 2, log
-    holding = 1 if "preloaded" in name else WORKERS
-    assert f"model.pt, 201 MB, by {holding} process" in log, log
+        assert answer["out"] == model.alone["out"]
+        assert answer["mapped"] > 0.95 * model.weights, report
+        assert answer["written"] == 0, report
+        assert answer["grown"] < model.weights // 2, report
+    assert len({answer["pid"] for answer in answers}) == len(answers)
+    words = f"{callers} process{'' if callers == 1 else 'es'}"
+    assert f"model.pt, 50.4 MB, by {words}: torch.load" in report, report
 
 
-@pytest.mark.slow
-@pytest.mark.processes
-def test_workers_start_in_less_memory_than_their_models_take(app, serve):
-    """Each needs memory for its random weights first: four at once need more than there is."""
-    pytest.importorskip("gunicorn", reason="gunicorn is not installed")
-    interpreter = app[1]["private"] - 2 * WEIGHTS
-    limit = 4 * max(interpreter, 150 << 20) + 2 * WEIGHTS + (150 << 20)
-    arguments = ("gunicorn", "-w", "4", "-b", "127.0.0.1:PORT", "--timeout", "90", "app:app")
-    try:
-        with memory_group(limit) as enter:
-            answers, log = serve(4, *arguments, enter=enter)
-    except NoMemoryGroupError as error:
-        pytest.skip(str(error))
-    assert {answer["out"] for answer in answers} == {app[1]["out"]}
-    assert "SIGKILL" not in log
-    assert Path(app[0]).exists()
+def test_without_onecopy_each_process_has_a_copy_of_its_own(model):
+    """What the other tests measure would show it."""
+    assert model.alone["grown"] > model.weights
+    assert model.alone["mapped"] < model.weights // 2
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_workers_of_a_server_hold_the_weights_once(model, tmp_path, name):
+    for module in ("gunicorn", "uvicorn", "uvicorn_worker"):
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    with running([*RUN, *served.PYTHON, *SERVERS[name]], tmp_path) as server:
+        answers = server.answers_of(WORKERS).values()
+        report = server.stop()
+    assert_held_once(model, answers, report, callers=1 if "preloaded" in name else WORKERS)
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_processes_of_a_pool_hold_the_weights_once(model, onecopy_process, name):
+    pytest.importorskip("joblib", reason="joblib is not installed")
+    done = onecopy_process("run", "--", *served.PYTHON, "pools.py", *POOLS[name], cwd=served.PROGRAMS)
+    assert done.returncode == 0, done.stderr
+    callers = 1 if any(word in name for word in LOADED_ONCE) else WORKERS
+    assert_held_once(model, json.loads(done.stdout), done.stderr, callers=callers)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_one_import_in_the_program_reaches_the_processes_of_a_pool(model, tmp_path, start):
+    """Under spawn and forkserver, processes import the module of the program again, and so this line."""
+    program = tmp_path / "program.py"
+    program.write_text("import onecopy.auto\n" + (served.PROGRAMS / "pools.py").read_text())
+    answers = json.loads(served.plain(str(program), "pool", start, PYTHONPATH=str(served.PROGRAMS)))
+    assert len(answers) == WORKERS
+    for answer in answers:
+        assert answer["out"] == model.alone["out"]
+        assert answer["mapped"] > 0.95 * model.weights
+
+
+@pytest.mark.parametrize("way", ["joblib", "fork", "spawn", "forkserver"])
+def test_a_model_that_is_given_to_a_process_is_shared_as_the_page_about_servers_says(model, onecopy_process, way):
+    pytest.importorskip("joblib", reason="joblib is not installed")
+    done = onecopy_process("run", "--", *served.PYTHON, "pools.py", "given", way, cwd=served.PROGRAMS)
+    assert done.returncode == 0, done.stderr
+    for answer in json.loads(done.stdout):
+        assert answer["out"] == model.alone["out"]
+        assert (answer["mapped"] > 0.95 * model.weights) == (way == "fork")
+        has_copy = answer["private"] > model.alone["private"] - model.weights // 2
+        assert has_copy == (way == "joblib")  # under spawn and forkserver it is in /dev/shm, once
+
+
+@pytest.mark.parametrize("name", ["gunicorn", "gunicorn, preloaded", "uvicorn"])
+def test_one_import_in_the_application_reaches_the_workers_of_a_server(model, tmp_path, name):
+    pytest.importorskip(name.split(",")[0], reason="it is not installed")
+    (tmp_path / "app.py").write_text("import onecopy.auto\n" + (served.PROGRAMS / "app.py").read_text())
+    place = ("env", f"PYTHONPATH={served.PROGRAMS}")
+    with running([*place, *served.PYTHON, *SERVERS[name]], tmp_path, cwd=tmp_path) as server:
+        for answer in server.answers_of(WORKERS).values():
+            assert answer["out"] == model.alone["out"]
+            assert answer["mapped"] > 0.95 * model.weights
+
+
+@pytest.mark.parametrize("loaded", ["import", "process"])
+def test_processes_of_celery_hold_the_weights_once(model, tmp_path, monkeypatch, loaded):
+    pytest.importorskip("celery", reason="celery is not installed")
+    monkeypatch.setenv("BROKER", str(tmp_path))
+    monkeypatch.setenv("LOADED", loaded)
+    words = ("-m", "celery", "-A", "tasks", "worker", "--pool", "prefork", "--concurrency", str(WORKERS))
+    with running([*RUN, *served.PYTHON, *words, "--loglevel", "WARNING"], tmp_path) as worker:
+        answers = json.loads(served.plain("tasks.py", str(WORKERS)))
+        report = worker.stop()
+    assert_held_once(model, answers, report, callers=1 if loaded == "import" else WORKERS)
+
+
+def test_replicas_of_ray_serve_hold_the_weights_once(model, onecopy_process):
+    pytest.importorskip("ray.serve", reason="ray is not installed")
+    done = onecopy_process("run", "--", *served.PYTHON, "deployment.py", cwd=served.PROGRAMS)
+    assert done.returncode == 0, done.stderr
+    printed = next(line for line in done.stdout.splitlines() if line.startswith("[{"))  # Ray prints messages as well
+    assert_held_once(model, json.loads(printed), done.stderr, callers=2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from io import FileIO
@@ -19,12 +20,15 @@ from onecopy.auto.hooks import RUN
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Call", "calls", "note", "parse_calls"]
+__all__ = ["Call", "calls", "calls_of_run", "note", "parse_calls"]
 
 RUN_FILE = "onecopy-run"
 """Name of this file, which is in memory and belongs to `onecopy run`: nothing is left when that is killed."""
 MIN_BYTES = 1 << 20
 """Smaller files are read as always, and their calls are not kept: a copy takes less than what a mapping costs."""
+_RUN_PATH = re.compile(r"/proc/\d{1,10}/fd/\d{1,10}")
+LARGEST_RUN = 64 << 20
+"""Bytes of this file that are read; further calls are not counted."""
 LOAD_STATE_DICT = "torch.nn.Module.load_state_dict"
 MAX_CALLS = 1000
 """Different calls that a process keeps and reports; further ones are not reported."""
@@ -86,27 +90,38 @@ def append(fields: dict[str, Any]) -> None:
     """Append a line to the file of `onecopy run`, if there is one that this process may write; raises nothing."""
     line = json.dumps(fields).encode() + b"\n"
     if RUN in os.environ and len(line) <= _MAX_LINE:
-        with suppress(OSError), _run_file(os.O_WRONLY | os.O_APPEND) as file:
+        with suppress(OSError), _run_file(os.environ[RUN], os.O_WRONLY | os.O_APPEND) as file:
             file.write(line)  # one write, so that lines of processes do not mix
 
 
 def read_run(offset: int = 0) -> bytes:
     """Return the file of `onecopy run` from an offset on; empty if there is none, or it may not be read."""
-    with suppress(OSError), _run_file(os.O_RDONLY) as file:
+    with suppress(OSError), _run_file(os.environ.get(RUN, ""), os.O_RDONLY) as file:
         file.seek(offset)
         return file.read()
     return b""
 
 
-def _run_file(flags: int) -> FileIO:
+def calls_of_run(path: str) -> list[Call]:
+    """Return the calls in the file of another `onecopy run`; OSError if it has ended, or belongs to another user.
+
+    `path` may come from a process that is not trusted: nothing else than a file in memory of that name is opened.
+    """
+    if not _RUN_PATH.fullmatch(path) or not os.readlink(path).startswith(f"/memfd:{RUN_FILE}"):  # noqa: PTH115
+        raise FileNotFoundError(errno.ENOENT, "not a file of onecopy run", path)
+    with _run_file(path, os.O_RDONLY) as file:
+        return parse_calls((file.read(LARGEST_RUN) or b"").split(b"\n"))
+
+
+def _run_file(path: str, flags: int) -> FileIO:
     """Open the file of `onecopy run`; OSError if there is none.
 
     If `onecopy run` was killed, its PID may be in use again: no other file than the one of that name is written.
     """
-    file = FileIO(os.open(os.environ.get(RUN, ""), flags | os.O_CLOEXEC), "wb" if flags & os.O_WRONLY else "rb")
+    file = FileIO(os.open(path, flags | os.O_CLOEXEC), "wb" if flags & os.O_WRONLY else "rb")
     if not os.readlink(f"/proc/self/fd/{file.fileno()}").startswith(f"/memfd:{RUN_FILE}"):  # noqa: PTH115
         file.close()
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.environ[RUN])
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     return file
 
 

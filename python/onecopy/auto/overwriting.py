@@ -11,12 +11,12 @@ import json
 import os
 import shutil
 import stat
-import tempfile
 import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onecopy.atomic_files import path_beside
 from onecopy.auto import call_log
 from onecopy.auto.hooks import RUN, watch_writes
 
@@ -89,16 +89,24 @@ def _files_in(lines: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _replace(path: str, facts: os.stat_result, *, whole: bool) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{Path(path).name}.", dir=Path(path).parent)
+    """Replace a file; where the file system has nameless files, a process that is killed meanwhile leaves nothing."""
+    beside = path_beside(Path(path))
     try:
+        try:
+            descriptor = os.open(beside.parent, getattr(os, "O_TMPFILE", 0) | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except OSError:
+            descriptor = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as new:
             if not whole:
                 with Path(path).open("rb") as old:
                     shutil.copyfileobj(old, new, 1 << 20)
-            os.fchmod(new.fileno(), stat.S_IMODE(facts.st_mode))
+            os.fchmod(descriptor, stat.S_IMODE(facts.st_mode))
             with suppress(PermissionError):  # the file of another user: now of this one, as after a removal
-                os.fchown(new.fileno(), facts.st_uid, facts.st_gid)
-        os.replace(name, path)  # noqa: PTH105
+                os.fchown(descriptor, facts.st_uid, facts.st_gid)
+            new.flush()
+            if not os.fstat(descriptor).st_nlink:
+                os.link(f"/proc/self/fd/{descriptor}", beside, src_dir_fd=descriptor)  # with it, links are followed
+        beside.replace(path)
     except BaseException:
-        os.unlink(name)  # noqa: PTH108
+        beside.unlink(missing_ok=True)
         raise

@@ -20,9 +20,6 @@ from onecopy.cli import child
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LARGEST_REPORT = 64 << 20
-"""Bytes of the calls of all processes that are read; further ones are not counted."""
-
 
 @click.command("run")
 @click.option(
@@ -79,7 +76,7 @@ def _environment(given: Mapping[str, str], descriptor: int) -> dict[str, str]:
 
 def _report(descriptor: int, *, living: bool = False) -> Report:
     """Return the report of all processes, or of those that are alive."""
-    lines = os.pread(descriptor, LARGEST_REPORT, 0).split(b"\n")
+    lines = os.pread(descriptor, call_log.LARGEST_RUN, 0).split(b"\n")
     calls = call_log.parse_calls(lines)
     return Report.of(call for call in calls if not living or Path(f"/proc/{call.pid}").exists())
 

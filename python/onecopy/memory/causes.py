@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy.memory import proc
 from onecopy.memory.containers import container
+from onecopy.memory.copies import copies_of, shared_anonymous, shared_of
 from onecopy.memory.labels import label_of
 from onecopy.memory.sampling.mapped import kind_of
 from onecopy.memory.sampling.processes import children_of
@@ -42,6 +43,8 @@ Code: TypeAlias = Literal[
     "growing",
     "refaults",
     "container",
+    "copies",
+    "run",
 ]
 
 _MIN_BYTES = 1 << 20
@@ -90,7 +93,7 @@ def causes_of(pid: int, seconds: float = 0.0) -> Causes:
     time.sleep(seconds)
     after = _Moment(pid) if seconds else before
     regions, memory = proc.smaps(pid), proc.rollup(pid)  # read together: one is subtracted from the other
-    shared = _shared(regions)
+    shared = shared_anonymous(regions)
     causes = [
         *_of_files(regions, memory),
         *_of_heap(memory, shared, own=pid == os.getpid()),
@@ -98,6 +101,7 @@ def causes_of(pid: int, seconds: float = 0.0) -> Causes:
         *_of_status(after.status, memory),
         *_over_time(before, after),
         *_of_container(pid),
+        *_of_program(pid, regions),
     ]
     causes.sort(key=lambda one: (not one.bad, -one.bytes))
     return Causes(label_of(pid, proc.stat(pid).comm), memory.rss, memory.anonymous - shared, tuple(causes))
@@ -111,15 +115,6 @@ class _Moment:
         self.status = proc.status(pid)
         found = container(pid)
         self.refaults = None if found is None else found.refaults
-
-
-def _shared(regions: list[proc.MappedRegion]) -> int:
-    """Return the bytes of anonymous memory that other processes map as well."""
-    return sum(_shared_of(one.memory) for one in regions if one.memory.anonymous)
-
-
-def _shared_of(memory: proc.Rollup) -> int:
-    return min(memory.shared_clean + memory.shared_dirty, memory.anonymous)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -231,14 +226,14 @@ def _kept_by_malloc() -> int | None:
 
 
 def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: proc.Rollup) -> Iterator[Cause]:
-    shared = _shared(regions)
+    shared = shared_anonymous(regions)
     if shared < _MIN_BYTES:
         return
     of_parent: dict[int, proc.MappedRegion] = {}
     with suppress(OSError):
         of_parent = {one.start: one for one in proc.smaps(parent) if one.memory.anonymous}
-    alike = [(one, of_parent[one.start]) for one in regions if one.start in of_parent and _shared_of(one.memory)]
-    inherited = sum(_shared_of(one.memory) for one, _ in alike)
+    alike = [(one, of_parent[one.start]) for one in regions if one.start in of_parent and shared_of(one.memory)]
+    inherited = sum(shared_of(one.memory) for one, _ in alike)
     if inherited < shared // 2:  # it called exec since its parent forked it
         children = len(children_of(pid))
         sharers = f"its {children} child{'' if children == 1 else 'ren'}" if children else "other processes of its tree"
@@ -246,7 +241,7 @@ def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: pr
             "forked", f"{size(shared)} are shared with {sharers} since a fork; writing to a page copies it", shared
         )
         return
-    copied = sum(max(min(one.memory.anonymous, its.memory.anonymous) - _shared_of(one.memory), 0) for one, its in alike)
+    copied = sum(max(min(one.memory.anonymous, its.memory.anonymous) - shared_of(one.memory), 0) for one, its in alike)
     inherited += copied
     yield Cause(
         "forked",
@@ -302,3 +297,9 @@ def _of_container(pid: int) -> Iterator[Cause]:
         f"{size(found.file_clean)} of clean page cache in it can be dropped at any time"
     )
     yield Cause("container", text, found.left, bad=found.left < found.limit // 10)
+
+
+def _of_program(pid: int, regions: list[proc.MappedRegion]) -> Iterator[Cause]:
+    found = copies_of(pid, regions)
+    if found is not None:
+        yield Cause("copies", found.text, sum(found.private[:-1]))

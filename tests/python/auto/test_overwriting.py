@@ -1,11 +1,14 @@
 """Files that a program has mapped and then writes: the file has what was written, the mapped data is as before."""
 
+import signal
 import stat
+import subprocess
 import sys
 
 import numpy as np
 import pytest
 from tests.support.children import run_python
+from tests.support.places import ROOT
 
 BEGIN = """
 import os, pathlib, sys, warnings
@@ -76,13 +79,33 @@ def test_a_file_that_cannot_be_replaced_is_a_warning(npy):
     code = """
 def refuse(*_):
     raise OSError(30, "Read-only file system")
-os.replace = refuse
+pathlib.Path.replace = refuse
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     path.open("r+b").close()
 assert "written in place while it is mapped" in str(caught[0].message) and "Read-only" in str(caught[0].message)
 """
     run_python(BEGIN + code, npy)
+    assert [each.name for each in npy.parent.iterdir()] == ["a.npy"]
+
+
+KILLED = """
+import shutil, signal
+shutil.copyfileobj = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+path.open("r+b")
+"""
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_a_process_that_is_killed_while_it_replaces_a_file_leaves_the_old_one(npy, nameless):
+    before = npy.read_bytes()
+    refused = "" if nameless else "from tests.support.seccomp import refuse; refuse('O_TMPFILE')\n"
+    done = subprocess.run([sys.executable, "-c", BEGIN + refused + KILLED, npy], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert npy.read_bytes() == before
+    left = [each.name for each in npy.parent.iterdir() if each != npy]
+    assert len(left) == (0 if nameless else 1)
+    run_python(BEGIN + "path.open('r+b').close()" + END, npy)  # the next writer removes it
     assert [each.name for each in npy.parent.iterdir()] == ["a.npy"]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import get_args
 
 import click
 
+from onecopy.auto.explaining import causes_of_run
 from onecopy.cli import screen
 from onecopy.memory.causes import Code
 from onecopy.memory.explaining import Explanation, explain
@@ -41,11 +42,11 @@ def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tup
 def command(*, pids: tuple[int, ...], seconds: float, fail_on: tuple[str, ...] | None, as_json: bool) -> int:
     """Explain in sentences what the memory of each PID consists of, and what is wrong.
 
-    Codes: cache, dirty, shmem, written, heap, kept, forked, peak, page-tables, swap, growing, refaults, container. The
-    exit status is 3 if something is wrong. Reading PSS walks page tables, which may delay the process: 6 to 22 ms per
-    GiB.
+    Codes: cache, dirty, shmem, written, heap, kept, forked, peak, page-tables, swap, growing, refaults, container,
+    copies, run. The exit status is 3 if something is wrong. Reading PSS walks page tables, which may delay the process:
+    6 to 22 ms per GiB. Those of other processes of the same program are walked as well, for the code copies.
     """
-    found = [explain(pid, seconds=seconds) for pid in pids]
+    found = [_explained(pid, seconds) for pid in pids]
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found], indent=1))
     else:
@@ -54,6 +55,11 @@ def command(*, pids: tuple[int, ...], seconds: float, fail_on: tuple[str, ...] |
             for number, line in enumerate(str(one).splitlines()):
                 (screen.show_line if number else screen.show_heading)(console, line)
     return WRONG if any(_wrong(one, fail_on) for one in found) else 0
+
+
+def _explained(pid: int, seconds: float) -> Explanation:
+    found = explain(pid, seconds=seconds)
+    return replace(found, causes=(*found.causes, *causes_of_run(pid)))
 
 
 def _wrong(found: Explanation, fail_on: tuple[str, ...] | None) -> bool:

@@ -8,7 +8,8 @@ the time of requests; results must be equal. The programs know nothing of onecop
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +25,8 @@ from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Log, Record, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.tables import MB, Column, Table, counted, number, plain, table
-from onecopy_bench.engine.ways import installed
-from onecopy_bench.scenarios.unchanged import worker
+from onecopy_bench.engine.ways import installed, require
+from onecopy_bench.scenarios.unchanged import server, worker
 from onecopy_bench.scenarios.unchanged.programs import NAMES, PROGRAMS, Program
 
 NAME = "unchanged"
@@ -56,6 +57,12 @@ class Options(Settings):
     size: int = cli.size("1GB", "Of each file, about.")
     processes: int = cli.field(4, "That load the same file.", type=click.IntRange(min=1))
     requests: int = cli.field(100, "That each process answers.", type=click.IntRange(min=1))
+    server: bool = cli.field(
+        False,
+        "Processes are workers of gunicorn, asked over HTTP, alone and under onecopy run.",
+        is_flag=True,
+        show_default=False,
+    )
     programs: tuple[str, ...] = cli.field(NAMES, "Which program.", "--program", choices=NAMES)
 
 
@@ -68,18 +75,13 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
         A file cannot be written.
     ValueError
         The log is of another run.
+    ModuleNotFoundError
+        A server is wanted, and gunicorn is not installed.
     """
+    if options.server:
+        require(server.NEEDS, NAME)
     chosen, absent = installed(PROGRAMS, options.programs)
-    paths: dict[tuple[str, bool], str] = {}
-    """By the name of the program, and whether it is edited."""
-    for at, program in enumerate(chosen):
-        watch(Progress(at, len(chosen), f"writing the file of {program.name}"))
-        for one in (program, program.edited):
-            if one is not None:
-                folder = place / f"program-{at}{'-edited' if one is program.edited else ''}"
-                folder.mkdir()
-                paths[program.name, one is program.edited] = str(folder / "data")
-                one.make(str(folder / "data"), options.size)
+    paths = _written(place, chosen, options, watch)
     sizes = {which: size_of(Path(path).parent) for which, path in paths.items()}
     written = {program.name: sizes[program.name, False] for program in chosen}
     head = heading(NAME, place, options, WAYS, data={"bytes": written}, absent=absent)
@@ -88,7 +90,7 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
             way.name,
             (program.name,),
             options.processes * 2 * sizes[which],
-            sample(way, program, paths[which], sizes[which], place, options),
+            (served if options.server else sample)(way, program, paths[which], sizes[which], place, options),
         )
         for program in chosen
         for way in WAYS
@@ -97,9 +99,37 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
     return rounds.run(head, turns, options, place, watch=watch, log=log)
 
 
+def _written(place: Path, chosen: Sequence[Program], options: Options, watch: Watch) -> dict[tuple[str, bool], str]:
+    """Write the files; return their paths by the name of the program, and whether it is edited."""
+    paths = {}
+    for at, program in enumerate(chosen):
+        watch(Progress(at, len(chosen), f"writing the file of {program.name}"))
+        for one in (program, None if options.server else program.edited):
+            if one is not None:
+                folder = place / f"program-{at}{'-edited' if one is program.edited else ''}"
+                folder.mkdir()
+                paths[program.name, one is program.edited] = str(folder / "data")
+                one.make(str(folder / "data"), options.size)
+    return paths
+
+
 def size_of(folder: Path) -> int:
     """Return the bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def environment_of(place: Path) -> list[str]:
+    """Return the variables of all measured processes."""
+    return [f"ONECOPY_CACHE={place / 'store'}", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "TQDM_DISABLE=1"]
+
+
+def served(
+    way: Way, program: Program, path: str, size: int, place: Path, options: Options
+) -> Callable[[Attempt], Taken]:
+    """Return what takes one sample of a server."""
+    under = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--") if way.ours else ()
+    counts = options.processes, options.requests, options.timeout
+    return server.Server(under, program.name, path, size, *counts, environment_of(place)).take
 
 
 def sample(
@@ -107,7 +137,7 @@ def sample(
 ) -> Callable[[Attempt], Taken]:
     """Return what takes one sample."""
     errand = worker.Errand(way.name, program.name, path, options.requests)
-    environment = [f"ONECOPY_CACHE={place / 'store'}", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "TQDM_DISABLE=1"]
+    environment = environment_of(place)
 
     def take(attempt: Attempt) -> Taken:
         attempt.back()
@@ -158,7 +188,8 @@ def tables_of(record: Record) -> Iterator[Table]:
 def described(record: Record) -> str:
     """Return what was measured, in one line."""
     options = record.options
-    processes = counted(options["processes"], "process", "processes")
+    nouns = ("worker of a server", "workers of a server") if options.get("server") else ("process", "processes")
+    processes = counted(options["processes"], *nouns)
     requests = options["requests"]
     return f"unchanged: {processes} of each program, {requests} requests each; {counted(rounds_of(record), 'round')}"
 
@@ -183,7 +214,7 @@ SCENARIO = Scenario(NAME, described, tables_of, findings, by_case(DRAWN))
 def command(*, options: Options, measure: Measure) -> None:
     """Measure programs that are not edited, as they are and with onecopy.auto: memory, time to load, time of requests.
 
-    Several processes load a file with torch, transformers, ONNX Runtime, scikit-learn, gensim or numpy, and answer
-    requests one after the other.
+    Several processes load a file with torch, transformers, ONNX Runtime, scikit-learn, gensim, pandas or numpy, and
+    answer requests one after the other.
     """
     measure(lambda place, watch, log: run(place, options, watch, log))

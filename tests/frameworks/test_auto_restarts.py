@@ -1,0 +1,63 @@
+"""A server under `onecopy run` whose processes are killed, and that is started again while its weights are held."""
+
+import json
+
+import pytest
+from tests.support import served
+from tests.support.page_cache import forget, pages_in_cache
+from tests.support.served import GUNICORN, PYTHON, RUN, running
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
+
+WORKERS = 3
+SERVER = [*RUN, *PYTHON, *GUNICORN, "-w", str(WORKERS), "app:app"]
+HOLD = [*PYTHON, "-m", "onecopy", "warm", "--hold", "--json"]
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """Give the path of a model that is not in memory, and the bytes of its weights."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("gunicorn", reason="gunicorn is not installed")
+    path = tmp_path / "model.pt"
+    weights = served.made_model(path)
+    monkeypatch.setenv("MODEL", str(path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    forget(path)
+    if 1 in pages_in_cache(path):
+        pytest.skip(f"the file system of {tmp_path} keeps its files in memory")
+    return path, weights
+
+
+def killed_and_asked_again(path, folder):
+    """Kill a server with `onecopy run`, evict the file as far as possible, and start it again; return its answers."""
+    with running(SERVER, folder) as server:
+        before = server.answers_of(WORKERS)
+        server.kill()
+    forget(path)
+    with running(SERVER, folder) as server:
+        after = server.answers_of(WORKERS)
+        server.stop()
+    assert {answer["out"] for answer in before.values()} == {answer["out"] for answer in after.values()}
+    assert not set(before) & set(after)
+    return after.values()
+
+
+def test_held_weights_are_not_read_again_after_all_processes_were_killed(model, tmp_path):
+    path, weights = model
+    with running([*HOLD, str(path)], tmp_path) as holder:
+        until(lambda: '"held"' in holder.log, "the file to be held")
+        if json.loads(holder.log.splitlines()[0])["locked"] < path.stat().st_size:
+            pytest.skip("RLIMIT_MEMLOCK does not allow to lock the file")
+        answers = killed_and_asked_again(path, tmp_path)
+        assert set(pages_in_cache(path)) == {1}
+        assert holder.process.poll() is None
+    assert sum(answer["read"] for answer in answers) < weights // 50
+
+
+def test_weights_that_nothing_holds_are_read_from_the_disk_again(model, tmp_path):
+    """What the test above measures would show it."""
+    path, weights = model
+    answers = killed_and_asked_again(path, tmp_path)
+    assert sum(answer["read"] for answer in answers) > 0.9 * weights

@@ -1,0 +1,135 @@
+"""Programs of `tests/support/unchanged` under `onecopy run`: started, asked over HTTP, and ended."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.support.children import CHILD_SECONDS, is_alive
+from tests.support.places import ROOT
+from tests.support.waiting import until
+
+PROGRAMS = ROOT / "tests/support/unchanged"
+PYTHON = (sys.executable,)
+RUN = (sys.executable, "-m", "onecopy", "run", "--")
+GUNICORN = ("-m", "gunicorn", "-b", "127.0.0.1:PORT", "--timeout", "300")
+
+Answer = dict[str, Any]
+"""What `model.answer` returned."""
+
+
+def made_model(path: Path, layers: int = 12) -> int:
+    """Write a model; return the bytes of its weights."""
+    plain("model.py", str(path), str(layers))
+    return layers * 1025 * 1024 * 4
+
+
+def plain(*arguments: str, **environment: str) -> str:
+    """Run a program without onecopy; return its standard output."""
+    command = [*PYTHON, *arguments]
+    done = subprocess.run(
+        command,
+        cwd=PROGRAMS,
+        env={**os.environ, **environment},
+        check=True,
+        stdout=subprocess.PIPE,
+        timeout=CHILD_SECONDS,
+    )
+    return done.stdout.decode()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Running:
+    """A command in a session of its own. `PORT` in its words is a free port."""
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, cwd: Path = PROGRAMS, enter: Callable[[], None] | None = None
+    ) -> None:
+        self.port = free_port()
+        self._log = folder / f"log-{self.port}"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [word.replace("PORT", str(self.port)) for word in command],
+                cwd=cwd,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=enter,  # noqa: PLW1509 - no threads
+            )
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def ask(self, path: str = "/") -> Answer | None:
+        """Return the answer to a request; None if there was none."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as response:
+                answer: Answer = json.load(response)
+                return answer
+        except OSError:
+            return None
+
+    def answers_of(self, workers: int, path: str = "/", *, seconds: float = CHILD_SECONDS) -> dict[int, Answer]:
+        """Ask until so many workers have answered; return the answer of each by its PID."""
+        answers: dict[int, Answer] = {}
+
+        def all_answered() -> bool:
+            assert self.process.poll() is None, self.log
+            with ThreadPoolExecutor(workers) as pool:  # at the same time, so that no worker answers all
+                answers.update({one["pid"]: one for one in pool.map(self.ask, [path] * workers) if one})
+            return len(answers) >= workers
+
+        until(all_answered, "all workers to answer", seconds=seconds)
+        return answers
+
+    def group(self) -> list[int]:
+        """List the living processes of the session of the command."""
+        pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+        return [pid for pid in pids if _session_of(pid) == self.process.pid and is_alive(pid)]
+
+    def stop(self) -> str:
+        """End the command as a service manager does; return what it printed. No process of it may be left."""
+        self.process.terminate()
+        self.process.wait(CHILD_SECONDS)
+        until(lambda: not self.group(), "all processes to end")
+        return self.log
+
+    def kill(self) -> None:
+        """End all processes of the session at once."""
+        for pid in self.group():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(CHILD_SECONDS)
+        until(lambda: not self.group(), "killed processes to end")
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+@contextmanager
+def running(command: Sequence[str], folder: Path, **settings: Any) -> Iterator[Running]:
+    """Give a running command, with the settings of `Running`; no process of it is left."""
+    one = Running(command, folder, **settings)
+    try:
+        yield one
+    finally:
+        one.kill()

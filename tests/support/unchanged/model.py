@@ -1,0 +1,96 @@
+"""A model as its author loads it, and what a process that answers holds of it; nothing here knows of onecopy.
+
+The file is `$MODEL`; `python model.py FILE LAYERS` writes one, of 4 MB a layer, and `python model.py` answers once.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+torch.set_num_threads(1)
+WIDTH = 1024
+
+
+def made(layers: int) -> torch.nn.Module:
+    return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
+
+
+def load() -> torch.nn.Module:
+    state = torch.load(os.environ["MODEL"])
+    model = made(len(state) // 2)
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def train(model: torch.nn.Module) -> None:
+    """Do one step of training of the last layer, which is 4 MB of the weights."""
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+    for parameter in model[-1].parameters():
+        parameter.requires_grad = True
+    model(torch.ones(1, WIDTH)).sum().backward()
+    torch.optim.SGD(model[-1].parameters(), lr=0.01).step()
+    for parameter in model[-1].parameters():
+        parameter.grad = None
+
+
+def private_bytes() -> int:
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("Anonymous:")).split()[1]) << 10
+
+
+def read_bytes() -> int:
+    """Return what this process has read from disks; pages that were in memory do not count."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("read_bytes:")).split()[1])
+
+
+def answer(model: torch.nn.Module) -> dict[str, float]:
+    """Return what the model computes, and in bytes what this process holds, and has read for it."""
+    with torch.no_grad():
+        out = model(torch.ones(1, WIDTH)).sum().item()
+    private = private_bytes()
+    held = {"Rss": 0, "Anonymous": 0}
+    path, name = os.path.realpath(os.environ["MODEL"]), ""
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        key, _, rest = line.partition(":")
+        if key in held:
+            held[key] += (int(rest.split()[0]) << 10) * (name == path)
+        elif "-" in key.split(" ")[0]:
+            name = line.split(maxsplit=5)[5] if line.count(" ") > 5 and "/" in line else ""
+    return {
+        "pid": os.getpid(),
+        "out": out,
+        "private": private,
+        "grown": private - BEFORE[0],
+        "read": read_bytes() - BEFORE[1],
+        "mapped": held["Rss"] - held["Anonymous"],
+        "written": held["Anonymous"],
+    }
+
+
+def together(count: int) -> None:
+    """Wait until `count` processes have come here, so that none of a pool does the work of another."""
+    folder = Path(os.environ["TOGETHER"])
+    folder.mkdir(exist_ok=True)
+    (folder / str(os.getpid())).touch()
+    while len(list(folder.iterdir())) < count:
+        time.sleep(0.01)
+
+
+BEFORE = private_bytes(), read_bytes()
+"""Before a model is loaded."""
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        torch.manual_seed(1)
+        torch.save(made(int(sys.argv[2])).state_dict(), sys.argv[1])
+    else:
+        loaded = load()
+        before = answer(loaded)
+        train(loaded)
+        print(json.dumps({**before, "out_trained": answer(loaded)["out"]}))
