@@ -1,4 +1,4 @@
-"""A server under `onecopy run` whose processes are killed, and that is started again while its weights are held."""
+"""Programs under `onecopy run` whose processes are all killed, and that are started again."""
 
 import json
 
@@ -6,7 +6,10 @@ import pytest
 from tests.support import served
 from tests.support.page_cache import forget, pages_in_cache
 from tests.support.served import GUNICORN, PYTHON, RUN, running
+from tests.support.store_processes import suffixes
 from tests.support.waiting import until
+
+import onecopy as oc
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -61,3 +64,25 @@ def test_weights_that_nothing_holds_are_read_from_the_disk_again(model, tmp_path
     path, weights = model
     answers = killed_and_asked_again(path, tmp_path)
     assert sum(answer["read"] for answer in answers) > 0.9 * weights
+
+
+def test_weights_whose_cast_was_killed_are_cast_by_the_next_process(tmp_path, monkeypatch):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
+    store = oc.Store(tmp_path / "store")
+    model = str(tmp_path / "gpt")
+    served.plain("casting.py", model, "make")
+    right = served.plain("casting.py", model).strip()
+    command = [*RUN, *PYTHON, "casting.py", model]
+    killed = 0
+    while not killed:  # in most first rounds: writing the cast takes longer than noticing that it has begun
+        store.prune(everything=True)
+        with running(command, tmp_path) as one:
+            until(lambda: {".claim", ".oc"} & set(suffixes(store)), "the cast to begin")
+            one.kill()
+        killed += ".oc" not in suffixes(store)
+    with running(command, tmp_path) as one:
+        assert one.process.wait(60) == 0
+        assert right in one.log
+        assert "47.1 MB of 1 file once" in one.log
+    until(lambda: store.prune() and set(suffixes(store)) == {".about", ".oc"}, "the store to be swept")
