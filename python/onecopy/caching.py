@@ -154,9 +154,10 @@ def cached(
     Examples
     --------
     >>> import onecopy as oc, pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "names.txt")
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> path = folder / "names.txt"
     >>> _ = path.write_text("Ada Grace Edsger")
-    >>> @oc.cached(inputs=[path])
+    >>> @oc.cached(inputs=[path], store=folder / "store")
     ... def names(minimum=0):
     ...     return [name for name in path.read_text().split() if len(name) > minimum]
     >>> list(names(3))

@@ -11,8 +11,8 @@ from tests.support.children import fork, status_of
 from tests.support.watched import Watched
 
 import onecopy as oc
-from onecopy.auto.explaining import causes_of_run
 from onecopy.memory import Cause, copies
+from onecopy.runs.explaining import causes_of_run
 
 pytestmark = pytest.mark.processes
 
@@ -121,7 +121,9 @@ def test_what_a_process_of_onecopy_run_shares_and_what_not(files, onecopy_proces
         assert of(program, "copies") == []
     shared = Cause("run", "2.10 MB of a.npy are held once by the processes of `onecopy run`: numpy.load", 1 << 21)
     assert own[0] == shared
-    assert own[1].text.startswith("2.10 MB of b.npz were not shared by `onecopy run`: numpy.load: an npz file")
+    assert own[1].text.startswith(
+        "2.10 MB of b.npz were not shared by `onecopy run`: numpy.load: not aligned in the file"
+    )
     assert inherited == [shared], "it maps the file of its parent"
     assert f"- {shared.text}" in printed.splitlines()
 

@@ -29,8 +29,8 @@ from onecopy.auto import hooks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from onecopy.auto.call_log import Call as Call
-    from onecopy.auto.call_log import calls as calls
+    from onecopy.runs.call_log import Call as Call
+    from onecopy.runs.call_log import calls as calls
 
 __all__ = ["Call", "calls"]
 
@@ -41,7 +41,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:  # `onecopy run` imports this module in each process: nothing else is loaded
         if name in __all__:
-            from onecopy.auto import call_log
+            from onecopy.runs import call_log
 
             return getattr(call_log, name)
         raise AttributeError(f"module 'onecopy.auto' has no attribute {name!r}")

@@ -9,10 +9,10 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy.auto.call_log import MIN_BYTES, note
 from onecopy.auto.hooks import replace
 from onecopy.auto.mapped import File, mapping_of
 from onecopy.files import Mapping
+from onecopy.runs.call_log import MIN_BYTES, note
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto import overwriting
-from onecopy.auto.call_log import note
 from onecopy.auto.hooks import replace
 from onecopy.auto.mapped import File
+from onecopy.runs.call_log import note
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto import overwriting, turns
-from onecopy.auto.call_log import LOAD_STATE_DICT, MIN_BYTES, note
-from onecopy.auto.hooks import RUN, replace
+from onecopy.auto.hooks import replace
 from onecopy.auto.mapped import File, SecondMappings
+from onecopy.runs import RUN
+from onecopy.runs.call_log import LOAD_STATE_DICT, MIN_BYTES, note
 from onecopy.store.fork import trim_heap
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Replaces functions of frameworks right after their import, and imports none itself.
 
-This module is loaded when a process of `onecopy run` starts: it imports nothing but `sys`, `os` and `importlib`, which
-the interpreter has loaded already.
+This module is loaded when a process of `onecopy run` starts: it imports nothing but a module of one constant, and
+`sys`, `os` and `importlib`, which the interpreter has loaded already.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+
+from onecopy.runs import RUN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ FRAMEWORKS = {
 }
 """Modules whose functions are replaced, and the module of this package whose `apply` does that."""
 
-RUN = "ONECOPY_RUN"
-"""Environment variable with the path of the file to which the processes of `onecopy run` append."""
 SWITCH = "ONECOPY_AUTO"
 """Environment variable; "0" switches everything off."""
 
@@ -85,7 +85,7 @@ def _apply(module: ModuleType) -> None:
     try:
         import_module(f"onecopy.auto.{FRAMEWORKS[module.__name__]}").apply(module)
     except Exception as error:  # any: the program must run as without this module
-        from onecopy.auto.call_log import note
+        from onecopy.runs.call_log import note
 
         note(f"import {module.__name__}", "", reason=f"{type(error).__name__}: {error}")
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from onecopy import _core
 from onecopy.auto import overwriting
-from onecopy.auto.call_log import MIN_BYTES
 from onecopy.files import Mapping
+from onecopy.runs.call_log import MIN_BYTES
 from onecopy.text import size
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy.atomic_files import path_beside
-from onecopy.auto import call_log
-from onecopy.auto.hooks import RUN, watch_writes
+from onecopy.auto.hooks import watch_writes
+from onecopy.runs import RUN, call_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from onecopy import _core
-from onecopy.auto import call_log
+from onecopy.runs import call_log
 
 __all__ = ["MAX_SECONDS", "finished", "registered"]
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onecopy.auto import call_log
-from onecopy.auto.hooks import RUN
-from onecopy.auto.report import Report
 from onecopy.cli import child
+from onecopy.runs import RUN, call_log
+from onecopy.runs.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

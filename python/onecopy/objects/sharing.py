@@ -64,8 +64,9 @@ def share_object(
 
     Examples
     --------
-    >>> import numpy as np, onecopy as oc
-    >>> squares = oc.share_object(lambda: {"squares": np.arange(1000) ** 2}, "squares up to 1000")
+    >>> import numpy as np, onecopy as oc, tempfile
+    >>> store = oc.Store(tempfile.mkdtemp())
+    >>> squares = oc.share_object(lambda: {"squares": np.arange(1000) ** 2}, "squares up to 1000", store=store)
     >>> squares["squares"][7], squares["squares"].flags.writeable
     (np.int64(49), False)
     """

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
-from onecopy.auto.call_log import Call, parse_calls
-from onecopy.auto.report import Report
+from onecopy.runs.call_log import Call, parse_calls
+from onecopy.runs.report import Report
 
 MODEL = Call("torch.load", "/m/model.pt", 1_500_000_000, 0, "", 1)
 

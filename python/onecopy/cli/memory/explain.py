@@ -8,10 +8,10 @@ from typing import get_args
 
 import click
 
-from onecopy.auto.explaining import causes_of_run
 from onecopy.cli import screen
 from onecopy.memory.causes import Code
 from onecopy.memory.explaining import Explanation, explain
+from onecopy.runs.explaining import causes_of_run
 
 WRONG = 3
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy.auto.call_log import calls_of_run
-from onecopy.auto.hooks import RUN
-from onecopy.auto.report import Report
 from onecopy.memory import proc
 from onecopy.memory.causes import Cause
+from onecopy.runs import RUN
+from onecopy.runs.call_log import calls_of_run
+from onecopy.runs.report import Report
 from onecopy.text import escape, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onecopy.auto.call_log import Call
+    from onecopy.runs.call_log import Call
 
 __all__ = ["causes_of_run"]
 

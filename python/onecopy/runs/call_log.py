@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
-from onecopy.auto.hooks import RUN
+from onecopy.runs import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

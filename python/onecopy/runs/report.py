@@ -11,7 +11,7 @@ from onecopy.text import escape, size
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from onecopy.auto.call_log import Call
+    from onecopy.runs.call_log import Call
 
 __all__ = ["Group", "Report"]
 
