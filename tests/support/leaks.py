@@ -44,6 +44,7 @@ class Held(NamedTuple):
     threads: Counter[str]
     children: Counter[str]
     files: Counter[str]
+    hooks: Counter[str]
 
 
 def descriptors_of_tests() -> Counter[str]:
@@ -86,9 +87,15 @@ def files() -> Counter[str]:
     return Counter(str(path) for folder in (Path("/dev/shm"), store) for path in folder.rglob("*") if path.is_file())
 
 
+def hooks() -> Counter[str]:
+    """Count finders of modules that replace functions of frameworks: `onecopy.auto` belongs into other interpreters."""
+    found = (type(finder) for finder in sys.meta_path)
+    return Counter(one.__qualname__ for one in found if one.__module__.startswith("onecopy.auto"))
+
+
 def held() -> Held:
     """Take stock."""
-    return Held(descriptors_of_tests(), mappings(), threads(), children(), files())
+    return Held(descriptors_of_tests(), mappings(), threads(), children(), files(), hooks())
 
 
 def left_since(before: Held) -> dict[str, list[str]]:
