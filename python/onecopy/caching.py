@@ -46,19 +46,20 @@ class Cached(Generic[P, T]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of the function for these arguments, built once per machine."""
-        files = self._files(*args, **kwargs)
-        key = _key_of(files, self._version)
-        return self._share(_build_of(self.__wrapped__, args, kwargs, files), key, source=files[0] if files else None)
+        inputs = self._keys(*args, **kwargs)
+        build = _build_of(self.__wrapped__, args, kwargs, inputs)
+        return self._share(build, _key_of(inputs, self._version), source=next(iter(inputs), None))
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Return the part of the key that the input files and the version make; FileNotFoundError if one is missing."""
-        return _key_of(self._files(*args, **kwargs), self._version)
+        return _key_of(self._keys(*args, **kwargs), self._version)
 
-    def _files(self, *args: P.args, **kwargs: P.kwargs) -> list[str]:
+    def _keys(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, str]:
+        """Return the key of each input file by its path."""
         given = self._inputs(*args, **kwargs) if callable(self._inputs) else self._inputs
         if isinstance(given, (str, bytes, os.PathLike)):
             raise TypeError(f"inputs must be a list of paths: [{given!r}]")
-        return [os.fspath(path) for path in given]
+        return {os.fspath(path): file_key(path) for path in given}
 
     def __reduce__(self) -> str:  # as functions: by name
         return self.__qualname__
@@ -194,11 +195,13 @@ class _Build(functools.partial[Any]):
         return made
 
 
-def _build_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], files: list[str]) -> _Build:
+def _build_of(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], inputs: dict[str, str]
+) -> _Build:
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     build = _Build(function, *bound.args, **bound.kwargs)
-    build.before = dict(zip(files, map(file_key, files), strict=True))
+    build.before = inputs
     return build
 
 
@@ -213,10 +216,10 @@ def _expect_unchanged(before: dict[str, str]) -> None:
             raise FileChanged(errno.ESTALE, "the file was changed while a cached function read it", path)
 
 
-def _key_of(files: list[str], version: str) -> str:
-    if not files:
-        return f"version {version}" if version else "no inputs"
-    if len(files) > 1:
-        others = _core.digest("\n".join(map(file_key, files[1:])))[:16]
-        version = ", ".join(filter(None, (version, f"with {len(files) - 1} other inputs {others}")))
-    return file_key(files[0], version)
+def _key_of(inputs: dict[str, str], version: str) -> str:
+    words, others = list(inputs.values())[:1], list(inputs.values())[1:]
+    if version:
+        words.append(f"version {version}")
+    if others:
+        words.append(f"with {len(others)} other inputs {_core.digest(chr(10).join(others))[:16]}")
+    return ", ".join(words) or "no inputs"

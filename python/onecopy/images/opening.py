@@ -93,6 +93,8 @@ def open(
     if text.endswith(_OURS):
         return _of_file(text, level)
     opened = Store.of(store).with_options(durable=False)
+    if progress is not None:  # calls of it in a child would be lost
+        opened = opened.with_options(where="here")
     for codec in codecs.each_for(text):
         if (found := opened.find(_key(text, level, codec))) is not None:
             return _of_artefact(text, found)
