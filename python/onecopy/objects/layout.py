@@ -15,6 +15,7 @@ The metadata has the key "onecopy.object": a JSON object with "version", "type" 
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.errors import FormatError
@@ -54,6 +55,12 @@ class About(NamedTuple):
     def to_json(self) -> str:
         """Return the text of the metadata."""
         return json.dumps({"version": VERSION, **self._asdict()})
+
+
+def version_of(package: str) -> str | None:
+    """Return the version of a package as it is recorded; None if it is not imported, or has none."""
+    version = getattr(sys.modules.get(package), "__version__", None)
+    return version if isinstance(version, str) else None
 
 
 def about(file: ArrayFile) -> About:

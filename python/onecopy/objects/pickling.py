@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.objects import made
+from onecopy.objects.layout import version_of
 from onecopy.objects.naming import is_array, is_tensor, paths_of
 
 if TYPE_CHECKING:
@@ -52,13 +52,8 @@ def pickled(value: Any) -> Pickled:
     pickler = _Pickler(file, paths_of(value))
     pickler.dump(value)
     modules = sorted(pickler.modules - {"onecopy"})
-    packages = {name: version for name in modules if (version := _version_of(name)) is not None}
+    packages = {name: version for name in modules if (version := version_of(name)) is not None}
     return Pickled(file.getbuffer(), pickler.parts, packages)
-
-
-def _version_of(module: str) -> str | None:
-    version = getattr(sys.modules.get(module), "__version__", None)
-    return version if isinstance(version, str) else None
 
 
 class _Storage:

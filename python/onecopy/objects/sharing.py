@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from onecopy.objects import layout, loading
+from onecopy.objects.layout import version_of
 from onecopy.store import Store, keys
 from onecopy.store.fork import free_unused_memory
 
@@ -101,8 +103,6 @@ def _other_versions(found: Artefact) -> str:
 
 def _version_of(package: str) -> str | None:
     """Return the version of a package, which unpickling imports as well; None if it is missing here."""
-    try:
-        version = getattr(import_module(package), "__version__", None)
-    except ImportError:  # unpickling raises it
-        return None
-    return version if isinstance(version, str) else None
+    with suppress(ImportError):  # unpickling raises it
+        import_module(package)
+    return version_of(package)

@@ -134,10 +134,12 @@ def test_pictures_are_decoded_by_pillow(tmp_path, suffix):
     assert image.axes == "YXS"
 
 
-def test_pillow_reports_progress_of_this_process_too(tmp_path):
+@pytest.mark.parametrize("where", ["here", "fork"])
+def test_pillow_reports_progress_of_this_process_too(tmp_path, where):
     pictures.fromarray(noise((3000, 900, 3), "u1")).save(tmp_path / "a.png")
     seen = []
-    image = oc.images.open(tmp_path / "a.png", progress=lambda *done: seen.append(done))
+    store = oc.Store(tmp_path / "store", where=where)
+    image = oc.images.open(tmp_path / "a.png", store=store, progress=lambda *done: seen.append(done))
     assert seen[-1] == (image.nbytes, image.nbytes)
     assert len(seen) > 1
 
