@@ -85,7 +85,9 @@ def rest(folder: Path) -> list[Step]:
     other_machine = ["--report"] if os.environ.get("SKIPS") == "report" else []
     return [
         make("build-sanitized", "sanitized"),
-        *reversed(lanes),  # the longest first
+        # The longest first: what begins last should be short.
+        pytest(folder, "frameworks", TIERS["frameworks"][0], "not nightly"),
+        *reversed(lanes),
         replace(
             pytest(
                 folder, "python-sanitized", TIERS["sanitized"][0], "not nightly and not unsanitized", python=sanitized
@@ -94,7 +96,6 @@ def rest(folder: Path) -> list[Step]:
         ),
         Step("cpp-sanitized", ["ctest", "--preset", "dev", "-LE", "nightly"], built),
         Step("leaks", [*leaks, "-m", "tests.support.leak_check"], built),
-        pytest(folder, "frameworks", TIERS["frameworks"][0], "not nightly"),
         Step("cpp-refused", [*refused, "ctest", "--test-dir", "build/python", "-L", "modules", "--output-on-failure"]),
         make("tidy", "tidy-changed"),
         Step("skips", [sys.executable, "tools/check_skips.py", *other_machine], alone=True),
@@ -108,7 +109,7 @@ def nightly(folder: Path) -> list[Step]:
         pytest(folder, f"order-{order}", everywhere, "not slow and not nightly", "--order", order)
         for order in ("reverse", "1", "2")
     ]
-    kills = ["store_kills", "writer_kills", "scratch_kills", "image_kills", "run_kills"]
+    kills = ["store_kills", "store_exchange", "writer_kills", "scratch_kills", "image_kills", "run_kills"]
     torture = pytest(
         folder, "torture", [f"tests/processes/test_{name}.py" for name in kills], "not nightly", "--timeout=3600"
     )

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from tests.support.children import fork, status_of
 from tests.support.images import noise, save_compressed
+from tests.support.rounds import rounds
 from tests.support.seccomp import refuse
 from tests.support.store_processes import suffixes
 from tests.support.writing import KILL, RENAMES
@@ -28,7 +29,7 @@ import onecopy as oc
 tifffile = pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
 
-ROUNDS = 500 if os.environ.get("ONECOPY_TORTURE") == "1" else 30
+ROUNDS = rounds(30, 500)
 
 pytestmark = [
     pytest.mark.processes,

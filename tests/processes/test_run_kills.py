@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 from tests.support import served
 from tests.support.children import children_of
+from tests.support.rounds import rounds
 from tests.support.served import PYTHON, RUN, Running, running
 from tests.support.store_processes import suffixes
 from tests.support.waiting import until
 
 import onecopy as oc
 
-ROUNDS = 1000 if os.environ.get("ONECOPY_TORTURE") == "1" else 36
+ROUNDS = rounds(36)
 WORKERS = 3
 OF_ONNX_RUNTIME = ".ses"
 """A file that the import of ONNX Runtime leaves in the folder for temporary files."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.children import fork, status_of
+from tests.support.rounds import rounds
 from tests.support.seccomp import refuse
 from tests.support.small_disks import mount
 from tests.support.waiting import until
@@ -21,7 +22,7 @@ from tests.support.writing import HIDDEN, KILL, MIB, RENAMES
 
 import onecopy as oc
 
-ROUNDS = 1000 if os.environ.get("ONECOPY_TORTURE") == "1" else 200
+ROUNDS = rounds(200)
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
 SECONDS = 250

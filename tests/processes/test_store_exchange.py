@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.children import call_in_child, fork
+from tests.support.rounds import rounds
 
 import onecopy as oc
 import onecopy.records
@@ -28,7 +29,7 @@ pytestmark = [
 
 OWNER = 1_600_000_000 + os.getpid() * 2 % 100_000_000
 ATTACKER = OWNER + 1
-SECONDS = 10
+SECONDS = rounds(3, 10)
 KEY, GOOD = "annotations", [{"n": i} for i in range(3)]
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 

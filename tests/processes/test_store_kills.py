@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 from tests.support.children import call_in_child, descriptors, fork, is_alive, killed_at_the_end, status_of
+from tests.support.rounds import rounds
 from tests.support.seccomp import refuse
 from tests.support.store_processes import Recipe, builds, is_right, suffixes
 from tests.support.waiting import PATIENCE, until
 
 import onecopy as oc
 
-ROUNDS = 1000 if os.environ.get("ONECOPY_TORTURE") == "1" else 50
+ROUNDS = rounds(50)
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(60 + 3 * ROUNDS)]
 

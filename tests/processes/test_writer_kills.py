@@ -1,4 +1,7 @@
-"""A thousand saves killed at any moment, and two writers of one file: the target is one of the files, bit for bit."""
+"""Saves killed at any moment, and writers of one file that race: the target is one of the files, bit for bit.
+
+250 kills in all; with ONECOPY_TORTURE=1, 1,000.
+"""
 
 import os
 import random
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from tests.support.children import status_of
+from tests.support.rounds import rounds
 from tests.support.seccomp import refuse
 from tests.support.writing import HIDDEN, MIB, names_in
 
@@ -21,7 +25,6 @@ import onecopy as oc
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
 
-ROUNDS = 1000
 SMALL, LARGE = 100_000, 34 * MIB  # bytes: one write; three
 
 
@@ -99,13 +102,19 @@ def folder(request, tmp_path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("size", "unnamed", "rounds"), [(SMALL, True, 220), (SMALL, False, 220), (LARGE, True, 30), (LARGE, False, 30)]
+    ("size", "unnamed", "kills"),
+    [
+        (SMALL, True, rounds(50, 220)),
+        (SMALL, False, rounds(50, 220)),
+        (LARGE, True, rounds(12, 30)),
+        (LARGE, False, rounds(12, 30)),
+    ],
 )
-def test_a_save_killed_at_any_moment_leaves_the_old_file_or_the_new_one(folder, size, unnamed, rounds):
+def test_a_save_killed_at_any_moment_leaves_the_old_file_or_the_new_one(folder, size, unnamed, kills):
     target = Target(folder, size, unnamed)
     dice = random.Random(size)
     now, seen, left = target.there(), Counter[str](), 0
-    for _ in range(rounds):
+    for _ in range(kills):
         pid = start_save(target.path, target.versions[1 - now], unnamed)
         time.sleep(dice.uniform(0, 1.2 * target.seconds))
         os.kill(pid, signal.SIGKILL)
@@ -128,7 +137,7 @@ def test_a_save_killed_at_any_moment_leaves_the_old_file_or_the_new_one(folder, 
 def test_of_two_writers_that_race_one_wins_and_nothing_is_left(folder, unnamed):
     target = Target(folder, SMALL, unnamed)
     seen = Counter[int]()
-    for number in range(100):
+    for number in range(rounds(50, 100)):
         order = (0, 1) if number % 2 else (1, 0)
         pids = [start_save(target.path, target.versions[which], unnamed) for which in order]
         assert [status_of(pid) for pid in pids] == [0, 0]
@@ -139,7 +148,7 @@ def test_of_two_writers_that_race_one_wins_and_nothing_is_left(folder, unnamed):
 
 def test_of_many_writers_without_unnamed_files_none_is_swept_alive(folder):
     target = Target(folder, 100, unnamed=False)
-    for _ in range(50):
+    for _ in range(rounds(20, 50)):
         pids = [start_save(target.path, target.versions[which % 2], unnamed=False) for which in range(8)]
         assert [status_of(pid) for pid in pids] == [0] * 8
         target.there()

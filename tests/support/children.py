@@ -161,6 +161,38 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def orphans() -> list[int]:
+    """List the processes that this session started and whose parent has ended: they have its mount namespace.
+
+    None where the session has the namespace of the machine (`support/isolation.py`): there they cannot be told apart.
+    """
+    own = _namespace(os.getpid())
+    if own == _namespace(1):
+        return []
+    parents = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - a Path for each process takes longer than the rest
+        if entry.isdigit() and int(entry) != os.getpid() and _namespace(int(entry)) == own:
+            with contextlib.suppress(OSError):
+                parents[int(entry)] = int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1])
+    return [pid for pid, parent in parents.items() if parent not in parents and parent != os.getpid()]
+
+
+def _namespace(pid: int) -> int:
+    """Return the inode of a process's mount namespace; 0: that cannot be read."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/mnt").st_ino  # noqa: PTH116 - called for each process of the machine
+    except OSError:
+        return 0
+
+
+def descendants_of(pid: int) -> list[int]:
+    """List the processes below a process, parents before their children."""
+    found = children_of(pid)
+    for one in found:
+        found += children_of(one)
+    return found
+
+
 def descriptors() -> list[str]:
     """List what this process has open, by name; an unlinked file by the name that it had."""
     found = []

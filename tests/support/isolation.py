@@ -1,4 +1,4 @@
-"""A home folder and a /dev/shm of this test session alone: no test reads or writes the user's own caches."""
+"""Folders of this session alone (home, temporary files, /dev/shm): no test uses caches of the user or leaves files."""
 
 import ctypes
 import os
@@ -26,10 +26,17 @@ def have_own_shared_memory() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Replace what belongs to the user, before any module of the tests is imported."""
-    home = Path(tempfile.mkdtemp(prefix="onecopy-home-"))
+    # pytest's own folders, which keep the files of failed tests, stay where they are.
+    kept = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    own = Path(tempfile.mkdtemp(prefix="onecopy-", dir=kept))  # a short name: there are sockets below it
+    own.chmod(0o711)  # some tests become other users
+    (own / "home").mkdir(0o700)
+    (own / "tmp").mkdir()
+    (own / "tmp").chmod(0o1777)
     for name in OF_THE_USER:
         os.environ.pop(name, None)
-    os.environ["HOME"] = str(home)
+    os.environ["HOME"] = str(own / "home")
+    tempfile.tempdir = os.environ["TMPDIR"] = str(own / "tmp")
     os.environ.setdefault("MPLCONFIGDIR", str(ROOT / "build/matplotlib"))  # its list of fonts takes seconds to make
     have_own_shared_memory()
     # A shell starts what runs in the background with both ignored, and children inherit that.
@@ -39,6 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
     def remove() -> None:
         if os.getpid() == owner:
-            shutil.rmtree(home, ignore_errors=True)
+            shutil.rmtree(own, ignore_errors=True)
 
     config.add_cleanup(remove)

@@ -1,7 +1,8 @@
 """After each test: what it left in this process and on the machine fails it.
 
-Compared are open descriptors, mappings of files, Python threads and threads of onecopy, child processes, and files in
-/dev/shm and in the default store. What fixtures of a wider scope hold is there before the test, and stays.
+Compared are open descriptors, mappings of files, Python threads and threads of onecopy, child processes and processes
+whose parent has ended, and files in /dev/shm and in the default store. What fixtures of a wider scope hold is there
+before the test, and stays.
 """
 
 import gc
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.support.children import children_of, descriptors
+from tests.support.children import children_of, descriptors, orphans
 
 PATIENCE = 3.0
 """Seconds that a thread or process may take to end on request."""
@@ -71,9 +72,9 @@ def threads() -> Counter[str]:
 
 
 def children() -> Counter[str]:
-    """Count child processes, zombies included, by their pid and command."""
+    """Count child processes, zombies included, and orphans of the session, by their pid and command."""
     found: Counter[str] = Counter()
-    for pid in children_of(os.getpid()):
+    for pid in (*children_of(os.getpid()), *orphans()):
         with suppress(OSError):
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:100]
             if not KEPT_PROCESSES.search(command):

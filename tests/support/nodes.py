@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.children import descendants_of
 from tests.support.waiting import until
 
 
@@ -72,8 +73,9 @@ class Nodes:
         return ended or self.outputs[rank].read_text().count(done) >= self.processes
 
     def end(self) -> None:
-        """End the agents that still run, and their processes."""
+        """End the agents that still run, and their processes, which have sessions of their own."""
         for agent in self.agents:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(agent.pid, signal.SIGKILL)
+            for pid in (agent.pid, *descendants_of(agent.pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             agent.wait()
