@@ -164,7 +164,7 @@ def children_of(pid: int) -> list[int]:
 def orphans() -> list[int]:
     """List the processes that this session started and whose parent has ended: they have its mount namespace.
 
-    None where the session has the namespace of the machine (`support/isolation.py`): there they cannot be told apart.
+    None where the session has the namespace of the machine (`support/isolation.py`): nothing distinguishes them there.
     """
     own = _namespace(os.getpid())
     if own == _namespace(1):

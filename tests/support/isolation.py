@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.support.places import ROOT
+from tests.support.places import ROOT, TEMPORARY
 
 NEW_MOUNTS = 0x20000  # CLONE_NEWNS
 PRIVATE = 1 << 18 | 1 << 14  # MS_PRIVATE | MS_REC
@@ -27,8 +27,8 @@ def have_own_shared_memory() -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Replace what belongs to the user, before any module of the tests is imported."""
     # pytest's own folders, which keep the files of failed tests, stay where they are.
-    kept = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-    own = Path(tempfile.mkdtemp(prefix="onecopy-", dir=kept))  # a short name: there are sockets below it
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = TEMPORARY
+    own = Path(tempfile.mkdtemp(prefix="onecopy-", dir=TEMPORARY))  # a short name: there are sockets below it
     own.chmod(0o711)  # some tests become other users
     (own / "home").mkdir(0o700)
     (own / "tmp").mkdir()

@@ -9,7 +9,6 @@ import gc
 import os
 import re
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.support.children import children_of, descriptors, orphans
+from tests.support.places import TEMPORARY
 
 PATIENCE = 3.0
 """Seconds that a thread or process may take to end on request."""
@@ -34,7 +34,7 @@ KEPT_DESCRIPTORS = re.compile(
     r"pipe:|socket:|anon_inode:|/dev/(null|urandom|tty|pts)|/proc/|/sys/|/usr/|\.so|/\.onnxruntime/|/dev/shm/sem\.|/ray/session_"
     rf"|{re.escape(sys.prefix)}/"
 )
-OURS = re.compile(rf"{re.escape(tempfile.gettempdir())}/|/dev/shm/|/var/tmp/|/memfd:onecopy|/memfd:scratch")
+OURS = re.compile(rf"{re.escape(TEMPORARY)}/|/dev/shm/|/var/tmp/|/memfd:onecopy|/memfd:scratch")
 
 
 class Held(NamedTuple):

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.places import DATA, ROOT
+from tests.support.places import DATA, ROOT, TEMPORARY
 
 VARYING = (
     (re.compile(re.escape(str(DATA))), "DATA"),
     (re.compile(re.escape(str(ROOT))), "ROOT"),
-    (re.compile(rf"{re.escape(tempfile.gettempdir())}/pytest-of-[^/\s]+/pytest-\d+/[^\s:,']+"), "TMP"),
+    (re.compile(rf"{re.escape(TEMPORARY)}/pytest-of-[^/\s]+/pytest-\d+/[^\s:,']+"), "TMP"),
 )
 """Parts of a reason that differ from checkout to checkout and from run to run, and what replaces them."""
 

@@ -1,6 +1,7 @@
 """Where tests find what is not theirs: the checkout, the golden files, and real data, which is never in the project."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
 DATA = Path(os.environ.get("ONECOPY_TEST_DATA", ROOT.parent / "shared/data"))
 """Real data, by the folders coco, genome, mist, onnx and slides."""
+TEMPORARY = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
+"""The folder of pytest's own folders, also in a session that a test starts."""
 SLIDE = DATA / "slides/test3-DAPI-2.ndpi"
 
 

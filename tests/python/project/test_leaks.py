@@ -72,7 +72,7 @@ def found(tmp_path_factory):
 @pytest.mark.parametrize("name", [name for name in LEFT if name != "nothing"])
 def test_what_a_test_leaves_fails_it(found, name):
     if name == "orphans" and os.geteuid() != 0:
-        pytest.skip("only root has a mount namespace of its own, which tells its processes apart")
+        pytest.skip("only root has a mount namespace of its own, by which its processes are found")
     assert f"; {KINDS.get(name, name)}: " in f"; {found[name]}"
 
 
