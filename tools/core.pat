@@ -35,3 +35,6 @@
 
 (.*)\.RowIterator.__next__$:
     def __next__(self, /) -> Any: ...
+
+# From Python 3.12 on, classes with the buffer protocol have this method; the stub is the same for all versions.
+(.*)\.__buffer__$:
