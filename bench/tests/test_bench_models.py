@@ -37,6 +37,7 @@ def test_every_way_gives_the_outputs_of_onnx_runtime(run):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_what_is_shared_is_held_once(run):
     two = ("words", "2 processes")
     held = {way.name: above_empty("anonymous")(run, way.name, two).median for way in ways.WAYS}
@@ -46,6 +47,7 @@ def test_what_is_shared_is_held_once(run):
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_tables_sentences_and_a_picture_are_made_of_it(run, tmp_path):
     first, second = SCENARIO.tables(run)
     assert first.title == "words, 1 process"

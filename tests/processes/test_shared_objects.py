@@ -86,6 +86,7 @@ def test_a_builder_of_an_object_that_is_killed_leaves_nothing_and_another_proces
     assert oc.share_object(lambda: {"a": np.zeros(1000)}, "k", store=store)["a"].shape == (1000,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [False, True])
 def test_many_builders_keep_a_store_small_and_each_gets_what_it_requested(tmp_path, kills):
     store = oc.Store(tmp_path / "store", max_bytes=5 * 100_000, on_wait=None)
