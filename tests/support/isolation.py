@@ -1,6 +1,7 @@
 """Folders of this session alone (home, temporary files, /dev/shm): no test uses caches of the user or leaves files."""
 
 import ctypes
+import multiprocessing.util
 import os
 import shutil
 import signal
@@ -42,10 +43,5 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell starts what runs in the background with both ignored, and children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-    owner = os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:
-            shutil.rmtree(own, ignore_errors=True)
-
-    config.add_cleanup(remove)
+    # After multiprocessing has removed its own folder, which lies there; not in forked processes.
+    multiprocessing.util.Finalize(None, shutil.rmtree, (own, True), exitpriority=-200)

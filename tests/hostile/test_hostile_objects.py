@@ -1,0 +1,180 @@
+"""Files of objects that are damaged, foreign or wrong: an error with the path, and nothing is unpickled or lost."""
+
+import errno
+import json
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.objects import ABOUT, ARRAYS, RAN, Runs, model
+
+import onecopy as oc
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "object.oc"
+
+
+@pytest.mark.parametrize("trusted", [False, 1, "yes", None])
+def test_nothing_is_opened_without_trust(path, trusted):
+    RAN.clear()
+    oc.save_object(path, Runs())
+    with pytest.raises(ValueError, match=r"unpickles .*object\.oc, which runs code .* trusted=True"):
+        oc.load_object(path, trusted=trusted)
+    with pytest.raises(TypeError):
+        oc.load_object(path)  # type: ignore[call-arg]
+    assert RAN == []
+    oc.load_object(path, trusted=True)
+    assert RAN == ["ran"]
+
+
+def test_a_damaged_pickle_is_a_checksum_error_and_nothing_runs(path):
+    RAN.clear()
+    oc.save_object(path, [Runs(), np.zeros(1 << 20)])
+    entry = oc.open(path).entry("object.pickle")
+    for at in range(entry.offset, entry.offset + entry.nbytes, 7):
+        flip(path, at)
+        with pytest.raises(oc.ChecksumError, match=str(path)):
+            oc.load_object(path, trusted=True)
+        flip(path, at)
+    assert RAN == []
+
+
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 4]))
+
+
+def test_a_cut_file_is_an_error(path):
+    oc.save_object(path, model())
+    content = path.read_bytes()
+    for length in (0, 7, 100, 5000, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises((oc.FormatError, OSError), match=str(path)):
+            oc.load_object(path, trusted=True)
+
+
+def test_other_files_are_refused_by_name(path, tmp_path):
+    oc.save(path, {"a": np.zeros(3)})
+    with pytest.raises(oc.FormatError, match=r"not a file of an object: .*onecopy\.open reads arrays"):
+        oc.load_object(path, trusted=True)
+    with pytest.raises(FileNotFoundError):
+        oc.load_object(tmp_path / "none.oc", trusted=True)
+    from onecopy import records
+
+    records.save(path, ["a"])
+    with pytest.raises(oc.FormatError, match="holds records"):
+        oc.load_object(path, trusted=True)
+
+
+@pytest.mark.parametrize(
+    ("about", "arrays", "message"),
+    [
+        (ABOUT, {"object.buffers": np.array([[1, 0, 25, 0]])}, "row 0 of 'object.buffers' is outside"),
+        (ABOUT, {"object.buffers": np.array([[1, -8, 8, 0]])}, "row 0 .* outside"),
+        (ABOUT, {"object.buffers": np.array([[1, 2**62, 2**62, 0]])}, "row 0 .* outside"),
+        (ABOUT, {"object.buffers": np.array([[1, 8, 2**63 - 1, 0]])}, "row 0 .* outside"),
+        (ABOUT, {"object.buffers": np.array([[1, 0, 8, 0], [2, 0, 8, 0]])}, "row 1 .* outside"),
+        (ABOUT, {"object.buffers": np.array([[-1, 0, 8, 0]])}, "row 0 .* outside"),
+        (ABOUT, {"object.buffers": np.array([[0, 10, 8, 0]])}, "row 0 .* outside"),
+        (ABOUT, {"object.buffers": np.zeros((1, 3), np.int64)}, "type I64 and shape"),
+        (ABOUT, {"object.buffers": np.zeros(4, np.int64)}, "type I64 and shape"),
+        (ABOUT, {"object.buffers": np.zeros((1, 4))}, "type I64 and shape"),
+        (ABOUT, {"object.small": None}, "'object.small' is missing"),
+        (ABOUT, {"a": None}, "'a' is missing"),
+        (ABOUT | {"version": 2}, {}, "newer onecopy: version 2"),
+        (ABOUT | {"arrays": [3]}, {}, "wrong types"),
+        (ABOUT | {"arrays": "a"}, {}, "wrong types"),
+        (ABOUT | {"packages": ["numpy"]}, {}, "wrong types"),
+        ([1], {}, "has no description"),
+        ({"version": 1}, {}, "has no description"),
+    ],
+)
+def test_a_wrong_description_is_refused_before_anything_is_unpickled(path, about, arrays, message):
+    RAN.clear()
+    chosen = {**ARRAYS, "object.pickle": np.frombuffer(pickle.dumps(Runs()), np.uint8), **arrays}
+    given = {name: array for name, array in chosen.items() if array is not None}
+    oc.save(path, given, {"onecopy.object": json.dumps(about)}, 64)
+    with pytest.raises(oc.FormatError, match=message):
+        oc.load_object(path, trusted=True)
+    assert RAN == []
+
+
+def test_the_valid_description_of_the_test_above_loads(path):
+    oc.save(path, ARRAYS, {"onecopy.object": json.dumps(ABOUT)}, 64)
+    assert oc.load_object(path, trusted=True) == [1]
+
+
+EDGES = st.sampled_from([-(2**63), -1, 0, 1, 2, 8, 24, 25, 2**62, 2**63 - 1])
+
+
+@given(rows=st.lists(st.tuples(EDGES, EDGES, EDGES, EDGES), max_size=4))
+def test_every_table_of_buffers_is_refused_or_in_bounds(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("tables") / "object.oc"
+    buffers = [pickle.PickleBuffer(bytearray(b"x")) for _ in rows]
+    content = np.frombuffer(pickle.dumps(buffers, protocol=5, buffer_callback=lambda _: False), np.uint8)
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    oc.save(
+        path, ARRAYS | {"object.pickle": content, "object.buffers": table}, {"onecopy.object": json.dumps(ABOUT)}, 64
+    )
+    sizes = {0: 16, 1: 24}
+    valid = all(
+        which in sizes and 0 <= offset <= sizes[which] and 0 <= nbytes <= sizes[which] - offset
+        for which, offset, nbytes, _ in rows
+    )
+    if valid:
+        loaded = oc.load_object(path, trusted=True)
+        assert [bytes(view) for view in loaded] == [bytes(nbytes) for _, _, nbytes, _ in rows]
+    else:
+        with pytest.raises(oc.FormatError, match="is outside of the arrays"):
+            oc.load_object(path, trusted=True)
+
+
+def test_without_checksums_nothing_is_unpickled(path):
+    oc.save(path, ARRAYS, {"onecopy.object": json.dumps(ABOUT)}, 64, checksum=False)
+    with pytest.raises(oc.NoChecksum):
+        oc.load_object(path, trusted=True)
+
+
+class Gone:
+    pass
+
+
+def test_a_class_that_is_missing_is_an_error_with_the_file_and_the_versions(path, monkeypatch):
+    oc.save_object(path, [Gone(), np.zeros(3)])
+    monkeypatch.delattr(__import__(__name__, fromlist=["Gone"]), "Gone")
+    with pytest.raises(AttributeError) as raised:
+        oc.load_object(path, trusted=True)
+    assert f"{path}: a builtins.list, saved by Python 3" in raised.value.__notes__[0]
+    assert f"numpy {np.__version__}" in raised.value.__notes__[0]
+
+
+def test_what_cannot_be_pickled_leaves_the_old_file(path):
+    oc.save_object(path, [1])
+    for value in ([lambda: 1], [open(os.devnull)]):  # noqa: SIM115, PTH123
+        with pytest.raises((pickle.PicklingError, AttributeError, TypeError)):
+            oc.save_object(path, value)
+        getattr(value[0], "close", lambda: None)()
+    assert oc.load_object(path, trusted=True) == [1]
+    with pytest.raises(ValueError, match="wrong suffix"):
+        oc.save_object(path.with_suffix(".pkl"), [1])
+
+
+def test_a_full_disk_is_reported_and_leaves_nothing(small_disk, in_child):
+    def save() -> tuple[int | None, list[str]]:
+        folder = small_disk("ext4")
+        try:
+            oc.save_object(folder / "object.oc", np.zeros(1 << 27, np.uint8))
+        except OSError as error:
+            return error.errno, [name for name in os.listdir(folder) if name != "lost+found"]  # noqa: PTH208
+        return None, []
+
+    assert in_child(save) == (errno.ENOSPC, [])
