@@ -181,20 +181,21 @@ pages: .venv/core.stamp ## write the generated parts of committed pages: help of
 
 .PHONY: dist
 PYTHONS ?= $(PYTHON)
-dist: .venv/release.stamp ## sdist and repaired wheels in dist/, a wheel for each of PYTHONS="3.11 /opt/python3.12" (python3)
+RELEASE = build/release
+dist: $(RELEASE)/stamp ## sdist and repaired wheels in dist/, a wheel for each of PYTHONS="3.11 /opt/python3.12" (python3)
 	rm -rf dist build/dist
-	$(BIN)/python -m build --sdist --outdir dist .
+	$(RELEASE)/bin/python -m build --sdist --outdir dist .
 	@for python in $(call interpreters); do \
 	  echo "building the wheel of $$python from the sdist ..."; \
-	  $(BIN)/python -m pip --python $$python wheel -q --no-cache-dir --no-deps -w build/dist dist/onecopy-*.tar.gz || exit 1; \
+	  $(RELEASE)/bin/python -m pip --python $$python wheel -q --no-cache-dir --no-deps -w build/dist dist/onecopy-*.tar.gz || exit 1; \
 	done
-	$(BIN)/auditwheel repair -w dist build/dist/*.whl
-	$(BIN)/twine check --strict dist/*
-	$(BIN)/cffconvert --validate -i CITATION.cff
+	PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(RELEASE)/bin/auditwheel repair -w dist build/dist/*.whl
+	$(RELEASE)/bin/twine check --strict dist/*
+	$(RELEASE)/bin/cffconvert --validate -i CITATION.cff
 
 .PHONY: check-dist
-check-dist: .venv/release.stamp ## what is in dist/, installed in clean environments and tested there; PYTHONS as for dist
-	$(BIN)/python tools/check_dist.py $(foreach python,$(call interpreters),--python $(python))
+check-dist: $(RELEASE)/stamp ## what is in dist/, installed in clean environments and tested there; PYTHONS as for dist
+	$(RELEASE)/bin/python tools/check_dist.py $(foreach python,$(call interpreters),--python $(python))
 
 # "3.12", "python3.12" or a path; pyenv has one that is not the current one under its own root only.
 interpreters = $(foreach python,$(PYTHONS),$(shell p="$(python)"; for c in "$$p" "python$$p"; do \
@@ -256,8 +257,10 @@ doctest:
 	@$(PIP) install --group docs
 	@touch $@
 
-.venv/release.stamp: .venv/tools.stamp
-	@$(PIP) install --group release
+# An environment of its own: cffconvert needs an old jsonschema, which the tools of moto refuse.
+$(RELEASE)/stamp: pyproject.toml
+	@$(PYTHON) -m venv $(RELEASE) && $(RELEASE)/bin/python -m pip --quiet --quiet install --upgrade pip==26.0
+	@$(RELEASE)/bin/python -m pip --quiet --quiet install --group release
 	@touch $@
 
 .venv/core.stamp: .venv/tools.stamp $(SOURCES)
