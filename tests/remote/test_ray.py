@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.places import ROOT
-from tests.support.ray_nodes import fetched, names_of, opened
+from tests.support.ray_nodes import RayNodes, fetched, names_of, opened
 from tests.support.waiting import until
 
 import onecopy as oc
@@ -120,6 +120,30 @@ def test_a_file_of_a_node_is_received_by_the_others(ray_nodes, tmp_path):
     ray_nodes.kill(1)
     with pytest.raises(FileNotFoundError, match="no node that is left of the cluster has this file"):
         ray.get(ray_nodes.on(0, opened, handle))
+
+
+def test_a_node_that_alone_has_a_file_is_waited_for_and_not_when_it_is_lost(tmp_path):
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {"weight": np.arange(1 << 20, dtype=np.float64)})
+
+    def pass_on_late() -> None:  # later than a group waits where a server has the file too
+        from onecopy.remote import ray_nodes
+
+        opened, ray_nodes.INVITED_S = ray_nodes._opened, 0.0
+        ray_nodes._opened = lambda path: (time.sleep(2 * ray_nodes.WINDOW_S), opened(path))[1]
+
+    cluster = RayNodes(tmp_path, 2, pass_on_late)
+    try:
+        handle = ray.get(cluster.on(1, oc.ray.share, path))
+        assert ray.get(cluster.on(0, opened, handle))[1] == 7.0
+        path = tmp_path / "another.safetensors"
+        oc.save(path, {"weight": np.arange(3.0)})
+        handle = ray.get(cluster.on(1, oc.ray.share, path))
+        cluster.kill(1)
+        with pytest.raises(FileNotFoundError, match="no node that is left of the cluster has this file"):
+            ray.get(cluster.on(0, opened, handle))
+    finally:
+        cluster.end()
 
 
 def test_a_sharded_model_of_a_node_is_received_whole(ray_nodes, tmp_path):

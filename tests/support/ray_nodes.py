@@ -2,7 +2,7 @@
 
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,9 @@ import pytest
 
 
 class RayNodes:
-    """A cluster; node K has its store in the folder `node-K`."""
+    """A cluster; node K has its store in the folder `node-K`. `setup` is called first in each process of a task."""
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, setup: Callable[[], object] | None = None) -> None:
         import ray
         from ray.cluster_utils import Cluster
 
@@ -22,7 +22,8 @@ class RayNodes:
         for _ in range(count):
             self.add()
         self.address = self._cluster.address
-        ray.init(address=self.address, log_to_driver=False, configure_logging=False)
+        environment = {"worker_process_setup_hook": setup} if setup else None
+        ray.init(address=self.address, log_to_driver=False, configure_logging=False, runtime_env=environment)
 
     def add(self) -> str:
         """Add a node, and return its identifier."""

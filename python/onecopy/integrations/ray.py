@@ -101,6 +101,8 @@ class _File:
 class _NodesOnly(Origin):
     """The origin of a file that is on nodes alone; its entity tag is its key."""
 
+    serves = False
+
     def __init__(self, name: str) -> None:
         self.shown = name
 

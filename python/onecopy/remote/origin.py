@@ -95,6 +95,9 @@ class Origin:
         The URL names no object.
     """
 
+    serves = True
+    """False: there is no server, and nodes alone have the file."""
+
     def __init__(self, url: str) -> None:
         self.shown = shown(url)
         """The URL for messages and keys: of HTTP, without user, password and query."""

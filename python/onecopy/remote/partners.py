@@ -35,10 +35,13 @@ class Partners:
         file: PartialFile,
         fetch: Callable[[list[tuple[int, int]], Callable[[int], object]], object],
         progress: Callable[[int], object],
+        *,
+        patient: bool,
     ) -> None:
         """Make a file whole together with other nodes; if one is lost, it may lack pieces afterwards.
 
-        Parameters are those of `onecopy.remote.peers.exchange`.
+        `patient`: wait for nodes that have the file as long as they live, since no server has it. The other parameters
+        are those of `onecopy.remote.peers.exchange`.
         """
 
     def found(self, key: str, path: Path) -> None:
@@ -102,6 +105,8 @@ class _OneGroup(Partners):
         file: PartialFile | WholeFile,
         fetch: Callable[[list[tuple[int, int]], Callable[[int], object]], object],
         progress: Callable[[int], object] | None,
+        *,
+        patient: bool = False,  # noqa: ARG002 - its nodes are known, and all of them are waited for
     ) -> None:
         if self._group is None:
             return
@@ -141,9 +146,11 @@ class _GroupPerFile(Partners):
         file: PartialFile,
         fetch: Callable[[list[tuple[int, int]], Callable[[int], object]], object],
         progress: Callable[[int], object],
+        *,
+        patient: bool,
     ) -> None:
         try:
-            group = self._directory.join(key, self._store.path(key), lambda: progress(0))
+            group = self._directory.join(key, self._store.path(key), lambda: progress(0), patient=patient)
             with contextlib.closing(group):
                 exchange(group, key, file, fetch, progress=progress)
                 group.complete()

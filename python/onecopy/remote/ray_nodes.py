@@ -33,7 +33,7 @@ __all__ = ["Directory", "RayGroup", "node_of_process"]
 WINDOW_S = 1.0
 """Seconds without a new node after which a group is complete."""
 INVITED_S = 10.0
-"""Seconds to wait for nodes that have the file."""
+"""Seconds to wait for nodes that have the file, where a server has it too."""
 INVITED = 4
 """Largest number of nodes that have the file, and take part only to pass it on."""
 BEAT_S, LOST_S = 1.0, 15.0
@@ -53,6 +53,7 @@ class _Group:
     number: int
     members: list[tuple[str, str]] = field(default_factory=list)  # node and path, by rank
     expected: set[tuple[str, str]] = field(default_factory=set)  # invited nodes that have not come yet
+    is_patient: bool = False  # waits for these as long as they live
     joined: float = field(default_factory=time.monotonic)  # time of the last join
     is_formed: bool = False
     formed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -108,7 +109,7 @@ class _Directory:
         """Return the path of a file on each node that has it."""
         return {node: path for node, (path, _) in self._paths.get(key, {}).items()}
 
-    async def join(self, key: str, node: str, path: str) -> tuple[int, int, int]:
+    async def join(self, key: str, node: str, path: str, patient: bool) -> tuple[int, int, int]:
         """Join the group for a file; return its number, the rank in it, and its size when it is complete."""
         while (group := self._current.get(key)) is not None and group.is_formed:
             await group.ended.wait()
@@ -120,6 +121,7 @@ class _Directory:
         rank = len(group.members)
         group.members.append((node, path))
         group.expected.discard((node, path))
+        group.is_patient |= patient
         group.joined = group.beats[rank] = time.monotonic()
         await group.formed.wait()
         group.beats[rank] = time.monotonic()
@@ -133,7 +135,13 @@ class _Directory:
                 group.expected.add((holder, path))
                 place = NodeAffinitySchedulingStrategy(holder, soft=False)
                 task = ray.remote(max_retries=0, scheduling_strategy=place, **_NO_CPU)(_pass_on)
-                task.remote(key, path, identity)
+                self._begin(self._withdraw(group, (holder, path), task.remote(key, path, identity)))
+
+    async def _withdraw(self, group: _Group, invited: tuple[str, str], work: ray.ObjectRef[None]) -> None:
+        """Expect a node no longer when its work has ended, or cannot be done because the node was lost."""
+        with contextlib.suppress(RayError):
+            await work
+        group.expected.discard(invited)
 
     async def _form(self, key: str, group: _Group) -> None:
         begun = time.monotonic()
@@ -146,7 +154,7 @@ class _Directory:
             no_more = (
                 now - group.joined > WINDOW_S or here >= nodes or (bool(companions) and here >= companions & nodes)
             )
-            if no_more and (not group.expected or now - begun > INVITED_S):
+            if no_more and (not group.expected or (now - begun > INVITED_S and not group.is_patient)):
                 break
         group.is_formed = True
         for node in here:
@@ -252,7 +260,9 @@ class Directory:
         with _errors():
             return cls(actor.remote())
 
-    def join(self, key: str, path: Path, waiting: Callable[[], object] = lambda: None) -> RayGroup:
+    def join(
+        self, key: str, path: Path, waiting: Callable[[], object] = lambda: None, *, patient: bool = False
+    ) -> RayGroup:
         """Join the group for a file; PeerLostError if that is not possible.
 
         Parameters
@@ -261,9 +271,11 @@ class Directory:
             Where the file is on this node, or will be.
         waiting
             Called about once per second.
+        patient
+            Wait for nodes that have the file as long as they live.
         """
         with _errors():
-            joined = self._actor.join.remote(key, node_of_process(), str(path))
+            joined = self._actor.join.remote(key, node_of_process(), str(path), patient)
             while not ray.wait([joined], timeout=1)[0]:
                 waiting()
             return RayGroup(self._actor, key, *ray.get(joined))

@@ -73,7 +73,7 @@ class Several:
             def part(ranges: list[tuple[int, int]], arrived: Callable[[int], object]) -> None:
                 transfer(origin, version, partial, ranges, connections=self._connections, progress=arrived)
 
-            self._partners.exchange(key, partial, part, self._report)
+            self._partners.exchange(key, partial, part, self._report, patient=not origin.serves)
             fetch([(0, version.size)])
 
         found = self._built(origin, version, work)
