@@ -49,7 +49,7 @@ std::vector<RangeTuple> ranges_to_verify(const ArrayFileHandle& file, const std:
 // Raises onecopy.errors.ChecksumError with the details of each block.
 void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*/) {
   try {
-    std::rethrow_exception(pointer);
+    rethrow(pointer);
   } catch (const ChecksumError& error) {
     nb::list blocks;
     for (const auto& block : error.blocks()) {

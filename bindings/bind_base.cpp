@@ -1,4 +1,4 @@
-// C++ exceptions become Python's own: OsError the built-in class of its errno, the others those of onecopy/base.py.
+// C++ exceptions become Python's own: OsError the built-in class of its errno, the others those of onecopy.errors.
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string_view.h>
@@ -24,7 +24,9 @@ void poll_signals() {
   check_signals();
 }
 
-nb::object error_class(const char* name) { return nb::module_::import_("onecopy.errors").attr(name); }
+nb::object error_class(const char* name) {
+  return in_python([name] { return nb::object(nb::module_::import_("onecopy.errors").attr(name)); });
+}
 
 // Paths and names need not be UTF-8: decoded as in Python's own errors.
 nb::object text_of(std::string_view text) {
@@ -42,7 +44,7 @@ void raise(const nb::object& value) { PyErr_SetObject(value.type().ptr(), value.
 
 void translate(const std::exception_ptr& pointer, void* /*unused*/) {
   try {
-    std::rethrow_exception(pointer);
+    rethrow(pointer);
   } catch (const DataLost& error) {
     const nb::object value = os_error(error_class("DataLost"), error);
     if (error.offset()) value.attr("offset") = *error.offset();
@@ -71,7 +73,7 @@ std::uint64_t index_of(const Permutation& permutation, std::uint64_t value) {
 }
 
 void fill(const Permutation& permutation, std::uint64_t first, std::int64_t step, const Indices& values) {
-  const nb::gil_scoped_release release;
+  const ReleaseGil release;
   // int64 and uint64 may alias; no value of a Python sequence reaches 2^63.
   permutation.fill(first, step, {reinterpret_cast<std::uint64_t*>(values.data()), values.size()});
 }

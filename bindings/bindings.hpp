@@ -29,7 +29,7 @@ void bind_scratch(nb::module_& module);
 void bind_records(nb::module_& module);
 void bind_record_builder(const nb::module_& module);
 
-nb::object error_class(const char* name);   // of onecopy/base.py
+nb::object error_class(const char* name);   // of onecopy.errors
 nb::object text_of(std::string_view text);  // as Python decodes paths: bytes that are not UTF-8 become surrogates
 
 // "WarmReport(bytes=1048576, filled=0, ...)": the fields of a report, in their order.

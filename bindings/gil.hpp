@@ -26,6 +26,13 @@ auto in_python(const Call& call) -> decltype(call()) {
   }
 }
 
+// Throws what an exception translator is given; for translators. The unwinding, which has no exception, ends here too,
+// wherever it came from.
+inline void rethrow(const std::exception_ptr& pointer) {
+  if (pointer == nullptr) wait_for_the_end();
+  std::rethrow_exception(pointer);
+}
+
 // Looks for signals in the main thread, which alone handles them: throws KeyboardInterrupt as nb::python_error. Of the
 // thread that has given the GIL away.
 void poll_signals();

@@ -83,7 +83,7 @@ class RecordBuilder {
       builder_.write(writer);
       return writer;
     }();
-    return nb::module_::import_("os").attr("dup")(file.descriptor());
+    return in_python([&] { return nb::object(nb::module_::import_("os").attr("dup")(file.descriptor())); });
   }
 
  private:

@@ -4,6 +4,7 @@
 for the GIL then by unwinding its stack, which no C++ function may let through.
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -113,4 +114,4 @@ def test_a_sub_interpreter_is_refused() -> None:
             failed = error
         print(failed)
     """
-    assert "sub-interpreter" in run_python(code)
+    assert re.search("sub-?interpreter", run_python(code))  # from 3.12 on, Python itself refuses it

@@ -113,10 +113,13 @@ def folder(request, tmp_path) -> Iterator[Path]:
 def test_a_save_killed_at_any_moment_leaves_the_old_file_or_the_new_one(folder, size, unnamed, kills):
     target = Target(folder, size, unnamed)
     dice = random.Random(size)
-    now, seen, left = target.there(), Counter[str](), 0
-    for _ in range(kills):
+    now, seen = target.there(), Counter[str]()
+    wanted = ("old", "new") if unnamed else ("old", "new", "left")
+    for number in range(40 * kills):
+        if number >= kills and all(seen[outcome] for outcome in wanted):
+            break
         pid = start_save(target.path, target.versions[1 - now], unnamed)
-        time.sleep(dice.uniform(0, 1.2 * target.seconds))
+        time.sleep(dice.uniform(0, 1.2 * target.seconds) if number % 3 else 0)
         os.kill(pid, signal.SIGKILL)
         killed = status_of(pid) != 0
         after = target.there()
@@ -125,10 +128,8 @@ def test_a_save_killed_at_any_moment_leaves_the_old_file_or_the_new_one(folder, 
         now = after
         leftovers = target.leftovers()
         assert len(leftovers) <= 1  # the next save has swept the one before
-        left += len(leftovers)
-    assert seen["old"] > 0
-    assert seen["new"] > 0
-    assert unnamed or left > 0
+        seen["left"] += len(leftovers)
+    assert all(seen[outcome] for outcome in wanted), seen  # on a busy machine, most kills come too late
     oc.save(target.path, target.versions[0])
     assert target.leftovers() == []
 

@@ -1,9 +1,14 @@
-"""Programs that a build of this checkout made."""
+"""Programs that a build of this checkout made, and the benchmarks, which an installed wheel does not have."""
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 from tests.support.places import ROOT
+
+NEEDS_BENCH = pytest.mark.skipif(
+    importlib.util.find_spec("onecopy_bench") is None, reason="the distribution onecopy-bench is not installed"
+)
 
 
 @pytest.fixture

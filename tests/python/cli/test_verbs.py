@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from tests.support.page_cache import forget, pages_in_cache
+from tests.support.programs import NEEDS_BENCH
 from tests.support.safetensors_files import write_safetensors
 
 import onecopy as oc
@@ -89,7 +90,7 @@ def test_a_reader_that_leaves_early_hears_nothing_more(tmp_path):
     assert done.stdout.split()[-1] == "141"
 
 
-@pytest.mark.parametrize("verb", [["ls"], ["warm"], ["evict"], ["bench", "open"]])
+@pytest.mark.parametrize("verb", [["ls"], ["warm"], ["evict"], pytest.param(["bench", "open"], marks=NEEDS_BENCH)])
 def test_a_missing_file_is_one_line_with_its_name(onecopy_process, tmp_path, verb):
     done = onecopy_process(*verb, tmp_path / "nothing\x1b[2J")
     assert (done.returncode, done.stdout) == (1, "")
