@@ -100,6 +100,37 @@ def test_the_process_exits_with_its_own_status_a_hundred_times(tmp_path: Path, w
         assert (done.returncode, done.stderr) == (7, "")
 
 
+ENDED = """
+import sys, tempfile, threading, time, types
+from onecopy import _core
+
+class Late:  # its end, in that of the interpreter, lets the thread ask for the GIL
+    def __del__(self, sleep=time.sleep):
+        sleep(0.5)
+
+class Rows:
+    def _arrow_stream(self):
+        begun.set()
+        time.sleep(0.2)
+
+def run():
+    _core.RecordBuilder(tempfile.gettempdir(), "list", {}).extend(Rows(), str)
+
+begun = threading.Event()
+late = sys.modules["late"] = types.ModuleType("late")  # whose names go, whatever the thread still holds
+late.one = Late()
+del late
+threading.Thread(target=run, daemon=True).start()
+begun.wait(10)
+sys.exit(7)
+"""
+
+
+def test_a_thread_may_end_in_code_of_python_that_a_compiled_function_calls() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDED], capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stderr) == (7, "")
+
+
 def test_a_sub_interpreter_is_refused() -> None:
     code = """
         import onecopy
