@@ -16,21 +16,22 @@ from onecopy import _core
 MIB = 1 << 20
 HOME = Path(oc.__file__).parent
 
-# After the import of typing, which every process has: lines that are run, new modules, anonymous KiB.
+# After the import of typing, pathlib and re, which programs with numpy have, and which differ from version to version of
+# Python: lines that are run, new modules, anonymous KiB.
 IMPORTS = {
-    "nothing but the lazy package": ("import onecopy", 12, 1200),
-    "the extension: its tables of types": ("import onecopy._core", 14, 1800),
-    "mapping a file: no json, no dataclasses": ("import onecopy; onecopy.Mapping", 18, 2400),
-    "arrays: what opening needs, before numpy": ("import onecopy; onecopy.open", 30, 4000),
-    "rows, with their codecs": ("import onecopy; onecopy.share", 80, 7500),
+    "nothing but the lazy package": ("import onecopy", 6, 600),
+    "the extension: its tables of types": ("import onecopy._core", 8, 1200),
+    "mapping a file: no json, no dataclasses": ("import onecopy; onecopy.Mapping", 12, 1400),
+    "arrays: what opening needs, before numpy": ("import onecopy; onecopy.open", 26, 3000),
+    "rows, with their codecs": ("import onecopy; onecopy.share", 68, 8000),
     "all modules: as much as numpy alone": (
         "import onecopy; [importlib.import_module(f'onecopy.{name}') for name in {*onecopy._HOMES.values()}]",
-        160,
-        13000,
+        88,
+        8000,
     ),
 }
 COST = """
-import sys, typing, importlib
+import sys, typing, pathlib, re, importlib
 def anonymous():
     with open("/proc/self/smaps_rollup") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("Anonymous:"))
