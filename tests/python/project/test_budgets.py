@@ -16,8 +16,8 @@ from onecopy import _core
 MIB = 1 << 20
 HOME = Path(oc.__file__).parent
 
-# After the import of typing, pathlib and re, which programs with numpy have, and which differ from version to version of
-# Python: lines that are run, new modules, anonymous KiB.
+# After the import of typing, pathlib and re, which programs with numpy have, and which differ from Python to Python:
+# lines that are run, new modules, anonymous KiB.
 IMPORTS = {
     "nothing but the lazy package": ("import onecopy", 6, 600),
     "the extension: its tables of types": ("import onecopy._core", 8, 1200),
