@@ -12,6 +12,7 @@ import sys
 import time
 
 import pytest
+from tests.support.children import killed_at_the_end
 from tests.support.watched import Watched
 
 from onecopy.memory import proc
@@ -127,12 +128,11 @@ def test_live_it_takes_keys_and_gives_the_terminal_back():
             os.environ.update(COLUMNS="100", LINES="24", TERM="xterm")
             command = [sys.executable, "-m", "onecopy", "top", "--every", "0.2", *map(str, group.pids)]
             os.execv(sys.executable, command)
-        text = ""
-        for key, wanted in (("", "2 processes"), ("c", "q quit"), ("t", "SHARE"), ("q", "\x1b[?1049l")):
-            os.write(terminal, key.encode())
-            text = _read_until(terminal, wanted)
-            assert wanted in text
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        with killed_at_the_end([pid]):
+            for typed, wanted in (("", "2 processes"), ("c", "q quit"), ("t", "SHARE"), ("tq", "\x1b[?1049l")):
+                os.write(terminal, typed.encode())
+                assert wanted in _read_until(terminal, wanted)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         os.close(terminal)
 
 

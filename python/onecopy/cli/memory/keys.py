@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["key_within", "single_keys"]
+__all__ = ["keys_within", "single_keys"]
 
 
 @contextlib.contextmanager
@@ -33,10 +33,19 @@ def single_keys() -> Iterator[bool]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def key_within(seconds: float, *, listening: bool) -> str | None:
-    """Wait for a key and return it; None after `seconds`, and always None if not `listening`."""
+def keys_within(seconds: float, *, listening: bool) -> str | None:
+    """Wait for keys and return those typed so far; None after `seconds`, and always None if not `listening`.
+
+    Keys that a terminal sends as several characters, such as arrows, end what is returned and are not part of it.
+    EOFError: the terminal is gone.
+    """
     if not listening:
         time.sleep(seconds)
         return None
     ready, _, _ = select.select([sys.stdin], [], [], seconds)
-    return os.read(sys.stdin.fileno(), 16).decode("utf-8", "replace") if ready else None
+    if not ready:
+        return None
+    typed = os.read(sys.stdin.fileno(), 256)
+    if not typed:
+        raise EOFError
+    return typed.decode("utf-8", "replace").partition("\x1b")[0]

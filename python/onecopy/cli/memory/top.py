@@ -126,7 +126,7 @@ def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) 
     start, spent = time.monotonic(), time.process_time()
     wait = every
     with (
-        contextlib.suppress(KeyboardInterrupt),
+        contextlib.suppress(KeyboardInterrupt, EOFError),
         keys.single_keys() as listening,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
@@ -143,13 +143,14 @@ def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) 
                     lines.append(Text(HELP, style="dim"))
                 live.update(Text("\n", no_wrap=True, overflow="crop").join(lines), refresh=True)
                 wait = max(every, sampler.pause, (time.process_time() - before) / budget)
-                key = keys.key_within(wait, listening=listening)
-                if key is None:
+                typed = keys.keys_within(wait, listening=listening)
+                if typed is None:
                     break
-                if key in ("q", "Q"):
-                    return
-                view.sort = top_screen.SORT_KEYS.get(key, view.sort)
-                view.tree = not view.tree if key == "t" else view.tree
+                for key in typed:
+                    if key in ("q", "Q"):
+                        return
+                    view.sort = top_screen.SORT_KEYS.get(key, view.sort)
+                    view.tree = not view.tree if key == "t" else view.tree
 
 
 def _rows_that_fit(snapshot: Snapshot, height: int) -> int:
