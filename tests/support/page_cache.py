@@ -5,6 +5,7 @@ import mmap
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,8 @@ def forget(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
-        for _ in range(3):  # the kernel's own scanners hold a page for an instant now and then, and it stays
+        for pause in (0, 0, 0.01, 0.1, 0.3):  # pages that the kernel's own scanners hold for an instant stay
+            time.sleep(pause)
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             if 1 not in pages_in_cache(path):
                 break
