@@ -49,7 +49,7 @@ class File:
 
     def begins(self) -> bytes:
         """Return the first bytes."""
-        with Path(self.path).open("rb") as file:
+        with Path(self.path).open("rb", buffering=0) as file:
             return file.read(8)
 
     def protect(self) -> None:
