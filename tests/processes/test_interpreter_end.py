@@ -144,5 +144,6 @@ def test_a_sub_interpreter_is_refused() -> None:
         except Exception as error:
             failed = error
         print(failed)
+        interpreters.destroy(new)
     """
     assert re.search("sub-?interpreter", run_python(code))  # from 3.12 on, Python itself refuses it
