@@ -127,10 +127,10 @@ def test_a_node_that_alone_has_a_file_is_waited_for_and_not_when_it_is_lost(tmp_
     oc.save(path, {"weight": np.arange(1 << 20, dtype=np.float64)})
 
     def pass_on_late() -> None:  # later than a group waits where a server has the file too
-        from onecopy.remote import ray_nodes
+        from onecopy.remote import ray_directory, ray_nodes
 
-        opened, ray_nodes.INVITED_S = ray_nodes._opened, 0.0
-        ray_nodes._opened = lambda path: (time.sleep(2 * ray_nodes.WINDOW_S), opened(path))[1]
+        opened, ray_directory.INVITED_S = ray_nodes._opened, 0.0
+        ray_nodes._opened = lambda path: (time.sleep(2 * ray_directory.WINDOW_S), opened(path))[1]
 
     cluster = RayNodes(tmp_path, 2, pass_on_late)
     try:
