@@ -1,7 +1,8 @@
 """Every test module of the checkout is run by some tier of tests: none is forgotten when folders move.
 
 `[tool.onecopy.tests]` in pyproject.toml lists the folders (or modules) of each tier: a list of paths, or a list of such
-lists where a tier runs several pytest processes.
+lists where a tier runs several pytest processes. `make nightly` runs the modules of all folders in one process, where
+pytest imports them by their names, so that no two may have the same.
 """
 
 import subprocess
@@ -62,6 +63,14 @@ def wrongly_collected(modules: Iterable[str], listed: list[str]) -> dict[str, li
     return found
 
 
+def namesakes(modules: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names that several modules have, each with the paths of these."""
+    found: dict[str, list[str]] = {}
+    for module in modules:
+        found.setdefault(Path(module).name, []).append(module)
+    return {name: paths for name, paths in found.items() if len(paths) > 1}
+
+
 def missing_paths(root: Path, listed: Iterable[str]) -> list[str]:
     """Return the listed paths that do not exist."""
     return [path for path in listed if not (root / path).exists()]
@@ -80,6 +89,15 @@ def test_every_test_module_is_in_exactly_one_tier() -> None:
     modules = modules_in(ROOT)
     assert len(modules) > 100, "the list of modules is not what it should be"
     assert wrongly_collected(modules, list(listed_in(first_tiers(ROOT)))) == {}
+
+
+def test_every_test_module_has_a_name_of_its_own() -> None:
+    assert namesakes(modules_in(ROOT)) == {}
+
+
+def test_modules_of_one_name_are_seen(tree: Path) -> None:
+    (tree / "tests/d/test_x.py").write_text("")
+    assert namesakes(modules_in(tree)) == {"test_x.py": ["tests/a/test_x.py", "tests/d/test_x.py"]}
 
 
 def test_a_tier_that_runs_modules_again_has_none_of_its_own() -> None:
