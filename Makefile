@@ -135,10 +135,12 @@ fuzz-seeds: fuzz ## what fuzzing found, and the seeds, into the committed corpor
 	    $$corpus build/seeds/$${name#fuzz_} build/corpus/$$name && rm -f $$corpus/* && mv build/least/* $$corpus || exit 1; \
 	done
 
+# Python traces an audit hook only if this has `__cantrace__`.
+TRACED = lambda hook, add=sys.addaudithook: getattr(hook, "__dict__", {}).update(__cantrace__=True) or add(hook)
 .PHONY: coverage
 coverage: .venv/all.stamp doctest programs ## lines and branches that all tests run; needs clang-19 and llvm-19
 	$(call sanitized_build,coverage)
-	echo 'import coverage; coverage.process_startup()' \
+	{ echo 'import sys; sys.addaudithook = $(TRACED)'; echo 'import coverage; coverage.process_startup()'; } \
 	  > $$(build/coverage/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/p_coverage.pth
 	rm -rf build/coverage/profiles
 	@$(BIN)/python tools/tiers.py coverage || echo "counting makes tests of memory, sizes and moments fail; what ran is counted:"
