@@ -4,6 +4,7 @@
 #include <set>
 #include <span>
 
+#include "files/writing/target.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/store/store.hpp"
 #include "os/os.hpp"
@@ -75,9 +76,7 @@ void add_key(std::vector<Artefact>& all, const Files& files, const std::set<std:
 
 // A file that a writer has not finished; it holds a lock on it as long as it lives.
 Artefact unfinished(const File& file) {
-  const auto opened = os::open_existing(file.at());
-  if (opened && os::try_lock(opened.value.get()) == 0)
-    return entry(file, ArtefactState::leftover, "its writer ended before it was whole");
+  if (lock_abandoned(file.at())) return entry(file, ArtefactState::leftover, "its writer ended before it was whole");
   return entry(file, ArtefactState::building, "it is being written");
 }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "files/writing/target.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
 #include "store/claim.hpp"
@@ -51,8 +52,8 @@ void shrink(const store::Folder& folder, std::vector<Artefact>& stay, std::uint6
 }
 
 bool remove_unfinished(const store::File& file) {
-  const auto opened = os::open_existing(file.at());
-  if (!opened || os::try_lock(opened.value.get()) != 0) return false;
+  const auto locked = lock_abandoned(file.at());
+  if (!locked) return false;
   store::remove_if_there(file);
   return true;
 }

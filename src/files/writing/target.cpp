@@ -122,8 +122,7 @@ Target::NewFile Target::create() const {
 void Target::sweep() const {
   for (unsigned number = 0; number < numbered_names; ++number) {
     const auto name = at(prefix_ + std::to_string(number));
-    const auto file = os::open_existing(name);
-    if (file && os::try_lock(file.value.get()) == 0) (void)os::remove_file(name);
+    if (const auto file = lock_abandoned(name)) (void)os::remove_file(name);
   }
 }
 
@@ -170,6 +169,13 @@ void Target::flush_folder() const {
 
 void Target::fail(const char* operation, int error, std::string detail) const {
   throw OsError(operation, path_.string(), error, std::move(detail));
+}
+
+os::Fd lock_abandoned(const os::Name& hidden) noexcept {
+  auto file = os::open_existing(hidden);
+  // Before the lock, its writer may have put it in its place and ended, and another may have taken the name.
+  if (!file || os::try_lock(file.value.get()) != 0 || !is_at(file.value.get(), hidden)) return {};
+  return std::move(file.value);
 }
 
 }  // namespace onecopy

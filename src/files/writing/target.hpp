@@ -60,4 +60,7 @@ class Target {
   std::string prefix_;  // of its hidden names
 };
 
+// The hidden file of that name, locked, if its writer is dead; else none. It may then be removed by that name.
+os::Fd lock_abandoned(const os::Name& hidden) noexcept;
+
 }  // namespace onecopy
