@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.children import fork
+from tests.support.kernel import needs_memory_files
 from tests.support.memory_group import NoMemoryGroupError, memory_group, memory_groups
 from tests.support.waiting import until
 
@@ -78,7 +79,7 @@ def change(enter: Callable[[], None], take: Callable[[Path], object], folder: Pa
     return before, after, limited_by
 
 
-@pytest.mark.parametrize("take", [anonymous, shared, memfd, tmpfs])
+@pytest.mark.parametrize("take", [anonymous, shared, pytest.param(memfd, marks=needs_memory_files), tmpfs])
 def test_what_cannot_be_dropped_is_not_available(group, in_child, tmp_path, take) -> None:
     before, after, limited_by = in_child(change, group, take, tmp_path)
     assert before == pytest.approx(LIMIT, abs=NOISE)

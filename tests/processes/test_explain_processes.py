@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.kernel import needs_memory_files
 from tests.support.watched import Watched
 
 import onecopy as oc
@@ -90,6 +91,7 @@ def test_a_forked_worker_that_copies_what_it_inherited(cold_file):
     assert "its 1 child " in above.text
 
 
+@needs_memory_files
 def test_shared_memory_is_reported_as_memory():
     code = """
         import mmap, os

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from tests.support.children import fork, status_of
+from tests.support.kernel import needs_memory_files
 from tests.support.watched import Watched
 
 import onecopy as oc
@@ -116,6 +117,7 @@ def files(tmp_path):
     return tmp_path / "a.npy", tmp_path / "b.npz"
 
 
+@needs_memory_files
 def test_what_a_process_of_onecopy_run_shares_and_what_not(files, onecopy_process):
     with run(*files) as (_, program, child):
         own, inherited = (causes_of_run(pid) for pid in (program, child))
@@ -130,6 +132,7 @@ def test_what_a_process_of_onecopy_run_shares_and_what_not(files, onecopy_proces
     assert f"- {shared.text}" in printed.splitlines()
 
 
+@needs_memory_files
 def test_a_process_that_loaded_nothing_and_one_without_onecopy_run():
     with run() as (_, program, _):
         (cause,) = causes_of_run(program)
@@ -138,6 +141,7 @@ def test_a_process_that_loaded_nothing_and_one_without_onecopy_run():
         assert causes_of_run(process.pid) == []
 
 
+@needs_memory_files
 def test_after_onecopy_run_was_killed_its_calls_cannot_be_read(files):
     with run(*files) as (process, program, _):
         process.kill()

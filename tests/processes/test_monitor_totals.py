@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.children import children_of
+from tests.support.kernel import needs_memory_files
 from tests.support.page_cache import nearly
 from tests.support.waiting import until
 from tests.support.watched import Watched
@@ -116,6 +117,7 @@ def test_a_forked_tree_is_counted_by_walks_while_it_copies_what_it_shares():
     assert after.totals.real == pytest.approx(truth_after["pss"], rel=0.02)
 
 
+@needs_memory_files
 def test_the_total_keeps_up_while_a_file_and_a_memory_file_are_being_mapped_in(cold_file, tells_dirty):
     """What was cached and not mapped in at the last walk must not be missing, nor counted, for ever after."""
     if not tells_dirty:
@@ -166,6 +168,7 @@ def test_exact_is_a_walk_of_all_processes_at_each_sample(cold_file):
     assert totals.real == pytest.approx(truth["pss"], rel=0.005)
 
 
+@needs_memory_files
 @pytest.mark.parametrize("private", [False, True])
 def test_memory_files_count_once_as_shmem(private):
     """Torch shares tensors through /dev/shm, this library through memory files: they have a path, and are memory."""

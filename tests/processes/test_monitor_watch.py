@@ -208,20 +208,25 @@ def test_a_forked_child_has_a_watch_that_does_nothing(in_child):
 def test_forked_workers_share_what_was_there_before(holder):
     block = bytearray(64 * MB)
     context = multiprocessing.get_context("fork")
-    with oc.watch(hz=50) as watched:
-        workers = [context.Process(target=time.sleep, args=(0.6,)) for _ in range(3)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    assert len(block) == 64 * MB
-    assert watched.peak.sum_of_rss.grown > 3 * len(block)
-    # Other tests may have left children of this process: a fork server, a resource tracker.
-    assert {os.getpid(), *(worker.pid for worker in workers)} <= {one.pid for one in watched.series.processes}
+    workers = [context.Process(target=time.sleep, args=(100,)) for _ in range(3)]
+    with oc.watch(hz=50, budget=1.0) as watched:
+        before = watched.last.totals.real
+        try:
+            for worker in workers:
+                worker.start()
+            pids = {os.getpid(), *(worker.pid for worker in workers)}
+            # Other tests may have left children of this process: a fork server, a resource tracker.
+            until(lambda: pids <= {one.pid for one in watched.series.processes}, "all workers to be seen")
+            until(lambda: watched.peak.sum_of_rss.grown > 3 * len(block), "their memory")
+            until(lambda: watched.last.totals.real < before + len(block), "a walk, which finds that they share it")
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.join()
 
 
 def test_samples_that_fail_are_reported_and_end_nothing(monkeypatch):
-    with oc.watch(hz=100) as watched:
+    with oc.watch(hz=100, budget=1.0) as watched:
         monkeypatch.setattr(watched._sampler, "sample", lambda **_: Path("/no/\x1bsuch").stat())
         until(lambda: watched.cost.failed > 1)
     assert "samples failed: FileNotFoundError" in watched.table()

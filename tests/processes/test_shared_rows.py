@@ -22,7 +22,6 @@ import pytest
 from tests.support import shared_rows
 from tests.support.children import descriptors, fork, is_alive, run_python, status_of
 from tests.support.places import ROOT
-from tests.support.small_disks import mount
 from tests.support.waiting import until
 
 import onecopy as oc
@@ -188,11 +187,10 @@ def test_a_build_that_fails_in_a_child_reports_it_here():
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
-def test_a_full_disk_is_an_error_and_leaves_nothing(kind, tmp_path):
-    folder = tmp_path / "disk"
+def test_a_full_disk_is_an_error_and_leaves_nothing(kind, small_disk):
 
     def fill() -> bool:
-        mount(kind, folder)
+        folder = small_disk(kind)
         before = descriptors()
         with pytest.raises(OSError, match=rf"\[Errno {errno.ENOSPC}\].*{folder}"):
             oc.share(({"x": os.urandom(1000)} for _ in range(100_000)), "k", store=folder / "cache")
@@ -206,11 +204,11 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(kind, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_into_shared_memory_goes_to_the_disk(tmp_path, monkeypatch):
+def test_what_does_not_fit_into_shared_memory_goes_to_the_disk(tmp_path, small_disk, monkeypatch):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
 
     def share() -> bool:
-        mount("64 MiB", Path("/dev/shm"))
+        small_disk("64 MiB", Path("/dev/shm"))
         small = oc.share([b"x"] * 10, "small", store=oc.Store(place="memory"))
         large = oc.share((os.urandom(MIB) for _ in range(70)), "large", store=oc.Store(place="memory"))
         assert small.path.startswith("/dev/shm/"), small.path

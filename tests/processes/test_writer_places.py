@@ -1,6 +1,5 @@
 """Saving to disks that are full, to folders and names that will not do, and to places that change meanwhile."""
 
-import ctypes
 import errno
 import functools
 import gc
@@ -180,20 +179,11 @@ def test_a_file_of_another_user_in_a_shared_folder_stays(path, nobody, in_child,
     assert names_in(path.parent) == ["model"]
 
 
-def hide_proc() -> None:
-    """Put an empty folder in the place of /proc, for this process alone."""
-    new_namespace, private = 0x20000, 1 << 18 | 1 << 14  # CLONE_NEWNS; MS_PRIVATE | MS_REC
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(new_namespace) or libc.mount(None, b"/", None, private, None):
-        pytest.skip("no mounts of our own")
-    assert libc.mount(b"none", b"/proc", b"tmpfs", 0, None) == 0
-
-
-def test_without_proc_a_file_is_saved_all_the_same(path, in_child):
+def test_without_proc_a_file_is_saved_all_the_same(path, small_disk, in_child):
     """A file without a name gets one through /proc: where there is none, it has a hidden one from the start."""
 
     def save() -> list[str]:
-        hide_proc()
+        small_disk("tmpfs", Path("/proc"))
         os.umask(0o027)
         during: list[str] = []
         oc.save(path, Late(lambda: during.extend(names_in(path.parent))))

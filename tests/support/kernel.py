@@ -31,6 +31,29 @@ def has_cachestat() -> bool:
         return ctypes.CDLL(None).syscall(451, file.fileno(), whole, answer, 0) == 0
 
 
+def has_memory_files() -> bool:
+    """Report whether files in memory can be created (memfd_create)."""
+    try:
+        os.close(os.memfd_create("probe"))
+    except OSError:
+        return False
+    return True
+
+
+def has_direct_io(folder: Path) -> bool:
+    """Report whether files in this folder can be written past the page cache (O_DIRECT)."""
+    try:
+        os.close(os.open(folder / "probe", os.O_CREAT | os.O_WRONLY | os.O_DIRECT))
+    except OSError:
+        return False
+    finally:
+        (folder / "probe").unlink(missing_ok=True)
+    return True
+
+
+needs_memory_files = pytest.mark.skipif(not has_memory_files(), reason="memfd_create is refused here")
+
+
 @pytest.fixture
 def populates() -> bool:
     """Report whether warming can read and map pages in one call."""

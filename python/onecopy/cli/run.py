@@ -41,7 +41,10 @@ def command(*, output: str | None, quiet: bool, command: tuple[str, ...]) -> Non
     The exit status is that of COMMAND, or 128 + N if signal N ended it; other signals are forwarded to it. onecopy must
     be installed in the environment of COMMAND. Processes that ignore PYTHONPATH (python -I, -E) share nothing.
     """
-    descriptor = os.memfd_create(call_log.RUN_FILE, os.MFD_CLOEXEC)
+    try:
+        descriptor = os.memfd_create(call_log.RUN_FILE, os.MFD_CLOEXEC)
+    except OSError as error:
+        raise click.ClickException(f"memory for the report: memfd_create: {error.strerror}") from None
     with child.blocked_signals() as before:
         try:
             pid = child.start(command, before, _environment(os.environ, descriptor))

@@ -64,8 +64,8 @@ def cachestat(descriptor: int, offset: int = 0, length: int = 0) -> PageCache:
     Raises
     ------
     OSError
-        EPERM: this process neither owns the file nor may write to it. ENOSYS: before Linux 6.5. EOPNOTSUPP: a file on
-        hugetlbfs. `residency` uses other interfaces in these cases.
+        EPERM: this process neither owns the file nor may write to it, or its container forbids the call. ENOSYS: before
+        Linux 6.5. EOPNOTSUPP: a file on hugetlbfs. `residency` uses other interfaces in these cases.
 
     Examples
     --------

@@ -163,13 +163,14 @@ class Cache:
 
     def _refused(self, key: Key, descriptor: int, error: OSError) -> CachedFile:
         size = os.fstat(descriptor).st_size
-        if error.errno == errno.EPERM:
-            why = "this user neither owns the file nor may write it"
-        elif error.errno == errno.ENOSYS:
+        if error.errno in (errno.EPERM, errno.ENOSYS):  # some containers forbid what they do not know: EPERM
             with suppress(OSError, ValueError):
                 found = residency(f"/proc/self/fd/{descriptor}")
                 if found.cached is not None and found.source == "mincore":
                     return CachedFile(size, found.cached, found.dirty, None, "")
+        if error.errno == errno.EPERM:
+            why = "this user neither owns the file nor may write it"
+        elif error.errno == errno.ENOSYS:
             why = "this kernel has no cachestat (Linux 6.5)"
         else:
             why = f"the kernel refused: {os.strerror(error.errno or 0)}"
