@@ -1,11 +1,9 @@
 """The total of a group of real processes beside what walks through all page tables say: a sum of PSS."""
 
-import mmap
 import os
 import resource
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from tests.support.children import children_of
@@ -319,39 +317,6 @@ def test_everyone_who_maps_a_file_is_found(cold_file):
 
 
 # --- whose it is ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("part", [0, 25, 50, 100])
-def test_what_is_cached_is_right_or_unknown(part, cold_file, cached, cached_now, nobody, in_child, tells_dirty):
-    """The owner gets the true share; another user, to whom mincore would report 100 %, gets unknown."""
-    if not tells_dirty:
-        pytest.skip("this kernel does not tell what is cached")
-    size = 16 * MIB
-    path = cold_file(size)
-    path.chmod(0o644)
-    path_here = Path(path.name)  # another user may not search the folders above
-    with path.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-        file.read(size * part // 100)
-
-    def look() -> tuple[int | None, str]:
-        with (
-            path_here.open("rb") as file,
-            mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ),
-            Sampler([os.getpid()]) as us,
-        ):
-            (told,) = [one for one in us.sample().files if one.path.endswith(path.name)]
-            return told.cached, told.unknown
-
-    # Until, because a page that the kernel moves, or drops meanwhile, is missing from one of two counts.
-    until(lambda: look() == (cached_now(path), ""), "the cached bytes")
-    assert cached(path) == pytest.approx(size * part // 100, abs=PAGES)
-    told, unknown = in_child(look, uid=nobody)
-    assert told is None
-    assert unknown in {"this user neither owns the file nor may write it", "no permission to open it"}
-
-
-PAGES = 64 << 10  # what may be read with the last one
 
 
 def test_a_process_of_another_user_is_sampled_as_far_as_permitted(nobody, in_child):

@@ -133,6 +133,71 @@ def test_another_format_is_fetched_whole(tmp_path, objects):
     assert states() == ["ready"]
 
 
+def test_some_arrays_have_what_their_file_has(tmp_path):
+    path = tmp_path / "m.safetensors"
+    oc.save(path, ARRAYS, metadata={"step": "12"})
+    whole, some = oc.open(path), oc.open(path, "copy", names=["layer.2", ("layer.1", slice(3, 5))])
+    for what in ("path", "identity", "metadata", "container", "kind"):
+        assert getattr(some, what) == getattr(whole, what)
+    assert (some.mode, some.mode_reason, some.views) == ("copy", "as requested", 0)
+    assert [entry.name for entry in some.entries] == list(some) == ["layer.2", "layer.1"]
+    assert some.path_of("layer.1") == str(path)
+    assert [file.path for file in some.files] == [str(path)]
+    assert repr(some) == f"<onecopy.ArrayFile {str(path)!r} 2 selected arrays, 0.2 MB, copy>"
+    view = some["layer.1"]
+    assert (view.base is not None, some.views) == (True, 1)
+    assert not some.changed()
+    path.unlink()
+    assert some.changed()
+    some.close()
+    assert some.closed
+    assert repr(some) == f"<onecopy.ArrayFile {str(path)!r} closed>"
+    assert np.array_equal(view, ARRAYS["layer.1"][3:5])
+
+
+def test_of_parts_further_parts_are_warmed_and_verified(tmp_path):
+    oc.save(tmp_path / "m.safetensors", {"scalar": np.float32(3), "rows": ARRAYS["layer.0"]})
+    with oc.open(tmp_path / "m.safetensors", names=["scalar", ("rows", slice(10, 90))]) as file:
+        assert file.warm(["scalar"]).bytes <= 4096
+        assert file.warm([("rows", slice(0, 1))]).bytes <= 2 * 4096
+        assert file.verify(["rows"]).bytes > 0
+
+
+def test_of_an_array_in_fortran_order_no_rows_are_selected(tmp_path):
+    np.save(tmp_path / "x.npy", np.asfortranarray(ARRAYS["layer.0"]))
+    with oc.open(tmp_path / "x.npy") as file:
+        (name,) = file
+    with oc.open(tmp_path / "x.npy", names=[name]) as file:
+        assert np.array_equal(file[name], ARRAYS["layer.0"])
+    with (
+        oc.open(tmp_path / "x.npy", names=[(name, slice(3, 5))]) as file,
+        pytest.raises(ValueError, match="not in C order"),
+    ):
+        file[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("scalar", "an array without axes has no rows"), ("packed", "rows of packed elements")]
+)
+def test_what_has_no_rows_of_whole_bytes_is_refused(write_tensors, objects, name, words):
+    path = write_tensors({"scalar": ("F32", [], b"0000"), "packed": ("F4", [4, 2], b"0000")})
+    for place in (path, objects.put("m.safetensors", path.read_bytes())):
+        with pytest.raises(ValueError, match=words):
+            oc.open(place, names=[(name, slice(0, 1))])
+        with oc.open(place, names=[name]) as file:
+            assert file.entry(name).nbytes == 4
+
+
+def test_where_a_shard_is_missing_no_other_stays_open(tmp_path, objects):
+    (tmp_path / "out").mkdir()
+    shards.write_set(tmp_path / "out")
+    for path in (tmp_path / "out").iterdir():
+        if path.name != shards.shard_of(2):
+            objects.put(path.name, path.read_bytes())
+    with pytest.raises(FileNotFoundError, match=shards.shard_of(2)):
+        oc.open(f"{objects.url}/{shards.INDEX}", names=["layer.0", "layer.4"])
+
+
 @pytest.mark.parametrize("content", [b"x", b"\xff" * 100, (10**9).to_bytes(8, "little") + os.urandom(100)])
 def test_files_that_are_no_safetensors_are_errors_of_their_format(objects, content):
     with pytest.raises(oc.FormatError):

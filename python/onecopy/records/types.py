@@ -210,7 +210,7 @@ def _loaded(name: str) -> FromPlain | None:
     for part in qualname.split("."):
         found = vars(found).get(part) if isinstance(found, type) or found is sys.modules.get(module) else None
     if not (isinstance(found, type) and _IS[kind](found)):
-        raise FormatError(f"a value has the type {module}.{qualname}, which is not a {kind} in this program")
+        raise FormatError(f"a value has the type {module}.{qualname}, which is no {kind} in this program")
     return _CLASSES[kind](found)
 
 

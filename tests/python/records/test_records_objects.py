@@ -6,6 +6,7 @@ import decimal
 import importlib
 import math
 import pickle
+import re
 import uuid
 import zoneinfo
 from collections import OrderedDict, deque
@@ -129,6 +130,63 @@ def test_a_local_class_is_refused_because_others_cannot_find_it():
 
     with pytest.raises(oc.NotShareable, match=r"\[0\]: .*defined in a function"):
         oc.share([Local(1)])
+
+
+@dataclasses.dataclass
+class Sample:
+    label: str
+
+
+def test_a_dataclass_with_more_than_its_fields_is_refused():
+    sample: Any = Sample("a")
+    sample.cache = [1]
+    with pytest.raises(oc.NotShareable, match=r"\[0\]: .*not fields: cache"):
+        oc.share([sample])
+
+
+def test_a_zone_that_has_no_name_is_refused():
+    with Path(zoneinfo.TZPATH[0], "Europe/Berlin").open("rb") as file:
+        zone = zoneinfo.ZoneInfo.from_file(file)
+    with pytest.raises(oc.NotShareable, match="a ZoneInfo without a key"):
+        oc.share([dt.datetime(2026, 1, 1, tzinfo=zone)])
+
+
+def test_a_fraction_of_millions_of_digits_is_refused():
+    with pytest.raises(oc.NotShareable, match="a Fraction of more than"):
+        oc.share([Fraction(1 << 100_000_000, 3)])
+
+
+ROWS = "tests.support.rows"
+
+
+@pytest.mark.parametrize(
+    ("type_name", "plain", "words"),
+    [
+        (f"dataclass:{ROWS}:Box", [1], "a Box without fields"),
+        (f"namedtuple:{ROWS}:Point", (1,), "a Point without exactly the values x, y"),
+        (f"namedtuple:{ROWS}:Point", {"x": 1, "y": 2}, "a Point without exactly the values x, y"),
+        (f"enum:{ROWS}:Point", "x", f"{ROWS}.Point, which is no enum in this program"),
+        (f"dataclass:{ROWS}:same", {}, f"{ROWS}.same, which is no dataclass in this program"),
+        (f"enum:{ROWS}:np.bool_", "x", f"{ROWS}.np.bool_, which is no enum in this program"),
+        ("ZoneInfo", "/etc/passwd", "the invalid key '/etc/passwd'"),
+        ("ZoneInfo", "../../../etc/passwd", "the invalid key"),
+        ("Fraction", (1 << 100_000_000, 3), "a Fraction of more than"),
+        ("deque", ((1, 2), None), "expected a list, found a tuple"),
+        ("array", ("d", "text"), "expected a bytes, found a str"),
+    ],
+)
+def test_a_file_that_names_a_type_and_holds_something_else_is_refused(type_name, plain, words):
+    rows = oc.share([onecopy.records.Unloaded(type_name, plain)])
+    with pytest.raises(oc.FormatError, match=re.escape(words)):
+        rows[0]
+
+
+def test_what_is_not_loaded_is_compared_hashed_and_pickled_by_its_parts():
+    one = onecopy.records.Unloaded("enum:nowhere:E", "A")
+    same_again = pickle.loads(pickle.dumps(one))
+    assert (one, hash(one)) == (same_again, hash(same_again))
+    assert one != onecopy.records.Unloaded("enum:nowhere:E", "B")
+    assert one != "A"
 
 
 def test_pickle_is_used_where_requested_and_never_on_open(tmp_path):
