@@ -101,12 +101,6 @@ void write_rows(const ScratchHandle& self, nb::handle object, std::uint64_t offs
   file->copy_in(offset, stride, count, buffer.bytes());
 }
 
-void wrote(const ScratchHandle& self, std::uint64_t offset, std::uint64_t length) {
-  const auto file = self.share();
-  const ReleaseGil release;
-  file->wrote({offset, length});
-}
-
 // Without the GIL, and with a shared pointer to the file: another thread may close it meanwhile.
 template <auto function>
 auto alone(const ScratchHandle& self) {
@@ -182,7 +176,6 @@ void bind_scratch(nb::module_& module) {
            nb::sig("def write_rows(self, buffer: object, *, offset: int, stride: int, count: int) -> None"))
       .def("write_direct", &write_direct, nb::arg("offset"), nb::arg("buffer"),
            nb::sig("def write_direct(self, offset: int, buffer: object) -> None"), "Nothing of it stays in memory.")
-      .def("wrote", &wrote, nb::arg("offset"), nb::arg("length"), "Counts for the cap, as if written here.")
       .def("release", &with_ranges<[](ScratchFile& file, const Ranges& ranges) { return file.release(ranges); }>,
            nb::arg("ranges"))
       .def("prefetch", &with_ranges<[](ScratchFile& file, const Ranges& ranges) { return file.prefetch(ranges); }>,

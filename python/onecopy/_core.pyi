@@ -514,9 +514,6 @@ class ScratchFile:
     def write_direct(self, offset: int, buffer: object) -> None:
         """Nothing of it stays in memory."""
 
-    def wrote(self, offset: int, length: int) -> None:
-        """Counts for the cap, as if written here."""
-
     def release(self, ranges: Sequence[tuple[int, int]]) -> ReleaseReport: ...
     def prefetch(self, ranges: Sequence[tuple[int, int]]) -> WarmReport: ...
     def flush(self) -> None: ...
