@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,6 +121,31 @@ def test_a_file_of_a_node_is_received_by_the_others(ray_nodes, tmp_path):
     ray_nodes.kill(1)
     with pytest.raises(FileNotFoundError, match="no node that is left of the cluster has this file"):
         ray.get(ray_nodes.on(0, opened, handle))
+
+
+def test_who_has_a_handle_finds_the_node_that_shared_it_however_slow_the_directory_is(tmp_path):
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {"weight": np.arange(1 << 20, dtype=np.float64)})
+
+    def note_late() -> None:  # as where the process of the directory is still starting
+        import asyncio
+
+        from onecopy.remote.ray_directory import DirectoryActor
+
+        note = DirectoryActor.note
+
+        async def late(*arguments: Any) -> None:
+            await asyncio.sleep(5)
+            await note(*arguments)
+
+        DirectoryActor.note = late  # type: ignore[method-assign]
+
+    cluster = RayNodes(tmp_path, 2, note_late)
+    try:
+        handle = oc.ray.share(path)
+        assert ray.get(cluster.on(1, opened, handle))[1] == 7.0
+    finally:
+        cluster.end()
 
 
 def test_a_node_that_alone_has_a_file_is_waited_for_and_not_when_it_is_lost(tmp_path):

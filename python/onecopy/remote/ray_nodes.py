@@ -76,9 +76,9 @@ class Directory:
             return RayGroup(self._actor, key, *ray.get(joined))
 
     def note(self, key: str, path: Path) -> None:
-        """Report that this node has a file."""
+        """Report that this node has a file; returns when the directory knows, so a node that joins next finds it."""
         with contextlib.suppress(PeerLostError), _errors():
-            self._actor.note.remote(key, node_of_process(), str(path), file_key(path))
+            ray.get(self._actor.note.remote(key, node_of_process(), str(path), file_key(path)))
 
     def forget(self, key: str) -> None:
         """Report that this node does not have a file."""
