@@ -1,4 +1,4 @@
-"""The fast tests of what reaches the kernel, in every setting: what `make fallbacks` runs; some 30 minutes.
+"""The fast tests of what reaches the kernel, in every setting: what `make fallbacks` runs; some 90 minutes.
 
 One line per setting, as many at a time as there are CPUs; the full output of each is kept in build/fallbacks/.
 """
