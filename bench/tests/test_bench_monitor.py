@@ -58,22 +58,27 @@ def test_every_way_looks_and_what_tells_pss_agrees(tmp_path):
     assert said == {name: pytest.approx(said[ways.PSS], rel=0.1) for name in said}
 
 
+@pytest.fixture(scope="module")
+def accuracy(tmp_path_factory) -> Record:
+    options = replace(SMALL, questions=(ways.ACCURACY,), ways=(ways.OURS, ways.RSS, ways.USS))
+    return monitor.run(tmp_path_factory.mktemp("accuracy"), options)
+
+
 @pytest.mark.processes
 @pytest.mark.slow
-def test_the_truth_is_beside_what_is_said_and_a_sum_of_rss_is_wrong(tmp_path):
-    run = monitor.run(tmp_path, replace(SMALL, questions=(ways.ACCURACY,), ways=(ways.OURS, ways.RSS, ways.USS)))
-    assert {(s.state, s.reason) for s in run.samples} == {("ok", "")}
-    assert [case[1] for case in monitor.cases_of(run)] == [
+def test_the_truth_is_beside_what_is_said_and_a_sum_of_rss_is_wrong(accuracy):
+    assert {(s.state, s.reason) for s in accuracy.samples} == {("ok", "")}
+    assert [case[1] for case in monitor.cases_of(accuracy)] == [
         "1 process that maps a file",
         *(f"{count} processes that map one file" for count in (2, 4, 8)),
         *(f"8 processes, forked: {when}" for when in ("before they copy a third", "while they copy it", "after that")),
         "4 processes with a memory file",
     ]
     many = (ways.ACCURACY, "8 processes that map one file")
-    assert abs(run.spread(ways.OURS, many, "worst_error").median) < 0.1
-    assert run.spread(ways.RSS, many, "error").median > 2
+    assert abs(accuracy.spread(ways.OURS, many, "worst_error").median) < 0.1
+    assert accuracy.spread(ways.RSS, many, "error").median > 2
     alone, shared = (
-        run.spread(ways.USS, (ways.ACCURACY, words), "told").median
+        accuracy.spread(ways.USS, (ways.ACCURACY, words), "told").median
         for words in ("1 process that maps a file", "2 processes that map one file")
     )
     assert alone > SMALL.size > 2 * shared  # the flip: a second process, and what was private is not
@@ -81,10 +86,9 @@ def test_the_truth_is_beside_what_is_said_and_a_sum_of_rss_is_wrong(tmp_path):
 
 @pytest.mark.processes
 @pytest.mark.slow
-def test_what_is_copied_while_somebody_looks_is_in_the_truth(tmp_path):
-    run = monitor.run(tmp_path, replace(SMALL, questions=(ways.ACCURACY,), ways=(ways.OURS,), seconds=0.5))
+def test_what_is_copied_while_somebody_looks_is_in_the_truth(accuracy):
     before, after = (
-        run.spread(ways.OURS, (ways.ACCURACY, f"8 processes, forked: {when}"), "truth").median
+        accuracy.spread(ways.OURS, (ways.ACCURACY, f"8 processes, forked: {when}"), "truth").median
         for when in ("before they copy a third", "after that")
     )
     copied = 7 * (SMALL.size // 4) // 3

@@ -207,7 +207,7 @@ def test_what_is_done_is_not_measured_again_and_what_cannot_be_is_told(tmp_path)
 
 
 @pytest.mark.processes
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_story_is_measured_small(name, tmp_path, monkeypatch, request):

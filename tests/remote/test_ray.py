@@ -132,10 +132,10 @@ def test_who_has_a_handle_finds_the_node_that_shared_it_however_slow_the_directo
 
         from onecopy.remote.ray_directory import DirectoryActor
 
-        note = DirectoryActor.note
+        note, delays = DirectoryActor.note, [5]
 
         async def late(*arguments: Any) -> None:
-            await asyncio.sleep(5)
+            await asyncio.sleep(delays.pop() if delays else 0)
             await note(*arguments)
 
         DirectoryActor.note = late  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ SHARE = (
     "--workers", "1", "--no-torch", "--rounds", "1", "--idle-wait", "0", "--allocator", "glibc",
 )  # fmt: skip
 RECORDS = (
-    "bench", "records", "--case", "row", "--case", "pair", "--rows", "300", "--pairs", "300", "--draws", "100",
+    "bench", "records", "--case", "key", "--case", "pair", "--keys", "300", "--pairs", "300", "--draws", "100",
     "--repeats", "2", "--rounds", "1", "--idle-wait", "0",
 )  # fmt: skip
 

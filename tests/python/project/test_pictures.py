@@ -89,7 +89,7 @@ def test_a_picture_is_made(name, tmp_path, monkeypatch):
     assert is_svg((tmp_path / name).read_bytes())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_recording_of_a_tutorial_is_made(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr(sys, "argv", ["pictures", "--folder", str(tmp_path), "datasets.svg"])

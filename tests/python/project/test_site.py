@@ -12,7 +12,7 @@ from tests.support.places import ROOT
 import onecopy
 
 # The first test that needs the site builds it, and three notebooks are executed for it.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 
 def built(folder: Path, target: Path, configuration: str = "mkdocs.yml") -> subprocess.CompletedProcess[str]:
