@@ -60,7 +60,7 @@ def test_several_ranks_each_have_workers(source, tmp_path):
 
 @needs_torch
 @pytest.mark.processes
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_one_rank_builds_the_tensor_of_all(source, tmp_path):
     options = replace(SMALL, peers=("torch handle",), starts=("forkserver",), ranks=(2,), torch=True)
     run = share.run(source(), tmp_path, options)

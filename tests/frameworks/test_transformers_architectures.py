@@ -122,7 +122,7 @@ def bits(tensor: Any) -> bytes:
 
 
 @pytest.mark.filterwarnings("ignore:all .* of the weights are private")
-@pytest.mark.parametrize("sharded", [False, True], ids=["single", "sharded"])
+@pytest.mark.parametrize("sharded", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["single", "sharded"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_an_architecture_is_as_transformers_loads_it(name, sharded, tmp_path):
     made = small_model(name)
