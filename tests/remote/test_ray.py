@@ -140,12 +140,9 @@ def test_who_has_a_handle_finds_the_node_that_shared_it_however_slow_the_directo
 
         DirectoryActor.note = late  # type: ignore[method-assign]
 
-    cluster = RayNodes(tmp_path, 2, note_late)
-    try:
+    with RayNodes(tmp_path, 2, note_late) as cluster:
         handle = oc.ray.share(path)
         assert ray.get(cluster.on(1, opened, handle))[1] == 7.0
-    finally:
-        cluster.end()
 
 
 def test_a_node_that_alone_has_a_file_is_waited_for_and_not_when_it_is_lost(tmp_path):
@@ -158,8 +155,7 @@ def test_a_node_that_alone_has_a_file_is_waited_for_and_not_when_it_is_lost(tmp_
         opened, ray_directory.INVITED_S = ray_nodes._opened, 0.0
         ray_nodes._opened = lambda path: (time.sleep(2 * ray_directory.WINDOW_S), opened(path))[1]
 
-    cluster = RayNodes(tmp_path, 2, pass_on_late)
-    try:
+    with RayNodes(tmp_path, 2, pass_on_late) as cluster:
         handle = ray.get(cluster.on(1, oc.ray.share, path))
         assert ray.get(cluster.on(0, opened, handle))[1] == 7.0
         path = tmp_path / "another.safetensors"
@@ -168,8 +164,6 @@ def test_a_node_that_alone_has_a_file_is_waited_for_and_not_when_it_is_lost(tmp_
         cluster.kill(1)
         with pytest.raises(FileNotFoundError, match="no node that is left of the cluster has this file"):
             ray.get(cluster.on(0, opened, handle))
-    finally:
-        cluster.end()
 
 
 def test_a_sharded_model_of_a_node_is_received_whole(ray_nodes, tmp_path):

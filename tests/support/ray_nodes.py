@@ -4,7 +4,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -46,7 +46,10 @@ class RayNodes:
         place = NodeAffinitySchedulingStrategy(self.nodes[number].node_id, soft=False)
         return ray.remote(num_cpus=0, max_retries=0)(function).options(scheduling_strategy=place).remote(*arguments)
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """End the cluster, and remove its logs."""
         import ray
 
@@ -60,9 +63,8 @@ class RayNodes:
 def ray_nodes(tmp_path) -> Iterator[RayNodes]:
     """Give a cluster of two nodes."""
     pytest.importorskip("ray", reason="ray is not installed")
-    cluster = RayNodes(tmp_path, 2)
-    yield cluster
-    cluster.end()
+    with RayNodes(tmp_path, 2) as cluster:
+        yield cluster
 
 
 # What runs in tasks is here, because workers do not import the modules of tests.

@@ -24,10 +24,15 @@ def without_progress(err: str) -> str:
     return "".join(line for line in err.splitlines(keepends=True) if not PROGRESS.match(line))
 
 
+def only(*rows: str) -> list[str]:
+    """Return the options that select rows."""
+    return [word for row in rows for word in ("--only", row)]
+
+
 @pytest.mark.slow
 def test_a_benchmark_prints_its_tables_and_writes_its_record(onecopy_process, model, tmp_path):
     out = tmp_path / "record.jsonl"
-    rows = [word for row in ("copy", "map", "map+warm", "numpy.memmap") for word in ("--only", row)]
+    rows = only("copy", "map", "map+warm", "numpy.memmap")
     arguments = ("bench", "open", model, *rows, "-n", "2", "--cold", "--iterations", "1", "--idle-wait", "0")
     done = onecopy_process(*arguments, "--json", out)
     assert (done.returncode, without_progress(done.stderr)) == (0, "")
@@ -42,7 +47,7 @@ def test_a_benchmark_prints_its_tables_and_writes_its_record(onecopy_process, mo
 
 @pytest.mark.slow
 def test_a_benchmark_can_be_json_alone(onecopy_process, model):
-    arguments = ("--only", "map", "-n", "1", "--iterations", "1", "--ceilings", "none", "--idle-wait", "0")
+    arguments = (*only("map"), "-n", "1", "--iterations", "1", "--ceilings", "none", "--idle-wait", "0")
     done = onecopy_process("bench", "open", model, *arguments, "--json", "-")
     assert {row.role for row in parse(done.stdout)[0].rows} == {"row", "control"}
 
@@ -66,7 +71,7 @@ def test_ctrl_c_ends_a_benchmark_with_its_children(model):
 
 @pytest.mark.slow
 def test_a_brief_benchmark_ends_with_what_it_says(onecopy_process, model):
-    rows = ("--only", "map", "--only", "copy", "--only", "numpy.memmap")
+    rows = only("map", "copy", "numpy.memmap")
     done = onecopy_process("bench", "open", model, *rows, "-n", "2", "--rounds", "1", "--idle-wait", "0", "--brief")
     assert (done.returncode, without_progress(done.stderr)) == (0, "")
     lines = done.stdout.splitlines()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from onecopy.shuffle import Shuffle
 
 MASK = 2**64 - 1
+of_chance = pytest.mark.unsanitized  # a claim about numbers, not about memory
 
 
 def mix(x: int) -> int:
@@ -90,14 +91,14 @@ def test_the_order_is_as_documented(n, seed, epoch, data):
     assert Shuffle(n, seed, epoch)[position] == documented(n, seed, epoch, position)
 
 
-@pytest.mark.unsanitized  # a claim about numbers, not about memory
+@of_chance
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
 def test_every_order_of_a_few_numbers_is_equally_likely(n):
     orders = tables(n, 40_000) @ n ** np.arange(n)
     assert uniform(np.unique(orders, return_counts=True)[1], math.factorial(n))
 
 
-@pytest.mark.unsanitized  # a claim about numbers, not about memory
+@of_chance
 @pytest.mark.parametrize("n", [16, 17, 100, 256, 257])
 def test_every_number_is_equally_likely_at_every_position(n):
     table = tables(n, 20_000)
@@ -105,7 +106,7 @@ def test_every_number_is_equally_likely_at_every_position(n):
         assert uniform(np.bincount(table[:, position], minlength=n), n)
 
 
-@pytest.mark.unsanitized  # a claim about numbers, not about memory
+@of_chance
 @pytest.mark.parametrize("n", [8, 16, 17, 30])
 def test_every_pair_of_numbers_is_equally_likely_at_every_pair_of_positions(n):
     table = tables(n, 40_000)
