@@ -19,7 +19,9 @@ struct Lazy {
   std::uint64_t place;
 };
 
-PyTypeObject* lazy_type = nullptr;  // made once, when the module is loaded
+// Made once, when the module is loaded. A dict is not a sequence: numpy and torch take the items of what has `sq_item`.
+PyTypeObject* lazy_mapping = nullptr;
+PyTypeObject* lazy_sequence = nullptr;
 
 Lazy* lazy_of(PyObject* self) noexcept { return reinterpret_cast<Lazy*>(self); }  // NOLINT: CPython's own inheritance
 
@@ -77,8 +79,7 @@ nb::object copy_of(const Lazy& lazy) {
 
 nb::list keys_of(const Lazy& lazy) {
   nb::list keys;
-  if (lazy.decoder->node().kind != TypeKind::record)
-    throw nb::type_error("a place in the data that is no dict has no keys");
+  if (lazy.decoder->node().kind != TypeKind::record) return nb::list(copy_of(lazy));
   for (const std::uint32_t field : lazy.decoder->node().fields(lazy.place)) keys.append(lazy.decoder->name(field));
   return keys;
 }
@@ -106,9 +107,21 @@ PyObject* sequence_item(PyObject* self, Py_ssize_t i) noexcept {
   return guarded([&]() -> PyObject* { return item(*lazy_of(self), i).release().ptr(); }, nullptr);
 }
 
+// Whether an attribute is Python's or this type's and never a field: a method, or a name `_*_`. numpy, ctypes and
+// others ask objects for such names, and take what `__array_interface__` or `_as_parameter_` returns for an address.
+bool is_reserved(PyObject* name) {
+  if (PyUnicode_Check(name) == 0) return true;
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(name);
+  if (length > 0 && PyUnicode_READ_CHAR(name, 0) == '_' && PyUnicode_READ_CHAR(name, length - 1) == '_') return true;
+  const int found = PyDict_Contains(lazy_mapping->tp_dict, name);
+  if (found < 0) throw nb::python_error();
+  return found == 1;
+}
+
 PyObject* get_attribute(PyObject* self, PyObject* name) noexcept {
   return guarded(
       [&]() -> PyObject* {
+        if (is_reserved(name)) return PyObject_GenericGetAttr(self, name);
         const Lazy& lazy = *lazy_of(self);
         const std::ptrdiff_t field = field_of(lazy, name);
         if (field >= 0) return child_value(lazy, static_cast<std::size_t>(field)).release().ptr();
@@ -150,8 +163,9 @@ PyObject* compare(PyObject* self, PyObject* other, int operation) noexcept {
   return guarded(
       [&]() -> PyObject* {
         const nb::object mine = copy_of(*lazy_of(self));
-        const nb::object theirs =
-            Py_TYPE(other) == lazy_type ? copy_of(*lazy_of(other)) : nb::borrow<nb::object>(other);
+        const nb::object theirs = Py_TYPE(other) == lazy_mapping || Py_TYPE(other) == lazy_sequence
+                                      ? copy_of(*lazy_of(other))
+                                      : nb::borrow<nb::object>(other);
         return PyObject_RichCompare(mine.ptr(), theirs.ptr(), operation);
       },
       nullptr);
@@ -177,10 +191,19 @@ PyObject* keys_method(PyObject* self, PyObject* /*unused*/) noexcept {
   return guarded([&]() -> PyObject* { return keys_of(*lazy_of(self)).release().ptr(); }, nullptr);
 }
 
-std::array methods{
-    PyMethodDef{"copy", copy_method, METH_NOARGS, "copy()\n--\n\nThe value as an object of the caller's own."},
-    PyMethodDef{"keys", keys_method, METH_NOARGS, "keys()\n--\n\nThe keys of a dict, in its order."},
+PyMethodDef copy_entry{"copy", copy_method, METH_NOARGS, "copy()\n--\n\nThe value as an object of the caller's own."};
+std::array dict_methods{
+    copy_entry, PyMethodDef{"keys", keys_method, METH_NOARGS, "keys()\n--\n\nThe keys of the dict, in its order."},
     PyMethodDef{nullptr, nullptr, 0, nullptr}};
+std::array list_methods{copy_entry, PyMethodDef{nullptr, nullptr, 0, nullptr}};
+
+template <std::size_t count>
+PyTypeObject* make_type(const char* name, std::array<PyType_Slot, count> slots) {
+  PyType_Spec spec{name, sizeof(Lazy), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots.data()};
+  auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));  // NOLINT: CPython's own inheritance
+  if (type == nullptr) throw nb::python_error();
+  return type;
+}
 
 }  // namespace
 
@@ -205,7 +228,8 @@ nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const D
     case TypeKind::map: break;
     default: return decoder.decode(i);
   }
-  auto* lazy = PyObject_New(Lazy, lazy_type);
+  const bool is_dict = node.kind == TypeKind::record || node.kind == TypeKind::map;
+  auto* lazy = PyObject_New(Lazy, is_dict ? lazy_mapping : lazy_sequence);
   if (lazy == nullptr) throw nb::python_error();
   std::construct_at(&lazy->source, source);
   lazy->decoder = &decoder;
@@ -214,19 +238,25 @@ nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const D
 }
 
 void bind_lazy(const nb::module_& module) {
-  std::string doc = "A place in the data, decoded only where it is touched.";
-  std::array slots{slot(Py_tp_dealloc, deallocate),    slot(Py_tp_getattro, get_attribute),
-                   slot(Py_tp_repr, represent),        slot(Py_tp_iter, iterate),
-                   slot(Py_tp_richcompare, compare),   slot(Py_tp_hash, PyObject_HashNotImplemented),
-                   slot(Py_mp_subscript, subscript),   slot(Py_mp_length, length),
-                   slot(Py_sq_item, sequence_item),    slot(Py_sq_length, length),
-                   slot(Py_sq_contains, contains),     PyType_Slot{Py_tp_methods, methods.data()},
-                   PyType_Slot{Py_tp_doc, doc.data()}, PyType_Slot{0, nullptr}};
-  PyType_Spec spec{"onecopy._core.Lazy", sizeof(Lazy), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                   slots.data()};
-  lazy_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));  // NOLINT: CPython's own inheritance
-  if (lazy_type == nullptr) throw nb::python_error();
-  module.attr("Lazy") = nb::borrow(reinterpret_cast<PyObject*>(lazy_type));  // NOLINT
+  std::string dict = "A dict in the data, decoded only where it is touched.";
+  std::string list = "A list or a tuple in the data, decoded only where it is touched.";
+  lazy_mapping = make_type("onecopy._core.LazyMapping",
+                           std::array{slot(Py_tp_dealloc, deallocate), slot(Py_tp_getattro, get_attribute),
+                                      slot(Py_tp_repr, represent), slot(Py_tp_iter, iterate),
+                                      slot(Py_tp_richcompare, compare), slot(Py_tp_hash, PyObject_HashNotImplemented),
+                                      slot(Py_mp_subscript, subscript), slot(Py_mp_length, length),
+                                      slot(Py_sq_contains, contains), PyType_Slot{Py_tp_methods, dict_methods.data()},
+                                      PyType_Slot{Py_tp_doc, dict.data()}, PyType_Slot{0, nullptr}});
+  lazy_sequence =
+      make_type("onecopy._core.LazySequence",
+                std::array{slot(Py_tp_dealloc, deallocate), slot(Py_tp_repr, represent), slot(Py_tp_iter, iterate),
+                           slot(Py_tp_richcompare, compare), slot(Py_tp_hash, PyObject_HashNotImplemented),
+                           slot(Py_mp_subscript, subscript), slot(Py_mp_length, length),
+                           slot(Py_sq_item, sequence_item), slot(Py_sq_length, length), slot(Py_sq_contains, contains),
+                           PyType_Slot{Py_tp_methods, list_methods.data()}, PyType_Slot{Py_tp_doc, list.data()},
+                           PyType_Slot{0, nullptr}});
+  module.attr("LazyMapping") = nb::borrow(reinterpret_cast<PyObject*>(lazy_mapping));    // NOLINT
+  module.attr("LazySequence") = nb::borrow(reinterpret_cast<PyObject*>(lazy_sequence));  // NOLINT
 }
 
 }  // namespace onecopy::bindings

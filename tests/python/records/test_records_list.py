@@ -177,7 +177,7 @@ def test_lazy_rows_decode_what_is_touched():
     assert list(lazy) == list(row)
     assert (lazy.m[1], list(lazy.m), "id" in lazy, "no" in lazy, len(lazy)) == (2, [1], True, False, 7)
     assert (len(shared.lazy), "z" in lazy.t, "y" in lazy.t, 1 in lazy.m) == (2, True, False, True)
-    with pytest.raises(TypeError, match="no dict has no keys"):
+    with pytest.raises(AttributeError, match="no attribute 'keys'"):
         lazy.t.keys()
     other = shared.lazy[1]
     assert list(other) == ["id"]
