@@ -5,6 +5,7 @@
 
 #include "bindings.hpp"
 #include "onecopy/files/guard.hpp"
+#include "onecopy/files/snapshot.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -108,6 +109,15 @@ void bind_files(nb::module_& module) {
         return mapping.bytes().size();
       });
 
+  module.def(
+      "take_snapshot",
+      [](int fd, const std::string& name) {
+        const ReleaseGil release;
+        return MappingHandle(std::make_shared<const Mapping>(take_snapshot(fd, name)));
+      },
+      nb::arg("fd"), nb::arg("name"), "A copy of an open file in sealed memory; moves the position of the descriptor.");
+  module.def("why_writes_are_undated", &why_writes_are_undated, nb::arg("fd"),
+             "Why the times of an open file do not show each write to it; empty if they do.");
   module.def("guard", &guard);
   module.def("check", &check, nb::call_guard<ReleaseGil>());
   module.def("open_mapping", &open_mapping, nb::arg("path"), nb::kw_only(), nb::arg("offset") = 0,

@@ -21,6 +21,7 @@ namespace nb = nanobind;
 
 void bind_base(nb::module_& module);
 void bind_files(nb::module_& module);
+void bind_owned_arrays(nb::module_& module);
 void bind_store(nb::module_& module);
 void bind_residency(nb::module_& module);
 void bind_formats(nb::module_& module);

@@ -11,6 +11,7 @@ NB_MODULE(_core, module) {
   using namespace onecopy::bindings;
   bind_base(module);
   bind_files(module);
+  bind_owned_arrays(module);
   bind_store(module);
   bind_residency(module);
   bind_formats(module);

@@ -4,7 +4,10 @@ The compiled half of onecopy. Use the package's own modules; what is here may ch
 
 from collections.abc import Iterator, Mapping as _Mapping, Sequence
 import os
-from typing import Any, overload
+from typing import Annotated, Any, overload
+
+import numpy
+from numpy.typing import NDArray
 
 def version() -> str:
     """Tell the version that this was built from."""
@@ -48,6 +51,16 @@ class Mapping:
     @property
     def nbytes(self) -> int: ...
 
+def take_snapshot(fd: int, name: str) -> Mapping:
+    """
+    A copy of an open file in sealed memory; moves the position of the descriptor.
+    """
+
+def why_writes_are_undated(fd: int) -> str:
+    """
+    Why the times of an open file do not show each write to it; empty if they do.
+    """
+
 def guard() -> None: ...
 def check() -> None: ...
 def open_mapping(
@@ -63,6 +76,12 @@ def open_mapping(
 def map_descriptor(
     fd: int, name: str, *, offset: int = 0, length: int | None = None, copy: bool = False, private_pages: bool = False
 ) -> Mapping: ...
+def owned_array(
+    fd: int, offset: int, shape: Sequence[int], dtype: numpy.dtype[Any], *, fortran: bool = False
+) -> Annotated[NDArray, dict(Any, Any)]:
+    """
+    An array of numpy that owns a copy-on-write mapping of bytes of a file; the descriptor may be closed.
+    """
 
 class FileHandle:
     """A descriptor that closes itself."""

@@ -132,9 +132,12 @@ bool is_sealed(int fd) noexcept;
 int reserve_space(int fd, ByteRange range) noexcept;
 Outcome start_writeback(int fd, ByteRange range) noexcept;
 int write_out(int fd, ByteRange range) noexcept;  // waits; the kernel reports EIO and ENOSPC once only
-Result<Fd> reopen_direct(int fd);                 // past the page cache; buffers, offsets, lengths on direct_alignment
-Result<Fd> reopen_direct_writable(int fd);        // likewise, to write
-Result<Fd> reopen_read(int fd);                   // the same file, through a descriptor that cannot write
+// Returns when every write(2) to the file that has begun is complete, on file systems that lock the file while they
+// look for data, as those of local disks do. Moves the position of `fd`.
+int wait_for_writes(int fd) noexcept;
+Result<Fd> reopen_direct(int fd);           // past the page cache; buffers, offsets, lengths on direct_alignment
+Result<Fd> reopen_direct_writable(int fd);  // likewise, to write
+Result<Fd> reopen_read(int fd);             // the same file, through a descriptor that cannot write
 inline constexpr std::size_t direct_alignment = 4096;
 
 // --- memory.cpp: address space --------------------------------------------------------------------------------
@@ -152,7 +155,8 @@ int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, A
 int map_shared_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset) noexcept;  // writable
 int map_heap_at(std::byte* at, std::size_t size, Access access) noexcept;                   // zeros
 int make_read_only(MutableBytes memory) noexcept;
-int sync_memory(Bytes memory) noexcept;  // of a shared mapping, to its file; waits
+int not_in_children(Bytes memory) noexcept;  // a forked child does not get this mapping
+int sync_memory(Bytes memory) noexcept;      // of a shared mapping, to its file; waits
 void unmap(std::byte* at, std::size_t size) noexcept;
 int lock_memory(Bytes memory) noexcept;
 int unlock_memory(Bytes memory) noexcept;
@@ -227,6 +231,9 @@ enum class Storage : std::uint8_t { local, memory, remote };  // remote: a serve
 struct FileSystem {
   Storage storage = Storage::local;
   const char* name = "";  // "nfs"; empty for what is local
+  // Each write to a file, also through a mapping whose pages were written back, sets the time of its last change to the
+  // kernel's own, in units of 20 ms or less.
+  bool dates_writes = false;
 };
 Result<FileSystem> file_system_of(int fd) noexcept;
 

@@ -1,111 +1,80 @@
-"""`numpy.load` returns arrays of ``.npy`` files, and aligned ones of ``.npz`` files, on a copy-on-write mapping."""
+"""`numpy.fromfile`, with which `numpy.load` reads, returns arrays on a snapshot; so do the arrays of ``.npz`` files."""
 
 from __future__ import annotations
 
-import math
 import os
-import struct
+import sys
+import threading
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto.hooks import replace
-from onecopy.auto.mapped import File, mapping_of
-from onecopy.files import Mapping
+from onecopy.auto.mapped import Source, descriptor_of, source_of
 from onecopy.runs.call_log import MIN_BYTES, note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
-    from typing import BinaryIO
-    from zipfile import ZipInfo
 
-LOAD = "numpy.load"
-_ZIP = b"PK\x03\x04"
-_LOCAL_HEADER = struct.Struct("<26xHH")
-"""What precedes a member of a zip archive: bytes of its name and of the extra field, which follow."""
+LOAD, FROMFILE = "numpy.load", "numpy.fromfile"
+_member_of_thread = threading.local()
+"""`source`: the snapshot of an archive, while a member of it is read."""
+_LOCAL_HEADER = 30
+"""Bytes of the header of a member of a zip archive, before its name."""
 
 
 def apply(numpy: ModuleType) -> None:
-    """Replace `numpy.load`, and the access to the arrays of an ``.npz`` file."""
-    replace(numpy, "load", _load)
+    """Replace `numpy.fromfile`, and the access to the arrays of an ``.npz`` file."""
+    replace(numpy, "fromfile", _fromfile)
     replace(numpy.lib.npyio.NpzFile, "__getitem__", _getitem)
-    for name in ("_npyio_impl", "npyio"):  # of numpy 2, of numpy 1
-        module = getattr(numpy.lib, name, None)
-        if module is not None and "load" in vars(module):
-            module.load = numpy.load
 
 
-def _load(original: Callable[..., Any]) -> Callable[..., Any]:
-    def load(*args: Any, **kwargs: Any) -> Any:
-        file = args[0] if args else kwargs.get("file")
-        if len(args) > 1 or kwargs.get("mmap_mode") is not None:
-            return original(*args, **kwargs)
+def _fromfile(original: Callable[..., Any]) -> Callable[..., Any]:
+    def fromfile(*args: Any, **kwargs: Any) -> Any:
+        by_load = sys._getframe(1).f_globals.get("__name__", "").startswith("numpy.lib.")
         try:
-            found = _mapped(file, **{name: kwargs[name] for name in ("max_header_size",) if name in kwargs})
+            array = _mapped(LOAD if by_load else FROMFILE, *args, **kwargs)
         except Exception:  # any: numpy reads the file, or raises its own error
-            found = None
-        return original(*args, **kwargs) if found is None else found
+            array = None
+        return original(*args, **kwargs) if array is None else array
 
-    return load
-
-
-def _mapped(file: Any, **limits: int) -> Any:
-    """Return the array of a file on a mapping; None if it is not mapped. A file object ends up behind the array."""
-    if isinstance(file, (str, os.PathLike)):
-        with Path(file).open("rb") as opened:
-            return _array_in(opened, File(file), **limits)
-    name = getattr(file, "name", None)
-    if not isinstance(name, str) or not hasattr(file, "fileno") or "b" not in getattr(file, "mode", ""):
-        return None
-    before, found = file.tell(), None
-    try:
-        if os.path.samestat(os.fstat(file.fileno()), os.stat(name)):  # noqa: PTH116
-            found = _array_in(file, File(name), **limits)
-    finally:
-        if found is None:
-            file.seek(before)
-    return found
+    return fromfile
 
 
-def _array_in(opened: BinaryIO, file: File, **limits: int) -> Any:
-    """Return the array that begins at the position of a file, which is then behind it; None if it is not mapped."""
-    begin = opened.tell()
-    if opened.read(len(_ZIP)) == _ZIP:  # its arrays are mapped one by one
-        return None
-    if file.reason:
-        note(LOAD, file.path, copied=file.nbytes, reason=file.reason)
-        return None
-    opened.seek(begin)
-    array = _npy(opened, file, file.nbytes, limits)
-    if array is not None:
-        note(LOAD, file.path, shared=array.nbytes)
-    return array
-
-
-def _npy(opened: BinaryIO, file: File, end: int, limits: dict[str, int]) -> Any:
-    """Return the array of the npy format from the position of a file up to `end`; None if it is not mapped."""
+def _mapped(
+    function: str, file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None
+) -> Any:
+    """Return the array that `numpy.fromfile` reads, on a snapshot; None if it reads it."""
     import numpy as np
-    from numpy.lib import format as npy
 
-    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(npy.read_magic(opened))
-    if read is None:
+    is_path = isinstance(file, (str, os.PathLike))
+    opened = os.fspath(file) if is_path else descriptor_of(file)
+    dtype = np.dtype(dtype)
+    if sep or like is not None or not isinstance(opened, (str, int)) or dtype.hasobject or dtype.subdtype is not None:
         return None
-    shape, fortran, dtype = read(opened, **limits)
-    offset = opened.tell()
-    nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < MIN_BYTES:
+    begin = offset + (0 if is_path else file.tell())
+    rest = (os.fstat(opened) if isinstance(opened, int) else os.stat(opened)).st_size - begin  # noqa: PTH116
+    nbytes = (rest if count < 0 else count * dtype.itemsize) if dtype.itemsize else 0
+    if nbytes < MIN_BYTES or nbytes > rest or nbytes % dtype.itemsize or begin < 0:
         return None
-    if dtype.hasobject or offset % dtype.alignment:
-        reason = "Python objects, which are pickled" if dtype.hasobject else "not aligned in the file"
-        note(LOAD, file.path, copied=nbytes, reason=reason)
+    member: Source | None = getattr(_member_of_thread, "source", None)
+    if member is not None and member.descriptor == opened:
+        return _on(member, begin, nbytes, dtype)
+    source = source_of(function, opened)
+    if source is None:
         return None
-    with mapping_of(file.path) as mapping:
-        if offset + nbytes > min(end, mapping.nbytes):
-            return None  # numpy raises its error for a truncated file
-        array = np.ndarray(shape, dtype, mapping.view(offset, nbytes), order="F" if fortran else "C")
-    opened.seek(offset + nbytes)
+    with source:
+        array = _on(source, begin, nbytes, dtype)
+    if array is not None and not is_path:
+        file.seek(begin + nbytes)
     return array
+
+
+def _on(source: Source, begin: int, nbytes: int, dtype: Any) -> Any:
+    if begin % dtype.alignment:
+        note(source.function, source.path, copied=int(nbytes), reason="not aligned in the file")
+        return None
+    return source.array(begin, (nbytes // dtype.itemsize,), dtype) if begin + nbytes <= source.nbytes else None
 
 
 # --- npz files --------------------------------------------------------------------------------------------------------
@@ -114,43 +83,57 @@ def _npy(opened: BinaryIO, file: File, end: int, limits: dict[str, int]) -> Any:
 def _getitem(original: Callable[..., Any]) -> Callable[..., Any]:
     def __getitem__(self: Any, key: Any) -> Any:  # noqa: N807
         try:
-            found = _member(self, key)
+            array = _member(self, key)
         except Exception:  # any: numpy reads the array, or raises its own error
-            found = None
-        return original(self, key) if found is None else found
+            array = None
+        return original(self, key) if array is None else array
 
     return __getitem__
 
 
 def _member(npz: Any, key: str) -> Any:
-    """Return an array of an npz file on a mapping of the file; None if it is not mapped."""
-    info = npz.zip.NameToInfo.get(key) or npz.zip.getinfo(f"{key}.npy")
-    npz.zip.open(info).close()  # raises an error for a damaged header
-    with Path(npz.zip.fp.name).open("rb") as opened:
-        if info.file_size < MIN_BYTES or not _is_same(npz.zip.fp, opened):
+    """Return an array of an npz file, read from a snapshot of the archive by `numpy.load`'s own code; None if not."""
+    from numpy.lib import format as npy
+
+    names = npz.zip.NameToInfo
+    info = names[key if key in names else f"{key}.npy"] if not hasattr(npz, "_files") else names[npz._files[key]]
+    descriptor = descriptor_of(npz.zip.fp)
+    if info.file_size < MIN_BYTES or descriptor is None:
+        return None
+    with npz.zip.open(info) as member:  # raises an error for a damaged header
+        if member.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
             return None
-        file = File(npz.zip.fp.name)
-        reason = file.reason or ("compressed" if info.compress_type else "")
-        if reason:
-            note(LOAD, file.path, copied=info.file_size, reason=reason)
+    if info.compress_type:
+        note(LOAD, npz.zip.fp.name, copied=info.file_size, reason="compressed: onecopy convert writes it to be mapped")
+        return None
+    source = source_of(LOAD, descriptor)
+    if source is None:
+        return None
+    with source:
+        header = os.pread(source.descriptor, _LOCAL_HEADER, info.header_offset)
+        begin = (
+            info.header_offset + _LOCAL_HEADER + sum(int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
+        )
+        if not _is_intact(source, begin, info):
             return None
-        opened.seek(info.header_offset)
-        begin = info.header_offset + _LOCAL_HEADER.size + sum(_LOCAL_HEADER.unpack(opened.read(_LOCAL_HEADER.size)))
-        opened.seek(begin)
-        array = _npy(opened, file, begin + info.file_size, {"max_header_size": npz.max_header_size})
-        if array is None or not _is_intact(file.path, begin, info):
-            return None
-    shared = vars(npz).setdefault("shared_by_onecopy", {})
-    shared[info.filename] = array.nbytes
-    note(LOAD, file.path, shared=sum(shared.values()))
-    return array
+        # numpy's own code reads the header, and calls `numpy.fromfile`.
+        with open(source.descriptor, "rb", closefd=False) as file:
+            file.seek(begin)
+            _member_of_thread.source = source
+            try:
+                return npy.read_array(
+                    file,
+                    allow_pickle=npz.allow_pickle,
+                    pickle_kwargs=npz.pickle_kwargs,
+                    max_header_size=npz.max_header_size,
+                )
+            finally:
+                del _member_of_thread.source
 
 
-def _is_same(one: BinaryIO, other: BinaryIO) -> bool:
-    return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))
-
-
-def _is_intact(path: str, begin: int, info: ZipInfo) -> bool:
+def _is_intact(source: Source, begin: int, info: Any) -> bool:
     """Return whether a member has the checksum that its archive has for it; numpy compares it too."""
-    with Mapping(path, begin, info.file_size) as mapping, mapping.view() as view:
-        return zlib.crc32(view) == info.CRC
+    checksum, at, end = 0, begin, begin + info.file_size
+    while at < end and (piece := os.pread(source.descriptor, min(1 << 20, end - at), at)):
+        checksum, at = zlib.crc32(piece, checksum), at + len(piece)
+    return bool(at == end and checksum == info.CRC)

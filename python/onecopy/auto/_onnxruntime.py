@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto.hooks import replace
-from onecopy.auto.mapped import File
 from onecopy.runs.call_log import note
 
 if TYPE_CHECKING:
@@ -77,12 +76,9 @@ def _prepacked(path: str, options: Any, providers: Any, given: dict[str, Any]) -
 def _note_shared(path: str, opening: Opening) -> None:
     from onecopy.integrations.onnxruntime._report import mapped_files
 
-    for file in opening.files:
-        File(file).protect()
-    note(SESSION, File(path).path, shared=sum(file.bytes for file in mapped_files(opening.files)))
+    note(SESSION, os.path.abspath(path), shared=sum(file.bytes for file in mapped_files(opening.files)))  # noqa: PTH100
 
 
 def _note_read(path: str, reason: str) -> None:
     with suppress(OSError):  # ONNX Runtime raises an error for this path
-        file = File(path)
-        note(SESSION, file.path, copied=file.nbytes, reason=reason)
+        note(SESSION, os.path.abspath(path), copied=os.stat(path).st_size, reason=reason)  # noqa: PTH100, PTH116

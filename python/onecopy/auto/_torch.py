@@ -1,20 +1,26 @@
-"""`torch.load` maps files of `torch.save`; `Module.load_state_dict` moves weights to mappings instead of copying them.
+"""`torch.load` reads into snapshots; `Module.load_state_dict` moves weights to snapshots instead of copying them.
 
 **How `load_state_dict` shares.** It calls ``parameter.copy_(tensor)`` for each weight. Where the tensor lies on a
-mapped file, the parameter gets memory of a second, copy-on-write mapping of this file: it has the values of the tensor,
-and neither sees what is written to the other. The parameter stays the same object, with its gradient and hooks.
+mapped file, the parameter gets memory of a snapshot, copy-on-write, with the values of the tensor, and neither sees
+what is written to the other. The parameter stays the same object, with its gradient and hooks.
+
+**Resizing.** Torch resizes the storages of weights, but not of what `torch.load` returned, and none on a snapshot. So
+the functions that resize move a weight to memory of torch first, as a copy.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from onecopy.auto import overwriting, turns
+from onecopy.auto import turns
 from onecopy.auto.hooks import replace
-from onecopy.auto.mapped import File, SecondMappings
+from onecopy.auto.mapped import MIN_ARRAY, Source, descriptor_of, source_of
+from onecopy.files import Mapping as FileMapping
 from onecopy.runs import RUN
 from onecopy.runs.call_log import LOAD_STATE_DICT, MIN_BYTES, note
 from onecopy.store.fork import trim_heap
@@ -26,69 +32,160 @@ if TYPE_CHECKING:
     from onecopy.memory.addresses import Pages, Regions
 
 LOAD = "torch.load"
-_ZIP = b"PK\x03\x04"
 _SMALL = 4096
 """Bytes; smaller weights are copied: a page of a file would take as much."""
+
+_loaded: dict[int, _Second] = {}
+"""By address: the storages on snapshots that `torch.load` returned, with a second mapping of the same bytes."""
+_moved: dict[int, None] = {}
+"""Addresses of the storages on snapshots that `load_state_dict` gave to weights."""
 
 
 def apply(torch: ModuleType) -> None:
     """Replace the functions of torch."""
-    for name in ("load", "save"):
-        replace(torch.serialization, name, {"load": _load, "save": _save}[name])
-        setattr(torch, name, getattr(torch.serialization, name))
+    reader = torch.serialization._open_zipfile_reader
+    replace(reader, "__init__", _open_reader)
+    replace(reader, "__exit__", _close_reader)
     replace(torch.nn.Module, "load_state_dict", _load_state_dict)
+    replace(torch.UntypedStorage, "resizable", _resizable)
+    replace(torch.UntypedStorage, "resize_", _resize_storage)
+    for name in ("resize_", "resize_as_"):
+        replace(torch.Tensor, name, _resize_tensor)
     if RUN in os.environ:
         replace(torch.nn.Module, "register_parameter", _register_parameter)
+
+
+def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
+    """Return a tensor of bytes on an array of bytes; `known` has the address of its storage while it lives."""
+    import torch
+
+    tensor = torch.from_numpy(array)
+    known[tensor.data_ptr()] = value
+    weakref.finalize(array, known.pop, tensor.data_ptr(), None).atexit = False
+    return tensor
 
 
 # --- files of torch.save ----------------------------------------------------------------------------------------------
 
 
-def _load(original: Callable[..., Any]) -> Callable[..., Any]:
-    def load(*args: Any, **kwargs: Any) -> Any:
-        file = args[0] if args else kwargs.get("f")
-        if kwargs.get("mmap") is not None or not isinstance(file, (str, os.PathLike)):
-            return original(*args, **kwargs)
-        try:
-            found = File(file)
-            reason = found.reason or _why_read(found, args[1] if len(args) > 1 else kwargs.get("map_location"))
-        except OSError:  # torch raises an error for this path
-            return original(*args, **kwargs)
-        if reason:
-            note(LOAD, found.path, copied=found.nbytes, reason=reason)
-            return original(*args, **kwargs)
-        found.protect()
-        loaded = original(*args, **kwargs, mmap=True)
-        note(LOAD, found.path, shared=found.nbytes)
-        return loaded
+def _open_reader(original: Callable[..., None]) -> Callable[..., None]:
+    def __init__(self: Any, name_or_buffer: Any) -> None:  # noqa: N807
+        descriptor = descriptor_of(name_or_buffer)
+        begin = 0 if descriptor is None else name_or_buffer.tell()
+        original(self, name_or_buffer)
+        if descriptor is not None:
+            self.file_like = _Reader(self.file_like, descriptor, begin)
 
-    return load
+    return __init__
 
 
-def _why_read(file: File, location: Any) -> str:
-    """Return why torch cannot map a file; empty if it can."""
+def _close_reader(original: Callable[..., None]) -> Callable[..., None]:
+    def __exit__(self: Any, *args: Any) -> None:  # noqa: N807
+        if isinstance(self.file_like, _Reader):
+            self.file_like.close()
+        original(self, *args)
+
+    return __exit__
+
+
+class _Reader:
+    """The reader of torch for an archive in a file, of which large storages are on a snapshot."""
+
+    def __init__(self, reader: Any, descriptor: int, begin: int) -> None:
+        self._reader, self._descriptor, self._begin = reader, descriptor, begin
+        self._source: Source | None = None
+        self._is_refused = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def get_storage_from_record(self, name: str, numel: int, dtype: Any) -> Any:
+        """Return a tensor of bytes, mapped if possible."""
+        import torch
+
+        tensor = None
+        if numel >= MIN_ARRAY and dtype is torch.UntypedStorage:
+            try:
+                tensor = self._mapped(name, numel)
+            except Exception:  # any: torch reads it, or raises its own error
+                tensor = None
+        return self._reader.get_storage_from_record(name, numel, dtype) if tensor is None else tensor
+
+    def _mapped(self, name: str, nbytes: int) -> Any:
+        import numpy as np
+
+        if self._source is None and not self._is_refused:
+            self._source = source_of(LOAD, self._descriptor)
+            self._is_refused = self._source is None
+        begin = self._begin + self._reader.get_record_offset(name)
+        source = self._source
+        if source is None or not source.is_of(self._descriptor) or begin % 64 or begin + nbytes > source.nbytes:
+            return None
+        if self._reader.get_record_size(name) < nbytes:
+            return None
+        array = source.array(begin, (nbytes,), np.dtype(np.uint8))
+        return _tensor_on(array, _loaded, _Second(source.memory(begin, nbytes), source.path))
+
+    def close(self) -> None:
+        """Release the snapshot."""
+        if self._source is not None:
+            self._source.close()
+
+
+# --- weights that are resized -----------------------------------------------------------------------------------------
+
+
+def _is_moved(storage: Any) -> bool:
+    return bool(_moved) and storage.device.type == "cpu" and storage.data_ptr() in _moved
+
+
+def _resizable(original: Callable[..., bool]) -> Callable[..., bool]:
+    def resizable(self: Any) -> bool:
+        return original(self) or _is_moved(self)
+
+    return resizable
+
+
+def _resize_storage(original: Callable[..., Any]) -> Callable[..., Any]:
+    def resize_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _is_moved(self):
+            _move_to_heap(self)
+        return original(self, *args, **kwargs)
+
+    return resize_
+
+
+def _resize_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    def resize(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _moved and _is_dense(self) and _is_moved(self.untyped_storage()):
+            _move_to_heap(self.untyped_storage())
+        return original(self, *args, **kwargs)
+
+    return resize
+
+
+def _is_dense(tensor: Any) -> bool:
     import torch
 
-    if location is not None and str(location) != "cpu":
-        return f"map_location={location!r}"
-    if not file.path.endswith(".safetensors") and not file.begins().startswith(_ZIP):
-        return "in the format of torch before 1.6, which cannot be mapped"
-    if torch.serialization.get_default_mmap_options() != _MAP_PRIVATE:
-        return "torch.serialization.set_default_mmap_options was called"
-    return ""
+    return bool(tensor.layout is torch.strided and tensor.device.type == "cpu")
 
 
-_MAP_PRIVATE = 2
+def _has_storage(tensor: Any, place: int) -> bool:
+    return _is_dense(tensor) and bool(tensor.untyped_storage()._cdata == place)
 
 
-def _save(original: Callable[..., Any]) -> Callable[..., Any]:
-    def save(*args: Any, **kwargs: Any) -> Any:
-        file = args[1] if len(args) > 1 else kwargs.get("f")
-        if isinstance(file, (str, os.PathLike)):
-            overwriting.before_write(file, whole=True)
-        return original(*args, **kwargs)
+def _move_to_heap(storage: Any) -> None:
+    """Give all tensors of a storage on a snapshot another one, in memory of torch, with the same bytes."""
+    import torch
 
-    return save
+    fresh = torch.UntypedStorage(storage.nbytes())
+    fresh.copy_(storage)
+    place = storage._cdata
+    for tensor in gc.get_objects():
+        if issubclass(type(tensor), torch.Tensor) and _has_storage(tensor, place):
+            shape, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
+            tensor.data = torch.empty(0, dtype=tensor.dtype).set_(fresh, offset, shape, stride)
+    storage._set_cdata(fresh._cdata)
 
 
 # --- modules ----------------------------------------------------------------------------------------------------------
@@ -143,11 +240,10 @@ class _Sharing:
     """What one call of `load_state_dict` shares."""
 
     def __init__(self) -> None:
-        self._mappings = SecondMappings()
+        self._sources: dict[tuple[int, int, str], Source | str] = {}
+        """By the file of a region: a snapshot of the file, or why there is none."""
         self._regions: Regions | None = None
         self._pages: Pages | None = None
-        self._taken = _Ranges()
-        """Addresses that a weight has: a second one with the same bytes of the file gets a copy."""
         self._shared: dict[str, int] = {}
         self._copied: dict[tuple[str, str], int] = {}
         """Bytes by path and reason."""
@@ -157,22 +253,27 @@ class _Sharing:
         nbytes = source.numel() * source.element_size()
         if nbytes < _SMALL or source.device.type != "cpu":
             return False
+        second = _loaded.get(source.untyped_storage().data_ptr())
+        region = None if second is not None else self._region(source)
+        path = region.path if region is not None else "" if second is None else second.path
         try:
-            found = self._region(source)
-            if found is None:
-                self._copy("", "the given tensors are not on a mapped file", nbytes)
-                return False
-            reason = _why_copied(target, source) or self._put(target, source, found, nbytes)
-        except (OSError, RuntimeError) as error:  # without /proc; another version of torch
-            self._copy("", str(error), nbytes)
+            if reason := _why_copied(target, source) or self._why_private(source.data_ptr(), nbytes):
+                raise _Unfit(reason)
+            if second is None:
+                _move(target, source, self._part_of_region(region, source, nbytes))
+            elif not self._has(target, source, second, nbytes):
+                _move(target, source, second.part(source, nbytes))
+        except (_Unfit, OSError, RuntimeError) as error:  # without /proc; another version of torch
+            self._copied[path, str(error)] = self._copied.get((path, str(error)), 0) + nbytes
             return False
-        if reason is not None:
-            self._copy(found.path, reason, nbytes)
-        return reason is None
+        self._shared[path] = self._shared.get(path, 0) + nbytes
+        return True
 
     def close(self) -> None:
         """Release what was needed for sharing, and report."""
-        self._mappings.close()
+        for source in self._sources.values():
+            if isinstance(source, Source):
+                source.close()
         if self._pages is not None:
             self._pages.__exit__()
         for (path, reason), nbytes in self._copied.items():
@@ -182,8 +283,30 @@ class _Sharing:
         if self._shared:
             trim_heap()  # of the memory that the weights had before
 
-    def _copy(self, path: str, reason: str, nbytes: int) -> None:
-        self._copied[path, reason] = self._copied.get((path, reason), 0) + nbytes
+    def _has(self, target: Any, source: Any, second: _Second, nbytes: int) -> bool:
+        """Return whether a weight has the bytes already, under another of its names."""
+        same = bool(target.data_ptr() == second.address_for(source))
+        return same and not self._why_private(target.data_ptr(), nbytes)
+
+    def _part_of_region(self, region: Any, source: Any, nbytes: int) -> Any:
+        """Return bytes of a snapshot of the file that a tensor lies on, which have its values."""
+        if region is None:
+            raise _Unfit("the given tensors are not on a mapped file")
+        if region.perms[3] != "p":
+            raise _Unfit("the given tensors are on a mapping that other processes may write to")
+        file, offset = self._source(region), region.offset + source.data_ptr() - region.start
+        if isinstance(file, str):
+            raise _Unfit(file)
+        if offset % source.element_size() or offset + nbytes > file.nbytes:
+            raise _Unfit("not aligned in the file" if offset % source.element_size() else "the file was truncated")
+        return file.memory(offset, nbytes)
+
+    def _why_private(self, address: int, nbytes: int) -> str:
+        from onecopy.memory.addresses import Pages
+
+        if self._pages is None:
+            self._pages = Pages().__enter__()
+        return "changed after it was loaded" if self._pages.private_bytes(address, nbytes) else ""
 
     def _region(self, source: Any) -> Any:
         from onecopy.memory.addresses import Regions
@@ -193,38 +316,61 @@ class _Sharing:
         region = self._regions.at(source.data_ptr())
         return region if region is not None and region.inode and region.path.startswith("/") else None
 
-    def _put(self, target: Any, source: Any, region: Any, nbytes: int) -> str | None:
-        """Give `target` the memory of a second mapping; return why not."""
-        from onecopy.memory.addresses import Pages
+    def _source(self, region: Any) -> Source | str:
+        """Return a snapshot of the file of a region, or why there is none: its path must still lead to this file."""
+        key = region.dev, region.inode, region.path
+        if key not in self._sources:
+            self._sources[key] = _source_of_region(region)
+        return self._sources[key]
 
-        if region.perms[3] != "p":
-            return "the given tensors are on a mapping that other processes may write to"
-        if self._pages is None:
-            self._pages = Pages().__enter__()
-        if self._pages.private_bytes(source.data_ptr(), nbytes):
-            return "changed after it was loaded"
-        mapping = self._mappings.of(region)
-        if isinstance(mapping, str):
-            return mapping
-        offset = region.offset + source.data_ptr() - region.start
-        if offset % source.element_size() or offset + nbytes > mapping.nbytes:
-            return "not aligned in the file" if offset % source.element_size() else "the file was truncated"
-        return self._move(target, source, mapping.view(offset, nbytes), region.path)
 
-    def _move(self, target: Any, source: Any, view: memoryview, path: str) -> str | None:
-        """Give `target` the memory of a view, which has the values of `source`; return why not."""
-        import torch
+def _move(target: Any, source: Any, array: Any) -> None:
+    """Give `target` the memory of an array of bytes, which has the values of `source`."""
+    import torch
 
-        flat = torch.frombuffer(view, dtype=torch.uint8)
-        begin = flat.data_ptr()
-        if target.data_ptr() == begin and not (self._pages and self._pages.private_bytes(begin, view.nbytes)):
-            return None  # a weight with several names, which has it already
-        if not self._taken.add(begin, begin + view.nbytes):
-            return "another weight has the same bytes of the file"
-        target.data = flat.view(source.dtype).view(source.shape)
-        torch.autograd.graph.increment_version(target)  # as `copy_` does
-        self._shared[path] = self._shared.get(path, 0) + view.nbytes
-        return None
+    target.data = _tensor_on(array, _moved, None).view(source.dtype).view(source.shape)
+    torch.autograd.graph.increment_version(target)  # as `copy_` does
+
+
+def _source_of_region(region: Any) -> Source | str:
+    from onecopy.memory.addresses import Regions
+
+    if region.deleted:
+        return "the file was removed after it was mapped"
+    try:
+        with FileMapping(region.path) as mapping:
+            again = Regions().at(mapping.address)  # not `os.stat`, which reports another device on btrfs and overlayfs
+            if again is None or (again.dev, again.inode) != (region.dev, region.inode):
+                return "the file was replaced after it was mapped"
+            return source_of(LOAD_STATE_DICT, mapping.fileno()) or "it has no snapshot"
+    except OSError as error:
+        return f"the file cannot be mapped again: {error.strerror}"
+
+
+class _Unfit(Exception):
+    """A weight must be copied; the message is the reason."""
+
+
+class _Second:
+    """A second mapping of bytes that `torch.load` returned, for weights that get their values."""
+
+    def __init__(self, array: Any, path: str) -> None:
+        self.path = path
+        """Path of the file."""
+        self._array = array
+        self._taken = _Ranges()
+        """Positions that a weight has: a second one with the same bytes gets a copy."""
+
+    def address_for(self, source: Any) -> int:
+        """Return where the values of a tensor of the first mapping are."""
+        return int(self._array.ctypes.data + source.data_ptr() - source.untyped_storage().data_ptr())
+
+    def part(self, source: Any, nbytes: int) -> Any:
+        """Return the values of a tensor of the first mapping, as bytes, once."""
+        begin = source.data_ptr() - source.untyped_storage().data_ptr()
+        if not self._taken.add(begin, begin + nbytes):
+            raise _Unfit("another weight has the same bytes of the file")
+        return self._array[begin : begin + nbytes]
 
 
 class _Ranges:
@@ -246,8 +392,8 @@ class _Ranges:
         return True
 
 
-def _why_copied(target: Any, source: Any) -> str | None:
-    """Return why `copy_` cannot be replaced by other memory of `target`; None if no code can see the difference."""
+def _why_copied(target: Any, source: Any) -> str:
+    """Return why `copy_` cannot be replaced by other memory of `target`; empty if no code can see the difference."""
     import torch
 
     for one in (target, source):
@@ -263,12 +409,13 @@ def _why_copied(target: Any, source: Any) -> str | None:
         (source.is_conj() or source.is_neg() or target.is_inference(), "not a plain weight"),
         (target.grad_fn is not None, "computed from other tensors"),
         (target.is_shared(), "in memory that is shared with other processes"),
+        (not storage.resizable(), "in memory of another library"),
         (
             target._base is not None or storage.nbytes() != target.nbytes or _has_aliases(storage),
             "other tensors share the memory of the weight",
         ),
     )
-    return next((reason for differs, reason in reasons if differs), None)
+    return next((reason for differs, reason in reasons if differs), "")
 
 
 def _has_aliases(storage: Any) -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto.hooks import replace
-from onecopy.auto.mapped import File
 from onecopy.runs.call_log import note
 
 if TYPE_CHECKING:
@@ -44,8 +43,6 @@ def _from_pretrained(original: Any) -> Any:
             files, reason, casting = [], str(error), nullcontext()
         with casting:
             model = function(cls, *args, **kwargs)
-        for file in files:
-            File(file).protect()
         _note(model[0] if isinstance(model, tuple) else model, str(folder or name), reason)  # with output_loading_info
         return model
 

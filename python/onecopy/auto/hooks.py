@@ -10,8 +10,6 @@ import os
 import sys
 from importlib import import_module
 
-from onecopy.runs import RUN
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,9 +21,7 @@ FRAMEWORKS = {
     "joblib": "_joblib",
     "numpy": "_numpy",
     "onnxruntime": "_onnxruntime",
-    "safetensors": "_safetensors",
     "safetensors.numpy": "_safetensors",
-    "safetensors.torch": "_safetensors",
     "torch": "_torch",
     "transformers.modeling_utils": "_transformers",
 }
@@ -40,44 +36,10 @@ def install() -> None:
     if os.environ.get(SWITCH) == "0" or any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, _Finder())
-    if RUN in os.environ:
-        watch_writes()  # to files that other processes have mapped
     for name in FRAMEWORKS:
         module = sys.modules.get(name)
         if module is not None and not getattr(module.__spec__, "_initializing", False):
             _apply(module)
-
-
-def watch_writes() -> None:
-    """Install an audit hook that calls `overwriting.before_write` for large files, once per process."""
-    if not hasattr(sys, _WATCHED):
-        setattr(sys, _WATCHED, True)
-        sys.addaudithook(_write)
-
-
-_WATCHED = "_onecopy_watches_writes"
-_LARGE = 1 << 20
-"""Bytes; smaller files are not mapped."""
-
-
-def _write(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "open":
-        path, _, flags = arguments
-        if not isinstance(flags, int) or not flags & (os.O_WRONLY | os.O_RDWR):
-            return
-        whole = bool(flags & os.O_TRUNC)
-    elif event == "os.truncate":
-        path, whole = arguments[0], False
-    else:
-        return
-    try:
-        large = not isinstance(path, int) and os.stat(path).st_size >= _LARGE  # noqa: PTH116
-    except (OSError, ValueError, TypeError):  # a new file; or what `open` is about to raise an error for
-        return
-    if large:
-        from onecopy.auto.overwriting import before_write
-
-        before_write(path, whole=whole)
 
 
 def _apply(module: ModuleType) -> None:

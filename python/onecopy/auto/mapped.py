@@ -1,104 +1,88 @@
-"""Which files may be mapped instead of read, and memory of a file that is mapped a second time."""
+"""Memory with the contents of a file, for functions that behave as if they had read it: copy-on-write, of a snapshot.
+
+`Source.array` returns arrays that own their memory, as arrays that were read do. They hold no descriptor.
+"""
 
 from __future__ import annotations
 
+import io
 import os
-import stat
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from onecopy import _core
-from onecopy.auto import overwriting
-from onecopy.files import Mapping
-from onecopy.runs.call_log import MIN_BYTES
-from onecopy.text import size
+from onecopy import _core, snapshots
+from onecopy.files import Closeable
+from onecopy.runs import call_log
+from onecopy.runs.call_log import MIN_BYTES, note
 
 if TYPE_CHECKING:
-    from onecopy.memory.proc import Region
+    from collections.abc import Sequence
 
-__all__ = ["File", "SecondMappings", "mapping_of"]
+__all__ = ["MIN_ARRAY", "Source", "descriptor_of", "source_of"]
 
-
-class File:
-    """A file that a call loads.
-
-    Raises
-    ------
-    OSError
-        The file does not exist, or may not be read.
-    """
-
-    path: str
-    """The absolute path."""
-    nbytes: int
-    """Size in bytes."""
-    reason: str
-    """Why the file is not mapped: it is not regular, small, or on a network file system; empty if it may be."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.abspath(os.fspath(path))  # noqa: PTH100 - text
-        self._facts = os.stat(self.path)  # noqa: PTH116 - text
-        self.nbytes = self._facts.st_size
-        if not stat.S_ISREG(self._facts.st_mode):
-            self.reason = "not a regular file"
-        elif self.nbytes < MIN_BYTES:
-            self.reason = f"smaller than {size(MIN_BYTES)}"
-        else:
-            copied, _, reason = _core.choose_mode(self.path)
-            self.reason = reason if copied else ""
-
-    def begins(self) -> bytes:
-        """Return the first bytes."""
-        with Path(self.path).open("rb", buffering=0) as file:
-            return file.read(8)
-
-    def protect(self) -> None:
-        """Make writes of this process to the file, which a framework maps, replace it."""
-        overwriting.protect(self._facts.st_dev, self._facts.st_ino)
+MIN_ARRAY = 256 << 10
+"""Bytes; smaller arrays of a file are read: a mapping costs more than a copy."""
 
 
-def mapping_of(path: str) -> Mapping:
-    """Return a copy-on-write mapping of a file, which writes of this process to the file do not change."""
-    mapping = Mapping(path, private=True)
-    overwriting.protect(*mapping.identity[:2])
-    return mapping
+class Source(Closeable):
+    """A snapshot of a file that one call loads."""
 
+    def __init__(self, function: str, snapshot: snapshots.Snapshot) -> None:
+        self.function = function
+        """The function that loads, as in its documentation: "torch.load"."""
+        self.path, self.nbytes = snapshot.path, snapshot.nbytes
+        self._snapshot = snapshot
+        self._shared = 0
 
-class SecondMappings:
-    """Maps files that are mapped already a second time, so that writes to one mapping do not show in the other."""
+    @property
+    def descriptor(self) -> int:
+        """A descriptor of the bytes."""
+        return self._snapshot.descriptor
 
-    def __init__(self) -> None:
-        self._mappings: dict[tuple[int, int, str], Mapping | str] = {}
-        """By the file of a region: a mapping of the whole file, or why there is none."""
+    def array(self, offset: int, shape: Sequence[int], dtype: Any) -> Any:
+        """Return a new array, in C order, that owns copy-on-write memory with bytes of the file."""
+        array = _core.owned_array(self.descriptor, offset, tuple(shape), dtype)
+        self._shared += array.nbytes
+        return array
 
-    def of(self, region: Region) -> Mapping | str:
-        """Return a mapping of the file of a region, or why there is none: its path must still lead to this file."""
-        key = region.dev, region.inode, region.path
-        if key not in self._mappings:
-            self._mappings[key] = _mapped_again(region)
-        return self._mappings[key]
+    def memory(self, offset: int, nbytes: int) -> Any:
+        """Return bytes of the file as `array` does, without counting them as shared."""
+        import numpy as np
+
+        return _core.owned_array(self.descriptor, offset, (nbytes,), np.dtype(np.uint8))
+
+    def is_of(self, file: Any) -> bool:
+        """Return whether the file of a path or a descriptor still has the contents of this snapshot."""
+        return snapshots.identity_of(os.stat(file)) == self._snapshot.identity  # noqa: PTH116 - also a descriptor
 
     def close(self) -> None:
-        """Close the files; the memory of views stays mapped."""
-        for one in self._mappings.values():
-            if isinstance(one, Mapping):
-                one.close()
+        """Report what was mapped, and release the snapshot; arrays stay."""
+        if self._shared:
+            call_log.mapped(os.readlink(f"/proc/self/fd/{self.descriptor}"), self.path)  # noqa: PTH115 - text
+        note(self.function, self.path, shared=self._shared)
+        self._shared = 0
+        self._snapshot.close()
 
 
-def _mapped_again(region: Region) -> Mapping | str:
-    from onecopy.memory.addresses import Regions
+def source_of(function: str, file: str | int) -> Source | None:
+    """Return the source for a path or a descriptor; None if it is small or has no snapshot, which is reported.
 
-    if region.deleted:
-        return "the file was removed after it was mapped"
+    OSError if the file cannot be opened.
+    """
+    facts = os.fstat(file) if isinstance(file, int) else os.stat(file)  # noqa: PTH116 - text
+    if facts.st_size < MIN_BYTES:
+        return None
     try:
-        reason = File(region.path).reason
-        if reason:
-            return reason
-        mapping = mapping_of(region.path)
-    except OSError as error:
-        return f"the file cannot be mapped again: {error.strerror}"
-    again = Regions().at(mapping.address)  # not `os.stat`, which reports another device on btrfs and overlayfs
-    if again is None or (again.dev, again.inode) != (region.dev, region.inode):
-        mapping.close()
-        return "the file was replaced after it was mapped"
-    return mapping
+        return Source(function, snapshots.take(file))
+    except snapshots.NoSnapshot as error:
+        path = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else os.path.abspath(file)  # noqa: PTH115, PTH100
+        note(function, path, copied=facts.st_size, reason=str(error))
+        return None
+
+
+def descriptor_of(file: Any) -> int | None:
+    """Return the descriptor of a file that Python's own `open` opened for reading bytes; None for any other object.
+
+    Only these exact types read from their descriptor what is in the file: a subclass or a wrapper may decode it.
+    """
+    raw = file.raw if type(file) is io.BufferedReader else file
+    return raw.fileno() if type(raw) is io.FileIO and raw.readable() else None

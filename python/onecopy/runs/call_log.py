@@ -86,6 +86,34 @@ def note(function: str, path: str, shared: int = 0, copied: int = 0, reason: str
         append(asdict(call))
 
 
+_mapped: dict[str, str] = {}
+"""From the path of a mapping in /proc/self/maps to the path of the file that it has the contents of."""
+_exits = set[int]()
+"""This process, if it reports its private memory at its end."""
+
+
+def mapped(place: str, path: str) -> None:
+    """Report that mappings that /proc/PID/maps has as `place` have the contents of the file at `path`."""
+    if _mapped.get(place) != path:
+        _mapped[place] = path
+        append({"mapped": place, "path": path})
+    if RUN in os.environ and os.getpid() not in _exits:
+        import atexit
+
+        _exits.clear()  # that of a parent, whose handlers a forked process runs too
+        _exits.add(os.getpid())
+        atexit.register(_report_private, os.getpid())
+
+
+def _report_private(pid: int) -> None:
+    """Report the private memory of this process in what it shares, when it ends."""
+    from onecopy.runs.sampling import private_bytes
+
+    with suppress(OSError, ValueError):
+        if pid == os.getpid():
+            append({"private": private_bytes(pid, _mapped), "pid": pid})
+
+
 def append(fields: dict[str, Any]) -> None:
     """Append a line to the file of `onecopy run`, if there is one that this process may write; raises nothing."""
     line = json.dumps(fields).encode() + b"\n"

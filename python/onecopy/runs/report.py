@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from onecopy.text import escape, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from onecopy.runs.call_log import Call
+    from onecopy.runs.sampling import ReadFile
 
 __all__ = ["Group", "Report"]
 
@@ -32,6 +33,11 @@ class Group:
     """Bytes that are shared, or were copied, in each process (the largest of them)."""
     pids: tuple[int, ...]
     """The processes, in ascending order."""
+    private: int | None = None
+    """Bytes of what is shared that became private to a process when it wrote to them, of all processes that were
+    sampled; None if none was."""
+    saved: int = 0
+    """Bytes that copies in each process that was sampled would take in addition; negative if sharing takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +48,21 @@ class Report:
     """What is shared: one group for each file, the largest first."""
     copied: tuple[Group, ...]
     """What is not: one group for each function, file and reason, the most bytes of all processes first."""
+    read: tuple[ReadFile, ...] = ()
+    """Large files that processes read themselves."""
 
     @classmethod
-    def of(cls, calls: Iterable[Call]) -> Report:
-        """Group the calls of all processes. A file that several functions of a process share counts once."""
+    def of(
+        cls,
+        calls: Iterable[Call],
+        private: Mapping[int, Mapping[str, int]] | None = None,
+        read: tuple[ReadFile, ...] = (),
+    ) -> Report:
+        """Group the calls of all processes. A file that several functions of a process share counts once.
+
+        `private` has, by process and path, the bytes that a process holds alone of what it shares. A process that is
+        not in it was not sampled, and nothing is said to be saved by it.
+        """
         shared: dict[str, list[Call]] = {}
         copied: dict[tuple[str, str, str], list[Call]] = {}
         for call in calls:
@@ -54,17 +71,24 @@ class Report:
             elif call.reason:
                 copied.setdefault((call.function, call.path, call.reason), []).append(call)
         return cls(
-            tuple(sorted(map(_group, shared.values()), key=lambda one: (-one.bytes, one.path))),
-            tuple(sorted(map(_group, copied.values()), key=lambda one: (-one.bytes * len(one.pids), one.path))),
+            tuple(
+                sorted((_group(one, private or {}) for one in shared.values()), key=lambda one: (-one.bytes, one.path))
+            ),
+            tuple(
+                sorted(
+                    (_group(one, {}) for one in copied.values()), key=lambda one: (-one.bytes * len(one.pids), one.path)
+                )
+            ),
+            read,
         )
 
     @property
     def saved(self) -> int:
-        """Bytes that copies in each process would take in addition, if all processes ran at the same time."""
-        return sum(one.bytes * (len(one.pids) - 1) for one in self.shared)
+        """Bytes that copies in each process would take in addition, when the processes were sampled last."""
+        return sum(one.saved for one in self.shared)
 
     def __str__(self) -> str:
-        if not self.shared and not self.copied:
+        if not self.shared and not self.copied and not self.read:
             return "no Python process loaded a file of 1 MB or more with a function that onecopy shares"
         lines = []
         if self.shared:
@@ -74,27 +98,44 @@ class Report:
             lines.append(
                 f"{_number(len(pids), 'process', 'es')} {verb} {total} of {_number(len(self.shared), 'file')} once"
             )
-            if self.saved:
+            if self.saved > 0:
                 lines[0] += f": {size(self.saved)} less than a copy in each"
-            lines += [f"  {_words(one)}" for one in self.shared[:_SHOWN]]
+            lines += [f"  {_words(one)}{_written(one)}" for one in self.shared[:_SHOWN]]
             lines += _more(len(self.shared))
         if self.copied:
             lines.append("not shared:")
             lines += [f"  {_words(one)}: {escape(one.reason)}" for one in self.copied[:_SHOWN]]
             lines += _more(len(self.copied))
+        if self.read:
+            lines.append("read by the processes themselves:")
+            lines += [
+                f"  {escape(Path(one.path).name)}, {size(one.bytes)}, by {_number(len(one.pids), 'process', 'es')}: "
+                f"{one.advice}"
+                for one in self.read[:_SHOWN]
+            ]
+            lines += _more(len(self.read))
         return "\n".join(lines)
 
 
-def _group(calls: list[Call]) -> Group:
+def _group(calls: list[Call], private: Mapping[int, Mapping[str, int]]) -> Group:
     first = calls[0]
-    most = max(max(call.shared, call.copied) for call in calls)
+    pids = tuple(sorted({call.pid for call in calls}))
+    largest = {pid: max(max(call.shared, call.copied) for call in calls if call.pid == pid) for pid in pids}
+    sampled = [pid for pid in pids if pid in private]
+    alone = sum(private[pid].get(first.path, 0) for pid in sampled)
     return Group(
         ", ".join(dict.fromkeys(call.function for call in calls)),
         first.path,
         first.reason if not first.shared else "",
-        most,
-        tuple(sorted({call.pid for call in calls})),
+        max(largest.values()),
+        pids,
+        alone if sampled else None,
+        sum(largest[pid] for pid in sampled) - max(largest[pid] for pid in sampled) - alone if sampled else 0,
     )
+
+
+def _written(group: Group) -> str:
+    return f"; {size(group.private)} of it were written to, and are private" if group.private else ""
 
 
 def _words(group: Group) -> str:

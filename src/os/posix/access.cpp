@@ -31,6 +31,10 @@ Outcome start_writeback(int /*fd*/, ByteRange /*range*/) noexcept { return Outco
 
 int write_out(int fd, ByteRange /*range*/) noexcept { return sync_file(fd); }
 
+int wait_for_writes(int /*fd*/) noexcept { return 0; }
+
+int not_in_children(Bytes /*memory*/) noexcept { return EOPNOTSUPP; }
+
 Result<Fd> reopen_direct(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 
 Result<Fd> reopen_direct_writable(int /*fd*/) { return {{}, EOPNOTSUPP}; }

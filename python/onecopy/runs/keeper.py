@@ -1,0 +1,216 @@
+"""Keeps the snapshots of one `onecopy run`: memory that its processes fill once and map, gone when the run ends.
+
+A process that loads a file connects to an abstract socket and sends ``get``, the secret, and an open descriptor of the
+file, which proves that it may read it. The answer is ``have`` with a descriptor of the snapshot; or ``make``, to one
+process at a time for each contents: it sends ``made`` with the memory that it has filled and sealed, which the others
+that wait are given. If it closes the connection instead, the next one that waits is asked to make it.
+
+Processes of another user than that of `onecopy run` are served if that is root, and never get what others have made.
+
+Kept are snapshots whose file is unchanged. Those that no process maps any more are released, the least recently used
+first, when there are many, or when a new one would not fit into half of the memory that may be used.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import selectors
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onecopy import _core
+from onecopy.snapshots import GET, HAVE, MADE, MAKE, MEMORY_NAME, Identity, identity_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Keeper"]
+
+MAX_KEPT = 400
+"""Snapshots that are kept, each with a descriptor."""
+_GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE
+_Key = tuple[int, Identity]
+
+
+@dataclass
+class _Kept:
+    """A snapshot, or one that is being made."""
+
+    path: str
+    memory: int = -1
+    """Descriptor of the sealed memory; -1 until it is made."""
+    maker: socket.socket | None = None
+    waiting: list[socket.socket] = field(default_factory=list)
+
+
+class Keeper:
+    """Answers the processes of one run, in a thread of its own that ends with the process."""
+
+    def __init__(self, each: Callable[[], object], seconds: float) -> None:
+        self._each, self._seconds = each, seconds
+        """What to call meanwhile, and how often."""
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        address, self._secret = f"onecopy-run-{secrets.token_hex(8)}", secrets.token_hex(16).encode()
+        self._listening.bind("\0" + address)
+        self._listening.listen(1024)
+        self.environment = f"{address} {self._secret.decode()}"
+        """The value of the environment variable `onecopy.snapshots.KEEPER`."""
+        self._kept: dict[_Key, _Kept] = {}
+        """By user and contents, the least recently used first."""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listening, selectors.EVENT_READ)
+
+    def start(self) -> None:
+        """Answer from now on."""
+        threading.Thread(target=self._serve, name="onecopy snapshots", daemon=True).start()
+
+    def _serve(self) -> None:
+        due = time.monotonic()
+        while True:
+            if time.monotonic() >= due:
+                begin = time.monotonic()
+                self._each()
+                due = begin + max(self._seconds, 20 * (time.monotonic() - begin))
+            for ready, _ in self._selector.select(max(due - time.monotonic(), 0)):
+                connection = ready.fileobj
+                assert isinstance(connection, socket.socket)
+                if connection is self._listening:
+                    with suppress(OSError):  # EMFILE: the process is answered when others have ended
+                        self._selector.register(connection.accept()[0], selectors.EVENT_READ)
+                    continue
+                try:
+                    message, descriptors, _, _ = socket.recv_fds(connection, 64, 1, socket.MSG_CMSG_CLOEXEC)
+                except OSError:
+                    message, descriptors = b"", []
+                try:
+                    self._answer(connection, message, descriptors)
+                except OSError:  # the process has ended meanwhile
+                    self._drop(connection)
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+
+    def _answer(self, connection: socket.socket, message: bytes, descriptors: list[int]) -> None:
+        if descriptors and secrets.compare_digest(message, GET + self._secret):
+            self._get(connection, descriptors[0])
+        elif descriptors and message == MADE:
+            self._made(connection, descriptors[0])
+        else:
+            self._drop(connection)
+
+    def _get(self, connection: socket.socket, file: int) -> None:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        user = struct.unpack("3i", credentials)[1]
+        if os.geteuid() not in (0, user):
+            return self._drop(connection)
+        facts = os.fstat(file)
+        key = user, identity_of(facts)
+        self._release_changed()
+        kept = self._kept.pop(key, None) or _Kept(os.readlink(f"/proc/self/fd/{file}"))  # noqa: PTH115 - text
+        self._kept[key] = kept  # now the most recently used
+        if kept.memory >= 0:
+            self._give(connection, kept)
+        elif kept.maker is None:
+            self._make_room(facts.st_size)
+            self._ask(connection, kept)
+        else:
+            kept.waiting.append(connection)
+        return None
+
+    def _ask(self, connection: socket.socket, kept: _Kept) -> None:
+        kept.maker = connection
+        connection.send(MAKE)
+
+    def _give(self, connection: socket.socket, kept: _Kept) -> None:
+        with suppress(OSError):  # the process has ended
+            socket.send_fds(connection, [HAVE], [kept.memory])
+        self._close(connection)
+
+    def _made(self, connection: socket.socket, memory: int) -> None:
+        key = next((key for key, kept in self._kept.items() if kept.maker is connection), None)
+        if key is None or not _is_sealed(memory) or os.fstat(memory).st_size != key[1][2]:
+            return self._drop(connection)
+        kept = self._kept[key]
+        kept.memory, kept.maker = os.dup(memory), None
+        for other in kept.waiting:
+            self._give(other, kept)
+        kept.waiting.clear()
+        self._close(connection)
+        return None
+
+    def _drop(self, connection: socket.socket) -> None:
+        """Forget a process; if it was making a snapshot, ask the next one that waits."""
+        self._close(connection)
+        for key, kept in list(self._kept.items()):
+            with suppress(ValueError):
+                kept.waiting.remove(connection)
+            if kept.maker is connection:
+                kept.maker = None
+                while kept.waiting and kept.maker is None:
+                    following = kept.waiting.pop(0)
+                    try:
+                        self._ask(following, kept)
+                    except OSError:
+                        kept.maker = None
+                        self._close(following)
+                if kept.maker is None:
+                    del self._kept[key]
+
+    def _close(self, connection: socket.socket) -> None:
+        with suppress(KeyError, ValueError):
+            self._selector.unregister(connection)
+        connection.close()
+
+    # --- what is not needed any more ------------------------------------------------------------------------------
+
+    def _release_changed(self) -> None:
+        for key, kept in list(self._kept.items()):
+            if kept.memory >= 0:
+                try:
+                    changed = identity_of(os.stat(kept.path)) != key[1]  # noqa: PTH116 - text
+                except OSError:
+                    changed = True
+                if changed:
+                    self._release(key)
+
+    def _make_room(self, nbytes: int) -> None:
+        """Release snapshots that no process maps, until a new one fits."""
+        mapped: set[int] | None = None
+        for key, kept in list(self._kept.items()):
+            available = _core.available_memory()
+            if len(self._kept) <= MAX_KEPT and (available is None or nbytes <= available[0] // 2):
+                return
+            if kept.memory >= 0:
+                mapped = _mapped_inodes() if mapped is None else mapped
+                if os.fstat(kept.memory).st_ino not in mapped:
+                    self._release(key)
+
+    def _release(self, key: _Key) -> None:
+        os.close(self._kept.pop(key).memory)
+
+
+def _is_sealed(memory: int) -> bool:
+    try:
+        return fcntl.fcntl(memory, _GET_SEALS) & _SEALS == _SEALS
+    except OSError:
+        return False
+
+
+def _mapped_inodes() -> set[int]:
+    """Return the inodes of the snapshots that any process of this user maps."""
+    found = set()
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            with suppress(OSError, ValueError):
+                for line in (each / "maps").read_text().splitlines():
+                    if f"/memfd:{MEMORY_NAME}" in line:
+                        found.add(int(line.split(maxsplit=5)[4]))
+    return found

@@ -1,0 +1,225 @@
+"""Snapshots: the contents that a file has now, once per machine, in memory that no process can change.
+
+A mapping of a file is no copy of it: a write to the file changes what is mapped, and a process that reads where the
+file was truncated ends. What must behave as if the file had been read, such as ``numpy.load`` under ``onecopy run``,
+maps a snapshot instead. `take` returns one of three:
+
+* The file itself, if it cannot be written where it is: on a read-only mount, or with the flags immutable or verity.
+* A sealed memory file of the process that `KEEPER` names (`onecopy.runs.keeper`), which all processes of the run map.
+* An artefact of the default store, on disk: without such a process, or if the file has more than half of the memory
+  that may be used. File systems with reflinks share its blocks with the file.
+
+**Identity.** Processes get the same snapshot if the file has the same device, inode, size, time of the last write and
+time of the last change. That identifies the contents, because a snapshot is taken so that each later write changes the
+last of these times: not within the clock's granularity after a write, after a write that has begun is complete, and
+after dirty pages were written back, which makes the kernel notice the next write through a mapping. File systems that
+do not date writes in this way are refused (`NoSnapshot`).
+
+**Threads.** All functions may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+import struct
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from onecopy import _core
+from onecopy.errors import FileChanged
+from onecopy.files import Closeable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["KEEPER", "MAP_WRITABLE", "NoSnapshot", "Snapshot", "identity_of", "take"]
+
+KEEPER = "ONECOPY_SNAPSHOTS"
+"""Environment variable: name of the abstract socket of the process that keeps snapshots, a space, and its secret."""
+MAP_WRITABLE = "ONECOPY_MAP_WRITABLE"
+"""Environment variable; "1": each file is mapped itself, as if it could not be written."""
+GET, MAKE, HAVE, MADE = b"get ", b"make", b"have", b"made"
+"""Messages between a process and the keeper: see `onecopy.runs.keeper`."""
+MEMORY_NAME = "onecopy:"
+"""How the names of memory files with snapshots begin; the path of the file follows."""
+
+GRANULARITY_NS = 20_000_000
+"""Nanoseconds within which two writes may get the same time: twice the tick of the slowest clock, 100 Hz."""
+_GET_FLAGS = 0x80086601
+_UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
+
+Identity = tuple[int, int, int, int, int]
+
+
+class NoSnapshot(Exception):
+    """There is no snapshot of a file; the message has the reason."""
+
+
+class Snapshot(Closeable):
+    """An open file whose bytes do not change; `close` closes the descriptor, and mappings of it stay."""
+
+    __slots__ = ("descriptor", "identity", "path", "place")
+
+    def __init__(self, descriptor: int, path: str, identity: Identity, place: str) -> None:
+        self.descriptor = descriptor
+        """An open descriptor, for reading."""
+        self.path = path
+        """Path of the file that it is a snapshot of."""
+        self.identity = identity
+        """What identifies the contents: see `identity_of`."""
+        self.place = place
+        """Where the bytes are: "file", "memory" or "store"."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.identity[2]
+
+    def close(self) -> None:
+        """Close the descriptor; further calls do nothing."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
+
+
+def identity_of(facts: os.stat_result) -> Identity:
+    """Return device, inode, size in bytes, and the times of the last write and of the last change in ns."""
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+def take(file: str | int) -> Snapshot:
+    """Return a snapshot of a file, of a path or an open descriptor; the position of the descriptor stays.
+
+    Raises
+    ------
+    NoSnapshot
+        The contents cannot be identified (network file systems, tmpfs), or the file was changed meanwhile, or there is
+        neither memory nor disk for a snapshot.
+    OSError
+        The file cannot be opened.
+    """
+    name = file if isinstance(file, str) else f"/proc/self/fd/{file}"
+    # A descriptor of its own: its position is not shared with the caller's.
+    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        facts = os.fstat(descriptor)
+        path = os.path.abspath(file) if isinstance(file, str) else os.readlink(name)  # noqa: PTH100, PTH115 - text
+        if not stat.S_ISREG(facts.st_mode):
+            raise NoSnapshot("not a regular file")
+        if _cannot_be_written(descriptor):
+            return Snapshot(descriptor, path, identity_of(facts), "file")
+        if reason := _core.why_writes_are_undated(descriptor):
+            raise NoSnapshot(f"{reason}: its contents cannot be identified")
+        taken = _of_keeper(descriptor, path, identity_of(facts)) or _of_store(descriptor, path, identity_of(facts))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return taken
+
+
+def _cannot_be_written(descriptor: int) -> bool:
+    if os.environ.get(MAP_WRITABLE) == "1" or os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+        return True
+    flags = bytearray(8)
+    try:
+        fcntl.ioctl(descriptor, _GET_FLAGS, flags)
+    except OSError:  # a file system without flags
+        return False
+    return bool(struct.unpack_from("i", flags)[0] & _UNCHANGEABLE)
+
+
+# --- in the memory of a run -------------------------------------------------------------------------------------------
+
+
+def _of_keeper(descriptor: int, path: str, identity: Identity) -> Snapshot | None:
+    """Return the snapshot that the keeper has, or make it; None if there is no keeper, or too little memory."""
+    address, _, secret = os.environ.get(KEEPER, "").partition(" ")
+    if not address:
+        return None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as keeper:
+        try:
+            keeper.connect("\0" + address)
+        except OSError as error:
+            raise NoSnapshot(f"onecopy run cannot be reached: {error.strerror}") from None
+        _, owner, _ = struct.unpack("3i", keeper.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if owner not in (0, os.geteuid()):
+            raise NoSnapshot("onecopy run belongs to another user")
+        try:
+            socket.send_fds(keeper, [GET + secret.encode()], [descriptor])
+            reply, received, _, _ = socket.recv_fds(keeper, len(MAKE), 1, socket.MSG_CMSG_CLOEXEC)
+            if reply == HAVE and received:
+                return Snapshot(received[0], path, identity, "memory")
+            return _made(keeper, descriptor, path, identity) if reply == MAKE else None
+        except (ConnectionError, BrokenPipeError):
+            raise NoSnapshot("onecopy run has ended") from None
+
+
+def _made(keeper: socket.socket, descriptor: int, path: str, identity: Identity) -> Snapshot | None:
+    """Make a snapshot in memory and give it to the keeper; None if there is too little memory."""
+    available = _core.available_memory()
+    if available is not None and identity[2] > available[0] // 2:
+        return None  # the keeper sees that the connection is closed
+    _settle(identity)
+    try:
+        memory = _core.take_snapshot(descriptor, (MEMORY_NAME + path)[-200:] if len(path) > 200 else MEMORY_NAME + path)
+    except MemoryError:
+        return None
+    except OSError as error:
+        raise NoSnapshot(f"a snapshot cannot be made: {error}") from None
+    try:
+        if identity_of(os.fstat(descriptor)) != identity:
+            raise NoSnapshot("changed while a snapshot was made")
+        socket.send_fds(keeper, [MADE], [memory.fileno()])
+        return Snapshot(os.dup(memory.fileno()), path, identity, "memory")
+    finally:
+        memory.close()
+
+
+def _settle(identity: Identity) -> None:
+    """Wait until a further write would get another time than the last one."""
+    age = time.time_ns() - max(identity[3:])
+    if age < -GRANULARITY_NS:
+        raise NoSnapshot("its time of change is in the future")
+    if age < GRANULARITY_NS:
+        time.sleep((GRANULARITY_NS - age) / 1e9)
+
+
+# --- in the store -----------------------------------------------------------------------------------------------------
+
+
+def _of_store(descriptor: int, path: str, identity: Identity) -> Snapshot:
+    from onecopy.store import Store
+
+    def build(target: Path) -> None:
+        _settle(identity)
+        with suppress(OSError):  # a file without data
+            os.lseek(descriptor, 0, os.SEEK_DATA)  # waits for a write that has begun
+        os.fdatasync(descriptor)
+        _copy(descriptor, target, identity[2])
+        if identity_of(os.fstat(descriptor)) != identity:
+            raise FileChanged(f"{path}: changed while a snapshot was made")
+
+    try:
+        found = Store(on_wait=None).get_or_build("snapshot " + " ".join(map(str, identity)), build)
+        if found.handle is None:
+            raise NoSnapshot("the store has no file")
+        return Snapshot(os.dup(found.handle.fileno()), path, identity, "store")
+    except (OSError, ValueError) as error:
+        raise NoSnapshot(f"a snapshot cannot be stored: {error}") from None
+
+
+def _copy(source: int, target: Path, nbytes: int) -> None:
+    """Copy a file in the kernel, which shares blocks where the file system can; else through memory."""
+    done = 0
+    with target.open("xb", buffering=0) as file:
+        with suppress(OSError):  # another file system, an old kernel: what is left is read and written
+            while done < nbytes and (copied := os.copy_file_range(source, file.fileno(), nbytes - done, done, done)):
+                done += copied
+        file.seek(done)
+        while piece := os.pread(source, 1 << 20, done):
+            done += file.write(piece)
