@@ -35,6 +35,8 @@ class MappedAllocator {
   MappedAllocator& operator=(const MappedAllocator&) = delete;
   ~MappedAllocator() { unmap(); }
 
+  const void* data() const noexcept { return data_; }
+
   // A capsule with numpy's description of this allocator; numpy keeps it as long as the array has the memory.
   static nb::object capsule(std::unique_ptr<MappedAllocator> allocator) {
     PyDataMem_Handler& handler = allocator->handler_;
@@ -53,15 +55,22 @@ class MappedAllocator {
  private:
   static MappedAllocator& of(void* context) noexcept { return *static_cast<MappedAllocator*>(context); }
 
-  static void* take(void* context, std::size_t size) noexcept {
-    MappedAllocator& self = of(context);
-    if (self.given_ || self.size_ != size) return std::malloc(size);  // NOLINT: numpy's own interface is malloc's
-    self.given_ = true;
-    return self.data_;
+  // The mapping, for the one request of its size; else null.
+  void* give(std::size_t size) noexcept {
+    if (given_ || size_ != size) return nullptr;
+    given_ = true;
+    return data_;
   }
 
-  static void* take_zeroed(void* /*context*/, std::size_t count, std::size_t size) noexcept {
-    return std::calloc(count, size);  // NOLINT
+  static void* take(void* context, std::size_t size) noexcept {
+    void* mapped = of(context).give(size);
+    return mapped != nullptr ? mapped : std::malloc(size);  // NOLINT: numpy's own interface is malloc's
+  }
+
+  // numpy wants zeros for texts.
+  static void* take_zeroed(void* context, std::size_t count, std::size_t size) noexcept {
+    void* mapped = of(context).give(count * size);
+    return mapped != nullptr ? mapped : std::calloc(count, size);  // NOLINT
   }
 
   static void* resize(void* context, void* data, std::size_t size) noexcept {
@@ -117,15 +126,19 @@ nb::object owned_array(int fd, std::uint64_t offset, const std::vector<Py_ssize_
     if (extent < 0 || __builtin_mul_overflow(size, static_cast<std::uint64_t>(extent), &size))
       throw nb::value_error("the array is larger than the address space");
   if (size == 0 || size > static_cast<std::uint64_t>(PTRDIFF_MAX)) throw nb::value_error("an array of no bytes");
-  const nb::object capsule =
-      MappedAllocator::capsule(std::make_unique<MappedAllocator>(fd, offset, static_cast<std::size_t>(size)));
+  auto allocator = std::make_unique<MappedAllocator>(fd, offset, static_cast<std::size_t>(size));
+  const void* mapped = allocator->data();
+  const nb::object capsule = MappedAllocator::capsule(std::move(allocator));
   const ScopedHandler handler(capsule);
   std::vector<npy_intp> extents(shape.begin(), shape.end());
   Py_INCREF(descr);  // numpy takes this reference
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr, static_cast<int>(extents.size()), extents.data(),
                                          nullptr, nullptr, fortran ? NPY_ARRAY_F_CONTIGUOUS : 0, nullptr);
   if (array == nullptr) throw nb::python_error();
-  return nb::steal(array);
+  nb::object result = nb::steal(array);
+  if (PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)) != mapped)  // NOLINT: CPython's own inheritance
+    throw nb::value_error("numpy has allocated other memory");
+  return result;
 }
 
 }  // namespace

@@ -46,11 +46,13 @@ def apply(torch: ModuleType) -> None:
     reader = torch.serialization._open_zipfile_reader
     replace(reader, "__init__", _open_reader)
     replace(reader, "__exit__", _close_reader)
+    replace(torch.serialization, "_legacy_load", _legacy_load)
     replace(torch.nn.Module, "load_state_dict", _load_state_dict)
     replace(torch.UntypedStorage, "resizable", _resizable)
     replace(torch.UntypedStorage, "resize_", _resize_storage)
     for name in ("resize_", "resize_as_"):
         replace(torch.Tensor, name, _resize_tensor)
+    replace(torch.Tensor, "numpy", _numpy)
     if RUN in os.environ:
         replace(torch.nn.Module, "register_parameter", _register_parameter)
 
@@ -86,6 +88,16 @@ def _close_reader(original: Callable[..., None]) -> Callable[..., None]:
         original(self, *args)
 
     return __exit__
+
+
+def _legacy_load(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+        if (descriptor := descriptor_of(file)) is not None:
+            reason = "in the format of torch before 1.6, which cannot be mapped"
+            note(LOAD, os.path.abspath(file.name), copied=os.fstat(descriptor).st_size, reason=reason)  # noqa: PTH100
+        return original(file, *args, **kwargs)
+
+    return load
 
 
 class _Reader:
@@ -162,6 +174,16 @@ def _resize_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, *args, **kwargs)
 
     return resize
+
+
+def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
+    def numpy(self: Any, *args: Any, **kwargs: Any) -> Any:
+        array = original(self, *args, **kwargs)
+        if _moved and _is_dense(self):
+            _moved.pop(self.untyped_storage().data_ptr(), None)  # torch resizes no storage that numpy has seen
+        return array
+
+    return numpy
 
 
 def _is_dense(tensor: Any) -> bool:
@@ -257,6 +279,8 @@ class _Sharing:
         region = None if second is not None else self._region(source)
         path = region.path if region is not None else "" if second is None else second.path
         try:
+            if second is None and region is None:
+                raise _Unfit("the given tensors are not on a mapped file")
             if reason := _why_copied(target, source) or self._why_private(source.data_ptr(), nbytes):
                 raise _Unfit(reason)
             if second is None:
@@ -290,8 +314,6 @@ class _Sharing:
 
     def _part_of_region(self, region: Any, source: Any, nbytes: int) -> Any:
         """Return bytes of a snapshot of the file that a tensor lies on, which have its values."""
-        if region is None:
-            raise _Unfit("the given tensors are not on a mapped file")
         if region.perms[3] != "p":
             raise _Unfit("the given tensors are on a mapping that other processes may write to")
         file, offset = self._source(region), region.offset + source.data_ptr() - region.start

@@ -107,7 +107,7 @@ class Sampler:
         return tuple(sorted(files, key=lambda file: (-file.bytes, file.path)))
 
     def _read_calls(self) -> None:
-        data = os.pread(self._run_file, call_log.LARGEST_RUN, self._read)
+        data = os.pread(self._run_file, max(call_log.LARGEST_RUN - self._read, 0), self._read)
         self._read += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:

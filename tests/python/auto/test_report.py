@@ -7,6 +7,7 @@ import pytest
 
 from onecopy.runs.call_log import Call, parse_calls
 from onecopy.runs.report import Report
+from onecopy.runs.sampling import ReadFile
 
 MODEL = Call("torch.load", "/m/model.pt", 1_500_000_000, 0, "", 1)
 
@@ -17,11 +18,29 @@ def call(pid, **changes):
 
 def test_a_file_counts_once_however_many_functions_and_calls():
     calls = [call(pid, function=name) for pid in range(8) for name in ("torch.load", "torch.nn.Module.load_state_dict")]
-    report = Report.of(calls)
+    report = Report.of(calls, dict.fromkeys(range(8), {}))
     assert report.saved == 7 * 1_500_000_000
     assert str(report).splitlines() == [
         "8 processes hold 1.50 GB of 1 file once: 10.5 GB less than a copy in each",
         "  model.pt, 1.50 GB, by 8 processes: torch.load, torch.nn.Module.load_state_dict",
+    ]
+
+
+def test_only_what_was_sampled_and_not_written_to_is_saved():
+    calls = [call(pid) for pid in range(4)]
+    report = Report.of(calls, {0: {}, 1: {"/m/model.pt": 1_500_000_000}, 2: {"/m/other.pt": 5}})
+    assert report.saved == 1_500_000_000
+    assert report.shared[0].private == 1_500_000_000
+    assert str(report).splitlines()[1].endswith("torch.load; 1.50 GB of it were written to, and are private")
+    assert Report.of(calls).saved == 0
+    assert "less than" not in str(Report.of([call(1)], {1: {"/m/model.pt": 7}}))
+
+
+def test_files_that_processes_read_themselves_have_advice():
+    report = Report.of([], {}, (ReadFile("/d/vectors.faiss", 2_000_000_000, (1, 2), "map it"),))
+    assert str(report).splitlines() == [
+        "read by the processes themselves:",
+        "  vectors.faiss, 2.00 GB, by 2 processes: map it",
     ]
 
 

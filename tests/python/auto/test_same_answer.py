@@ -1,0 +1,321 @@
+"""Programs return the same under `onecopy run`: values, types, ownership, positions of files, errors."""
+
+import numpy as np
+import pytest
+from tests.support.programs import same_answer
+
+LOADS = {
+    "float64": "np.arange(210_000.0).reshape(700, 300)",
+    "Fortran order": "np.asfortranarray(np.arange(210_000, dtype='>i8').reshape(700, 300))",
+    "structured": "np.zeros(100_000, [('a', 'f8'), ('b', 'u1'), ('c', 'S7')])",
+    "texts": "np.array([f'text {i}' for i in range(50_000)])",
+    "booleans": "np.ones((3, 1 << 20), bool)",
+    "one dimension": "np.arange(300_000)",
+    "no dimension": "np.array(b'x' * (2 << 20))",
+    "many fields": "np.zeros(20_000, [(f'name {i}' * 9, 'u1') for i in range(90)])",
+}
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_arrays_of_numpy(tmp_path, name):
+    code = f"""
+    x = {LOADS[name]}
+    np.save("x.npy", x)
+    y, z = np.load("x.npy"), np.load("x.npy")
+    print(described(y), described(np.load(open("x.npy", "rb"))), described(np.load(open("x.npy", "rb", buffering=0))))
+    y[...] = y[..., ::-1] if y.ndim else y
+    print(described(y), described(z), described(np.load("x.npy")))
+    """
+    outcome = same_answer(code, tmp_path)
+    assert outcome.shared == {"x.npy": eval(LOADS[name]).nbytes}  # noqa: S307 - a constant of this module
+
+
+def test_files_of_several_arrays_and_what_follows(tmp_path):
+    code = """
+    with open("x.npy", "wb") as file:
+        np.save(file, np.arange(200_000.0)); np.save(file, np.ones(3)); np.save(file, np.zeros(200_000)); file.write(b"end")
+    with open("x.npy", "rb") as file:
+        print([(described(np.load(file)), file.tell()) for _ in range(3)], file.read())
+    with open("x.npy", "rb") as file:
+        print(described(np.fromfile(file, "f8", 150_000, offset=128)), file.tell(), file.read(5))
+    print(described(np.fromfile("x.npy", "u1")), described(np.fromfile("x.npy", "f8", offset=128)))
+    print(described(np.fromfile("x.npy", "<i4", 1000)))
+    """
+    assert same_answer(code, tmp_path).shared
+
+
+ARCHIVES = {
+    "aligned": "np.savez('x.npz', array_0000=large, array_0001=fortran, small=small)",
+    "not aligned": "np.savez('x.npz', a=large, bb=large, ccc=fortran, small=small)",
+    "compressed": "np.savez_compressed('x.npz', a=large)",
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_archives_of_numpy(tmp_path, name):
+    code = f"""
+    large, small = np.arange(210_000.0).reshape(700, 300), np.arange(3)
+    fortran = np.asfortranarray(large)
+    {ARCHIVES[name]}
+    with np.load("x.npz") as z:
+        for key in [*z, *(f"{{key}}.npy" for key in z)]:
+            print(key, described(z[key]))
+        first = z[next(iter(z))]
+        first[...] = 0
+        print({{key: described(z[key]) for key in z}})
+        try:
+            z["none"]
+        except KeyError as error:
+            print(error)
+    with open("x.npz", "rb") as file:
+        print([described(x) for x in np.load(file).values()], file.tell())
+    """
+    outcome = same_answer(code, tmp_path)
+    assert bool(outcome.shared) == (name != "compressed")
+    assert ("not aligned in the file" in outcome.reasons) == (name == "not aligned")
+    assert any("compressed" in reason for reason in outcome.reasons) == (name == "compressed")
+
+
+DAMAGED = {
+    "truncated": "os.truncate('x.npy', 1_200_000)",
+    "a wrong header": "open('x.npy', 'r+b').write(b'\\x93NUMPY\\x01\\x00\\xff\\xff{')",
+    "objects": "np.save('x.npy', np.array([{'a': i} for i in range(200_000)], object))",
+    "a pickle": "open('x.npy', 'wb').write(b'\\x80\\x04N.' + bytes(2 << 20))",
+    "empty": "open('x.npy', 'wb')",
+    "missing": "os.unlink('x.npy')",
+    "a folder": "os.unlink('x.npy'), os.mkdir('x.npy')",
+    "a bad archive": "(np.savez('x.npz', array_0000=np.ones(1 << 18)), os.replace('x.npz', 'x.npy'),"
+    " os.pwrite(os.open('x.npy', os.O_WRONLY), b'x', 90_000))",
+    "another keyword": "os.environ.update(KEY='nonsense')",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_errors_of_numpy(tmp_path, name):
+    code = f"""
+    np.save("x.npy", np.zeros(1 << 18))
+    {DAMAGED[name]}
+    more = {{os.environ["KEY"]: 1}} if "KEY" in os.environ else {{}}
+    for settings in {{}}, {{"allow_pickle": True}}, {{"mmap_mode": "r"}}, {{"max_header_size": 10}}:
+        try:
+            found = np.load("x.npy", **settings, **more)
+            print(described(found["array_0000"] if hasattr(found, "files") else found)[:4])
+        except Exception as error:
+            print(type(error).__name__, error)
+    """
+    same_answer(code, tmp_path)
+
+
+JOBLIB = """
+import joblib
+large = np.arange(210_000.0).reshape(700, 300)
+class Sub(np.ndarray):
+    pass
+values = {
+    "a": large, "f": np.asfortranarray(large), "swapped": large.astype(">f8"), "sub": large.view(Sub),
+    "o": np.array([1, None, "x"] * 50_000, object), "memmap": None, "n": [large[:3], "text", 7],
+    "s": np.zeros(100_000, [("a", "f8"), ("b", "u1")]), "0": np.array(3.5), "empty": np.zeros((0, 5)),
+}
+"""
+
+
+def test_objects_of_joblib(tmp_path):
+    code = """
+    joblib.dump(values, "x")
+    found = joblib.load("x")
+    print({key: described(found[key]) for key in found})
+    found["a"][:] = found["f"][:] = 0
+    with open("x", "rb") as file:
+        print({key: described(value) for key, value in joblib.load(file).items()}, file.tell())
+    joblib.dump(values, "z", compress=3)
+    print({key: described(value) for key, value in joblib.load("z").items()})
+    print(type(joblib.load("x", mmap_mode="r")["a"]))
+    for damage in (1_000_000, 100, 0):
+        os.truncate("x", damage)
+        try:
+            print(joblib.load("x").keys())
+        except Exception as error:
+            print(type(error).__name__, str(error)[:60])
+    """
+    from tests.support.programs import PRELUDE
+
+    outcome = same_answer(code, tmp_path, prelude=PRELUDE + JOBLIB)
+    assert outcome.shared["x"] > 2 * 210_000 * 8
+    assert "of another byte order" in outcome.reasons
+
+
+def test_objects_that_load_others_while_they_are_loaded(tmp_path):
+    code = """
+    import joblib
+    class Ensemble:
+        def __setstate__(self, state):
+            self.__dict__.update(state, base=joblib.load("base"))
+    whole = Ensemble()
+    whole.weights = np.ones(1 << 18)
+    joblib.dump(np.zeros(1 << 18), "base"); joblib.dump(whole, "top")
+    found = joblib.load("top")
+    print(described(found.base), described(found.weights))
+    """
+    assert set(same_answer(code, tmp_path).shared) == {"base", "top"}
+
+
+def test_files_of_safetensors(tmp_path):
+    code = """
+    import safetensors.numpy as st
+    from safetensors import safe_open
+    large = np.arange(210_000.0).reshape(700, 300)
+    st.save_file({"b": large, "h": large.astype("f2"), "a": np.arange(5, dtype="i2"), "e": np.zeros((0, 3))}, "x",
+                 metadata={"step": "7"})
+    found = st.load_file("x")
+    print([(name, described(found[name])) for name in found])
+    found["b"][:] = 0
+    print({name: described(value) for name, value in st.load_file(filename="x").items()})
+    with safe_open("x", "np") as file:
+        print(type(file) is safe_open, isinstance(file, safe_open), issubclass(type(file), safe_open), file.metadata())
+        print(described(file.get_tensor("b")), described(file.get_slice("b")[2:5, 1:]))
+    for damage in (1_000_000, 100, 0):
+        os.truncate("x", damage)
+        try:
+            st.load_file("x")
+        except Exception as error:
+            print(type(error).__name__, error)
+    for wrong in (dict(), dict(filename="none"), dict(filename=3), dict(filename="x", nonsense=1)):
+        try:
+            st.load_file(**wrong)
+        except Exception as error:
+            print(type(error).__name__, error)
+    """
+    assert same_answer(code, tmp_path).shared["x"] >= 210_000 * 8
+
+
+WRAPPERS = {
+    "a file that decodes": """
+        class Decoding:
+            def __init__(self, file): self.file = file
+            def read(self, n=-1): return bytes(b ^ 1 for b in self.file.read(n))
+            def seek(self, *a): return self.file.seek(*a)
+            def tell(self): return self.file.tell()
+            def readline(self): return self.file.readline()
+            name, mode = "x.npy", "rb"
+            def fileno(self): return self.file.fileno()
+        open("y.npy", "wb").write(bytes(b ^ 1 for b in open("x.npy", "rb").read()))
+        print(described(np.load(Decoding(open("y.npy", "rb")))))""",
+    "a subclass": """
+        import io
+        class Own(io.BufferedReader):
+            pass
+        print(described(np.load(Own(io.FileIO("x.npy")))))""",
+    "gzip": """
+        import gzip
+        with gzip.open("x.npy.gz", "wb") as file: file.write(open("x.npy", "rb").read())
+        print(described(np.load(gzip.open("x.npy.gz", "rb"))))""",
+    "bytes": """
+        import io
+        print(described(np.load(io.BytesIO(open("x.npy", "rb").read()))))""",
+    "a temporary file": """
+        import tempfile
+        with tempfile.NamedTemporaryFile() as file:
+            np.save(file, np.zeros(1 << 18)); file.seek(0); a = np.load(file)
+            file.seek(0); np.save(file, np.ones(1 << 18)); file.flush()
+            print(described(a))""",
+    "one handle": """
+        file = open("x.npy", "w+b")
+        history = []
+        for step in range(3):
+            file.seek(0); np.save(file, np.full(1 << 18, float(step))); file.flush(); file.seek(0)
+            history.append(np.load(file))
+        print([described(a) for a in history])""",
+    "no descriptor": """
+        arrays = [np.load("x.npy") for _ in range(30)]
+        print(len(os.listdir("/proc/self/fd")), len(arrays))""",
+    "in memory": """
+        a = np.zeros(1 << 18); np.save("/dev/shm/onecopy-test.npy", a); b = np.load("/dev/shm/onecopy-test.npy")
+        m = np.load("/dev/shm/onecopy-test.npy", mmap_mode="r+"); m[:] = 9; m.flush(); os.unlink("/dev/shm/onecopy-test.npy")
+        print(described(b))""",
+}
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_file_objects(tmp_path, name):
+    begin = 'np.save("x.npy", np.arange(1 << 18))\n'
+    same_answer(begin + WRAPPERS[name].replace("\n        ", "\n"), tmp_path)
+
+
+WRITERS = {
+    "a handle from before": "file.seek(1000); file.write(b'\\xff' * 1_000_000); file.flush()",
+    "truncate through it": "file.truncate(0)",
+    "a memory map": "shared[500:5000] = 1",
+    "os.truncate": "os.truncate('x.npy', 0)",
+    "another program": "subprocess.run(['cp', 'y.npy', 'x.npy'], check=True)",
+    "numpy.save": "np.save('x.npy', np.ones(1 << 18))",
+    "a descriptor of the folder": "os.pwrite(os.open('x.npy', os.O_WRONLY, dir_fd=os.open('.', 0)), b'\\xff' * 900, 128)",
+    "the second name": "os.pwrite(os.open('link', os.O_WRONLY), b'\\xff' * 5000, 300)",
+    "a forked child": "os.waitpid(pid, 0) if (pid := os.fork()) else (np.save('x.npy', np.ones(9)), os._exit(0))",
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_was_loaded_stays_whatever_writes_to_the_file(tmp_path, name):
+    code = f"""
+    import mmap, subprocess
+    np.save("x.npy", np.zeros(1 << 18)); np.save("y.npy", np.ones(1 << 18)); os.link("x.npy", "link")
+    file = open("x.npy", "r+b")
+    shared = np.memmap("x.npy", np.uint8, "r+")
+    a = np.load("x.npy")
+    {WRITERS[name]}
+    print(described(a), os.path.getsize("x.npy"), os.path.samefile("x.npy", "link"), os.stat("link").st_nlink)
+    print(hashlib.sha256(open("x.npy", "rb").read()).hexdigest())
+    if os.path.getsize("x.npy") > 1 << 20:
+        shared[200] = 7; shared.flush()
+        print(described(np.load("x.npy")), described(a))
+    """
+    assert same_answer(code, tmp_path).shared["x.npy"] == (1 << 18) * 8
+
+
+def test_workers_that_write_parts_of_a_file_lose_none(tmp_path):
+    code = """
+    import multiprocessing as mp
+    def fill(i):
+        m = np.load("x.npy", mmap_mode="r+"); m[i * 65536 : (i + 1) * 65536] = i + 1; m.flush()
+    if __name__ == "__main__":
+        np.save("x.npy", np.zeros(1 << 20)); a = np.load("x.npy")
+        workers = [mp.get_context("fork").Process(target=fill, args=(i,)) for i in range(16)]
+        [w.start() for w in workers]; [w.join() for w in workers]
+        print(sorted(set(np.fromfile("x.npy", offset=128).tolist())), described(a))
+    """
+    assert same_answer(code, tmp_path).shared
+
+
+def test_arrays_of_several_processes_are_one_copy(tmp_path):
+    code = """
+    import multiprocessing as mp
+    def load(i):
+        x = np.load("x.npy"); barrier.wait(); total = x.sum(); barrier.wait()
+        lines, rss = iter(open("/proc/self/smaps").read().splitlines()), 0
+        for line in lines:
+            if "memfd:onecopy" in line:
+                rss = next(int(each.split()[1]) for each in lines if each.startswith("Private_"))
+        barrier.wait()
+        return float(total), rss
+    if __name__ == "__main__":
+        np.save("x.npy", np.ones(1 << 20))
+        context = mp.get_context("fork")
+        barrier = context.Barrier(3)
+        with context.Pool(3) as pool:
+            print(pool.map(load, range(3)))
+    """
+    outcome = same_answer(code, tmp_path)
+    (group,) = outcome.report["shared"]
+    assert len(group["pids"]) == 3
+    assert group["saved"] <= 2 * group["bytes"]
+
+
+def test_a_file_that_cannot_be_written_is_mapped_itself(tmp_path):
+    code = """
+    np.save("x.npy", np.arange(1 << 18))
+    a = np.load("x.npy")
+    a[0] = 7
+    print(described(a), described(np.load("x.npy")))
+    """
+    outcome = same_answer(code, tmp_path, options=("--map-writable",))
+    assert outcome.shared == {"x.npy": np.arange(1 << 18).nbytes}

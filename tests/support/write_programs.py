@@ -1,0 +1,382 @@
+"""Programs that load files and write to them in a random order, made from a seed: python -m tests.support.write_programs.
+
+Each runs in a folder of its own and returns a line for each of its steps: what it loaded, read or caught. The same
+program must return the same lines under `onecopy run`.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import mmap
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+from safetensors import numpy as st
+
+try:
+    import torch
+except ImportError:  # the fast tier has no torch
+    torch = None  # type: ignore[assignment]
+
+ITEMS = (150_000, 200_000, 300_000)
+"""Elements of the arrays of files, each more than 1 MiB in float64."""
+KINDS = ("npy", "npy", "npz", "joblib", "safetensors", *(("pt",) if torch else ()))
+
+
+def digest(data: Any) -> str:
+    """Return a short digest of bytes."""
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def described(value: Any) -> Any:
+    """Return what can be seen of a loaded value: its type, what it owns, and its bytes."""
+    if isinstance(value, np.ndarray):
+        flags = value.flags
+        owner = "" if value.base is None else type(value.base).__name__
+        facts = (flags.owndata, flags.writeable, flags.c_contiguous, flags.aligned)
+        return type(value).__name__, str(value.dtype), value.shape, facts, owner, digest(value.tobytes())
+    if torch is not None and isinstance(value, torch.Tensor):
+        storage = value.untyped_storage()
+        facts = (value.is_shared(), storage.resizable(), storage.nbytes())
+        return type(value).__name__, str(value.dtype), tuple(value.shape), facts, digest(value.detach().numpy())
+    if isinstance(value, dict):
+        return {name: described(part) for name, part in value.items()}
+    return repr(value)
+
+
+class Program:
+    """One program; `run` returns what its steps returned."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.names = ["a", "b"]
+        self.kinds = {name: self.random.choice(KINDS) for name in self.names}
+        self.handles: list[Any] = []
+        self.maps: list[Any] = []
+        self.loaded: list[Any] = []
+        self.models: list[Any] = []
+
+    def run(self) -> list[Any]:
+        """Run in the working folder."""
+        steps: list[tuple[int, Callable[[], Any]]] = [
+            (2, self.save),
+            (5, self.load),
+            (2, self.open),
+            (2, self.map),
+            (4, self.write),
+            (3, self.write_map),
+            (2, self.write_path),
+            (1, self.truncate),
+            (1, self.replace),
+            (1, self.link),
+            (1, self.tool),
+            (1, self.child),
+            (1, self.lock),
+            (2, self.change),
+            (1, self.copy),
+            (1, self.resize),
+            (3, self.look),
+            (1, self.times),
+            (1, self.state_dict),
+        ]
+        weights = [weight for weight, _ in steps]
+        lines = [self.step(self.save, name) for name in self.names]
+        for _ in range(self.random.randint(6, 14)):
+            (_, step), = self.random.choices(steps, weights)
+            lines.append(self.step(step))
+        lines.append(self.step(self.look_at_all))
+        for each in self.handles:
+            each.close()
+        return lines
+
+    def step(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the name of a step and what it returned or raised."""
+        try:
+            result = function(*arguments)
+        except Exception as error:
+            result = f"{type(error).__name__}: {error}"
+        return [function.__name__, result]
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def name(self) -> str:
+        """Return one of the files."""
+        return self.random.choice(self.names)
+
+    def array(self) -> Any:
+        """Return an array with random contents."""
+        values = np.random.default_rng(self.random.randrange(1 << 30)).random(self.random.choice(ITEMS))
+        return values.reshape(2, -1, order=self.random.choice("CF"))
+
+    def save(self, name: str | None = None, target: str | None = None) -> None:
+        """Save an array, in place or as a new file, as the library of its format does."""
+        name = name or self.name()
+        array, target = self.array(), target or name
+        kind = self.kinds[name]
+        if kind == "npy":
+            with open(target, "wb") as file:  # noqa: PTH123
+                np.save(file, array)
+        elif kind == "npz":
+            with open(target, "wb") as file:  # noqa: PTH123
+                np.savez(file, array_0000=array)
+        elif kind == "joblib":
+            joblib.dump({"x": array, "n": 7}, target)
+        elif kind == "safetensors":
+            st.save_file({"w": np.ascontiguousarray(array), "v": np.arange(3)}, target)
+        else:
+            torch.save({"weight": torch.from_numpy(np.ascontiguousarray(array))}, target)
+
+    def load(self) -> Any:
+        """Load a file, by its path or through a handle."""
+        name = self.name()
+        how = self.random.choice(["path", "path", "new handle", "handle"])
+        if how == "path":
+            value = self.loaded_from(name, self.kinds[name])
+        elif how == "new handle":
+            with open(name, "rb") as file:  # noqa: PTH123
+                value = self.loaded_from(file, self.kinds[name])
+        else:
+            file, name = self.random.choice([(each, each.name) for each in self.handles] or [(None, name)])
+            if file is None:
+                return "no handle"
+            file.seek(0)
+            value = self.loaded_from(file, self.kinds.get(name, "npy"))
+        self.loaded.append(value)
+        return described(value)
+
+    def loaded_from(self, file: Any, kind: str) -> Any:
+        """Load with the function of a format."""
+        if kind == "npy":
+            if self.random.random() < 0.2:
+                return np.fromfile(file, np.float64, offset=128)
+            return np.load(file)
+        if kind == "npz":
+            with np.load(file) as archive:
+                return dict(archive)
+        if kind == "joblib":
+            return joblib.load(file)
+        if kind == "safetensors":
+            return st.load_file(file if isinstance(file, str) else file.name)
+        return torch.load(file)
+
+    def state_dict(self) -> Any:
+        """Load weights into a module, from a file that was loaded before or is loaded now."""
+        states = [value for value in self.loaded if isinstance(value, dict) and "weight" in value]
+        if torch is None or not states:
+            return "no weights"
+        state = self.random.choice(states)
+        model = torch.nn.Linear(state["weight"].shape[1], state["weight"].shape[0], bias=False, dtype=torch.float64)
+        model.load_state_dict(state)
+        self.models.append(model)
+        return described(model.weight)
+
+    # --- writers ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open a file for reading and writing, or to append."""
+        name, mode = self.name(), self.random.choice(["r+b", "r+b", "rb", "ab"])
+        self.handles.append(open(name, mode, buffering=self.random.choice([-1, 0])))  # noqa: PTH123, SIM115
+
+    def map(self) -> None:
+        """Map a file to write to it."""
+        name = self.name()
+        if self.random.random() < 0.5:
+            self.maps.append(np.memmap(name, np.uint8, "r+"))
+            return
+        with open(name, "r+b") as file:  # noqa: PTH123
+            self.maps.append(mmap.mmap(file.fileno(), 0))
+
+    def place(self, nbytes: int) -> tuple[int, bytes]:
+        """Return a position in the data of a file, and what to write there."""
+        return self.random.randrange(4096, max(nbytes - 4096, 4097)), self.random.randbytes(self.random.choice([8, 3000]))
+
+    def write(self) -> Any:
+        """Write through a handle that is open."""
+        if not self.handles:
+            return "no handle"
+        handle = self.random.choice(self.handles)
+        at, data = self.place(os.fstat(handle.fileno()).st_size)
+        if self.random.random() < 0.5:
+            return os.pwrite(handle.fileno(), data, at)
+        handle.seek(at)
+        written = handle.write(data)
+        handle.flush()
+        return written
+
+    def write_map(self) -> Any:
+        """Write through a mapping, and sometimes flush it."""
+        if not self.maps:
+            return "no mapping"
+        mapped = self.random.choice(self.maps)
+        file = mapped.filename if isinstance(mapped, np.memmap) else None
+        if file is not None and os.path.getsize(file) < len(mapped):  # noqa: PTH202
+            return "would end the process"
+        if file is None and mapped.size() < len(mapped):
+            return "would end the process"
+        at, data = self.place(len(mapped))
+        mapped[at : at + len(data)] = np.frombuffer(data, np.uint8) if file is not None else data
+        if self.random.random() < 0.3:
+            mapped.flush()
+        return at
+
+    def write_path(self) -> Any:
+        """Open a file, write, and close it: by Python, by a descriptor of its folder, or as a whole."""
+        name = self.name()
+        at, data = self.place(os.path.getsize(name))  # noqa: PTH202
+        folder = os.open(".", os.O_RDONLY)
+        try:
+            file = os.open(name, os.O_WRONLY, dir_fd=folder)
+            try:
+                return os.pwrite(file, data, at)
+            finally:
+                os.close(file)
+        finally:
+            os.close(folder)
+
+    def truncate(self) -> None:
+        """Shorten or lengthen a file that is not mapped for writing."""
+        if self.maps:
+            return
+        name = self.name()
+        size = os.path.getsize(name) + self.random.choice([-100_000, -8, 4096, 1 << 20])  # noqa: PTH202
+        if self.handles and self.random.random() < 0.5:
+            self.random.choice(self.handles).truncate(max(size, 0))
+        else:
+            os.truncate(name, max(size, 0))
+
+    def replace(self) -> None:
+        """Save a new file, and rename it over another one."""
+        name = self.name()
+        self.save(name, "new")
+        os.replace("new", name)  # noqa: PTH105
+
+    def link(self) -> Any:
+        """Give a file a second name, write to it by that, and remove it again."""
+        name = self.name()
+        os.link(name, "link")  # noqa: PTH200
+        with open("link", "r+b") as file:  # noqa: PTH123
+            file.seek(5000)
+            file.write(self.random.randbytes(100))
+        same = os.path.samefile(name, "link")  # noqa: PTH121
+        os.unlink(self.random.choice(["link", name]))  # noqa: PTH108
+        with contextlib.suppress(FileNotFoundError):
+            os.replace("link", name)  # noqa: PTH105
+        return same
+
+    def tool(self) -> int:
+        """Let another program write to a file in place."""
+        name, other = self.random.sample(self.names, 2)
+        if self.maps or self.random.random() < 0.5:
+            command = ["dd", f"of={name}", "if=/dev/zero", "bs=1000", "seek=40", "count=50", "conv=notrunc", "status=none"]
+        else:
+            command = ["cp", other, name]
+            self.kinds[name] = self.kinds[other]
+        return subprocess.run(command, check=False).returncode
+
+    def child(self) -> Any:
+        """Write to a file, and to what was loaded, in a forked child."""
+        name = self.name()
+        at, data = self.place(os.path.getsize(name))  # noqa: PTH202
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                for value in self.loaded[-1:]:
+                    if isinstance(value, np.ndarray):
+                        value[...] = -1
+                with open(name, "r+b") as file:  # noqa: PTH123
+                    file.seek(at)
+                    file.write(data)
+            os._exit(0)
+        return os.waitpid(pid, 0)[1]
+
+    def lock(self) -> Any:
+        """Lock a file through two handles."""
+        name = self.name()
+        with open(name, "r+b") as one, open(name, "r+b") as two:  # noqa: PTH123
+            fcntl.flock(one, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(two, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return "locked"
+            return "locked twice"
+
+    def times(self) -> None:
+        """Write to a file, and set its times back."""
+        name = self.name()
+        facts = os.stat(name)  # noqa: PTH116
+        self.write_path()
+        os.utime(name, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+    # --- what was loaded ---------------------------------------------------------------------------------------------
+
+    def change(self) -> Any:
+        """Write to a loaded array, and load its file again."""
+        arrays = [value for value in self.loaded if isinstance(value, np.ndarray) and value.size]
+        if not arrays:
+            return "no array"
+        array = self.random.choice(arrays)
+        array[..., self.random.randrange(array.shape[-1])] += 1
+        return described(array)
+
+    def copy(self) -> Any:
+        """Pickle and copy what was loaded."""
+        if not self.loaded:
+            return "nothing"
+        value = self.random.choice(self.loaded)
+        return described(pickle.loads(pickle.dumps(value, protocol=5)))
+
+    def resize(self) -> Any:
+        """Resize a loaded array, which must own its memory."""
+        if not self.loaded:
+            return "nothing"
+        index = self.random.randrange(len(self.loaded))
+        value = self.loaded[index]
+        if isinstance(value, np.ndarray):
+            value.resize((5, 7), refcheck=False)
+        return described(value)
+
+    def look(self) -> Any:
+        """Read a file, or what was loaded."""
+        if self.loaded and self.random.random() < 0.7:
+            return described(self.random.choice(self.loaded))
+        return digest(Path(self.name()).read_bytes())
+
+    def look_at_all(self) -> Any:
+        """Read everything."""
+        return (
+            [described(value) for value in self.loaded],
+            [described(model.weight) for model in self.models],
+            {name: digest(Path(name).read_bytes()) for name in sorted(os.listdir())},
+        )
+
+
+def main() -> None:
+    """Run programs, each in an empty folder, and print their lines as JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--first", type=int, default=0, help="seed of the first program")
+    parser.add_argument("--count", type=int, default=1, help="number of programs")
+    parser.add_argument("--folder", help="where the programs write")
+    options = parser.parse_args()
+    for seed in range(options.first, options.first + options.count):
+        folder = tempfile.mkdtemp(dir=options.folder)
+        os.chdir(folder)
+        try:
+            print(json.dumps([seed, Program(seed).run()]), flush=True)
+        finally:
+            os.chdir("/")
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
