@@ -64,6 +64,7 @@ constexpr double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9
 
 void bind_store(nb::module_& module) {
   nb::class_<FileHandle>(module, "FileHandle", "A descriptor that closes itself.")
+      .def(nb::new_([](int fd) { return std::make_shared<FileHandle>(fd); }), nb::arg("fd"), "Takes the descriptor.")
       .def("fileno", &FileHandle::descriptor);
   nb::class_<Artefact>(module, "Artefact", "What lies in a store.")
       .def_prop_ro(

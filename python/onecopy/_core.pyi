@@ -56,6 +56,9 @@ def take_snapshot(fd: int, name: str) -> Mapping:
     A copy of an open file in sealed memory; moves the position of the descriptor.
     """
 
+def is_remote(fd: int) -> bool:
+    """Whether an open file is on a network or user-space file system."""
+
 def why_writes_are_undated(fd: int) -> str:
     """
     Why the times of an open file do not show each write to it; empty if they do.
@@ -85,6 +88,9 @@ def owned_array(
 
 class FileHandle:
     """A descriptor that closes itself."""
+
+    def __init__(self, fd: int) -> None:
+        """Takes the descriptor."""
 
     def fileno(self) -> int: ...
 

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Identity", "Mapping", "Mode", "OpenFile", "check", "guard"]
+__all__ = ["ArraysMode", "Identity", "Mapping", "Mode", "OpenFile", "check", "guard"]
 
 Mode: TypeAlias = Literal["map", "copy"]
+ArraysMode: TypeAlias = Literal["map", "copy", "snapshot"]
+"""How arrays are opened: see `onecopy.open`."""
 Identity: TypeAlias = tuple[int, int, int, int]
 """(device, inode, size in bytes, time of the last write in ns): equal if the file is the same and was not modified."""
 

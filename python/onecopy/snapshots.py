@@ -36,7 +36,7 @@ from onecopy.files import Closeable
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KEEPER", "MAP_WRITABLE", "NoSnapshot", "Snapshot", "identity_of", "take"]
+__all__ = ["KEEPER", "MAP_WRITABLE", "NoSnapshot", "Snapshot", "handle_of", "identity_of", "take"]
 
 KEEPER = "ONECOPY_SNAPSHOTS"
 """Environment variable: name of the abstract socket of the process that keeps snapshots, a space, and its secret."""
@@ -49,6 +49,7 @@ MEMORY_NAME = "onecopy:"
 
 GRANULARITY_NS = 20_000_000
 """Nanoseconds within which two writes may get the same time: twice the tick of the slowest clock, 100 Hz."""
+_REMOTE_NS = 2_000_000_000
 _GET_FLAGS = 0x80086601
 _UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
 
@@ -91,8 +92,11 @@ def identity_of(facts: os.stat_result) -> Identity:
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
 
 
-def take(file: str | int) -> Snapshot:
+def take(file: str | int, *, remote: bool = False) -> Snapshot:
     """Return a snapshot of a file, of a path or an open descriptor; the position of the descriptor stays.
+
+    With `remote`, also of a file on a network or user-space file system, whose times are those of a server: it must not
+    have been changed within the last two seconds, and both clocks must agree to a second.
 
     Raises
     ------
@@ -112,14 +116,33 @@ def take(file: str | int) -> Snapshot:
             raise NoSnapshot("not a regular file")
         if _cannot_be_written(descriptor):
             return Snapshot(descriptor, path, identity_of(facts), "file")
-        if reason := _core.why_writes_are_undated(descriptor):
+        is_remote = remote and _core.is_remote(descriptor)
+        if not is_remote and (reason := _core.why_writes_are_undated(descriptor)):
             raise NoSnapshot(f"{reason}: its contents cannot be identified")
+        if is_remote and abs(time.time_ns() - max(identity_of(facts)[3:])) < _REMOTE_NS:
+            raise NoSnapshot("changed less than two seconds ago")
         taken = _of_keeper(descriptor, path, identity_of(facts)) or _of_store(descriptor, path, identity_of(facts))
     except BaseException:
         os.close(descriptor)
         raise
     os.close(descriptor)
     return taken
+
+
+_PLACES = {
+    "file": "the file itself, which cannot be written",
+    "memory": "a snapshot in the memory of onecopy run",
+    "store": "a snapshot in the store",
+}
+
+
+def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
+    """Return an open snapshot of a file, also of a remote one, and where it is; or None, and why there is none."""
+    try:
+        taken = take(path, remote=True)
+    except NoSnapshot as error:
+        return None, f"copied into private memory, because there is no snapshot: {error}"
+    return _core.FileHandle(taken.descriptor), _PLACES[taken.place]
 
 
 def _cannot_be_written(descriptor: int) -> bool:

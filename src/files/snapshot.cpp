@@ -57,6 +57,11 @@ Mapping take_snapshot(int fd, std::string name, unsigned threads) {
   return Mapping::from_descriptor(memory.get(), std::move(name));
 }
 
+bool is_remote(int fd) {
+  const auto system = os::file_system_of(fd);
+  return system && system.value.storage == os::Storage::remote;
+}
+
 std::string why_writes_are_undated(int fd) {
   const auto system = os::file_system_of(fd);
   if (!system) return "on a file system that is not known";

@@ -30,7 +30,9 @@ def described(x):
 class Outcome:
     """What a program did in a folder of its own."""
 
-    def __init__(self, code: str, folder: Path, *, run: bool, options: tuple[str, ...] = (), prelude: str = PRELUDE) -> None:
+    def __init__(
+        self, code: str, folder: Path, *, run: bool, options: tuple[str, ...] = (), prelude: str = PRELUDE
+    ) -> None:
         folder.mkdir(parents=True)
         program = folder.parent / f"{folder.name}.py"
         program.write_text(prelude + textwrap.dedent(code))

@@ -1,4 +1,4 @@
-"""Programs that load files and write to them in a random order, made from a seed: python -m tests.support.write_programs.
+"""Programs made from a seed, which load files and write to them: python -m tests.support.write_programs.
 
 Each runs in a folder of its own and returns a line for each of its steps: what it loaded, read or caught. The same
 program must return the same lines under `onecopy run`.
@@ -93,7 +93,7 @@ class Program:
         weights = [weight for weight, _ in steps]
         lines = [self.step(self.save, name) for name in self.names]
         for _ in range(self.random.randint(6, 14)):
-            (_, step), = self.random.choices(steps, weights)
+            ((_, step),) = self.random.choices(steps, weights)
             lines.append(self.step(step))
         lines.append(self.step(self.look_at_all))
         for each in self.handles:
@@ -199,7 +199,9 @@ class Program:
 
     def place(self, nbytes: int) -> tuple[int, bytes]:
         """Return a position in the data of a file, and what to write there."""
-        return self.random.randrange(4096, max(nbytes - 4096, 4097)), self.random.randbytes(self.random.choice([8, 3000]))
+        return self.random.randrange(4096, max(nbytes - 4096, 4097)), self.random.randbytes(
+            self.random.choice([8, 3000])
+        )
 
     def write(self) -> Any:
         """Write through a handle that is open."""
@@ -264,7 +266,7 @@ class Program:
     def link(self) -> Any:
         """Give a file a second name, write to it by that, and remove it again."""
         name = self.name()
-        os.link(name, "link")  # noqa: PTH200
+        os.link(name, "link")
         with open("link", "r+b") as file:  # noqa: PTH123
             file.seek(5000)
             file.write(self.random.randbytes(100))
@@ -278,7 +280,16 @@ class Program:
         """Let another program write to a file in place."""
         name, other = self.random.sample(self.names, 2)
         if self.maps or self.random.random() < 0.5:
-            command = ["dd", f"of={name}", "if=/dev/zero", "bs=1000", "seek=40", "count=50", "conv=notrunc", "status=none"]
+            command = [
+                "dd",
+                f"of={name}",
+                "if=/dev/zero",
+                "bs=1000",
+                "seek=40",
+                "count=50",
+                "conv=notrunc",
+                "status=none",
+            ]
         else:
             command = ["cp", other, name]
             self.kinds[name] = self.kinds[other]
@@ -357,7 +368,7 @@ class Program:
         return (
             [described(value) for value in self.loaded],
             [described(model.weight) for model in self.models],
-            {name: digest(Path(name).read_bytes()) for name in sorted(os.listdir())},
+            {name: digest(Path(name).read_bytes()) for name in sorted(os.listdir())},  # noqa: PTH208
         )
 
 

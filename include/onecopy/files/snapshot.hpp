@@ -18,4 +18,7 @@ Mapping take_snapshot(int fd, std::string name, unsigned threads = 0);
 // empty if they do: on the file systems of local disks that are known to date writes.
 std::string why_writes_are_undated(int fd);
 
+// Whether an open file is on a network or user-space file system.
+bool is_remote(int fd);
+
 }  // namespace onecopy

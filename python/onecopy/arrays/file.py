@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from onecopy.arrays.entries import Entry, Memory, Part
     from onecopy.arrays.members import Member
-    from onecopy.files import Identity, Mode
+    from onecopy.files import ArraysMode, Identity
     from onecopy.page_cache import (
         EvictReport,
         PinReport,
@@ -131,7 +131,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
 
     @property
     @abc.abstractmethod
-    def mode(self) -> Mode:
+    def mode(self) -> ArraysMode:
         """The mode in which the files were opened: "map" or "copy"."""
 
     @property

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.arrays.one_file import OneFile
-    from onecopy.files import Identity, Mode
+    from onecopy.files import ArraysMode, Identity
     from onecopy.page_cache import Portion, Range
 
 
@@ -31,8 +31,18 @@ Member: TypeAlias = "OneFile | DataFile"
 class DataFile(Mapping):
     """A file of raw bytes in which a model has arrays at given offsets."""
 
-    def __init__(self, path: str, mode: Mode, private: bool, threads: int | None) -> None:
-        super().__init__(path, mode=mode, private=private, threads=threads)
+    def __init__(self, path: str, mode: ArraysMode, private: bool, threads: int | None) -> None:
+        handle = None
+        if mode == "snapshot":
+            from onecopy import snapshots  # here, because it may load the store
+
+            handle, _ = snapshots.handle_of(path)
+            mode = "copy" if handle is None else "snapshot"
+        if handle is None:
+            super().__init__(path, mode="copy" if mode == "copy" else "map", private=private, threads=threads)
+        else:
+            self._path, self._absolute, self._options = path, "", (0, None, "map", private, 0)
+            self._core = _core.map_descriptor(handle.fileno(), path, private_pages=private)
         self._entries: dict[str, Entry] = {}
 
     def add(self, entry: Entry, model: str) -> None:
@@ -66,7 +76,7 @@ class DataFile(Mapping):
 class How(NamedTuple):
     """Options with which the files of a set are opened, and the identities they must have when unpickled."""
 
-    mode: Mode
+    mode: ArraysMode
     reason: str
     private: bool
     threads: int | None
@@ -110,12 +120,12 @@ def expect(file: OpenFile, how: How, number: int) -> None:
         raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
 
 
-def decided(mode: Mode | Literal["auto"], owner: str, paths: list[str], how: How) -> tuple[How, bool]:
+def decided(mode: ArraysMode | Literal["auto"], owner: str, paths: list[str], how: How) -> tuple[How, bool]:
     """Choose between mapping and copying by the total size of the files; return whether to request 2 MiB pages too."""
     if mode != "auto":
-        check_mode(mode)
+        _ = mode == "snapshot" or check_mode(mode)
         return how._replace(mode=mode), False
     # A missing file is reported when it is opened.
     whole = sum(os.stat(path).st_size for path in paths if os.path.exists(path))  # noqa: PTH110, PTH116 - text
     copied, huge, reason = _core.choose_mode(owner, whole=whole)
-    return how._replace(mode="copy" if copied else "map", reason=reason), huge and not how.private
+    return how._replace(mode="snapshot" if copied else "map", reason=reason), huge and not how.private

@@ -11,12 +11,12 @@ from onecopy.arrays.one_file import AS_REQUESTED, OneFile
 from onecopy.arrays.several_files import SeveralFiles
 
 if TYPE_CHECKING:
-    from onecopy.files import Mode
+    from onecopy.files import ArraysMode
 
 
 def of_model(
     model: OneFile,
-    mode: Mode | Literal["auto"] = "map",
+    mode: ArraysMode | Literal["auto"] = "map",
     *,
     private: bool = False,
     threads: int | None = None,
@@ -35,7 +35,7 @@ def of_model(
     return _opened(model, mode, How(model.mode, AS_REQUESTED, private, threads))
 
 
-def _opened(model: OneFile, mode: Mode | Literal["auto"], how: How) -> SeveralFiles:
+def _opened(model: OneFile, mode: ArraysMode | Literal["auto"], how: How) -> SeveralFiles:
     data: list[DataFile] = []
     try:
         expect(model, how, 0)

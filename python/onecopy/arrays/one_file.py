@@ -8,7 +8,7 @@ from onecopy import _core
 from onecopy.arguments import path_text, thread_count
 from onecopy.arrays.entries import Entry, Memory, Part, array_of, name_of, range_of
 from onecopy.arrays.file import ArrayFile, no_array
-from onecopy.files import Identity, Mode, OpenFile, absolute, check_mode
+from onecopy.files import ArraysMode, Identity, OpenFile, absolute, check_mode
 from onecopy.text import is_text
 
 if TYPE_CHECKING:
@@ -34,22 +34,27 @@ class OneFile(OpenFile, ArrayFile):
         self,
         path: str | os.PathLike[str],
         *,
-        mode: Mode | Literal["auto"] = "map",
+        mode: ArraysMode | Literal["auto"] = "map",
         private: bool = False,
         threads: int | None = None,
         identity: Identity | None = None,
         handle: _core.FileHandle | None = None,
     ) -> None:
         given = path_text(path)
-        huge = False
+        huge, reason = False, AS_REQUESTED
         if mode == "auto":
             copied, huge, reason = _core.choose_mode(given)
-            mode = "copy" if copied else "map"
-        else:
-            reason = AS_REQUESTED
+            mode = "snapshot" if copied else "map"
+        if mode == "snapshot" and handle is None:
+            mode, handle, reason = _snapshot(given, reason)
         number = thread_count(threads)
         opened = _core.open_arrays(
-            given, copy=check_mode(mode), private_pages=private, threads=number, expected=identity, handle=handle
+            given,
+            copy=mode != "snapshot" and check_mode(mode),
+            private_pages=private,
+            threads=number,
+            expected=identity,
+            handle=handle,
         )
         self._set(opened, given, mode, reason, private, number)
         if huge and not private:
@@ -57,7 +62,9 @@ class OneFile(OpenFile, ArrayFile):
 
             page_cache.warm(self, mechanism="advise")
 
-    def _set(self, opened: Opened, path: str, mode: Mode, reason: str, private: bool, threads: int | None) -> None:
+    def _set(
+        self, opened: Opened, path: str, mode: ArraysMode, reason: str, private: bool, threads: int | None
+    ) -> None:
         self._core, self._container, self._kind, damaged = opened
         self._path, self._absolute = path, absolute(path)
         self._mode, self._reason = mode, reason
@@ -151,7 +158,7 @@ class OneFile(OpenFile, ArrayFile):
         return self._core
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> ArraysMode:
         """The mode in which the file was opened: "map" or "copy"."""
         return self._mode
 
@@ -192,6 +199,14 @@ class OneFile(OpenFile, ArrayFile):
         return f"<onecopy.ArrayFile {self._path!r} {len(self)} arrays, {self.nbytes / 1e6:.1f} MB, {self._mode}>"
 
 
-def _reattach(path: str, mode: Mode, private: bool, threads: int, identity: Identity) -> OneFile:
+def _snapshot(path: str, reason: str) -> tuple[ArraysMode, _core.FileHandle | None, str]:
+    from onecopy import snapshots  # here, because it may load the store
+
+    handle, place = snapshots.handle_of(path)
+    reason = place if reason == AS_REQUESTED else f"{reason}; {place}"
+    return "copy" if handle is None else "snapshot", handle, reason
+
+
+def _reattach(path: str, mode: ArraysMode, private: bool, threads: int, identity: Identity) -> OneFile:
     """Open a file that was pickled in another process; FileChanged if it was modified or replaced since."""
     return OneFile(path, mode=mode, private=private, threads=threads, identity=identity)

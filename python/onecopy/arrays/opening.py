@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
-    from onecopy.files import Mode
+    from onecopy.files import ArraysMode
     from onecopy.remote.partners import Peers
     from onecopy.store import Artefact
 
@@ -28,7 +28,7 @@ __all__ = ["open", "open_arrays"]
 
 def open(  # noqa: A001 - as `onecopy.open`
     path: str | os.PathLike[str] | Artefact,
-    mode: Mode | Literal["auto"] = "map",
+    mode: ArraysMode | Literal["auto"] = "map",
     *,
     warm: bool = False,
     verify: bool = False,
@@ -54,8 +54,12 @@ def open(  # noqa: A001 - as `onecopy.open`
         store, with all files that it names (`onecopy.remote.fetch`; needs ``pip install 'onecopy[remote]'``).
     mode
         "map": arrays are pages of the page cache, shared by all processes and read from disk when first accessed.
+        "snapshot": the contents that the file has now, which no later write changes, copied once per machine: into
+        the default store, or under ``onecopy run`` into its memory. Processes that open the same contents share the
+        copy. A file that cannot be written where it is (read-only mount, flags immutable or verity) is mapped itself.
+        Without a snapshot (tmpfs; no space; a file that is being written) it is "copy".
         "copy": the whole file is read now, into private memory in huge pages, by several threads.
-        "auto": "copy" for a file on a network or user-space file system that is at most a quarter of the available
+        "auto": "snapshot" for a file on a network or user-space file system that is at most a quarter of the available
         memory, because accessing a mapping may fail or wait there; else "map", with 2 MiB pages where the readahead of
         the device is at least as large. `ArrayFile.mode_reason` gives the reason.
     warm
@@ -128,7 +132,7 @@ def open(  # noqa: A001 - as `onecopy.open`
 
 def open_arrays(
     path: str | os.PathLike[str] | Artefact,
-    mode: Mode | Literal["auto"] = "map",
+    mode: ArraysMode | Literal["auto"] = "map",
     *,
     private: bool = False,
     threads: int | None = None,
@@ -190,7 +194,7 @@ def _fetched_together(
 
 def _open_selected(
     path: str | os.PathLike[str] | Artefact,
-    mode: Mode | Literal["auto"],
+    mode: ArraysMode | Literal["auto"],
     private: bool,
     threads: int | None,
     align: int | None,
@@ -219,7 +223,7 @@ def _open_selected(
 
 def _open_aligned(
     path: str | os.PathLike[str] | Artefact,
-    mode: Mode | Literal["auto"],
+    mode: ArraysMode | Literal["auto"],
     private: bool,
     threads: int | None,
     align: int,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.arrays.members import Member
-    from onecopy.files import Identity, Mode
+    from onecopy.files import ArraysMode, Identity
     from onecopy.page_cache import Range, Selection
 
 __all__ = ["SelectedArrays", "of_url"]
@@ -146,7 +146,7 @@ class SelectedArrays(ArrayFile):
         return self._file.closed
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> ArraysMode:
         """The mode in which the file was opened: "map" or "copy"."""
         return self._file.mode
 

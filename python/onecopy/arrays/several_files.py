@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.files import Identity, Mode
+    from onecopy.files import ArraysMode, Identity
     from onecopy.page_cache import Range
 
 
@@ -115,7 +115,7 @@ class SeveralFiles(ArrayFile):
         return self._closed
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> ArraysMode:
         """The mode in which the files were opened: "map" or "copy"."""
         return self._how.mode
 

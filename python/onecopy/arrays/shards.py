@@ -15,12 +15,12 @@ from onecopy.named_files import SetError, index_text, names_of_index, parse_inde
 if TYPE_CHECKING:
     import os
 
-    from onecopy.files import Mode
+    from onecopy.files import ArraysMode
 
 
 def of_index(
     path: str | os.PathLike[str],
-    mode: Mode | Literal["auto"] = "map",
+    mode: ArraysMode | Literal["auto"] = "map",
     *,
     private: bool = False,
     threads: int | None = None,
@@ -65,7 +65,7 @@ def of_opened(path: str, shards: dict[str, OneFile], files: dict[str, str], how:
     return SeveralFiles(index, members, places, container, metadata, how, reopened)
 
 
-def _opened(path: str, mode: Mode | Literal["auto"], how: How) -> SeveralFiles:
+def _opened(path: str, mode: ArraysMode | Literal["auto"], how: How) -> SeveralFiles:
     index = Mapping(path)
     shards: list[OneFile] = []
     try:

@@ -65,16 +65,38 @@ class Keeper:
         """The value of the environment variable `onecopy.snapshots.KEEPER`."""
         self._kept: dict[_Key, _Kept] = {}
         """By user and contents, the least recently used first."""
+        self._thread: threading.Thread | None = None
+        self._stopped = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listening, selectors.EVENT_READ)
 
     def start(self) -> None:
         """Answer from now on."""
-        threading.Thread(target=self._serve, name="onecopy snapshots", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="onecopy snapshots", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Release all snapshots and answer no more requests; the end of the process does the same."""
+        self._stopped = True
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own:
+            own.connect(self._listening.getsockname())
+        if self._thread is not None:
+            self._thread.join()
+        for key in [key for key, kept in self._kept.items() if kept.memory >= 0]:
+            self._release(key)
+        for connection in [each.fileobj for each in self._selector.get_map().values()]:
+            assert isinstance(connection, socket.socket)
+            connection.close()
+        self._selector.close()
+
+    @property
+    def kept(self) -> int:
+        """Number of snapshots that are kept or made."""
+        return len(self._kept)
 
     def _serve(self) -> None:
         due = time.monotonic()
-        while True:
+        while not self._stopped:
             if time.monotonic() >= due:
                 begin = time.monotonic()
                 self._each()

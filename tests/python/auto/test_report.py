@@ -18,7 +18,7 @@ def call(pid, **changes):
 
 def test_a_file_counts_once_however_many_functions_and_calls():
     calls = [call(pid, function=name) for pid in range(8) for name in ("torch.load", "torch.nn.Module.load_state_dict")]
-    report = Report.of(calls, dict.fromkeys(range(8), {}))
+    report = Report.of(calls, {pid: {} for pid in range(8)})
     assert report.saved == 7 * 1_500_000_000
     assert str(report).splitlines() == [
         "8 processes hold 1.50 GB of 1 file once: 10.5 GB less than a copy in each",

@@ -27,13 +27,14 @@ def test_arrays_of_numpy(tmp_path, name):
     print(described(y), described(z), described(np.load("x.npy")))
     """
     outcome = same_answer(code, tmp_path)
-    assert outcome.shared == {"x.npy": eval(LOADS[name]).nbytes}  # noqa: S307 - a constant of this module
+    assert outcome.shared == {"x.npy": eval(LOADS[name]).nbytes}
 
 
 def test_files_of_several_arrays_and_what_follows(tmp_path):
     code = """
     with open("x.npy", "wb") as file:
-        np.save(file, np.arange(200_000.0)); np.save(file, np.ones(3)); np.save(file, np.zeros(200_000)); file.write(b"end")
+        np.save(file, np.arange(200_000.0)); np.save(file, np.ones(3)); np.save(file, np.zeros(200_000))
+        file.write(b"end")
     with open("x.npy", "rb") as file:
         print([(described(np.load(file)), file.tell()) for _ in range(3)], file.read())
     with open("x.npy", "rb") as file:
@@ -229,8 +230,9 @@ WRAPPERS = {
         arrays = [np.load("x.npy") for _ in range(30)]
         print(len(os.listdir("/proc/self/fd")), len(arrays))""",
     "in memory": """
-        a = np.zeros(1 << 18); np.save("/dev/shm/onecopy-test.npy", a); b = np.load("/dev/shm/onecopy-test.npy")
-        m = np.load("/dev/shm/onecopy-test.npy", mmap_mode="r+"); m[:] = 9; m.flush(); os.unlink("/dev/shm/onecopy-test.npy")
+        x = f"/dev/shm/onecopy-test-{os.getpid()}.npy"
+        np.save(x, np.zeros(1 << 18)); b = np.load(x)
+        m = np.load(x, mmap_mode="r+"); m[:] = 9; m.flush(); os.unlink(x)
         print(described(b))""",
 }
 
@@ -248,7 +250,7 @@ WRITERS = {
     "os.truncate": "os.truncate('x.npy', 0)",
     "another program": "subprocess.run(['cp', 'y.npy', 'x.npy'], check=True)",
     "numpy.save": "np.save('x.npy', np.ones(1 << 18))",
-    "a descriptor of the folder": "os.pwrite(os.open('x.npy', os.O_WRONLY, dir_fd=os.open('.', 0)), b'\\xff' * 900, 128)",
+    "a descriptor of the folder": "os.pwrite(os.open('x.npy', 1, dir_fd=os.open('.', 0)), b'\\xff' * 900, 128)",
     "the second name": "os.pwrite(os.open('link', os.O_WRONLY), b'\\xff' * 5000, 300)",
     "a forked child": "os.waitpid(pid, 0) if (pid := os.fork()) else (np.save('x.npy', np.ones(9)), os._exit(0))",
 }

@@ -1,0 +1,262 @@
+"""The snapshots of `onecopy run`: built once, whichever process dies, trusted within one user, gone with the run."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.waiting import until
+
+from onecopy import _core, snapshots
+from onecopy.runs import keeper as keeping
+from onecopy.runs.keeper import Keeper
+from onecopy.snapshots import GET, HAVE, KEEPER, MADE, MAKE, NoSnapshot, take
+
+pytestmark = pytest.mark.processes
+MIB = 1 << 20
+
+
+@pytest.fixture
+def keeper(monkeypatch):
+    """Give a keeper that answers this process; it is stopped at the end."""
+    made = Keeper(lambda: None, 60.0)
+    monkeypatch.setenv(KEEPER, made.environment)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "x.bin"
+    path.write_bytes(os.urandom(2 * MIB))
+    return path
+
+
+def contents(taken):
+    with taken:
+        return os.pread(taken.descriptor, taken.nbytes, 0)
+
+
+def test_the_same_contents_are_one_memory_and_other_contents_another(keeper, file):
+    before = file.read_bytes()
+    with take(str(file)) as one, take(str(file)) as two:
+        assert one.place == two.place == "memory"
+        assert os.fstat(one.descriptor).st_ino == os.fstat(two.descriptor).st_ino
+        facts = file.stat()
+        with file.open("r+b") as writer:
+            writer.write(b"new")
+        os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+        assert contents(take(str(file))) == b"new" + before[3:]
+        assert contents(one) == before
+
+
+def test_a_write_through_a_mapping_that_was_dirty_before_is_seen(keeper, file):
+    import mmap
+
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as mapped:
+        mapped[0:1] = b"a"
+        assert contents(take(str(file)))[:1] == b"a"
+        mapped[0:1] = b"b"
+        assert contents(take(str(file)))[:1] == b"b"
+        mapped[0:1] = b"c"
+        assert contents(take(str(file)))[:1] == b"c"
+
+
+def test_a_file_that_is_written_without_pause_gives_whole_contents_or_none(keeper, file):
+    code = """
+import sys
+file = open(sys.argv[1], "r+b", 0)
+while True:
+    for c in b"ab":
+        file.seek(0); file.write(bytes([c]) * (2 << 20))
+"""
+    writer = subprocess.Popen([sys.executable, "-c", code, str(file)])
+    try:
+        until(lambda: file.read_bytes()[:1] in (b"a", b"b"))
+        taken = 0
+        for _ in range(60):
+            try:
+                found = contents(take(str(file)))
+            except NoSnapshot:
+                continue
+            taken += 1
+            assert found in (b"a" * len(found), b"b" * len(found))
+    finally:
+        writer.kill()
+        writer.wait()
+    time.sleep(0.05)
+    assert contents(take(str(file))) == file.read_bytes()
+
+
+def connection(keeper):
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.connect("\0" + keeper.environment.split()[0])
+    return made
+
+
+def request(keeper, made, file):
+    with file.open("rb") as opened:
+        socket.send_fds(made, [GET + keeper.environment.split()[1].encode()], [opened.fileno()])
+
+
+def test_a_builder_that_dies_is_followed_by_the_next_that_waits(keeper, file):
+    with connection(keeper) as first, connection(keeper) as second:
+        request(keeper, first, file)
+        assert first.recv(16) == MAKE
+        request(keeper, second, file)
+        first.close()
+        assert second.recv(16) == MAKE
+    assert contents(take(str(file))) == file.read_bytes()
+
+
+def sealed(data):
+    memory = os.memfd_create("onecopy:forged", os.MFD_ALLOW_SEALING)
+    os.write(memory, data)
+    import fcntl
+
+    fcntl.fcntl(memory, 1033, 0xF)
+    return memory
+
+
+FORGED = {
+    "not sealed": lambda _: os.memfd_create("onecopy:forged"),
+    "of another size": lambda size: sealed(bytes(size - 1)),
+    "a pipe": lambda _: os.pipe()[0],
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_memory_that_is_not_a_sealed_copy_is_refused(keeper, file, name):
+    with connection(keeper) as made:
+        request(keeper, made, file)
+        assert made.recv(16) == MAKE
+        memory = FORGED[name](2 * MIB)
+        socket.send_fds(made, [MADE], [memory])
+        os.close(memory)
+        assert made.recv(16) == b""
+    assert contents(take(str(file))) == file.read_bytes()
+
+
+@pytest.mark.parametrize("message", [b"", b"get wrong", b"made", b"\xff" * 60])
+def test_who_does_not_know_the_secret_gets_nothing(keeper, file, message):
+    with connection(keeper) as made, file.open("rb") as opened:
+        socket.send_fds(made, [message or b"x"], [opened.fileno()])
+        assert made.recv(16) == b""
+
+
+def test_a_process_of_another_user_gets_what_its_own_user_made(keeper, file, nobody, in_child):
+    file.chmod(0o644)
+    with take(str(file)) as of_root:
+        inode = os.fstat(of_root.descriptor).st_ino
+
+    def poison():
+        with connection(keeper) as made:
+            request(keeper, made, Path(file.name))
+            answer = made.recv(16)
+            memory = sealed(b"\0" * 2 * MIB)
+            socket.send_fds(made, [MADE], [memory])
+            return answer
+
+    assert in_child(poison, uid=nobody) == MAKE
+    with take(str(file)) as again:
+        assert os.fstat(again.descriptor).st_ino == inode
+        assert contents(again) == file.read_bytes()
+
+
+def test_what_no_process_maps_is_released_when_there_is_much(keeper, tmp_path, monkeypatch):
+    monkeypatch.setattr(keeping, "MAX_KEPT", 3)
+    paths = [tmp_path / str(i) for i in range(8)]
+    for path in paths:
+        np.save(path.with_suffix(".npy"), np.arange(1 << 18))
+    held = take(str(paths[0].with_suffix(".npy")))
+    array = _core.owned_array(held.descriptor, 128, (5,), np.dtype(np.int64))
+    inode = os.fstat(held.descriptor).st_ino
+    held.close()
+    for path in paths[1:]:
+        take(str(path.with_suffix(".npy"))).close()
+    assert keeper.kept <= 4
+    with take(str(paths[0].with_suffix(".npy"))) as again:
+        assert os.fstat(again.descriptor).st_ino == inode
+    assert array.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_snapshots_of_files_that_changed_are_released(keeper, file):
+    for i in range(5):
+        file.write_bytes(bytes([i]) * 2 * MIB)
+        take(str(file)).close()
+    assert keeper.kept == 1
+
+
+def test_without_memory_the_store_has_the_snapshot(keeper, file, monkeypatch, tmp_path):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
+    monkeypatch.setattr(snapshots._core, "available_memory", lambda: (MIB, "the test"))
+    with take(str(file)) as taken:
+        assert taken.place == "store"
+        assert contents(taken) == file.read_bytes()
+
+
+WORKER = """
+import os, sys, time
+import numpy as np
+array = np.load(sys.argv[1])
+print("loaded", float(array.sum()), flush=True)
+sys.stdin.readline()
+print("again", float(np.load(sys.argv[1]).sum()), float(array.sum()), flush=True)
+"""
+
+
+def test_a_run_that_is_killed_leaves_no_memory_and_its_processes_go_on(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones(1 << 18))
+    with (tmp_path / "script.py").open("w") as script:
+        script.write(WORKER)
+    command = [sys.executable, "-m", "onecopy", "run", "-q", "--", sys.executable, script.name, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdin is not None
+        assert run.stdout.readline() == "loaded 262144.0\n"
+        (worker,) = [int(each) for each in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()]
+        run.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, run.pid, os.WEXITED | os.WNOWAIT)
+        assert not Path(f"/proc/{worker}/fd").joinpath("999").exists()
+        run.stdin.write("\n")
+        run.stdin.flush()
+        assert run.stdout.readline() == "again 262144.0 262144.0\n"
+    until(lambda: not [each for each in keeping._mapped_inodes() if not Path(f"/proc/{worker}").exists()])
+
+
+def test_early_signals_and_an_empty_entry_of_the_search_path(tmp_path):
+    (tmp_path / "beside.py").write_text("x = 7")
+    environment = {**os.environ, "PYTHONPATH": f"{os.pathsep}/nowhere"}
+    code = "import beside, sys; sys.exit(beside.x)"
+    (tmp_path / "sub").mkdir()
+    command = [sys.executable, "-m", "onecopy", "run", "-q", "--", sys.executable, "-c", code]
+    assert subprocess.run(command, env=environment, cwd=tmp_path, check=False).returncode == 7
+
+
+def test_large_files_that_a_program_reads_itself_are_named(tmp_path):
+    path = tmp_path / "vectors.faiss"
+    path.write_bytes(bytes(17 * MIB))
+    code = "import sys, time\nfile = open(sys.argv[1], 'rb')\nfile.read(1 << 20)\ntime.sleep(1.5)"
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "onecopy", "run", "-q", "--report", str(report), "--", sys.executable, "-c", code]
+    subprocess.run([*command, str(path)], check=True)
+    (found,) = json.loads(report.read_text())["read"]
+    assert (found["path"], found["bytes"]) == (str(path), 17 * MIB)
+    assert "IO_FLAG_MMAP_IFC" in found["advice"]
+
+
+def test_a_snapshot_is_given_with_the_descriptor_of_a_file_alone(keeper, file):
+    with connection(keeper) as made:
+        made.send(GET + keeper.environment.split()[1].encode())
+        assert made.recv(16) == b""
+    with connection(keeper) as made:
+        request(keeper, made, file)
+        assert made.recv(16) in (MAKE, HAVE)
