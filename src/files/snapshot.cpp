@@ -50,7 +50,7 @@ Mapping take_snapshot(int fd, std::string name, unsigned threads) {
   const auto cached = os::cached_in_file(fd, {0, facts.value.size});
   if (cached && cached.value.dirty != 0) throw OsError("write back", name, EBUSY, "it is being written");
   os::Fd memory = create(name, facts.value.size);
-  copy(fd, memory.get(), facts.value.size, {name, threads});
+  copy(fd, memory.get(), facts.value.size, {name, threads, false});  // the next run finds the file in the cache
   check(os::seal(memory.get()), "seal", name);
   // Kernels before 6.7 refuse to map what is sealed through a descriptor that could write.
   if (auto reader = os::reopen_read(memory.get())) memory = std::move(reader.value);

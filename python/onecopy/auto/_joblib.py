@@ -7,6 +7,7 @@ import io
 import math
 import os
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto.hooks import replace
@@ -34,7 +35,10 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
         before = getattr(_of_thread, "sources", None)  # of a load whose objects load others
         _of_thread.sources = sources = dict[int, Source | None]()
         try:
-            return original(*args, **kwargs)
+            loaded = original(*args, **kwargs)
+            if not sources:
+                _note_read(args[0] if args else kwargs.get("filename"))
+            return loaded
         finally:
             _of_thread.sources = before
             for source in sources.values():
@@ -42,6 +46,14 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
                     source.close()
 
     return load
+
+
+def _note_read(file: Any) -> None:
+    with suppress(OSError, ValueError):
+        if isinstance(file, (str, os.PathLike)):
+            path = os.path.abspath(os.fspath(file))  # noqa: PTH100 - text
+            reason = "compressed, or without large arrays"
+            note(LOAD, path, copied=os.stat(path).st_size, reason=reason)  # noqa: PTH116
 
 
 def _read_array(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core, snapshots
@@ -31,7 +32,9 @@ class Source(Closeable):
         """The function that loads, as in its documentation: "torch.load"."""
         self.path, self.nbytes = snapshot.path, snapshot.nbytes
         self._snapshot = snapshot
-        self._shared = 0
+        self._arrays: list[weakref.ref[Any]] = []
+        self._nbytes = 0
+        """Bytes of these arrays."""
 
     @property
     def descriptor(self) -> int:
@@ -41,7 +44,8 @@ class Source(Closeable):
     def array(self, offset: int, shape: Sequence[int], dtype: Any) -> Any:
         """Return a new array, in C order, that owns copy-on-write memory with bytes of the file."""
         array = _core.owned_array(self.descriptor, offset, tuple(shape), dtype)
-        self._shared += array.nbytes
+        self._arrays.append(weakref.ref(array))
+        self._nbytes += array.nbytes
         return array
 
     def memory(self, offset: int, nbytes: int) -> Any:
@@ -55,11 +59,13 @@ class Source(Closeable):
         return snapshots.identity_of(os.stat(file)) == self._snapshot.identity  # noqa: PTH116 - also a descriptor
 
     def close(self) -> None:
-        """Report what was mapped, and release the snapshot; arrays stay."""
-        if self._shared:
+        """Report which arrays are in use, and release the snapshot; arrays stay. Objects copied the other arrays."""
+        shared = sum(array.nbytes for reference in self._arrays if (array := reference()) is not None)
+        if shared:
             call_log.mapped(os.readlink(f"/proc/self/fd/{self.descriptor}"), self.path)  # noqa: PTH115 - text
-        note(self.function, self.path, shared=self._shared)
-        self._shared = 0
+        note(self.function, self.path, shared=shared)
+        note(self.function, self.path, copied=self._nbytes - shared, reason="arrays that the loaded object copies")
+        self._arrays, self._nbytes = [], 0
         self._snapshot.close()
 
 

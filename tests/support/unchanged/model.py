@@ -49,6 +49,11 @@ def read_bytes() -> int:
     return int(next(line for line in lines if line.startswith("read_bytes:")).split()[1])
 
 
+def is_shared(name: str, path: str) -> bool:
+    """Return whether a mapping is of a file, or of a snapshot of it in a run or in the store."""
+    return name == path or name.startswith(f"/memfd:onecopy:{path}") or name.endswith(".oc")
+
+
 def answer(model: torch.nn.Module) -> dict[str, float]:
     """Return what the model computes, and in bytes what this process holds, and has read for it."""
     with torch.no_grad():
@@ -59,7 +64,7 @@ def answer(model: torch.nn.Module) -> dict[str, float]:
     for line in Path("/proc/self/smaps").read_text().splitlines():
         key, _, rest = line.partition(":")
         if key in held:
-            held[key] += (int(rest.split()[0]) << 10) * (name == path)
+            held[key] += (int(rest.split()[0]) << 10) * is_shared(name, path)
         elif "-" in key.split(" ")[0]:
             name = line.split(maxsplit=5)[5] if line.count(" ") > 5 and "/" in line else ""
     return {
