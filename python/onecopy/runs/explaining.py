@@ -11,6 +11,7 @@ from onecopy.memory.causes import Cause
 from onecopy.runs import RUN
 from onecopy.runs.call_log import calls_of_run
 from onecopy.runs.report import Report
+from onecopy.snapshots import MEMORY_NAME
 from onecopy.text import escape, size
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def _causes(pid: int, run: str) -> Iterator[Cause]:
 
 def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
     """Yield the calls of a process, and those of its ancestors with files that it maps, as if they were its own."""
-    ancestors, mapped = set[int](), {region.path for region in proc.maps(pid)}
+    ancestors = set[int]()
+    mapped = {region.path.removeprefix(f"/memfd:{MEMORY_NAME}") for region in proc.maps(pid)}
     parent = proc.stat(pid).ppid
     while parent and len(ancestors) < _MAX_DEPTH:
         ancestors.add(parent)
