@@ -1,10 +1,17 @@
-"""`onnxruntime.InferenceSession` uses weights that are prepacked once per machine, and mapped."""
+"""`onnxruntime.InferenceSession` uses weights that are prepacked once per machine, and mapped.
+
+Session options cannot be inspected: they may hold weights, custom operators or entries that decide how a model is
+optimized. So calls of their methods are recorded, and prepacked weights are used only with options of which every
+setting is known: those made after the methods were replaced. With any other options ONNX Runtime reads the model.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from onecopy.auto.hooks import replace
 from onecopy.runs.call_log import note
@@ -16,11 +23,31 @@ if TYPE_CHECKING:
     from onecopy.integrations.onnxruntime._ladder import Opening
 
 SESSION = "onnxruntime.InferenceSession"
+_READERS = ("get_session_config_entry", "has_providers")
+"""Methods of session options that change nothing."""
+_settings: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+"""For session options of which every setting is known: names of the entries and methods that set something."""
 
 
 def apply(onnxruntime: ModuleType) -> None:
-    """Replace the initialization of `InferenceSession`; the class stays the same."""
+    """Replace the initialization of `InferenceSession`, and record the settings of `SessionOptions`."""
+    kind = onnxruntime.SessionOptions
+    for name, method in list(vars(kind).items()):
+        if name == "__init__" or (callable(method) and not name.startswith("_") and name not in _READERS):
+            replace(kind, name, partial(_recorded, kind, name))
     replace(onnxruntime.InferenceSession, "__init__", _init)
+
+
+def _recorded(kind: type[Any], name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(self) is kind and self in _settings:
+            _settings[self].add(str(args[0]) if name == "add_session_config_entry" and args else name)
+        done = original(self, *args, **kwargs)
+        if type(self) is kind and name == "__init__":
+            _settings.setdefault(self, set())
+        return done
+
+    return method
 
 
 def _init(original: Callable[..., None]) -> Callable[..., None]:
@@ -29,7 +56,7 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         opening = None
         if isinstance(path_or_bytes, (str, os.PathLike)) and not type(self).__module__.startswith("onecopy."):
-            opening = _prepacked(os.fspath(path_or_bytes), sess_options, providers, kwargs)
+            opening = _prepacked(path_or_bytes, sess_options, providers, kwargs)
         if opening is None:
             original(self, path_or_bytes, sess_options, providers, *args, **kwargs)
             return
@@ -39,9 +66,10 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
         try:
             options = _options.copied(sess_options, opening.entries)
             original(self, opening.model, options, providers, *args, **{**kwargs, "enable_fallback": 0})
+            self._sess_options = _options.copied(sess_options, {})
         except Exception as error:  # any: the session is made as without this module
             opening.close()
-            _note_read(str(path_or_bytes), f"the session on prepacked weights failed: {error}")
+            _note_read(path_or_bytes, f"the session on prepacked weights failed: {error}")
             original(self, path_or_bytes, sess_options, providers, *args, **kwargs)
             return
         self._enable_fallback = int(kwargs.get("enable_fallback", 1)) == 1
@@ -54,31 +82,49 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def _prepacked(path: str, options: Any, providers: Any, given: dict[str, Any]) -> Opening | None:
+def _prepacked(path: Any, options: Any, providers: Any, given: dict[str, Any]) -> Opening | None:
     """Return how a session uses prepacked weights, made if the store lacks them; None if it reads the file."""
-    from onecopy.errors import FormatError
     from onecopy.integrations.onnxruntime import _ladder
 
-    optimizers = tuple(sorted(given.get("disabled_optimizers") or ()))
-    request = _ladder.Request(path, options, providers, optimizers, wait=True, store=None)
     try:
-        opening = _ladder.auto(request)
-    except (_ladder.Unfit, OSError, FormatError) as error:  # ONNX Runtime reads the file, or raises its own error
-        _note_read(path, str(error))
-        return None
-    if opening.mode != "read":
-        return opening
-    opening.close()
-    _note_read(path, opening.reason.removeprefix("auto: "))
+        reason = _why_read(options, given)
+        if not reason:
+            optimizers = tuple(sorted(given.get("disabled_optimizers") or ()))
+            opening = _ladder.auto(_ladder.Request(os.fsdecode(path), options, providers, optimizers, True, None))
+            if opening.mode != "read":
+                return opening
+            opening.close()
+            reason = opening.reason.removeprefix("auto: ")
+    except Exception as error:  # any: ONNX Runtime reads the file, or raises its own error
+        reason = str(error)
+    _note_read(path, reason)
     return None
 
 
-def _note_shared(path: str, opening: Opening) -> None:
+def _why_read(options: Any, given: dict[str, Any]) -> str:
+    """Return why a session reads its model, as far as its arguments decide; empty if they do not."""
+    from onecopy.integrations.onnxruntime import _options
+
+    if given.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL")):
+        return "the session options may be part of the model"
+    if options is None:
+        return ""
+    if options not in _settings:
+        return "the session options are a copy, or were made before onecopy.auto was imported"
+    if options.optimized_model_filepath or options.enable_profiling:
+        return "the session writes its optimized model or a profile"
+    others = sorted(_settings[options].difference(_options.DECIDING, _options.OTHER_THAN_RESULTS))
+    return f"the session options have {', '.join(others)}" if others else ""
+
+
+def _note_shared(path: Any, opening: Opening) -> None:
     from onecopy.integrations.onnxruntime._report import mapped_files
 
-    note(SESSION, os.path.abspath(path), shared=sum(file.bytes for file in mapped_files(opening.files)))  # noqa: PTH100
+    shared = sum(file.bytes for file in mapped_files(opening.files))
+    note(SESSION, os.path.abspath(os.fsdecode(path)), shared=shared)  # noqa: PTH100 - text
 
 
-def _note_read(path: str, reason: str) -> None:
-    with suppress(OSError):  # ONNX Runtime raises an error for this path
-        note(SESSION, os.path.abspath(path), copied=os.stat(path).st_size, reason=reason)  # noqa: PTH100, PTH116
+def _note_read(path: Any, reason: str) -> None:
+    with suppress(Exception):  # any: ONNX Runtime raises an error for this path
+        path = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - text
+        note(SESSION, path, copied=os.stat(path).st_size, reason=reason)  # noqa: PTH116

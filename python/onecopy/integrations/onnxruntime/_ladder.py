@@ -270,6 +270,8 @@ def parsed(request: Request) -> Iterator[tuple[Model, FileMapping]]:
     model, mapping = parse(request.path, request.kind)
     request.model = model
     try:
+        if _options.holds(request.sess_options, {tensor.name for tensor in model.tensors}, model.locations):
+            raise Unfit("the session options hold weights of the model in memory, or cannot be copied")
         yield model, mapping
     finally:
         mapping.close()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
-from contextlib import contextmanager
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnxruntime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
 _IDENTITY = bytes.fromhex(
     "08093a370a100a016112016222084964656e746974791201675a0f0a0161120a0a08080112040a020801"
@@ -26,7 +28,7 @@ IN_PLACE = {_PREPACKING_OFF: "1", "session.use_external_initializer_file_buffers
 ORT_MAPPED = {"session.use_memory_mapped_ort_model": "1"}
 ORT_IN_PLACE = ORT_MAPPED | {"session.use_ort_model_bytes_for_initializers": "1", _PREPACKING_OFF: "1"}
 
-_DECIDING = (
+DECIDING = (
     # Entries that change the optimised graph or the prepacked form; other entries apply when a session is opened.
     "mlas.disable_kleidiai",
     "mlas.enable_gemm_fastmath_arm64_bfloat16",
@@ -49,26 +51,87 @@ _DECIDING = (
     "session.set_denormal_as_zero",
     "session.x64quantprecision",
 )
+OTHER_THAN_RESULTS = (
+    _PREPACKING_OFF,
+    "session.dynamic_block_base",
+    "session.force_spinning_stop",
+    "session.inter_op.allow_spinning",
+    "session.intra_op.allow_spinning",
+    "session.intra_op_thread_affinities",
+    "session.use_env_allocators",
+)
+"""Entries about threads and memory of a session, which have their effect with prepacked weights too."""
+
+_changing = threading.Lock()
 
 
 def copied(options: onnxruntime.SessionOptions | None, entries: Mapping[str, str]) -> onnxruntime.SessionOptions:
     """Return a copy of session options with more entries, taken from a session on a minimal model.
 
-    Options that write a profile or the optimised model are changed while that session is made; no other thread may use
-    them at that time.
+    Options that write a profile are changed while that session is made; no other thread may use them at that time.
     """
     if options is None:
         copy = onnxruntime.SessionOptions()
     else:
-        with _without_files(options):
-            tiny = onnxruntime.InferenceSession(_IDENTITY, options, providers=["CPUExecutionProvider"])
-        copy = tiny.get_session_options()
-        with _changing:
-            copy.enable_profiling = options.enable_profiling
-            copy.optimized_model_filepath = options.optimized_model_filepath
+        copy = _opened(_IDENTITY, options).get_session_options()
+        copy.enable_profiling = options.enable_profiling
     for name, value in entries.items():
         copy.add_session_config_entry(name, value)
     return copy
+
+
+def _opened(model: bytes | Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    """Return a session that writes no profile."""
+    with _changing:
+        profiling, options.enable_profiling = options.enable_profiling, False
+        try:
+            return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
+        finally:
+            options.enable_profiling = profiling
+
+
+def holds(options: onnxruntime.SessionOptions | None, initializers: Iterable[str], files: Iterable[str]) -> bool:
+    """Return whether options hold an initializer or an external file of these names in memory, or cannot be copied.
+
+    Options cannot be inspected. But they refuse a second initializer of a name, which is added to a copy; and a model
+    whose external data is missing can be opened with options that hold it. Copies of options hold no files.
+    """
+    if options is None:
+        return False
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32))
+    try:
+        copy = copied(options, {})
+        for name in initializers:
+            copy.add_initializer(name, value)
+            copy.add_external_initializers([name], [value])
+    except Exception:  # ONNX Runtime's have no class in common but this
+        return True
+    return any(_can_open(_model_of(file), options) for file in files)
+
+
+def _can_open(model: bytes, options: onnxruntime.SessionOptions) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        path.write_bytes(model)
+        try:
+            _opened(path, options)
+        except Exception:  # as above
+            return False
+    return True
+
+
+def _model_of(location: str) -> bytes:
+    """Return a minimal ONNX model, which returns a byte of an external file."""
+
+    def field(number: int, *parts: bytes) -> bytes:
+        size = len(b"".join(parts))
+        return bytes((number << 3 | 2, size & 127 | 128, size >> 7 & 127 | 128, size >> 14)) + b"".join(parts)
+
+    data = field(13, field(1, b"location"), field(2, location.encode()))
+    tensor = field(5, b"\x08\x01\x10\x02", field(8, b"w"), data, b"\x70\x01")
+    node = field(1, field(1, b"w"), field(2, b"y"), field(4, b"Identity"))
+    output = field(12, field(1, b"y"), field(2, field(1, b"\x08\x02", field(2, field(1, b"\x08\x01")))))
+    return b"\x08\x08" + field(7, node, field(2, b"g"), tensor, output) + field(8, b"\x10\x0d")
 
 
 def in_folder(folder: str) -> dict[str, str]:
@@ -101,7 +164,7 @@ def deciding(options: onnxruntime.SessionOptions | None) -> dict[str, str]:
     """Return the entries that decide the optimised model and its prepacked weights."""
     level = onnxruntime.SessionOptions().graph_optimization_level if options is None else _level(options)
     found = {"graph_optimization_level": level.name}
-    found.update({name: value for name in _DECIDING if (value := entry(options, name)) is not None})
+    found.update({name: value for name in DECIDING if (value := entry(options, name)) is not None})
     return found
 
 
@@ -123,21 +186,3 @@ def digest(entries: Mapping[str, str]) -> str:
 
 def _level(options: onnxruntime.SessionOptions) -> onnxruntime.GraphOptimizationLevel:
     return options.graph_optimization_level
-
-
-_changing = threading.Lock()
-
-
-@contextmanager
-def _without_files(options: onnxruntime.SessionOptions) -> Iterator[None]:
-    """Disable the profile and the optimised model file of the options inside the block."""
-    with _changing:
-        profiling, path = options.enable_profiling, options.optimized_model_filepath
-        if not (profiling or path):
-            yield
-            return
-        options.enable_profiling, options.optimized_model_filepath = False, ""
-        try:
-            yield
-        finally:
-            options.enable_profiling, options.optimized_model_filepath = profiling, path

@@ -22,9 +22,7 @@ def main(caller: str, text: str, *path: str) -> None:
         return
     os.nice(_NICENESS)
     with contextlib.suppress(TimeoutError):  # another process is building it
-        key = recipe.key(recipe.digest_now())
-        at_once = recipe.store.with_options(timeout=0)
-        at_once.get_or_build(key, lambda target: write(recipe, target), source=recipe.path)
+        recipe.built(recipe.store.with_options(timeout=0), write)
 
 
 if __name__ == "__main__":

@@ -41,12 +41,15 @@ from onecopy.integrations.onnxruntime._report import Latency
 from onecopy.store import Store, file_key, report_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from onecopy.store import Artefact
 
 __all__ = ["Prepacked", "Recipe", "prepack", "start_in_background"]
 
 _TRAILER = 24 + len(PREPACKED_END)
+_CLOCK_TICK = 0.02
+"""Seconds, at most, in which two writes of a file may have the same time."""
 _LEAST = "1024"  # minimum bytes of a weight that is written to the data
 
 _background: list[subprocess.Popen[bytes]] = []
@@ -132,6 +135,18 @@ class Recipe:
             return Prepacked.read(found.path)
         return None
 
+    def built(self, store: Store, make: Callable[[Recipe, Path], None]) -> Artefact:
+        """Return the artefact of the files; `make` writes it if the store lacks it. OSError if a file changes then."""
+        key = self.key(self.digest_now())
+
+        def build(path: Path) -> None:
+            make(self, path)
+            digest = self.digest()
+            if digest is None or self.key(digest) != key:
+                raise OSError(errno.ESTALE, "the model changed while its weights were prepacked", self.path)
+
+        return store.get_or_build(key, build, source=self.path)
+
     def is_being_built(self) -> bool:
         """Return whether a process is prepacking the model or computing its digest."""
         digest = self.digest()
@@ -155,6 +170,9 @@ class Recipe:
     def _write_digest(self, path: Path) -> None:
         digest = sha256()
         for file in self.files:
+            age = time.time() - os.stat(file).st_mtime  # noqa: PTH116 - text
+            if 0 <= age < _CLOCK_TICK:  # a later write must not keep the time that is part of the key
+                time.sleep(_CLOCK_TICK)
             digest.update(f"{os.path.relpath(file, Path(self.path).parent)}\n{Path(file).stat().st_size}\n".encode())
             with open(file, "rb", buffering=0) as bytes_of:  # noqa: PTH123
                 while piece := bytes_of.read(1 << 22):
@@ -175,9 +193,7 @@ def prepack(recipe: Recipe) -> Prepacked:
     ChildProcessError
         The child was killed.
     """
-    key = recipe.key(recipe.digest_now())
-    made = recipe.store.get_or_build(key, lambda path: _in_child(recipe, path), source=recipe.path)
-    return Prepacked.read(made.path)
+    return Prepacked.read(recipe.built(recipe.store, _in_child).path)
 
 
 def _environment() -> dict[str, str]:

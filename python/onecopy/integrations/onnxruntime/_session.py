@@ -115,7 +115,8 @@ def session(
         "auto": "prepacked" if that is ready; else "read", while a child prepacks models of 16 MiB and more. An
         unavailable mode becomes "read"; the report has the reason.
     sess_options
-        Session options; they are not changed. Options with custom operators cannot be copied: the mode becomes "read".
+        Session options; they are not changed. Options with custom operators, weights in memory or a path of the
+        optimized model: the mode becomes "read".
     providers, provider_options
         Arguments of `onnxruntime.InferenceSession`. Prepacked weights are for the CPU execution provider.
     wait
@@ -166,8 +167,8 @@ def session(
         store,
     )
     given = given | {"providers": providers, "provider_options": provider_options}
-    if warm and mode in (None, "read"):
-        with suppress(OSError, FormatError), _ladder.parsed(request):  # for the paths of its external data
+    if warm and mode in (None, "read"):  # for the paths of its external data
+        with suppress(OSError, FormatError, _ladder.Unfit), _ladder.parsed(request):
             pass
     opening = _planned(request, mode)
     warming = _warming(opening, max_bytes) if warm else None
@@ -185,6 +186,8 @@ def _planned(request: _ladder.Request, mode: Mode | None) -> _ladder.Opening:
     if mode is None or mode == "read":
         return _ladder.read(request, _ladder.AS_REQUESTED if mode else _ladder.BY_DEFAULT)
     try:
+        if request.sess_options is not None and request.sess_options.optimized_model_filepath:
+            raise _ladder.Unfit("the session options write the optimized model, which would refer to other files")
         return rungs[mode](request)
     except (_ladder.Unfit, OSError, FormatError) as error:
         return _ladder.read(request, f"mode {mode!r} is unavailable: {error}")
