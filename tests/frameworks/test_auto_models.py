@@ -74,6 +74,63 @@ else:
     run_python(code, tmp_path / "model")
 
 
+HUB = """
+import hashlib, http.server, os, pathlib, sys, threading
+folder, how = pathlib.Path(sys.argv[1]), sys.argv[2]
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_): pass
+    def do_GET(self):
+        path = folder / self.path.rpartition("/")[2].partition("?")[0]
+        found = "/resolve/" in self.path and path.is_file()
+        data = path.read_bytes() if found else b""
+        self.send_response(200 if found else 404)
+        headers = {"Content-Length": str(len(data)), "X-Repo-Commit": "a" * 40}
+        headers |= {"ETag": f'"{hashlib.sha1(data).hexdigest()}"'} if found else {"X-Error-Code": "EntryNotFound"}
+        for header in headers.items():
+            self.send_header(*header)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+    do_HEAD = do_GET
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+os.environ |= {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": f"{folder}-{how}"}
+os.environ |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
+if how == "auto":
+    import onecopy.auto
+import torch, transformers
+transformers.utils.logging.disable_progress_bar()
+for name in ("org/model", str(folder)):
+    for dtype in (torch.bfloat16, "float32"):
+        model = transformers.BertModel.from_pretrained(name, dtype=dtype)
+        print(model.dtype, sum(one.double().sum().item() for one in model.state_dict().values()))
+for wrong in ("org/none", f"{folder}/none", 7):
+    try:
+        transformers.BertModel.from_pretrained(wrong, dtype="float15")
+    except Exception as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("cache", ["cache", "file/below"])
+def test_models_that_are_downloaded_first_and_stores_that_cannot_be_written_load_as_ever(
+    torch, cache, tmp_path, monkeypatch
+):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / cache))
+    make = """
+    import sys
+    from transformers import BertConfig, BertModel
+    shape = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9000}
+    BertModel(BertConfig(**shape)).save_pretrained(sys.argv[1])
+    """
+    run_python(make, tmp_path / "model")
+    assert run_python(HUB, tmp_path / "model", "plain") == run_python(HUB, tmp_path / "model", "auto")
+
+
 def test_sessions_of_onnx_runtime_use_prepacked_weights(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
     models = pytest.importorskip("tests.support.onnx_models", reason="onnx is not installed")

@@ -5,7 +5,7 @@ Weights that keep the dtype of their file are mapped by transformers itself.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,15 +35,18 @@ def _from_pretrained(original: Any) -> Any:
         name = args[0] if args else kwargs.get("pretrained_model_name_or_path")
         if name is None:  # no checkpoint, or an error of transformers
             return function(cls, *args, **kwargs)
-        try:
-            folder, reason = _folder(name, kwargs)
-            files = [] if folder is None else _files(folder, kwargs)
-            casting = nullcontext() if folder is None or not files else _casting(folder, files, kwargs)
-        except Exception as error:  # any: transformers loads, or raises its own error
-            files, reason, casting = [], str(error), nullcontext()
-        with casting:
+        path = str(name)
+        with ExitStack() as casts:
+            try:
+                folder, reason = _folder(name, kwargs)
+                if folder is not None:
+                    path = str(folder)
+                    casts.enter_context(_casting(folder, _files(folder, kwargs), kwargs))
+            except Exception as error:  # any: transformers loads, or raises its own error
+                reason = str(error)
             model = function(cls, *args, **kwargs)
-        _note(model[0] if isinstance(model, tuple) else model, str(folder or name), reason)  # with output_loading_info
+        with suppress(Exception):  # any: without /proc; a model whose weights have no memory
+            _note(model[0] if isinstance(model, tuple) else model, path, reason)  # with output_loading_info
         return model
 
     return classmethod(from_pretrained)
@@ -92,12 +95,9 @@ def _note(model: Any, path: str, reason: str) -> None:
     """Report how many bytes of the weights are on mapped files, and how many are not."""
     from onecopy.memory.addresses import Regions
 
-    try:
-        regions = Regions()
-        weights = {one.data_ptr(): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
-        on_files = {at for at in weights if (found := regions.at(at)) is not None and found.inode}
-    except (OSError, RuntimeError, AttributeError):  # without /proc; a model whose weights have no memory
-        return
+    regions = Regions()
+    weights = {one.data_ptr(): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
+    on_files = {at for at in weights if (found := regions.at(at)) is not None and found.inode}
     shared = sum(weights[at] for at in on_files)
     copied = sum(weights.values()) - shared
     if shared:

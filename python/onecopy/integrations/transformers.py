@@ -183,7 +183,7 @@ def _given_casts(casts: dict[Path, Path], dtype: Any) -> Iterator[None]:
             with _mode(casts, dtype):
                 yield
         finally:
-            os.environ.pop(_ASYNC)
+            os.environ.pop(_ASYNC, None)
             if before is not None:
                 os.environ[_ASYNC] = before
 
