@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
@@ -45,6 +46,18 @@ def test_a_tensor_that_is_written_to_changes_for_nobody_else(torch):
     dataset.tensor[5] = 100
     assert dataset.tensor[:6].tolist() == [1, 2, 3, 4, 5, 100]
     assert pickle.loads(handle).tensor[:6].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_was_written_to_a_tensor_is_in_every_copy_of_it(torch, tmp_path):
+    tensor = oc.torch.share_dataset(Bag(tensor=torch.arange(500_000))).tensor
+    expected = (tensor.clone() + 1).tolist()
+    tensor += 1
+    torch.save(tensor, tmp_path / "tensor.pt")
+    saved = torch.load(tmp_path / "tensor.pt")
+    assert type(saved) is torch.Tensor
+    for again in (saved, pickle.loads(pickle.dumps(tensor)), pickle.loads(ForkingPickler.dumps(tensor))):
+        assert again.tolist() == expected
+    resource_sharer.stop()  # the thread that torch sends the memory of tensors with
 
 
 def test_sharing_tensors_again_changes_nothing(torch):

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import ml_dtypes
@@ -180,6 +181,31 @@ def test_an_array_that_is_written_to_changes_for_nobody_else():
     assert np.array_equal(pickle.loads(handle), Pictures().boxes)
 
 
+@pytest.mark.parametrize("dumps", [pickle.dumps, ForkingPickler.dumps, copy.copy], ids=["pickle", "processes", "copy"])
+def test_what_was_written_to_an_array_is_in_every_copy_of_it(dumps):
+    boxes = oc.torch.share_dataset(Pictures()).boxes
+    boxes[7] = 5
+    again = dumps(boxes) if dumps is copy.copy else pickle.loads(dumps(boxes))
+    assert np.array_equal(again, boxes)
+    assert (again[7] == 5).all()
+
+
+def test_a_pickle_of_an_array_outlives_what_it_was_made_of(tmp_path, python):
+    code = """
+    import pathlib, pickle, sys, numpy as np, onecopy as oc
+    class Bag: pass
+    bag = Bag()
+    bag.array = np.arange(300_000)
+    oc.torch.share_dataset(bag)
+    assert bag.onecopy_report.moved
+    pathlib.Path(sys.argv[1]).write_bytes(pickle.dumps(bag.array))
+    """
+    python(code, tmp_path / "pickle")
+    again = pickle.loads((tmp_path / "pickle").read_bytes())
+    assert type(again) is np.ndarray
+    assert np.array_equal(again, np.arange(300_000))
+
+
 # --- estimates ------------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +256,7 @@ ARRAYS = {
 def test_arrays_of_every_type_are_the_same_afterwards_also_elsewhere(kind):
     before = ARRAYS[kind]
     ours = oc.torch.share_dataset(Bag(array=before), 0).array
-    handle = pickle.dumps(ours)
+    handle = bytes(ForkingPickler.dumps(ours))
     for after in (ours, pickle.loads(handle), copy.copy(ours), copy.deepcopy(ours)):
         assert isinstance(after, np.ndarray)
         assert (after.dtype, after.shape) == (before.dtype, before.shape)
@@ -241,7 +267,7 @@ def test_arrays_of_every_type_are_the_same_afterwards_also_elsewhere(kind):
 
 def test_an_array_travels_as_a_handle_and_its_parts_as_themselves():
     array = oc.torch.share_dataset(Bag(array=np.arange(1_000_000)), 0).array
-    assert len(pickle.dumps(array)) < 400
+    assert len(ForkingPickler.dumps(array)) < 400
     for part in (
         array[5:10],
         array.reshape(-1, 10)[3],
@@ -271,7 +297,7 @@ def serve(connection: Connection, dataset: Pictures) -> None:
 @pytest.mark.slow
 def test_workers_of_every_start_method_hold_one_copy(method):
     dataset = oc.torch.share_dataset(Pictures(60_000))
-    assert len(pickle.dumps(dataset)) < 3_000
+    assert len(ForkingPickler.dumps(dataset)) < 3_000
     context = multiprocessing.get_context(method)
     ends, workers = [], []
     for _ in range(2):

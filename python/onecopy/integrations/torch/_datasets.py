@@ -13,7 +13,9 @@ dataset, and `onecopy.workers.assert_shared` reads it.
 once per machine, while here every rank builds it first.
 
 **Limits.** Attributes are found in ``__dict__`` of the dataset and of datasets in it (`Subset`, `ConcatDataset`, ...).
-Shared lists are read-only: appending raises. Written pages of an array become private to the process that writes.
+Shared lists are read-only: appending raises. Written pages of an array become private to the process that writes, and
+multiprocessing sends a written array as its data. Other pickles of arrays and tensors have their data; those of lists
+are handles.
 ``isinstance(x, list)`` is False for a shared list.
 
 This module does not import torch; tensors are found if the program has imported it.

@@ -1,19 +1,23 @@
-"""Arrays and tensors on the bytes of a shared `List` of one row; they pickle as the handle of that list.
+"""Arrays and tensors on the bytes of a shared `List` of one row.
 
 Their pages are copy-on-write, so that code may write to an item in place: torch has no read-only tensors, and warns
-about tensors of read-only arrays. Written pages are private to the process.
+about tensors of read-only arrays. Written pages are private to the process. multiprocessing sends them to processes as
+the handle of the list while they are as they were shared; all else that pickles them pickles their data.
 """
 
 from __future__ import annotations
 
 import functools
+import pickle
 import sys
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onecopy.errors import NotShareable
 from onecopy.files import Mapping
+from onecopy.memory.addresses import Pages
 from onecopy.records.backing import Backed
 
 if TYPE_CHECKING:
@@ -23,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class MappedArray(np.ndarray[Any, np.dtype[Any]]):
-    """An array on mapped memory that pickles as a handle. Views and results are plain arrays."""
+    """An array on mapped memory. Views and results are plain arrays."""
 
-    _rows: List[Any] | None = None  # None for views, which pickle as their data
+    _rows: List[Any] | None = None  # None for views
 
     def __getitem__(self, key: Any) -> Any:
         return self.view(np.ndarray)[key]
@@ -41,9 +45,31 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
         return self.view(np.ndarray).copy(order)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if self._rows is None:
-            return self.view(np.ndarray).__reduce_ex__(protocol)
-        return array_in, (self._rows, self.dtype, self.shape)
+        return self.view(np.ndarray).__reduce_ex__(protocol)
+
+
+def _sent_array(array: MappedArray) -> Any:
+    if array._rows is None or _is_written(array.ctypes.data, array.nbytes):
+        return array.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+    return array_in, (array._rows, array.dtype, array.shape)
+
+
+def _sent_tensor(tensor: Any) -> Any:
+    if _is_written(tensor.data_ptr(), tensor.nbytes):
+        return tensor.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+    return tensor_in, (tensor._rows, tensor.dtype, tuple(tensor.shape))
+
+
+def _is_written(address: int, nbytes: int) -> bool:
+    """Return whether copy-on-write memory was written to; True if that is not known."""
+    try:
+        with Pages() as pages:
+            return pages.private_bytes(address, nbytes) > 0
+    except OSError:  # without /proc
+        return True
+
+
+ForkingPickler.register(MappedArray, _sent_array)
 
 
 def is_mapped(value: Any) -> bool:
@@ -118,15 +144,16 @@ def _tensor_class() -> Any:
     import torch
 
     class MappedTensor(torch.Tensor):  # type: ignore[misc]
-        """A tensor on mapped memory that pickles as a handle. Views and results are plain tensors."""
+        """A tensor on mapped memory. Views and results are plain tensors."""
 
         mapped_by_onecopy = True
         __torch_function__ = torch._C._disabled_torch_function_impl
 
         def __reduce_ex__(self, protocol: Any) -> Any:
-            return tensor_in, (self._rows, self.dtype, tuple(self.shape))
+            return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)
 
         def __deepcopy__(self, memo: Any) -> Any:
             return self.clone()
 
+    ForkingPickler.register(MappedTensor, _sent_tensor)
     return MappedTensor
