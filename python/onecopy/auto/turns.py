@@ -6,7 +6,8 @@ peak, and in a control group they are killed. So only the process goes on that b
 is in use that was left before; when it has loaded its weights, and freed the random ones, the next one does. As soon as
 the size of the model is known, processes go on together for which there is memory.
 
-A process waits for another one only while that makes progress, and at most `MAX_SECONDS` in total.
+A process waits for another one only while that writes its parameters or maps files, and at most `MAX_SECONDS` in total:
+one that goes on without loading weights, for example to train, is not waited for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import time
 from contextlib import suppress
+from mmap import PAGESIZE
 from pathlib import Path
 
 from onecopy import _core
@@ -25,7 +27,7 @@ __all__ = ["MAX_SECONDS", "finished", "registered"]
 MAX_SECONDS = 300.0
 """Seconds that a process waits in total."""
 IDLE_SECONDS = 5.0
-"""Seconds after which a process whose memory does not change is not waited for."""
+"""Seconds after which a process that neither writes parameters nor maps files is not waited for."""
 _STEP = 32 << 20
 """Bytes of parameters after which the memory is read again."""
 _PAUSE = 0.05
@@ -38,7 +40,8 @@ class _Builder:
         self.pid = os.getpid()
         self.nbytes = 0
         """Bytes of parameters since the memory was read."""
-        self.announced = False
+        self.largest_private = 0
+        """Pages of private memory that the process has when its parameters are written; 0: not announced."""
         self.waited = 0.0
         """Seconds."""
         self.read = 0
@@ -47,38 +50,37 @@ class _Builder:
         """Bytes of memory that were left when the first process began."""
         self.largest = 0
         """Bytes of the largest model that a process has loaded; 0: not known."""
-        self.builders: dict[int, None] = {}
-        """Processes that construct modules, in the order in which they began."""
+        self.builders: dict[int, int] = {}
+        """`largest_private` of processes that construct modules, in the order in which they began."""
 
     def registered(self, nbytes: int) -> None:
         self.nbytes += nbytes
         if self.nbytes < _STEP or self.waited >= MAX_SECONDS:
             return
+        self.largest_private = (self.largest_private or _pages(self.pid)[0]) + self.nbytes // PAGESIZE
         self.nbytes = 0
-        left = _left()
-        if not self.announced:
-            self.announced = True
-            call_log.append({"building": self.pid, "left": left})
+        call_log.append({"building": self.pid, "left": _left(), "pages": self.largest_private})
         self._wait_while_scarce()
 
     def finished(self) -> None:
         self.nbytes = 0
-        if self.announced:
-            self.announced = False
+        if self.largest_private:
+            self.largest_private = 0
             call_log.append({"built": self.pid})
 
     def _wait_while_scarce(self) -> None:
-        watched, rss, since = 0, 0, 0.0
+        watched, seen, since = 0, (0, 0), 0.0
         ignored: set[int] = set()
         while self.waited < MAX_SECONDS:
             self._read()
             first = next((pid for pid in self.builders if pid not in ignored), self.pid)
             if first == self.pid or _left() >= self._needed():
                 return
-            now, size = time.monotonic(), _resident(first)
-            if (first, size) != (watched, rss):
-                watched, rss, since = first, size, now
-            elif size == 0 or now - since > IDLE_SECONDS:
+            now, (private, mapped) = time.monotonic(), _pages(first)
+            progress = min(private, self.builders[first]), mapped
+            if (first, progress) != (watched, seen):
+                watched, seen, since = first, progress, now
+            elif progress == (0, 0) or now - since > IDLE_SECONDS:
                 ignored.add(first)
             time.sleep(_PAUSE)
             self.waited += _PAUSE
@@ -94,7 +96,7 @@ class _Builder:
             with suppress(ValueError, TypeError, KeyError, AttributeError):
                 fields = json.loads(line)
                 if "building" in fields:
-                    self.builders[int(fields["building"])] = None
+                    self.builders[int(fields["building"])] = int(fields["pages"])
                     self.most_left = max(self.most_left, int(fields["left"]))
                 elif "built" in fields:
                     self.builders.pop(int(fields["built"]), None)
@@ -127,9 +129,10 @@ def _left() -> int:
     return 1 << 62 if found is None else found[0]
 
 
-def _resident(pid: int) -> int:
-    """Return the resident pages of a process; 0 if it has ended."""
+def _pages(pid: int) -> tuple[int, int]:
+    """Return the private and the mapped resident pages of a process; 0 if it has ended."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+        resident, mapped = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+    except (OSError, ValueError):
+        return 0, 0
+    return int(resident) - int(mapped), int(mapped)

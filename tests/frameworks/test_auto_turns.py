@@ -1,0 +1,42 @@
+"""Which processes of `onecopy run` wait for each other while they construct models and memory is scarce."""
+
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+TRAINS = """
+import pathlib, sys, time, torch
+import onecopy.auto
+model = torch.nn.Linear(4096, 4096)  # 64 MiB, never loaded
+pathlib.Path(sys.argv[1], "constructed").touch()
+kept = []
+while not pathlib.Path(sys.argv[1], "done").exists():
+    kept.append(bytes(1 << 20))
+    time.sleep(0.1)
+"""
+CONSTRUCTS = """
+import pathlib, sys, time, torch
+from onecopy.auto import turns
+while not pathlib.Path(sys.argv[1], "constructed").exists():
+    time.sleep(0.05)
+turns._left = lambda: 1  # memory is scarce
+torch.nn.Linear(4096, 4096)
+pathlib.Path(sys.argv[1], "done").touch()
+print("constructed after waiting" if turns._builder.waited else "constructed")
+"""
+BOTH = """
+import subprocess, sys
+first = subprocess.Popen([sys.executable, "-c", sys.argv[2], sys.argv[1]])
+second = subprocess.run([sys.executable, "-c", sys.argv[3], sys.argv[1]], timeout=60)
+first.wait(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_trains_is_not_waited_for_until_it_ends(torch, tmp_path, onecopy_process):
+    command = [sys.executable, "-c", BOTH, tmp_path, TRAINS, CONSTRUCTS]
+    done = onecopy_process("run", "-q", "--", *command)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "constructed after waiting\n"
