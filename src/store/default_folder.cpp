@@ -1,5 +1,6 @@
 #include "onecopy/store/default_folder.hpp"
 
+#include <cerrno>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,16 @@ os::FileSystem file_system_at(fs::path folder) {
     if (opened) return os::file_system_of(opened.value.get()).value;
     auto above = folder.parent_path();
     if (above == folder || above.empty()) return {};
+    folder = std::move(above);
+  }
+}
+
+// Whether this user may create files in a folder, or in the nearest one above it that exists.
+bool can_be_written(fs::path folder) {
+  for (;;) {
+    const int error = os::expect_may_create_in(folder.string());
+    auto above = folder.parent_path();
+    if (error != ENOENT || above == folder || above.empty()) return error == 0;
     folder = std::move(above);
   }
 }
@@ -48,8 +59,10 @@ DefaultFolder wished_for() {
   const fs::path cache = variable("XDG_CACHE_HOME");
   if (cache.is_absolute()) return {cache / "onecopy", "$XDG_CACHE_HOME", {}};  // a relative one is to be ignored
   const fs::path home = variable("HOME");
-  if (home.is_absolute()) return {home / ".cache" / "onecopy", "the user's folder for caches", {}};
-  return on_this_machine("there is no home folder");
+  if (!home.is_absolute()) return on_this_machine("there is no home folder");
+  auto folder = home / ".cache" / "onecopy";
+  if (!can_be_written(folder)) return on_this_machine(folder.string() + " cannot be written");
+  return {std::move(folder), "the user's folder for caches", {}};
 }
 
 }  // namespace

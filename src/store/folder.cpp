@@ -1,5 +1,7 @@
 #include "store/folder.hpp"
 
+#include <system_error>
+
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::store {
@@ -41,15 +43,20 @@ Refusal refusal_of(const os::FileFacts& facts) {
   throw OsError("use as a store", folder.string(), refusal.code, std::move(refusal.why));
 }
 
+[[noreturn]] void refuse_folder(const fs::path& folder, int error) {
+  auto why = std::generic_category().message(error);
+  refuse_folder(folder, {error, std::move(why) + "; set ONECOPY_CACHE to a folder that this user may write"});
+}
+
 // And those above it, whatever the umask: a cache folder that others may write can be exchanged by them.
 void make(const fs::path& folder) {
   const int error = os::create_folder(folder.string());
   if (error == 0 || error == EEXIST) return;
   const auto above = folder.parent_path();
-  if (error != ENOENT || above == folder || above.empty()) throw OsError("make folder", folder.string(), error);
+  if (error != ENOENT || above == folder || above.empty()) refuse_folder(folder, error);
   make(above);
   const int again = os::create_folder(folder.string());
-  if (again != 0 && again != EEXIST) throw OsError("make folder", folder.string(), again);
+  if (again != 0 && again != EEXIST) refuse_folder(folder, again);
 }
 
 void expect_ours(const File& file, const os::FileFacts& facts) {
@@ -72,9 +79,9 @@ Folder Folder::open(const fs::path& path) {
   }
   // For another user's folder the error names the owner, not the failed open.
   const auto facts = opened ? os::facts_of(opened.value.get()) : os::facts_of_entry(path.string());
-  if (!facts) refuse_folder(path, {opened ? facts.error : opened.error, {}});
+  if (!facts) refuse_folder(path, opened ? facts.error : opened.error);
   if (auto refusal = refusal_of(facts.value); refusal.code != 0) refuse_folder(path, std::move(refusal));
-  if (!opened) refuse_folder(path, {opened.error, {}});
+  if (!opened) refuse_folder(path, opened.error);
   return {std::move(opened.value), path};
 }
 

@@ -285,6 +285,32 @@ def test_without_a_squatter_the_default_folder_is_made_and_used(folders, place, 
     assert (facts.st_uid, facts.st_mode & 0o7777) == (VICTIM, 0o700)
 
 
+@pytest.mark.parametrize("home", ["/nonexistent", "/", "/root", "/dev/null", "."])
+def test_a_home_folder_that_cannot_be_written_is_none(folders, home, monkeypatch) -> None:
+    """As in containers that run as a user without an entry in /etc/passwd."""
+    monkeypatch.setenv("HOME", home)
+    assert in_victim(share, "disk") == GOOD
+    assert folders["disk"].stat().st_uid == VICTIM
+
+
+def test_a_home_folder_that_can_be_written_is_used(folders, monkeypatch) -> None:
+    home = ELSEWHERE
+    monkeypatch.setenv("HOME", str(home))
+    home.mkdir(0o700)
+    os.chown(home, VICTIM, VICTIM)
+    for _ in range(2):
+        assert in_victim(share, "disk") == GOOD
+    assert (home / ".cache/onecopy").stat().st_uid == VICTIM
+    assert not folders["disk"].exists()
+
+
+def test_a_folder_that_cannot_be_made_names_the_variable_that_sets_another(folders, monkeypatch) -> None:
+    for variable in ("ONECOPY_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(variable, "/root/none")
+        assert "set ONECOPY_CACHE to a folder that this user may write" in str(failure_of(share, "disk"))
+        monkeypatch.delenv(variable)
+
+
 @pytest.mark.parametrize("place", ["disk", "memory"])
 def test_what_was_planted_would_be_served_to_its_owner(folders, place) -> None:
     """The planted artefact is a good one: only its folder's owner, mode or kind is wrong."""

@@ -70,10 +70,10 @@ class Store:
     folder
         A folder that belongs to this user alone. It is created with mode 0700, and refused if it is a symbolic link,
         belongs to another user or is accessible to others. None with ``place="disk"``: ``$ONECOPY_CACHE``, else
-        ``$XDG_CACHE_HOME/onecopy``, else ``~/.cache/onecopy``, or ``/var/tmp/onecopy-<uid>`` if that is on a network
-        file system. None with ``place="memory"``: ``/dev/shm/onecopy-<uid>``. If the last two names are taken by
-        another user, ``onecopy-<uid>-1`` or the next free number is used; `reason` and a warning of the logger
-        "onecopy" report that.
+        ``$XDG_CACHE_HOME/onecopy``, else ``~/.cache/onecopy`` if it can be written, or ``/var/tmp/onecopy-<uid>`` if
+        there is none or it is on a network file system. None with ``place="memory"``: ``/dev/shm/onecopy-<uid>``. If
+        the last two names are taken by another user, ``onecopy-<uid>-1`` or the next free number is used; `reason` and
+        a warning of the logger "onecopy" report that.
     place
         Which of the two default folders is used if `folder` is None: "disk" or "memory".
     where
