@@ -99,7 +99,7 @@ int sync_folder(const Name& folder) noexcept;
 int rename_file(const Name& from, const Name& to) noexcept;
 int remove_file(const Name& name) noexcept;
 int create_folder(const std::string& path) noexcept;         // mode 0700
-int expect_may_create_in(const std::string& folder) noexcept;  // 0: this user may create files in it
+int why_not_writable(const std::string& folder) noexcept;    // 0: this user may create files in it
 int set_permissions(int fd, unsigned permissions) noexcept;  // 0644
 unsigned permissions_of_new_files() noexcept;                // 0666 less the umask
 int set_written(int fd, std::int64_t mtime_ns) noexcept;     // sets the time of the last write

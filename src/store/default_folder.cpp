@@ -27,7 +27,7 @@ os::FileSystem file_system_at(fs::path folder) {
 // Whether this user may create files in a folder, or in the nearest one above it that exists.
 bool can_be_written(fs::path folder) {
   for (;;) {
-    const int error = os::expect_may_create_in(folder.string());
+    const int error = os::why_not_writable(folder.string());
     auto above = folder.parent_path();
     if (error != ENOENT || above == folder || above.empty()) return error == 0;
     folder = std::move(above);

@@ -32,6 +32,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
         dtype = series.dtype
         if dtype is None or not series.shape or 0 in series.shape:
             raise CodecError(f"{path}: {codec}: no image with pixels of a known type")
+        _check_segments(path, series.keyframe)
         is_palette = series.keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE
         return Facts(
             f"{codec}, {PALETTE}" if is_palette else codec,
@@ -57,6 +58,9 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
             _read(file, path, series, into, report)
             return
         pages, keyframe = list(series.pages), series.keyframe
+        for page in pages:
+            if page is not None:
+                _check_segments(path, page)
         if None in pages or len(pages) * prod(keyframe.shaped) != into.size:
             _by_itself(series, into, report, threads)
             return
@@ -65,7 +69,6 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
             _by_itself(series, into, report, threads)
             return
         for page, plane in zip(pages, planes, strict=True):
-            _check_within(path, page, page.parent.filehandle.size)
             _fill_page(page, plane, report, threads)
 
 
@@ -115,8 +118,17 @@ def _by_itself(series: Any, into: NDArray[Any], report: Callable[[int], None], t
     report(into.nbytes)
 
 
-def _check_within(path: str, page: Any, end: int) -> None:
-    """Raise DamagedError if a segment ends behind the end of the file; tifffile would decode a short read."""
+def _check_segments(path: str, page: Any) -> None:
+    """Raise DamagedError if a segment ends behind the end of the file, or has no entry in the table of segments.
+
+    tifffile would decode a short read, and fill in any number of segments that the file does not have.
+    """
+    keyframe, end = page.keyframe, page.parent.filehandle.size
+    if len(page.dataoffsets) < prod(keyframe.chunked) and not keyframe.is_contiguous:
+        raise DamagedError(
+            f"{path}: damaged: the image has {prod(keyframe.chunked)} segments, but the file lists "
+            f"{len(page.dataoffsets)}"
+        )
     for number, (offset, length) in enumerate(zip(page.dataoffsets, page.databytecounts, strict=False)):
         if offset + length > end:
             raise DamagedError(

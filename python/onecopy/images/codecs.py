@@ -27,6 +27,7 @@ from onecopy.errors import FileChanged, FormatError
 from onecopy.files import open_regular
 from onecopy.images._libraries import LIBRARIES, PILLOW, TIFF, Codec, installed
 from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, NoLevelError
+from onecopy.page_cache import available_memory
 from onecopy.store.fork import trim_heap
 from onecopy.text import size
 
@@ -42,9 +43,9 @@ T = TypeVar("T")
 __all__ = ["Codec", "CodecError", "DamagedError", "Facts", "InPlace", "codecs_for", "decode", "read_facts"]
 
 _INSTALL = "pip install 'onecopy[images]'"
-_PLAUSIBLE, _PLAUSIBLE_AT_ONCE, _RATIO = 4 << 30, 1 << 30, 1000
-"""Limits against decompression bombs: an image above 4 GiB, or a strip above 1 GiB, must have a file of at least a
-thousandth of that size, which is about the highest ratio of deflate and JPEG."""
+_PLAUSIBLE, _PLAUSIBLE_AT_ONCE, _RATIO = 256 << 20, 256 << 20, 1400
+"""Limits against decompression bombs: an image or a strip above 256 MiB must have a file of at least a 1,400th of that
+size, which is about the highest ratio of LZW, deflate and JPEG."""
 
 
 def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
@@ -200,10 +201,10 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
             facts = codec.reader().facts(text, level, codec.version)
         except MemoryError as error:  # headers are small: the file claims a false size
             raise DamagedError(f"{text}: {codec.version}: damaged: {error}") from error
-    import numpy as np
+        import numpy as np
 
-    if of_numpy(np.dtype(facts.dtype)) is None:
-        raise CodecError(f"{text}: elements of {facts.dtype} are not supported: array files have no such type")
+        if of_numpy(np.dtype(facts.dtype)) is None:
+            raise CodecError(f"{text}: elements of {facts.dtype} are not supported: array files have no such type")
     return facts
 
 
@@ -264,6 +265,9 @@ def fill(
             raise raised[0] from None
         if identity_of(text) != before:
             raise _changed(text) from error
+        left = available_memory()
+        if isinstance(error, MemoryError) and left is not None and 4 * (facts.nbytes + facts.at_once) < left:
+            raise DamagedError(f"{error}: damaged: more memory is needed than {size(facts.nbytes)}") from error
         raise
     finally:
         trim_heap()  # of all threads, those of the library too
@@ -286,15 +290,15 @@ def identity_of(path: str) -> Identity:
 
 @contextlib.contextmanager
 def translated(path: str, codec: Codec) -> Iterator[None]:
-    """Turn exceptions of a library into CodecError; an OSError with an errno, and errors of onecopy, pass through."""
+    """Turn exceptions of a library into CodecError; an OSError of the system, and errors of onecopy, pass through."""
     try:
         yield
     except (FormatError, FileChanged, NoLevelError):
         raise
     except MemoryError as error:
-        raise MemoryError(f"{path}: {codec.version}: {error or 'out of memory'}") from error
+        raise MemoryError(f"{path}: {codec.version}: {str(error) or 'out of memory'}") from error
     except OSError as error:
-        if error.errno is not None:
+        if error.errno not in (None, errno.EINVAL, errno.EOVERFLOW):  # an offset in the file is none
             raise
         raise CodecError(f"{path}: {codec.version}: {error}") from error
     except Exception as error:

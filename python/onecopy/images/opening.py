@@ -59,7 +59,7 @@ def open(
         Where decoded images are kept: a `onecopy.Store` or a folder; None: the default folder on disk.
     max_bytes
         Maximum size of the decoded level, in bytes or as text such as "20 GB"; a larger image is an error before any
-        space is reserved. None: 4 GiB, or 1000 times the size of the file if that is more.
+        space is reserved. None: 256 MiB, or 1400 times the size of the file if that is more.
     threads
         Number of threads of the decoding library; None: the CPUs of this process, at most 4.
     progress

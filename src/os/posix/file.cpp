@@ -163,7 +163,7 @@ int remove_file(const Name& name) noexcept { return ::unlinkat(name.folder, name
 
 int create_folder(const std::string& path) noexcept { return ::mkdir(path.c_str(), 0700) == 0 ? 0 : errno; }
 
-int expect_may_create_in(const std::string& folder) noexcept {
+int why_not_writable(const std::string& folder) noexcept {
   return ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
 }
 

@@ -221,7 +221,7 @@ def bomb(path: Path, width: int, height: int) -> Path:
 def test_a_header_that_claims_a_terabyte_is_refused_before_anything_is_reserved(tmp_path):
     path = bomb(tmp_path / "bomb.tif", 1 << 20, 1 << 20)
     with pytest.raises(
-        CodecError, match=r"claims 1048576 x 1048576 .*1\.10 TB, more than the 4\.29 GB that are plausible"
+        CodecError, match=r"claims 1048576 x 1048576 .*1\.10 TB, more than the 268 MB that are plausible"
     ):
         codecs.check_size(str(path), codecs.read_facts(path), None)
     with pytest.raises(CodecError, match=r"1\.10 TB, more than the limit of 1\.00 MB: .* give a larger max_bytes"):
@@ -229,11 +229,27 @@ def test_a_header_that_claims_a_terabyte_is_refused_before_anything_is_reserved(
     codecs.check_size(str(path), codecs.read_facts(path), 1 << 41)
 
 
+@pytest.mark.parametrize("layout", [{"tile": (16, 16)}, {"rowsperstrip": 1}])
+@pytest.mark.parametrize("compression", ["zlib", None])
+def test_more_segments_than_the_file_lists_are_refused_before_one_is_decoded(tmp_path, layout, compression):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, np.zeros((64, 64), np.uint8), compression=compression, **layout)
+    data, code = bytearray(path.read_bytes()), 256 if "tile" in layout else 257
+    with tifffile.TiffFile(path) as file:
+        struct.pack_into("<HHII", data, file.pages[0].tags[code].offset, code, 4, 1, 1 << 22)
+    path.write_bytes(data)
+    with pytest.raises(codecs.DamagedError, match=r"the image has \d+ segments, but the file lists \d+$"):
+        codecs.read_facts(path)
+
+
 def kind_of_refusal(path: Path, error: CodecError) -> str:
     """Check the whole message of a CodecError about an image file; return "truncated" or "unreadable"."""
     reason = str(error).removeprefix(f"{path}: ")
     assert str(error) == f"{path}: {reason}"
     if isinstance(error, codecs.DamagedError):
+        if found := re.fullmatch(r"damaged: the image has (\d+) segments, but the file lists (\d+)", reason):
+            assert int(found[1]) > int(found[2])
+            return "damaged"
         missing = r"truncated: (segment \d+ ends|the pixels end) at byte (\d+), but the file has (\d+) bytes"
         found = re.fullmatch(missing, reason)
         assert found is not None, reason
@@ -303,7 +319,7 @@ def test_flipped_bytes_are_an_exact_error_or_the_image_that_the_library_reads(tm
         except Exception as error:
             error.add_note(f"seed {seed}, compression {compression}")
             raise
-    assert seen.keys() == {"decoded", "truncated", "unreadable"}
+    assert seen.keys() == {"decoded", "truncated", "damaged", "unreadable"}
     assert seen.total() == 60
 
 

@@ -284,6 +284,9 @@ def test_a_header_that_claims_more_memory_than_there_is_is_damaged(reserving, tm
         oc.images.open(path)
     monkeypatch.undo()
     monkeypatch.setattr(reader, "fill", claim)
+    with pytest.raises(CodecError, match=r"a\.tif: .*Unable to allocate .*more memory is needed than 120 kB"):
+        oc.images.decode(path)
+    monkeypatch.setattr(oc.images.codecs, "available_memory", lambda: 400_000)
     with pytest.raises(MemoryError, match=r"a\.tif: .*Unable to allocate"):
         oc.images.decode(path)
 
