@@ -114,7 +114,8 @@ CHILD = """
     elif moment == "before ONNX Runtime writes":
         _prepacking._save = stopping_before(_prepacking._save)
     elif moment == "after ONNX Runtime wrote":
-        _prepacking._latency_of = stopping_before(_prepacking._latency_of)
+        save = _prepacking._save
+        _prepacking._save = lambda *given: (save(*given), stop())[0]
     elif moment == "before the claim is released":
         _prepack.write = stopping_after(_prepack.write)
     else:

@@ -14,8 +14,7 @@ from tests.support.places import DATA, needs
 from tests.support.sessions import MODES, PREPACKING_OFF, answer, from_store, is_mapped, make
 
 import onecopy as oc
-from onecopy.integrations.onnxruntime import _ladder, _latency, _prepacking, _session
-from onecopy.integrations.onnxruntime._report import costs
+from onecopy.integrations.onnxruntime import _ladder, _prepacking, _session
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -140,7 +139,6 @@ def test_the_first_session_reads_while_a_child_prepacks_for_the_next(model, stor
     third = oc.onnxruntime.session(model, "prepacked", store=store)
     assert third.onecopy.mode == "prepacked"
     assert third.onecopy.reason == "as requested"
-    assert [latency.batch for latency in third.onecopy.latency] == [1, 8, 64]
     (artefact,) = from_store(store)
     numbers = first.run(None, {"ids": IDS})[0]
     first.close()
@@ -192,28 +190,6 @@ def test_auto_leaves_small_models_alone_where_the_store_cannot_be_read(tmp_path)
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", store=tmp_path / "store")
     assert session.onecopy.mode == "read"
     assert "auto prepacks from" in session.onecopy.reason
-
-
-def test_auto_reports_what_direct_would_cost(tmp_path, store, worth_it):
-    session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
-    assert f"'direct' would save the prepacked weights too: {costs(session.onecopy.latency)}" in session.onecopy.reason
-    assert "+-" in session.onecopy.reason or "not measured: the machine was busy" in session.onecopy.reason
-
-
-def test_rounds_that_contradict_each_other_are_not_kept(tmp_path, store, monkeypatch, worth_it):
-    """As on a busy machine: one way is 2989 % slower in one round, and ten times faster in the next."""
-    ticks = itertools.cycle([0.0, 1.0, 1.0, 30.0, 30.0, 60.0, 60.0, 61.0])
-    monkeypatch.setattr(_latency, "perf_counter", lambda: next(ticks))
-    monkeypatch.setattr(_prepacking, "_in_child", _prepacking.write)
-    session = oc.onnxruntime.session(make("aligned", tmp_path), "prepacked", wait=True, store=store)
-    assert session.onecopy.mode == "prepacked"
-    assert [(one.batch, one.prepacked, one.cost) for one in session.onecopy.latency] == [
-        (1, None, None),
-        (8, None, None),
-        (64, None, None),
-    ]
-    assert "not measured: the machine was busy" in str(session.onecopy)
-    assert b"[1, null, null, null]" in from_store(store)[0].read_bytes()
 
 
 def test_growth_that_measures_nothing_is_unknown(tmp_path, monkeypatch):

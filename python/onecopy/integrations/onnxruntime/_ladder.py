@@ -13,7 +13,6 @@ from onecopy import _core
 from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _prepacking
 from onecopy.integrations.onnxruntime._model import SMALLEST, Kind, Model, parse
-from onecopy.integrations.onnxruntime._report import costs
 from onecopy.store import Store, default_folder
 from onecopy.store.place import free_on
 from onecopy.text import size
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
 
-    from onecopy.integrations.onnxruntime._report import Copied, Latency
+    from onecopy.integrations.onnxruntime._report import Copied
 
 WORTH_IT = 16 << 20  # bytes of weights: below, `auto` does not prepack, but uses existing prepacked weights
 WORTH_ALIGNING = 1 << 18  # misaligned bytes: below, `direct` lets ONNX Runtime copy them
@@ -95,7 +94,6 @@ class Opening:
     files: tuple[str, ...] = ()
     """Files that the session may have mapped."""
     copied: tuple[Copied, ...] = ()
-    latency: tuple[Latency, ...] = ()
 
     def close(self) -> None:
         """Release the mappings."""
@@ -178,8 +176,6 @@ def auto(request: Request) -> Opening:
         return read(request, f"auto: {unfit}")
     if opening.mode == "read":
         opening.reason = f"auto: {opening.reason}"
-    elif opening.mode == "prepacked" and opening.latency:
-        opening.reason += f"; 'direct' would save the prepacked weights too: {costs(opening.latency)}"
     return opening
 
 
@@ -242,7 +238,6 @@ def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reaso
         entries,
         trims=True,
         files=(str(found.path), *(request.model.files if request.model else ())),
-        latency=found.latency,
     )
 
 

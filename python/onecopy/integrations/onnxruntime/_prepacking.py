@@ -37,7 +37,6 @@ import onnxruntime
 from onecopy._core import PREPACKED_END
 from onecopy.errors import FormatError
 from onecopy.integrations.onnxruntime import _options
-from onecopy.integrations.onnxruntime._report import Latency
 from onecopy.store import Store, file_key, report_progress
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ class Prepacked:
     """Serialized model; empty if prepacking failed."""
     prepacked: int
     """Number of weights that kernels have prepacked."""
-    latency: tuple[Latency, ...]
     failed: str
     """Why prepacking failed; empty if it did not."""
 
@@ -91,8 +89,7 @@ class Prepacked:
             raise FormatError(f"{path}: damaged: the checksum of the model does not match")
         try:
             found = json.loads(facts)
-            latency = tuple(Latency(int(batch), *map(_number, times)) for batch, *times in found["latency"])
-            return cls(path, model, int(found["prepacked"]), latency, str(found["failed"]))
+            return cls(path, model, int(found["prepacked"]), str(found["failed"]))
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{path}: damaged: the facts cannot be read: {error!r}") from None
 
@@ -114,7 +111,7 @@ class Recipe:
         """Return the store key for files with this digest."""
         options = _options.digest(dict(self.options) | {"without": " ".join(self.disabled_optimizers)})
         words = f"{platform.machine()} {_cpu_features()}, options {options}"
-        return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 2"
+        return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 3"
 
     def digest(self) -> str | None:
         """Return the digest of the files if the store has it; else None."""
@@ -224,12 +221,11 @@ def write(recipe: Recipe, path: Path) -> None:
         # `Store.prune` removes hidden files without a lock, as files of a dead writer.
         for file in (data, message):
             fcntl.flock(file, fcntl.LOCK_EX)
-        facts: dict[str, Any] = {"prepacked": 0, "latency": [], "failed": ""}
+        facts: dict[str, Any] = {"prepacked": 0, "failed": ""}
         model = b""
         try:
             model = _save_surely(recipe, hidden, saved)
             facts["prepacked"] = model.count(b"prepacked_")
-            facts["latency"] = _latency_of(recipe, model, hidden)
         except OSError:  # a temporary condition, not a property of the model
             raise
         except Exception as error:  # ONNX Runtime's have no class in common but this
@@ -300,28 +296,6 @@ def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
         options.add_session_config_entry(name, value)
     _session(recipe, recipe.path, options)
     return saved.read_bytes()
-
-
-def _latency_of(recipe: Recipe, model: bytes, data: Path) -> list[tuple[int, float | None, float | None, float | None]]:
-    """Return measured times with and without prepacking; empty if inputs cannot be generated."""
-    from onecopy.integrations.onnxruntime import _latency
-
-    def opened(**entries: str) -> onnxruntime.InferenceSession:
-        options = _options.with_deciding(recipe.options)
-        options.log_severity_level, options.intra_op_num_threads = 4, 1
-        for name, value in (entries | _options.in_folder(str(data.parent))).items():
-            options.add_session_config_entry(name, value)
-        return _session(recipe, model, options)
-
-    try:
-        found = _latency.measured(opened(), opened(**_options.not_prepacked()))
-        return [(one.batch, one.prepacked, one.direct, one.spread) for one in found]
-    except Exception:
-        return []
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None else float(value)
 
 
 def _session(recipe: Recipe, model: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:

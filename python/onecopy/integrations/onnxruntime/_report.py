@@ -35,25 +35,6 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
-    """Times of `run` with one thread, in ms, measured when the weights were prepacked: medians of rounds.
-
-    Times are None if the rounds disagreed because the machine was busy.
-    """
-
-    batch: int
-    prepacked: float | None
-    direct: float | None
-    spread: float | None = None
-    """Half of the range of `cost` over the rounds without outliers: 0.02 is +- 2 %."""
-
-    @property
-    def cost(self) -> float | None:
-        """Relative extra time without prepacked weights: 0.3 is 30 % more, negative is less."""
-        return None if self.direct is None or self.prepacked is None else self.direct / self.prepacked - 1
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """How a session was made. `str` gives a few lines of text."""
 
@@ -75,8 +56,6 @@ class Report:
     """Files of the model that are mapped; empty if none is."""
     copied: tuple[Copied, ...] = ()
     """In mode "direct": weights that are not used in place, with reasons."""
-    latency: tuple[Latency, ...] = ()
-    """Times by batch size; empty unless weights were prepacked on this machine."""
 
     def __str__(self) -> str:
         lines = [f"{self.path}: {self.mode} ({self.reason})"]
@@ -89,8 +68,6 @@ class Report:
             lines += [f"    {weight.name}, {size(weight.bytes)}: {weight.reason}" for weight in self.copied[:_SHOWN]]
             if len(self.copied) > _SHOWN:
                 lines.append(f"    and {len(self.copied) - _SHOWN} more")
-        if self.latency and costs(self.latency) not in self.reason:
-            lines.append(f"  without prepacked weights, {costs(self.latency)}")
         return "\n".join(lines)
 
     @property
@@ -98,31 +75,6 @@ class Report:
         if self.private is not None:
             return f"the process grew by {size(self.private)} of private memory"
         return "growth of private memory unknown: the heap had free memory"
-
-
-def costs(latency: Iterable[Latency]) -> str:
-    """Return the cost of using weights that are not prepacked, as a sentence.
-
-    >>> costs([Latency(1, 2.0, 1.8), Latency(64, 100.0, 131.0, 0.04)])
-    'a run takes 10 % less (batch of 1), 31 % more, +- 4 (batch of 64), measured on this machine'
-    >>> costs([Latency(1, 2.0, 2.02), Latency(8, None, None)])
-    'a run takes 1 % more (batch of 1), measured on this machine; not measured for a batch of 8: the machine was busy'
-    >>> costs([Latency(1, None, None)])
-    'the time of a run was not measured: the machine was busy'
-    """
-    every = list(latency)
-    words = [f"{_cost_words(one.cost, one.spread)} (batch of {one.batch})" for one in every if one.cost is not None]
-    busy = [str(one.batch) for one in every if one.cost is None]
-    if not words:
-        return "the time of a run was not measured: the machine was busy"
-    text = f"a run takes {', '.join(words)}, measured on this machine"
-    return text + (f"; not measured for a batch of {' and '.join(busy)}: the machine was busy" if busy else "")
-
-
-def _cost_words(cost: float, spread: float | None) -> str:
-    percent = round(cost * 100)
-    text = f"{abs(percent)} % {'less' if percent < 0 else 'more'}"
-    return text if spread is None else f"{text}, +- {spread * 100:.0f}"
 
 
 def private_of(grown: int | None, certain: int) -> int | None:

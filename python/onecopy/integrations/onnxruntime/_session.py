@@ -135,7 +135,7 @@ def session(
     -------
     Session
         Its attribute ``onecopy`` is a `Report`: the mode and its reason, mapped bytes, growth of private memory (None
-        if unknown), copied weights with reasons, and the cost of not prepacking, measured on this machine.
+        if unknown), and copied weights with reasons.
 
     Raises
     ------
@@ -241,5 +241,4 @@ def _report(
         private=private_of(None if before is None or after is None else after - before, certain),
         mapped=mapped,
         copied=opening.copied,
-        latency=opening.latency,
     )

@@ -60,7 +60,7 @@ def inputs_of(session: Any, batch: int, given: str | None) -> dict[str, Any]:
         with np.load(given) as file:
             return dict(file)
 
-    from onecopy.integrations.onnxruntime._latency import made_up
+    from onecopy_bench.scenarios.models.made_inputs import made_up
 
     inputs = made_up(session, batch)
     if inputs is None:
