@@ -58,6 +58,10 @@ inline constexpr std::array other_formats{
                  "ELF"},
                 "a program or library"},
     OtherFormat{{"%PDF"}, "a PDF document"},
+    OtherFormat{{"version https://git-lfs"}, "a pointer of git-lfs: 'git lfs pull' fetches the file"},
+    OtherFormat{{"<!DOCTYPE"}, "an HTML page, as a failed download leaves it"},
+    OtherFormat{{"<!doctype"}, "an HTML page, as a failed download leaves it"},
+    OtherFormat{{"<html"}, "an HTML page, as a failed download leaves it"},
 };
 
 }  // namespace onecopy::signatures

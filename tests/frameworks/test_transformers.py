@@ -218,3 +218,8 @@ def test_threads_that_load_at_once_get_their_own_and_the_environment_is_as_it_wa
     assert [model.dtype for model in models] == [torch.float32, torch.float16] * 2
     assert {one.kind for model in models for one in weights_of(model)} == {"shared"}
     assert os.environ["HF_DEACTIVATE_ASYNC_LOAD"] == "0"
+
+
+def test_swapped_arguments_are_refused_with_their_order(tmp_path):
+    with pytest.raises(TypeError, match="first argument must be a class with from_pretrained"):
+        oc.transformers.from_pretrained(str(tmp_path), transformers.AutoModel)

@@ -155,6 +155,12 @@ def open_arrays(
     given, handle = path_text(path), getattr(path, "handle", None)
     try:
         file = OneFile(given, mode=mode, private=private, threads=threads, handle=handle)
+    except IsADirectoryError as error:
+        from pathlib import Path  # here, because it takes time to load
+
+        inside = [file for suffix in ("index.json", "safetensors", "onnx") for file in Path(given).glob(f"*.{suffix}")]
+        advice = f": open a file in it, such as {inside[0]}" if inside else ""
+        raise IsADirectoryError(error.errno, f"{error.strerror}{advice}", given) from None
     except FormatError as error:
         if not begins_as_json(given):
             raise _with_advice(error) from None

@@ -91,7 +91,7 @@ def from_pretrained(
     OSError
         transformers raises it; or the store cannot be written, or its disk is full.
     TypeError
-        `dtype` is neither a dtype of torch nor the name of one.
+        `dtype` is neither a dtype of torch nor the name of one; or the class and the folder are swapped.
 
     Notes
     -----
@@ -107,6 +107,10 @@ def from_pretrained(
     >>> model = oc.transformers.from_pretrained(AutoModel, "llama", warming=jobs.append)  # doctest: +SKIP
     >>> jobs[0].wait()  # doctest: +SKIP
     """
+    if not hasattr(model_class, "from_pretrained"):
+        raise TypeError(
+            f"the first argument must be a class with from_pretrained, such as AutoModel, not {model_class!r}"
+        )
     dtype = given.pop("torch_dtype", dtype) if dtype == "auto" else dtype
     if isinstance(dtype, str) and dtype != "auto":
         dtype = dtype_of(dtype)

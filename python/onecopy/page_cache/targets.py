@@ -77,7 +77,7 @@ def of_opened(target: object, ranges: Sequence[Range] | None, inspector: _core.I
         return [(core, _ranges(ranges), inspector)]
     portions = getattr(target, "portions", None)
     if portions is None:
-        raise TypeError(f"expected an open onecopy file, not {target!r}")
+        raise TypeError(f"expected an open onecopy file, not {target!r}: onecopy.Mapping(path) opens any file")
     if ranges is not None:
         raise TypeError(SEVERAL)
     return [(core, _ranges(part), inspects) for core, part, inspects in portions]

@@ -95,6 +95,9 @@ def test_a_shape_that_numpy_cannot_have_names_the_array(write_tensors) -> None:
     ("begin", "what"),
     [
         (b"\x89PNG\r\n\x1a\n", "a PNG image: open it with onecopy.images.open"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "a pointer of git-lfs: 'git lfs pull' fetches the file"),
+        (b"<!DOCTYPE html>\n<html>", "an HTML page, as a failed download leaves it"),
+        (b"<html><body>", "an HTML page, as a failed download leaves it"),
         (b"II*\0\x08\0\0\0", "a TIFF image: open it with onecopy.images.open"),
         (b"PAR1", "a Parquet file: import it with onecopy.records.import_parquet"),
         (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
@@ -119,3 +122,19 @@ def test_prepacked_weights_are_detected_by_their_end(tmp_path, onecopy_process):
     path.write_bytes(b"oc-ort")
     with pytest.raises(oc.FormatError, match="bytes"):
         oc.open(path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors.index.json", "model.safetensors", "model.onnx"])
+def test_a_folder_is_refused_with_the_file_in_it_that_can_be_opened(tmp_path, name):
+    with pytest.raises(IsADirectoryError, match=r"Is a directory: "):
+        oc.open(tmp_path)
+    (tmp_path / name).touch()
+    with pytest.raises(IsADirectoryError) as raised:
+        oc.open(tmp_path)
+    assert raised.value.filename == str(tmp_path)
+    assert raised.value.strerror.endswith(f"open a file in it, such as {tmp_path / name}")
+
+
+def test_a_path_that_cannot_be_pinned_is_refused_with_what_can(tmp_path):
+    with pytest.raises(TypeError, match=r"onecopy\.Mapping\(path\) opens any file"):
+        oc.pin(tmp_path / "model.bin")
