@@ -255,7 +255,8 @@ doctest:
 	@$(PIP) install --group all
 	@touch $@
 
-.venv/docs.stamp: .venv/core.stamp
+# The notebooks are executed: they import torch.
+.venv/docs.stamp: .venv/all.stamp
 	@$(PIP) install --group docs
 	@touch $@
 

@@ -73,3 +73,10 @@ def test_a_broken_link_fails_the_build(tmp_path):
     done = built(tmp_path, tmp_path / "site")
     assert done.returncode == 1
     assert "Aborted with 2 warnings" in done.stdout + done.stderr
+
+
+def test_a_fresh_clone_installs_what_the_notebooks_import():
+    command = ["make", "--dry-run", "--what-if=pyproject.toml", "docs"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    groups = re.findall(r"install --group (\w+)", done.stdout)
+    assert groups.index("all") < groups.index("docs")
