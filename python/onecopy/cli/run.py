@@ -56,8 +56,8 @@ def command(*, output: str | None, quiet: bool, keep: bool, map_writable: bool, 
     """
     try:
         descriptor = os.memfd_create(call_log.RUN_FILE, os.MFD_CLOEXEC)
-    except OSError as error:
-        raise click.ClickException(f"memory for the report: memfd_create: {error.strerror}") from None
+    except (OSError, AttributeError) as error:  # only Linux has the function
+        raise click.ClickException(f"memory for the report: {error}; `onecopy run` needs memfd_create") from None
     sampler = Sampler(descriptor)
     keeper = Keeper(sampler.sample, SAMPLING_SECONDS)
     environment = _environment(os.environ, descriptor) | ({} if keep else {KEEPER: keeper.environment})

@@ -11,6 +11,8 @@ import pytest
 from tests.support.children import CHILD_SECONDS
 from tests.support.waiting import until
 
+from onecopy.cli import main
+
 LOAD = "import numpy, sys; a = numpy.load(sys.argv[1]); print(a.sum(), flush=True)"
 
 
@@ -116,3 +118,10 @@ def test_a_file_that_is_not_of_a_run_is_not_written(npy, tmp_path, monkeypatch):
     code = "import onecopy.auto; " + LOAD + "; assert onecopy.auto.calls()"
     subprocess.run([sys.executable, "-c", code, npy], check=True, timeout=CHILD_SECONDS, stdout=subprocess.DEVNULL)
     assert other.read_text() == "data"
+
+
+def test_a_system_without_memory_files_is_refused_in_one_line(monkeypatch, capsys):
+    monkeypatch.delattr("os.memfd_create")
+    assert main(["run", "--", "true"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "needs memfd_create" in line
