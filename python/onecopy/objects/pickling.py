@@ -53,7 +53,7 @@ def pickled(value: Any) -> Pickled:
     pickler.dump(value)
     modules = sorted(pickler.modules - {"onecopy"})
     packages = {name: version for name in modules if (version := version_of(name)) is not None}
-    return Pickled(file.getbuffer(), pickler.parts, packages)
+    return Pickled(file.getbuffer(), pickler.buffers.parts, packages)
 
 
 class _Storage:
@@ -93,15 +93,48 @@ def _is_spacy_vectors(value: Any) -> bool:
     return (kind.__module__, kind.__name__) == ("spacy.vectors", "Vectors") and is_array(value.data)
 
 
+class _Buffers:
+    """The buffers that are left out of a pickle.
+
+    It does not refer to the pickler, which refers to it: in a cycle they would stay until the garbage collector clears
+    them, and it clears views of memory that is still exported, which crashes classes such as trees of scikit-learn.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.owner = ""
+        """The class whose object is being pickled."""
+        self._described: dict[int, _Described] = {}
+
+    def name(self, kind: str) -> str:
+        """Return a name for the next buffer, whose path in the object is not known."""
+        return f"{self.owner or kind} {len(self.parts)}"
+
+    def describe(self, raw: NDArray[Any], name: str, content: Any, *, is_tensor: bool) -> pickle.PickleBuffer:
+        """Return a buffer with the bytes of an array, which `take` saves under its name."""
+        buffer = pickle.PickleBuffer(raw.data)
+        self._described[id(buffer)] = _Described(buffer, name, content, is_tensor)
+        return buffer
+
+    def take(self, buffer: pickle.PickleBuffer) -> None:
+        """Keep a buffer out of the pickle; called in the order in which the pickle takes them."""
+        import numpy as np
+
+        raw = buffer.raw()
+        described = self._described.pop(id(buffer), None)
+        if described is not None:
+            self.parts.append(Part(described.name, described.content, raw, described.is_tensor))
+        else:  # of another library, such as Arrow
+            self.parts.append(Part(self.name("buffer"), np.frombuffer(raw, np.uint8), raw, False))
+
+
 class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, paths: dict[int, str]) -> None:
-        super().__init__(file, protocol=5, buffer_callback=self._take)
-        self.parts: list[Part] = []
+        self.buffers = _Buffers()
+        super().__init__(file, protocol=5, buffer_callback=self.buffers.take)
         self.modules: set[str] = set()
         self._paths = paths
-        self._described: dict[int, _Described] = {}
         self._storages: dict[int, _Storage] = {}
-        self._owner = ""
 
     def reducer_override(self, value: Any) -> Any:
         """Return how an array, tensor or storage is made; NotImplemented for what pickles itself."""
@@ -113,14 +146,14 @@ class _Pickler(pickle.Pickler):
         if is_tensor(value):
             return self._reduced_parameter(value) if _is_parameter(value) else self._reduced_tensor(value)
         if type(value) is _Storage:
-            buffer = self._describe(value.raw, value.name, value.content, is_tensor=True)
+            buffer = self.buffers.describe(value.raw, value.name, value.content, is_tensor=True)
             return made.storage, (buffer,)
         if _is_spacy_vectors(value):
-            self._owner, self.modules = "Vectors", self.modules | {"spacy"}
+            self.buffers.owner, self.modules = "Vectors", self.modules | {"spacy"}
             options = {name: getattr(value, name) for name in made.OPTIONS_OF_SPACY_VECTORS}
             return made.spacy_vectors, (value.strings, value.data, value.key2row, options)
         if not hasattr(value, "__qualname__") and type(value).__module__.partition(".")[0] != "numpy":
-            self._owner = type(value).__name__
+            self.buffers.owner = type(value).__name__
         return NotImplemented
 
     def _reduced_array(self, value: NDArray[Any]) -> Reduced | Any:
@@ -134,7 +167,7 @@ class _Pickler(pickle.Pickler):
             array = array.copy()
         flat = array.T if order == "F" else array
         raw = flat.reshape(-1).view(np.uint8)  # not the buffer of the array: datetime64 and bfloat16 have none
-        buffer = self._describe(raw, self._name(value), _content(flat, raw), is_tensor=False)
+        buffer = self.buffers.describe(raw, self._name(value), _content(flat, raw), is_tensor=False)
         return made.array, (buffer, array.dtype, array.shape, order)
 
     def _reduced_tensor(self, value: Any) -> Reduced | Any:
@@ -160,21 +193,4 @@ class _Pickler(pickle.Pickler):
         return made.parameter, (data, value.requires_grad)
 
     def _name(self, value: Any) -> str:
-        return self._paths.get(id(value)) or f"{self._owner or 'array'} {len(self.parts)}"
-
-    def _describe(self, raw: NDArray[Any], name: str, content: Any, *, is_tensor: bool) -> pickle.PickleBuffer:
-        buffer = pickle.PickleBuffer(raw.data)
-        self._described[id(buffer)] = _Described(buffer, name, content, is_tensor)
-        return buffer
-
-    def _take(self, buffer: pickle.PickleBuffer) -> None:
-        """Keep a buffer out of the pickle; called in the order in which the pickle takes them."""
-        import numpy as np
-
-        raw = buffer.raw()
-        described = self._described.pop(id(buffer), None)
-        if described is not None:
-            self.parts.append(Part(described.name, described.content, raw, described.is_tensor))
-        else:  # of another library, such as Arrow
-            name = f"{self._owner or 'buffer'} {len(self.parts)}"
-            self.parts.append(Part(name, np.frombuffer(raw, np.uint8), raw, False))
+        return self._paths.get(id(value)) or self.buffers.name("array")
