@@ -16,12 +16,12 @@ import errno
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
-from onecopy import _core
 from onecopy.errors import FileChanged
-from onecopy.store import Store, file_key
+from onecopy.store import Store, file_key, keys
 
 if TYPE_CHECKING:
     from onecopy.records import Dict, List
@@ -32,7 +32,7 @@ P = ParamSpec("P")
 K = TypeVar("K")
 T = TypeVar("T")
 Path: TypeAlias = "str | os.PathLike[str]"
-Inputs: TypeAlias = "Sequence[Path] | Callable[..., Sequence[Path]]"
+Inputs: TypeAlias = "Iterable[Path] | Callable[..., Iterable[Path]]"
 
 
 class Cached(Generic[P, T]):
@@ -43,6 +43,10 @@ class Cached(Generic[P, T]):
     def __init__(self, function: Callable[P, Any], inputs: Inputs, version: str, share: Callable[..., T]) -> None:
         functools.update_wrapper(self, function)
         self._inputs, self._version, self._share = inputs, version, share
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        """Return the method of an object, which is the first argument; its class and attributes are part of the key."""
+        return self if owner is None else types.MethodType(self, owner)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of the function for these arguments, built once per machine."""
@@ -56,9 +60,7 @@ class Cached(Generic[P, T]):
 
     def _keys(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, str]:
         """Return the key of each input file by its path."""
-        given = self._inputs(*args, **kwargs) if callable(self._inputs) else self._inputs
-        if isinstance(given, (str, bytes, os.PathLike)):
-            raise TypeError(f"inputs must be a list of paths: [{given!r}]")
+        given = _paths(self._inputs(*args, **kwargs)) if callable(self._inputs) else self._inputs
         return {os.fspath(path): file_key(path) for path in given}
 
     def __reduce__(self) -> str:  # as functions: by name
@@ -91,6 +93,14 @@ class _OfObjects(Protocol):
 
 
 @overload
+def cached(function: Callable[P, Mapping[K, T]], /) -> Cached[P, Dict[K, T]]: ...  # type: ignore[overload-overlap]
+
+
+@overload
+def cached(function: Callable[P, Iterable[T]], /) -> Cached[P, List[T]]: ...
+
+
+@overload
 def cached(
     *,
     inputs: Inputs = (),
@@ -108,6 +118,8 @@ def cached(
 
 
 def cached(
+    function: Callable[..., Any] | None = None,
+    /,
     *,
     inputs: Inputs = (),
     version: str = "",
@@ -117,20 +129,24 @@ def cached(
 ) -> Any:
     """Decorate a function so that its result is built once per machine and shared by all processes and later runs.
 
-    The result is built again when an input file was written or replaced, when the function was edited, or when its
-    arguments, defaults or the values that it closes over are other ones. Two functions never share a result. Not seen
-    are changes of functions that it calls: change `version` then.
+    The result is built again when an input file was written or replaced, when the arguments are other ones, or when
+    anything changed that the function reaches in the program's own code: its code, defaults, closure, globals, and the
+    functions and classes that it uses; of installed packages, their versions. Two functions never share a result.
+    Write ``@oc.cached`` or ``@oc.cached(...)``, also for a method, whose object is an argument. Not seen are the
+    environment, other files, the clock and random numbers: name them in `version` or as arguments.
 
     Parameters
     ----------
     inputs
-        Paths of the files that the function reads; or a function that returns them, called with the same arguments.
+        Paths of all files that the function reads, itself or in functions that it calls, no folders; or a function that
+        returns them, called with the same arguments.
     version
         Any text that is part of the key.
     codec
         "records": the function returns (or yields) rows of plain values, or a dict, and a call returns a List, Table or
-        Dict, as `onecopy.share` does. "object": it returns any object that can be pickled, and a call returns such an
-        object, whose arrays are views of a mapped file, as `onecopy.share_object` does.
+        Dict, as `onecopy.share` does; other containers are refused. "object": it returns any object that can be
+        pickled, and a call returns such an object, whose arrays are views of a mapped file, as `onecopy.share_object`
+        does.
     store
         A `onecopy.Store`, or a folder; None: the default store on disk.
     progress
@@ -145,8 +161,7 @@ def cached(
     Raises
     ------
     TypeError
-        When called: an argument, or a value that the function closes over, has no stable identity; the message names
-        it.
+        When called: an argument, or a value that the function reaches, has no stable identity; the message names it.
     FileNotFoundError, FileChanged
         When called: an input is missing, or was changed while the function read it.
     Exception
@@ -178,7 +193,12 @@ def cached(
 
         return share_rows(build, key, store=Store.of(store), source=source, progress=progress)
 
-    return lambda function: Cached(function, inputs, version, share)
+    paths = inputs if callable(inputs) else _paths(inputs)
+    if function is None:
+        return lambda function: Cached(function, paths, version, share)
+    if not callable(function):
+        raise TypeError(f"cached decorates a function, not {function!r}: give paths as inputs=[...]")
+    return Cached(function, paths, version, share)
 
 
 class _Build(functools.partial[Any]):
@@ -205,9 +225,18 @@ def _build_of(
     return build
 
 
+keys.EQUIVALENTS[Cached] = lambda value: (value.__wrapped__, value._inputs, value._version)
+
+
 def _rows(rows: Iterator[T], before: dict[str, str]) -> Iterator[T]:
     yield from rows
     _expect_unchanged(before)
+
+
+def _paths(given: Iterable[Path]) -> tuple[Path, ...]:
+    if isinstance(given, (str, bytes, os.PathLike)):
+        raise TypeError(f"inputs must be a list of paths: [{given!r}]")
+    return tuple(given)
 
 
 def _expect_unchanged(before: dict[str, str]) -> None:
@@ -221,5 +250,5 @@ def _key_of(inputs: dict[str, str], version: str) -> str:
     if version:
         words.append(f"version {version}")
     if others:
-        words.append(f"with {len(others)} other inputs {_core.digest(chr(10).join(others))[:16]}")
+        words.append(f"with {len(others)} other inputs {keys.digest_of(others, 'the inputs')}")
     return ", ".join(words) or "no inputs"

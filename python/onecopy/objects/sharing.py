@@ -41,9 +41,9 @@ def share_object(
     Parameters
     ----------
     factory
-        A function without arguments that returns the object. It is part of the identity: its module, code, defaults and
-        the values that it closes over, but not the functions that it calls. So are the version of Python, and the
-        versions of the packages whose classes the object has.
+        A function without arguments that returns the object. It is part of the identity, with everything of the
+        program's own code that it reaches, as for `onecopy.cached`. So are the version of Python, and the versions of
+        the packages whose classes the object has.
     key
         Text that identifies what the object is made from: see `onecopy.file_key`.
     store
@@ -56,7 +56,7 @@ def share_object(
     Raises
     ------
     TypeError
-        The function closes over a value without a stable identity; the message names it.
+        The key is not text; or the function reaches a value without a stable identity, which the message names.
     OSError
         ENOSPC: there is not enough space. Others: the folder cannot be used.
     TimeoutError, FileChanged, ChildProcessError
@@ -81,7 +81,7 @@ def share_object(
             name, lambda path: save_object(path, factory(), durable=opened.durable), source=source
         )
 
-    name = f"{key}, object by {keys.name_of(factory)}, Python {python_version()}"
+    name = f"{keys.text_of(key)}, object by {keys.name_of(factory)}, Python {python_version()}"
     found = find(name)
     if versions := _other_versions(found):
         found = find(f"{name}, {versions}")

@@ -1,34 +1,88 @@
-"""Keys of artefacts: text that identifies files, build functions and values, the same in all processes.
+"""Keys of artefacts: the identity of files, functions and values, which is the same in all processes.
 
-The identity of a function is its module, its code, its defaults and the values that it closes over. It is part of the
-key of an artefact: two functions with one key make two artefacts, and a function whose code was changed makes a new
-one. Not included are the functions that it calls, and globals other than plain values.
+A function is identified by everything of the program's own code that it reaches: its code, defaults, closure, the
+globals that it loads, the functions and classes among them with all that they reach, and the names that are used of
+the program's own modules. The standard library and installed packages are identified by qualified name and version. A
+value is identified by its type and contents, other objects by their class and by what pickle would store of them, in
+one canonical form: equal sets, strings and arrays have one identity, whatever the order of hashes.
+
+Not part of it: annotations, line numbers, the environment, files (`file_key` does that), attributes of installed
+modules, and what only `eval`, `globals()` or a computed name reaches. Names of local variables are part of it, because
+`locals()` returns them. A value without an identity, such as a lock, is a TypeError that names it.
 """
 
 from __future__ import annotations
 
+import copyreg
+import errno
 import functools
+import importlib.util
+import opcode
+import operator
 import os
-import pickle  # for comparison only: nothing is unpickled
+import stat
+import struct
+import sys
+import time
 import types
-from typing import TYPE_CHECKING, Any
-
-from onecopy import _core
+from contextlib import suppress
+from pickle import PickleBuffer  # for the buffers of arrays: nothing is pickled or unpickled
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["digest_of", "file_key", "name_of"]
+__all__ = ["EQUIVALENTS", "FileState", "digest_of", "file_key", "file_state", "name_of", "text_of"]
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
+EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
+    functools.cached_property: lambda value: value.func,
+    functools._lru_cache_wrapper: lambda value: value.__wrapped__,
+    types.MappingProxyType: dict,
+    property: lambda value: (value.fget, value.fset, value.fdel),
+    staticmethod: lambda value: value.__func__,
+    classmethod: lambda value: value.__func__,
+    types.MethodWrapperType: lambda value: (value.__name__, value.__self__),
+    memoryview: lambda value: (value.format, value.shape, value.tobytes()),
+}
+"""For a type, or its qualified name: a function that returns a value with the same identity as an object of it."""
+
+
+class FileState(NamedTuple):
+    """What identifies the current contents of a file: all of it changes, or some, with every write or replacement."""
+
+    device: int
+    inode: int
+    nbytes: int
+    modified: int
+    """Time of the last write, in ns; programs can set it."""
+    changed: int
+    """Time of the last change of contents or of the inode, in ns; programs cannot set it."""
+
+
+def file_state(path: str | os.PathLike[str] | int) -> tuple[FileState, bool]:
+    """Return the state of a file, and whether a write that happens now might leave it the same.
+
+    That is so if the file was changed within the granularity of the clock of the file system before now: such a state
+    identifies the contents only once that time has passed.
+    """
+    found = os.stat(path)  # noqa: PTH116 - a descriptor too
+    state = FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    tick = 2_000_000_000 if found.st_ctime_ns % 1_000_000_000 == 0 else 20_000_000  # whole seconds: FAT, ext3
+    return state, found.st_ctime_ns > time.time_ns() - tick
 
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     """Return a key for the current contents of a file: text that changes when the file is written or replaced.
 
-    The key consists of real path, size, time of the last write, inode, and `version`. Change `version` when the code
-    that reads the file changes; `onecopy.share` adds the identity of its function by itself. A write that keeps the
-    size, within one clock tick of the file system, is not detected. OSError if the file does not exist.
+    The key consists of real path, size, times of the last write and of the last change, device, inode, and `version`.
+    Change `version` when the code that reads the file changes; `onecopy.share` adds the identity of its function by
+    itself. For a file that was changed just now the call waits until the clock of the file system has advanced, about
+    20 ms, so that the next write changes the key.
+
+    Raises
+    ------
+    FileNotFoundError, IsADirectoryError, OSError
+        The path does not exist; it is a folder, so give the files in it; it is a device, a FIFO or a socket.
 
     Examples
     --------
@@ -36,23 +90,31 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     >>> path = pathlib.Path(tempfile.mkdtemp(), "labels.json")
     >>> _ = path.write_text("[1, 2]")
     >>> before = oc.file_key(path, version="2")
-    >>> _ = path.write_text("[1, 2, 3]")
+    >>> _ = path.write_text("[3, 4]")
     >>> before == oc.file_key(path, version="2")
     False
     """
-    facts = os.stat(path)  # noqa: PTH116 - any PathLike
-    real = os.path.realpath(os.fsdecode(path))
-    words = [real, f"{facts.st_size} bytes", f"written {facts.st_mtime_ns}", f"inode {facts.st_ino}"]
+    mode = os.stat(path).st_mode  # noqa: PTH116 - any PathLike
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "a folder has no key: give the files in it", os.fspath(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.ENODEV, "only regular files have a key", os.fspath(path))
+    deadline = time.monotonic() + 2.1  # seconds; times that lie in the future are those of another clock
+    while (found := file_state(path))[1] and time.monotonic() < deadline:
+        time.sleep(0.005)
+    state, real = found[0], os.path.realpath(os.fsdecode(path))
+    words = [real, f"{state.nbytes} bytes", f"written {state.modified}, changed {state.changed}"]
+    words.append(f"inode {state.inode} of {state.device}")
     return ", ".join([*words, f"version {version}"] if version else words)
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return a name of a function that changes with its module, code, defaults and closed-over values.
+    """Return a name of a function that changes with everything of the program's own code that the function reaches.
 
     Raises
     ------
     TypeError
-        The function closes over a value that cannot be pickled, and so has no stable identity.
+        The function reaches a value without a stable identity; the message names it.
 
     Examples
     --------
@@ -63,116 +125,523 @@ def name_of(function: Callable[..., Any]) -> str:
     >>> name_of(rows_of("images")).partition(" ")[0]
     'rows_of.<locals>.<lambda>'
     """
-    text = "\n".join(_function(function, "the function", set()))
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func
-    name = getattr(inner, "__qualname__", type(inner).__qualname__)
-    return f"{name} {_core.digest(text)[:16]}"
+    return f"{getattr(inner, '__qualname__', type(inner).__qualname__)} {digest_of(function, 'the function')}"
 
 
 def digest_of(value: Any, where: str) -> str:
-    """Return 16 hexadecimal digits of a value that are the same in all processes; `where` describes it for errors.
+    """Return 32 hexadecimal digits of a value that are the same in all processes; `where` describes it for errors.
 
     Raises
     ------
     TypeError
-        The value, or one inside it, cannot be pickled, and so has no stable identity.
+        The value, or one that it reaches, has no stable identity; the message names it.
 
     Examples
     --------
     >>> digest_of({"a", "b"}, "the labels") == digest_of({"b", "a"}, "the labels")
     True
     """
-    return _core.digest("\n".join(_value(value, where, set())))[:16]
-
-
-def _function(function: Any, where: str, seen: set[int]) -> Iterator[str]:
-    if id(function) in seen:  # a function that closes over itself
-        return
-    seen.add(id(function))
-    if isinstance(function, functools.partial):
-        yield from _function(function.func, where, seen)
-        yield from _value((function.args, function.keywords), f"the arguments of {where}", seen)
-    elif isinstance(function, types.MethodType):
-        yield from _function(function.__func__, where, seen)
-        yield from _value(function.__self__, f"the object of {where}", seen)
-    elif isinstance(function, types.FunctionType):
-        yield f"{_module_of(function)}.{function.__qualname__}"
-        yield from _code(function.__code__)
-        yield from _value((function.__defaults__, function.__kwdefaults__), f"the defaults of {where}", seen)
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                yield from _value(cell.cell_contents, f"{name!r} of {where}", seen)
-            except ValueError:  # the cell is empty
-                yield "empty"
-        for name in sorted(_global_names(function.__code__)):
-            value = function.__globals__.get(name)
-            if isinstance(value, (*_PLAIN, os.PathLike)):
-                yield f"{name} = "
-                yield from _value(value, f"{name!r} of {where}", seen)
-    elif isinstance(function, (type, types.BuiltinFunctionType)):
-        yield f"{function.__module__}.{function.__qualname__}"
-    else:
-        yield from _function(type(function).__call__, where, seen)
-        yield from _value(function, where, seen)
-
-
-def _module_of(function: types.FunctionType) -> str:
-    """Return the module of a function; for that of a script its path, which is the same in spawned processes."""
-    if function.__module__ not in ("__main__", "__mp_main__"):
-        return function.__module__
-    spec = function.__globals__.get("__spec__")
-    path = function.__globals__.get("__file__")
-    return spec.name if spec is not None else "__main__" if path is None else f"__main__ {os.path.realpath(path)}"
-
-
-def _code(code: types.CodeType) -> Iterator[str]:
-    yield f"{code.co_code.hex()} {code.co_names} {code.co_freevars}"
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _code(constant)
-        else:
-            yield repr(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
-
-
-def _global_names(code: types.CodeType) -> set[str]:
-    below = (_global_names(one) for one in code.co_consts if isinstance(one, types.CodeType))
-    return set(code.co_names).union(*below)
-
-
-def _value(value: Any, where: str, seen: set[int]) -> Iterator[str]:
-    if isinstance(value, _PLAIN):
-        yield f"{type(value).__qualname__} {value!r}"
-    elif isinstance(value, os.PathLike):
-        yield f"{type(value).__qualname__} {os.fspath(value)!r}"
-    elif type(value) in (tuple, list):
-        yield f"{type(value).__qualname__} of {len(value)}"
-        for item in value:
-            yield from _value(item, where, seen)
-    elif type(value) in (set, frozenset):  # their order differs between processes
-        items = sorted("\n".join(_value(item, where, seen)) for item in value)
-        yield f"{type(value).__qualname__} of {len(items)}"
-        yield from items
-    elif type(value) is dict:
-        yield f"dict of {len(value)}"
-        for key, item in value.items():
-            yield from _value(key, where, seen)
-            yield from _value(item, f"{where}[{key!r}]", seen)
-    elif isinstance(value, types.ModuleType):
-        yield f"module {value.__name__}"
-    elif isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)):
-        yield from _function(value, where, seen)
-    else:
-        yield f"{type(value).__module__}.{type(value).__qualname__} {_pickled(value, where)}"
-
-
-def _pickled(value: Any, where: str) -> str:
+    form = _Form()
     try:
-        return pickle.dumps(value, protocol=4).hex()
-    except Exception as error:  # any: the class of the value defines how it is pickled
+        form.add(value)
+        form.add_names_of_modules()
+    except _NoIdentity as error:
         raise TypeError(
-            f"a key needs values with a stable identity, but {where}, a {type(value).__qualname__}, cannot be pickled "
-            f"({error}): give the function only what the data is made from (functools.partial(load, path)), or share "
-            "the data itself"
+            f"a key needs values with a stable identity, but {' of '.join([*error.steps, where])}, {error}: give the "
+            "function only what the data is made from (functools.partial(load, path)), or share the data itself"
         ) from None
+    except RecursionError:
+        raise TypeError(f"a key needs values with a stable identity, but {where} is nested too deeply") from None
+    return form.digest().hex()
+
+
+def text_of(key: str) -> str:
+    """Return a key that was given by a caller; TypeError if it is not text."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key is text, not {key!r}: key={str(key)!r}")
+    return key
+
+
+class _NoIdentity(Exception):
+    """A value has no identity; the text says of which type it is, and why."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.steps: list[str] = []  # how it was reached, the last step first
+
+
+class _Code(NamedTuple):
+    """What the code of a function is and uses; nested code included."""
+
+    code: types.CodeType
+    """Kept, so that its `id` is not used again."""
+    digest: bytes
+    loads: tuple[str, ...]
+    """Names of the globals that it loads."""
+    imports: tuple[tuple[int, str], ...]
+    """Level and name of the modules that it imports."""
+    names: frozenset[str]
+    """All names and constant strings in it, which may be names of attributes of modules."""
+
+
+_codes: dict[int, _Code] = {}
+_MAX_CODES = 10_000
+_LOAD_GLOBAL, _IMPORT_NAME = opcode.opmap["LOAD_GLOBAL"], opcode.opmap["IMPORT_NAME"]
+_LOAD_NAMES = {opcode.opmap.get("LOAD_NAME"), opcode.opmap.get("LOAD_FROM_DICT_OR_GLOBALS")}
+_OF_MODULES = {"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__path__", "__spec__"}
+_OF_CLASSES = {"__dict__", "__weakref__", "__module__", "__annotations__", "__annotate__", "__annotate_func__"}
+_OF_CLASSES |= {"__annotations_cache__", "__firstlineno__", "__slotnames__", "__static_attributes__", "_abc_impl"}
+_OF_CLASSES |= {"_value2member_map_"}
+"""Attributes that say nothing about what a class does, or that change while it is used."""
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - text
+
+
+class _Form:
+    """The canonical form of values, as bytes that are hashed while they are made; no value is the prefix of another.
+
+    Mutable objects, functions and classes that are reached again are written as the number of their first occurrence;
+    immutable values are written again, because it is chance whether equal ones are one object.
+    """
+
+    def __init__(self) -> None:
+        from hashlib import blake2b
+
+        self._new = functools.partial(blake2b, digest_size=16)
+        self._hash = self._new()
+        self._seen: dict[int, tuple[int, Any]] = {}
+        self._tuples: dict[int, tuple[bytes, Any]] = {}
+        self._references = 0  # to objects with a number: what has none inside is the same wherever it occurs
+        self._kinds: dict[type, bool] = {}  # whether a class is one of a library
+        self._modules: list[types.ModuleType] = []
+        self._names: set[str] = set()
+
+    def digest(self) -> bytes:
+        """Return the hash of all that was added."""
+        return self._hash.digest()
+
+    def add(self, value: Any) -> None:
+        """Add a value."""
+        kind = type(value)
+        if kind in _PLAIN:
+            _PLAIN[kind](self, value)
+        elif kind is tuple:
+            self._add_tuple(value)
+        elif self._is_compared_by_value(kind) or not self._was_seen(value):
+            if kind in _FORMS:
+                _FORMS[kind](self, value)
+            elif isinstance(value, type):
+                self._add_class(value)
+            else:
+                self._add_object(value, kind)
+
+    def _was_seen(self, value: Any) -> bool:
+        """Give an object a number; add its number if it has one."""
+        self._references += 1
+        if id(value) in self._seen:
+            self._put(b"again", b"%d" % self._seen[id(value)][0])
+            return True
+        self._seen[id(value)] = len(self._seen), value
+        return False
+
+    def _is_compared_by_value(self, kind: type) -> bool:
+        """Return whether a class is one of a library whose objects are equal by value, and so do not change."""
+        if kind in _TRANSIENT:
+            return True
+        own_hash = kind.__hash__ is not None and not operator.is_(kind.__hash__, object.__hash__)
+        return own_hash and not issubclass(kind, type) and self._is_library(kind)
+
+    def add_names_of_modules(self) -> None:
+        """Add what the names in all code that was added mean in the program's own modules that were added."""
+        done: set[tuple[int, str]] = set()
+        while waiting := [
+            (number, name)
+            for number, module in enumerate(self._modules)
+            for name in sorted((self._names & vars(module).keys()) - _OF_MODULES)
+            if (number, name) not in done
+        ]:
+            for number, name in waiting:
+                done.add((number, name))
+                self._put(b"name", name.encode())
+                self._add_at(f"{name!r} of {self._modules[number].__name__}", vars(self._modules[number])[name])
+
+    def _put(self, kind: bytes, data: Any) -> None:
+        self._hash.update(b"%b %d:" % (kind, len(data)))
+        self._hash.update(data)
+
+    def _put_text(self, kind: bytes, *words: object) -> None:
+        self._put(kind, "\0".join(map(str, words)).encode("utf-8", "surrogatepass"))
+
+    def _add_at(self, step: str, value: Any) -> None:
+        try:
+            self.add(value)
+        except _NoIdentity as error:
+            error.steps.append(step)
+            raise
+
+    def _digest_of(self, add: Callable[[Any], None], value: Any) -> bytes:
+        outer, self._hash = self._hash, self._new()
+        try:
+            add(value)
+            return self._hash.digest()
+        finally:
+            self._hash = outer
+
+    def _digest_alone(self, value: Any) -> bytes:
+        """Return the digest of a value, and forget what it has reached."""
+        before = len(self._seen)
+        try:
+            return self._digest_of(self.add, value)
+        finally:
+            while len(self._seen) > before:
+                self._seen.popitem()
+
+    def _is_library(self, kind: type) -> bool:
+        if kind not in self._kinds:
+            self._kinds[kind] = _is_library_class(kind)
+        return self._kinds[kind]
+
+    # --- plain values and containers ----------------------------------------------------------------------------------
+
+    def _add_tuple(self, value: tuple[Any, ...]) -> None:
+        if id(value) in self._tuples:
+            self._put(b"tuple", self._tuples[id(value)][0])
+            return
+        before = self._references
+        if id(value) in self._seen and self._was_seen(value):
+            return
+        digest = self._digest_of(self._add_items, value)
+        self._put(b"tuple", digest)
+        if self._references == before:
+            self._tuples[id(value)] = digest, value
+        else:  # it has a mutable object inside
+            self._seen[id(value)] = len(self._seen), value
+
+    def _add_items(self, values: Iterable[Any]) -> None:
+        number = 0
+        for number, item in enumerate(values, 1):  # noqa: B007 - counted
+            self.add(item)
+        self._put(b"items", str(number).encode())
+
+    def _add_list(self, values: list[Any]) -> None:
+        self._put(b"list", b"")
+        self._add_items(values)
+
+    def _add_dict(self, values: dict[Any, Any]) -> None:
+        self._put(b"dict", str(len(values)).encode())
+        self._add_pairs(values.items())
+
+    def _add_pairs(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        for key, item in pairs:
+            self.add(key)
+            try:
+                self.add(item)
+            except _NoIdentity as error:
+                error.steps.append(f"[{key!r}]")
+                raise
+
+    def _add_set(self, values: set[Any] | frozenset[Any]) -> None:
+        """Add a set in the order of the digests of its items, because its own order differs between processes."""
+        before = self._references
+        digests = [(self._digest_alone(item), item) for item in values]
+        digests.sort(key=operator.itemgetter(0))
+        self._put(type(values).__name__.encode(), str(len(digests)).encode())
+        for digest, item in digests:
+            if self._references == before:
+                self._hash.update(digest)
+            else:  # an item that was reached before, or is reached again, is the same object
+                self.add(item)
+
+    def _add_buffer(self, value: Any) -> None:
+        with memoryview(value) as view, view.cast("B") if view.nbytes and view.ndim else memoryview(b"") as raw:
+            self._put(type(value).__name__.encode(), raw)
+
+    # --- functions, classes and modules -------------------------------------------------------------------------------
+
+    def _add_function(self, function: types.FunctionType) -> None:
+        scope, code = function.__globals__, _code_of(function.__code__)
+        module = str(scope.get("__name__"))
+        is_library = _is_library(module, scope.get("__file__"))
+        self._put_text(b"function", _versioned(module) if is_library else _place_of(scope), function.__qualname__)
+        if is_library and _global(module, function.__qualname__) is function:
+            return
+        if is_library and hasattr(function, "registry"):  # functools.singledispatch, which closes over weak references
+            self._add_dict(dict(function.registry))
+            return
+        self._hash.update(code.digest)
+        self._names |= code.names
+        self._add_at("the defaults", (function.__defaults__, function.__kwdefaults__))
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self._put_text(b"name", name)
+            if cell != types.CellType():  # of a variable that is not assigned yet
+                self._add_at(repr(name), cell.cell_contents)
+        self._add_dict({name: value for name, value in vars(function).items() if name != "__wrapped__"})
+        if not is_library:
+            self._add_globals(code, scope)
+
+    def _add_globals(self, code: _Code, scope: dict[str, Any]) -> None:
+        for name in code.loads:
+            if name == "__name__":
+                self._put_text(b"name", _place_of(scope))
+            elif name in scope:
+                self._put_text(b"global", name)
+                self._add_at(repr(name), scope[name])
+        for level, name in code.imports:
+            package = scope.get("__package__") or str(scope.get("__name__")).rpartition(".")[0]
+            with suppress(ImportError, ValueError):  # the function raises it
+                self._add_import(importlib.util.resolve_name("." * level + name, package) if level else name)
+
+    def _add_import(self, name: str) -> None:
+        """Add a module that a function imports; one of the program is imported here, an installed one is not."""
+        top = name.partition(".")[0]
+        found = sys.modules.get(top)
+        spec = importlib.util.find_spec(top) if found is None else None
+        if _is_library(top, spec.origin if spec is not None else getattr(found, "__file__", None)):
+            self._put_text(b"import", name, _versioned(top) if top in sys.stdlib_module_names else _installed(top))
+            return
+        importlib.import_module(name)
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            self.add(sys.modules[".".join(parts[:end])])
+
+    def _add_module(self, module: types.ModuleType) -> None:
+        if _is_library(module.__name__, getattr(module, "__file__", None)):
+            self._put_text(b"library", _versioned(module.__name__))
+        else:
+            self._put_text(b"module", _place_of(vars(module)))
+            self._modules.append(module)
+
+    def _add_class(self, kind: type) -> None:
+        module = sys.modules.get(kind.__module__)
+        if self._is_library(kind):
+            self._put_text(b"class", _versioned(kind.__module__), kind.__qualname__)
+            return
+        self._put_text(b"class", kind.__module__ if module is None else _place_of(vars(module)), kind.__qualname__)
+        self._add_items(kind.__bases__)
+        self.add(type(kind))
+        for name, value in kind.__dict__.items():
+            if name not in _OF_CLASSES:
+                self._put_text(b"attribute", name)
+                self._add_at(f"{name!r} of {kind.__qualname__}", value)
+
+    def _add_descriptor(self, value: Any) -> None:
+        self._put_text(b"descriptor", value.__objclass__.__module__, value.__objclass__.__qualname__, value.__name__)
+
+    def _add_call(self, function: Any, step: str, given: Any) -> None:
+        self._put(b"call", b"")
+        self.add(function)
+        self._add_at(step, given)
+
+    def _add_builtin(self, function: types.BuiltinFunctionType) -> None:
+        owner = function.__self__
+        self._put_text(b"builtin", function.__name__)
+        if owner is None or isinstance(owner, types.ModuleType):
+            self._put_text(b"library", _versioned(function.__module__ or "builtins"))
+        else:
+            self._add_at("the object", owner)
+
+    # --- other objects ------------------------------------------------------------------------------------------------
+
+    def _add_object(self, value: Any, kind: type) -> None:
+        """Add an object as its class and what it is made from when it is unpickled, and its attributes."""
+        is_library = self._is_library(kind)
+        self._put_text(b"object", kind.__module__, kind.__qualname__)
+        if not is_library:
+            self.add(kind)
+        same = EQUIVALENTS.get(kind) or EQUIVALENTS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if same is not None:
+            self.add(same(value))
+        elif is_library and isinstance(value, functools.partial):
+            self._add_call(value.func, "the arguments", (value.args, value.keywords))
+        elif isinstance(value, (set, frozenset)):  # they pickle their items in the order of hashes
+            self._add_set(value)
+            self._add_attributes(value)
+        else:
+            self._add_reduced(value, _reduced(value, kind))
+            if not is_library and any(getattr(kind, name) is not getattr(object, name) for name in _REDUCING):
+                self._add_attributes(value)
+
+    def _add_reduced(self, value: Any, reduced: Any) -> None:
+        if isinstance(reduced, str):
+            self._put_text(b"global", _versioned(str(getattr(value, "__module__", ""))), reduced)
+            return
+        make, args, state, items, pairs = (*reduced, None, None, None)[:5]
+        self.add(make)
+        self._add_items(args)
+        self.add(state)
+        self._add_items(items or ())
+        self._add_pairs(pairs or ())
+        self._put(b"end", b"")
+
+    def _add_attributes(self, value: Any) -> None:
+        """Add the attributes of an object whose class chooses what it pickles, but those without an identity."""
+        for name, attribute in getattr(value, "__dict__", {}).items():
+            with suppress(_NoIdentity):
+                self._digest_alone(attribute)  # raises before anything is added
+                self._put_text(b"attribute", name)
+                self.add(attribute)
+
+
+_REDUCING = ("__reduce__", "__reduce_ex__", "__getstate__")
+
+_PLAIN: dict[type, Callable[[_Form, Any], None]] = {
+    type(None): lambda form, _: form._put(b"None", b""),
+    type(Ellipsis): lambda form, _: form._put(b"Ellipsis", b""),
+    type(NotImplemented): lambda form, _: form._put(b"NotImplemented", b""),
+    bool: lambda form, value: form._put(b"bool", b"1" if value else b"0"),
+    int: lambda form, value: form._put(b"int", value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)),
+    float: lambda form, value: form._put(b"float", struct.pack("<d", value)),
+    complex: lambda form, value: form._put(b"complex", struct.pack("<dd", value.real, value.imag)),
+    str: lambda form, value: form._put(b"str", value.encode("utf-8", "surrogatepass")),
+    bytes: lambda form, value: form._put(b"bytes", value),
+    types.CodeType: lambda form, value: form._put(b"code", _code_of(value).digest),
+    frozenset: _Form._add_set,
+    PickleBuffer: lambda form, value: form._put(b"buffer", value.raw()),
+}
+"""Types whose values have no identity beyond their contents."""
+
+_FORMS: dict[type, Callable[[_Form, Any], None]] = {
+    list: _Form._add_list,
+    dict: _Form._add_dict,
+    set: _Form._add_set,
+    bytearray: lambda form, value: form._put(b"bytearray", value),
+    types.FunctionType: _Form._add_function,
+    types.ModuleType: _Form._add_module,
+    types.BuiltinFunctionType: _Form._add_builtin,
+    types.MethodType: lambda form, value: form._add_call(value.__func__, "the object", value.__self__),
+    types.GetSetDescriptorType: _Form._add_descriptor,
+    types.MemberDescriptorType: _Form._add_descriptor,
+    types.MethodDescriptorType: _Form._add_descriptor,
+    types.WrapperDescriptorType: _Form._add_descriptor,
+    types.ClassMethodDescriptorType: _Form._add_descriptor,
+}
+
+_TRANSIENT = {types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType, types.MappingProxyType}
+"""Types of objects that are made anew whenever an attribute is read."""
+
+
+def _reduced(value: Any, kind: type) -> Any:
+    """Return what pickle would store of an object: the name of a global, or a function, its arguments and a state."""
+    try:
+        reduce = copyreg.dispatch_table.get(kind)
+        return value.__reduce_ex__(5) if reduce is None else reduce(value)
+    except Exception as error:  # any: the class of the value defines how it is pickled
+        name = str(getattr(value, "__qualname__", getattr(value, "__name__", "")))
+        if _global(str(getattr(value, "__module__", "")), name) is value:  # a function of a compiled module
+            return name
+        raise _NoIdentity(f"a {kind.__qualname__}, cannot be pickled ({error})") from None
+
+
+def _of_tensor(value: Any) -> Any:
+    """Return the type, shape and bytes of a tensor of torch, whose pickles contain addresses."""
+    flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().flatten()
+    words = str(value.dtype), tuple(value.shape), str(value.device), value.requires_grad
+    return words, PickleBuffer(flat.view(sys.modules["torch"].uint8).numpy())
+
+
+EQUIVALENTS |= dict.fromkeys(("torch.Tensor", "torch.nn.parameter.Parameter"), _of_tensor)
+
+
+def _code_of(code: types.CodeType) -> _Code:
+    known = _codes.get(id(code))
+    if known is not None:
+        return known
+    nested = [_code_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    loads, imports = set(), set()
+    for op, argument, level in _instructions(code):
+        if op == _LOAD_GLOBAL:
+            loads.add(code.co_names[argument >> 1])
+        elif op in _LOAD_NAMES:
+            loads.add(code.co_names[argument])
+        elif op == _IMPORT_NAME:
+            imports.add((level, code.co_names[argument]))
+    form = _Form()
+    form.add((code.co_code, code.co_consts, code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars))
+    form.add((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_qualname))
+    form.add(code.co_exceptiontable)
+    found = _Code(
+        code,
+        form.digest(),
+        tuple(sorted(loads.union(*(one.loads for one in nested)))),
+        tuple(sorted(imports.union(*(one.imports for one in nested)))),
+        frozenset(code.co_names).union(
+            (one for one in code.co_consts if isinstance(one, str)), *(one.names for one in nested)
+        ),
+    )
+    if len(_codes) >= _MAX_CODES:
+        _codes.clear()
+    return _codes.setdefault(id(code), found)
+
+
+def _instructions(code: types.CodeType) -> Iterator[tuple[int, int, int]]:
+    """Yield the number and argument of each instruction, and the constant that was loaded two instructions before."""
+    raw, extended, loaded = code.co_code, 0, [0, 0]
+    small = opcode.opmap.get("LOAD_SMALL_INT")
+    for op, low in zip(raw[::2], raw[1::2], strict=True):
+        argument = extended | low
+        extended = argument << 8 if op == opcode.EXTENDED_ARG else 0
+        if op == opcode.EXTENDED_ARG:
+            continue
+        yield op, argument, loaded[-2]
+        constant = argument if op == small else code.co_consts[argument] if op in opcode.hasconst else 0
+        loaded = [loaded[-1], constant if isinstance(constant, int) else 0]
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_library(module: str, file: str | None) -> bool:
+    """Return whether a module is of the standard library or was installed, so that its version identifies it."""
+    top = module.partition(".")[0]
+    if not isinstance(file, str) or top == "onecopy":
+        return top == "onecopy" or top in sys.stdlib_module_names
+    return file.startswith(_STANDARD_LIBRARY) or not {"site-packages", "dist-packages"}.isdisjoint(file.split(os.sep))  # noqa: PTH206 - text
+
+
+def _is_library_class(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    if module is None or not _is_library(kind.__module__, getattr(module, "__file__", None)):
+        return False
+    # A class that a library makes for the program is not found by its name there: collections.namedtuple and others.
+    return _global(kind.__module__, kind.__qualname__) is kind or not kind.__flags__ & _MADE_BY_PYTHON
+
+
+_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
+def _global(module: str, name: str) -> Any:
+    """Return what a qualified name means in a module that is imported; None if nothing."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _versioned(module: str) -> str:
+    """Return the name of a module of a library and its version."""
+    top, name = module.partition(".")[0], module
+    while name:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(version, str):
+            return f"{module} {version}"
+        name = name.rpartition(".")[0]
+    return f"{module} of Python {sys.version.split()[0]}" if top in sys.stdlib_module_names else module
+
+
+@functools.lru_cache(maxsize=256)
+def _installed(package: str) -> str:
+    """Return the version of the distribution of this name, which need not be imported; empty if there is none."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _place_of(scope: dict[str, Any]) -> str:
+    """Return the name of a module; for that of a script its path, which is the same in spawned processes."""
+    name, spec, path = scope.get("__name__"), scope.get("__spec__"), scope.get("__file__")
+    if name not in ("__main__", "__mp_main__"):
+        return str(name)
+    return spec.name if spec is not None else "__main__" if path is None else f"__main__ {os.path.realpath(path)}"

@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.calls import Calls
 
 import onecopy as oc
 
-CALLS: list[Any] = []
 
-
-@pytest.fixture(autouse=True)
-def no_calls() -> None:
-    CALLS.clear()
+@pytest.fixture
+def calls(tmp_path: Path) -> Calls:
+    return Calls(tmp_path / "calls")
 
 
 @pytest.fixture
@@ -34,16 +33,16 @@ def store(tmp_path: Path) -> oc.Store:
     return oc.Store(tmp_path / "store")
 
 
-def test_a_function_is_called_once_for_its_inputs(source, store):
+def test_a_function_is_called_once_for_its_inputs(source, store, calls):
     @oc.cached(inputs=[source], store=store)
     def rows() -> list[dict[str, int]]:
         """Return the rows."""
-        CALLS.append("rows")
+        calls.note("rows")
         return json.loads(source.read_text())
 
     assert [list(rows()), list(rows())] == [[{"id": 1}, {"id": 2}]] * 2
     assert isinstance(rows(), oc.Table)
-    assert (CALLS, rows.__name__, rows.__doc__) == (["rows"], "rows", "Return the rows.")
+    assert (calls(), rows.__name__, rows.__doc__) == (["rows"], "rows", "Return the rows.")
     assert rows.__wrapped__() == [{"id": 1}, {"id": 2}]
     source.write_text("[1]")
     assert list(rows()) == [1]
@@ -82,66 +81,65 @@ def test_functions_of_two_modules_with_the_same_code_are_two(tmp_path, source, s
     assert [list(each()) for each in wrapped] == [["one_module"], ["other_module"]]
 
 
-def test_arguments_are_part_of_the_identity_however_they_are_passed(store):
+def test_arguments_are_part_of_the_identity_however_they_are_passed(store, calls):
     @oc.cached(store=store)
     def numbers(stop: int, *, step: int = 1, names: frozenset[str] = frozenset()) -> list[int]:
-        CALLS.append(stop)
+        calls.note(stop)
         return list(range(0, stop, step))
 
     for _ in range(2):
         assert list(numbers(3)) == list(numbers(stop=3)) == list(numbers(3, step=1)) == [0, 1, 2]
-    assert CALLS == [3]
+    assert calls() == ["3"]
     assert list(numbers(4, step=2)) == [0, 2]
     assert list(numbers(3, names=frozenset("abc"))) == list(numbers(3, names=frozenset("cba")))
-    assert CALLS == [3, 4, 3]
+    assert calls() == ["3", "4", "3"]
     with pytest.raises(TypeError, match="stop"):
         numbers()  # type: ignore[call-arg]
 
 
 def test_a_version_makes_another_result(source, store):
-    results = [
-        list(oc.cached(inputs=[source], version=version, store=store)(lambda: [len(CALLS)])()) for version in ("1", "2")
-    ]
+    results = [list(oc.cached(inputs=[source], version=version, store=store)(lambda: [0])()) for version in ("1", "2")]
     assert results == [[0], [0]]
     assert len(store.ls()) == 2
 
 
-def test_inputs_may_depend_on_arguments(tmp_path, store):
+def test_inputs_may_depend_on_arguments(tmp_path, store, calls):
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
 
     @oc.cached(inputs=lambda folder, names: [folder / name for name in names], store=store)
     def contents(folder: Path, names: list[str]) -> list[str]:
-        CALLS.append(names)
+        calls.note(names)
         return [(folder / name).read_text() for name in names]
 
     assert list(contents(tmp_path, ["a", "b"])) == ["a", "b"]
     (tmp_path / "b").write_text("B!")
     assert list(contents(tmp_path, ["a", "b"])) == ["a", "B!"]
     assert list(contents(tmp_path, ["a"])) == ["a"]
-    assert len(CALLS) == 3
+    assert len(calls()) == 3
     assert contents.key(tmp_path, ["a", "b"]) != contents.key(tmp_path, ["a"])
 
 
-def test_objects_are_loaded_from_a_mapped_file(source, store):
+def test_objects_are_loaded_from_a_mapped_file(source, store, calls):
     @oc.cached(inputs=[source], codec="object", store=store)
     def table() -> dict[str, Any]:
-        CALLS.append("table")
+        calls.note("table")
         return {"a": np.arange(1000), "b": "text"}
 
     assert [table()["a"][-1], table()["b"]] == [999, "text"]
-    assert CALLS == ["table"]
+    assert calls() == ["table"]
     assert not table()["a"].flags.writeable
 
 
-def test_generators_are_consumed_once(source, store):
+def test_generators_are_consumed_once(source, store, calls):
     @oc.cached(inputs=[source], store=store)
     def rows() -> Any:
         for i in range(3):
-            CALLS.append(i)
+            calls.note(i)
             yield i
 
-    assert list(rows()) == list(rows()) == CALLS == [0, 1, 2]
+    assert list(rows()) == list(rows()) == [0, 1, 2]
+    assert calls() == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -180,6 +178,81 @@ def test_wrong_uses_are_errors_that_name_them(source, store):
     with pytest.raises(ValueError, match="progress"):
         oc.cached(codec="object", progress=print)  # type: ignore[call-overload]
     assert store.ls() == []
+
+
+def test_a_generator_of_inputs_is_read_once(tmp_path, store, calls):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+
+    @oc.cached(inputs=(tmp_path / name for name in ("a", "b")), store=store)
+    def contents() -> list[str]:
+        calls.note("contents")
+        return [(tmp_path / name).read_text() for name in ("a", "b")]
+
+    assert list(contents()) == list(contents()) == ["a", "b"]
+    (tmp_path / "b").write_text("B")
+    assert list(contents()) == ["a", "B"]
+    assert len(calls()) == 2
+
+
+def test_a_folder_as_input_is_refused(tmp_path, store):
+    with pytest.raises(IsADirectoryError, match="give the files in it"):
+        oc.cached(inputs=[tmp_path], store=store)(lambda: [1])()
+
+
+class Reader:
+    def __init__(self, word: str, store: oc.Store) -> None:
+        self.word = word
+        self.cached_rows = oc.cached(store=store)(self.rows)
+
+    def rows(self) -> list[str]:
+        return [self.word]
+
+
+def test_methods_are_cached_by_the_class_and_the_attributes_of_their_object(store, calls):
+    class Words:
+        def __init__(self, word: str) -> None:
+            self.word = word
+
+        @oc.cached(store=store)
+        def repeated(self, count: int = 1) -> list[str]:
+            calls.note(self.word)
+            return [self.word] * count
+
+    assert [list(Words("a").repeated(2)), list(Words("b").repeated()), list(Words("a").repeated(count=2))] == [
+        ["a", "a"],
+        ["b"],
+        ["a", "a"],
+    ]
+    assert calls() == ["a", "b"]
+    assert list(Words.repeated(Words("c"))) == ["c"]
+    assert [list(Reader(word, store).cached_rows()) for word in "ab"] == [["a"], ["b"]]
+
+
+def test_a_function_can_be_decorated_without_parentheses(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path))
+
+    @oc.cached
+    def rows() -> list[int]:
+        return [1, 2]
+
+    assert list(rows()) == [1, 2]
+    with pytest.raises(TypeError, match=r"cached decorates a function, not '.*': give paths as inputs="):
+        oc.cached("rows.json")  # type: ignore[call-overload]
+
+
+def test_a_function_that_calls_a_cached_function_changes_with_it(store):
+    def made(word: str) -> Any:
+        inner = oc.cached(store=store)(lambda: [word])
+        return oc.cached(store=store)(lambda: [*inner(), "outer"])
+
+    assert [list(made("a")()), list(made("b")())] == [["a", "outer"], ["b", "outer"]]
+
+
+def test_keys_are_text():
+    for call in (oc.share, oc.share_object):
+        with pytest.raises(TypeError, match=r"a key is text, not 5: key='5'"):
+            call(lambda: [1], key=5)  # type: ignore[operator]
 
 
 @oc.cached(inputs=[__file__], store=os.environ.get("TEST_CACHED_STORE", "/nonexistent"))

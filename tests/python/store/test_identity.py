@@ -1,0 +1,478 @@
+"""The identity of a function or value changes with what it does, and with nothing else; files have one too."""
+
+import abc
+import collections
+import dataclasses
+import decimal
+import enum
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import types
+import warnings
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.places import ROOT
+
+import onecopy as oc
+from onecopy.store.keys import digest_of, file_state, name_of
+
+
+def closing(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def defaulting(value: Any) -> Callable[..., Any]:
+    def build(given: Any = value, *, again: Any = value) -> Any:
+        return given, again
+
+    return build
+
+
+def module(**values: Any) -> types.ModuleType:
+    """Return a module of the program."""
+    made = types.ModuleType("settings")
+    vars(made).update(values)
+    return made
+
+
+def rows(source: str, **scope: Any) -> Any:
+    """Return the function `rows` of a module with this source."""
+    made = module(**scope)
+    exec(source, vars(made))
+    return made.rows
+
+
+def of_global(value: Any) -> Any:
+    return rows("def rows(): return VALUE", VALUE=value)
+
+
+def of_class(value: Any) -> Any:
+    class Reader:
+        size = value
+
+    return lambda: Reader.size
+
+
+def of_base(value: Any) -> Any:
+    class Base:
+        def size(self) -> Any:
+            return value
+
+    class Reader(Base):
+        pass
+
+    return lambda: Reader().size()
+
+
+def of_enum(value: Any) -> Any:
+    member = enum.Enum("Member", {"A": value})["A"]  # type: ignore[misc]
+    return lambda: member.value
+
+
+def of_dataclass(value: Any) -> Any:
+    @dataclasses.dataclass
+    class Box:
+        width: Any = dataclasses.field(default_factory=lambda: value)
+
+    return lambda: Box().width
+
+
+def of_property(value: Any) -> Any:
+    class Reader:
+        @property
+        def a(self) -> Any:
+            return value
+
+        b = functools.cached_property(lambda _: value)
+        c = staticmethod(lambda: value)
+
+    return Reader().a, Reader
+
+
+def of_cache(value: Any) -> Any:
+    @functools.lru_cache
+    def inner() -> Any:
+        return value
+
+    return inner
+
+
+def of_dispatch(value: Any) -> Any:
+    @functools.singledispatch
+    def inner(_: Any) -> Any:
+        return None
+
+    inner.register(int, lambda _: value)
+    return lambda: inner(1)
+
+
+def of_generic_wrapper(value: Any) -> Any:
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper() -> Any:
+            return value
+
+        return wrapper
+
+    return decorate(shutil.copyfileobj)  # its name is that of a function of the standard library
+
+
+class Masked(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "***"
+
+
+class Counting:
+    """An object that does not pickle what it holds."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> Any:
+        return Counting, (0,)
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+def first() -> int:
+    return 1
+
+
+def second() -> int:
+    return 2
+
+
+VALUES: list[tuple[Any, Any]] = [
+    (1, 2),
+    (1, True),
+    (1, 1.0),
+    (0.0, -0.0),
+    (10**5000, 10**5000 + 1),
+    ("a", "b"),
+    ("a", b"a"),
+    (Masked("a"), Masked("b")),
+    (Masked("a"), "a"),
+    ("a", "\ud800"),
+    ((1, (2,)), ((1, 2),)),
+    (("a", "b"), ("ab",)),
+    ([1, [2]], [[1, 2]]),
+    ([1], (1,)),
+    ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    ({1, 2}, {1, 3}),
+    ({1}, frozenset({1})),
+    (collections.OrderedDict(a=1), {"a": 1}),
+    (collections.deque([1], 1), collections.deque([1], 2)),
+    (collections.namedtuple("P", "x y"), collections.namedtuple("P", "x z")),
+    (decimal.Decimal("1.0"), decimal.Decimal("1.00")),
+    (Fraction(1, 3), Fraction(2, 3)),
+    (re.compile("a"), re.compile("a", re.I)),
+    (re.compile("a").match, re.compile("b").match),
+    ({"x": 1}.get, {"x": 2}.get),
+    (",".join, ";".join),
+    (str.upper, str.lower),
+    ((first, second, first), (first, second, second)),
+    (functools.partial(first), functools.partial(second)),
+    (functools.partial(max, 1), functools.partial(max, 2)),
+    (types.SimpleNamespace(n=1), types.SimpleNamespace(n=2)),
+    (types.MappingProxyType({1: 2}), types.MappingProxyType({1: 3})),
+    (Counting(1), Counting(2)),
+    (Slotted(1), Slotted(2)),
+    ({Slotted(1)}, {Slotted(2)}),
+    (Path("/a"), Path("/b")),
+    (range(3), range(4)),
+    (slice(1), slice(2)),
+    (bytearray(b"a"), bytearray(b"b")),
+    (memoryview(b"a"), memoryview(b"b")),
+    (np.float32(1), np.float64(1)),
+    (np.arange(3), np.arange(4)),
+    (np.arange(4), np.arange(4).reshape(2, 2)),
+    (np.arange(4).reshape(2, 2), np.asfortranarray(np.arange(4).reshape(2, 2))),
+    (np.arange(8)[::2], np.arange(8)[1::2]),
+    (np.array([1, "a"], object), np.array([1, "b"], object)),
+    (np.array(["2020"], "M8[D]"), np.array(["2021"], "M8[D]")),
+    ([[]] * 2, [[], []]),
+]
+REACHED: dict[str, Callable[[Any], Any]] = {
+    "a closure": closing,
+    "a default": defaulting,
+    "an argument": lambda value: functools.partial(closing, value),
+    "a global": of_global,
+    "a local class": of_class,
+    "a base": of_base,
+    "a default of a dataclass": of_dataclass,
+    "a property": of_property,
+    "a cached function": of_cache,
+    "a generic function": of_dispatch,
+    "a wrapper": of_generic_wrapper,
+    "an attribute of a module": lambda value: rows("def rows(): return cfg.N", cfg=module(N=value)),
+    "an attribute by name": lambda value: rows("def rows(): return getattr(cfg, 'N')", cfg=module(N=value)),
+    "a module in a container": lambda value: rows("def rows(): return [m.N for m in ALL]", ALL=[module(N=value)]),
+    "a helper": lambda value: rows("def rows(): return helper()\ndef helper(): return N", N=value),
+    "a nested function": lambda value: rows("def rows(): return [(lambda: N) for _ in 'a']", N=value),
+    "a class body": lambda value: rows("def rows():\n  class C:\n    n = N\n  return C", N=value),
+    "an attribute of a function": lambda value: rows("def rows(): return helper.N", helper=attributed(value)),
+    "a cell of a method": lambda value: Slotted(value).__eq__,
+}
+
+
+def attributed(value: Any) -> Any:
+    def helper() -> None:
+        pass
+
+    helper.N = value  # type: ignore[attr-defined]
+    return helper
+
+
+@pytest.mark.parametrize("pair", VALUES, ids=range(len(VALUES)))
+def test_values_that_differ_have_two_identities(pair):
+    assert digest_of(pair[0], "") != digest_of(pair[1], "")
+    assert [digest_of(value, "") for value in pair] == [digest_of(value, "") for value in pair]
+    assert name_of(closing(pair[0])) != name_of(closing(pair[1]))
+
+
+@pytest.mark.parametrize("way", REACHED)
+def test_a_name_changes_with_every_value_that_the_function_reaches(way):
+    reach = REACHED[way]
+    names = {digest_of(reach(value), "") for value in (1, 2, "1", (1, "a"), [1], {"a": 1}, first, second)}
+    assert len(names) == 8
+    assert digest_of(reach([1]), "") == digest_of(reach([1]), "")
+
+
+def test_enums_and_namedtuples_made_by_functions_are_those_of_the_program():
+    assert name_of(of_enum("a")) != name_of(of_enum("b"))
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("x = 1\n  return dict(locals())", "y = 1\n  return dict(locals())"),
+        ("return a < b", "return a > b"),
+        ("return 1", "return 1.0"),
+        ("return [1 for x in a]", "return [2 for x in a]"),
+        ("try: a()\n  except ValueError: b", "try: a()\n  except TypeError: b"),
+        ("try: a()\n  finally: b", "a(); b"),
+        ("yield 1", "return 1"),
+        ("return a in {1, 2}", "return a in {1, 3}"),
+        ("return a.b", "return a.c"),
+        ("import json.decoder", "import json.encoder"),
+    ],
+)
+def test_a_name_changes_with_the_code(pair):
+    names = [name_of(rows(f"def rows(a=None, b=None):\n  {body}")) for body in pair]
+    assert names[0] != names[1]
+
+
+def test_what_says_nothing_about_a_function_is_not_part_of_its_name():
+    source = "def rows(a: {}):\n  return [x for x in a if x in LABELS]"
+    plain = rows(source.format("int"), LABELS={"a", "b"})
+    assert name_of(plain) == name_of(rows("\n\n" + source.format("str"), LABELS={"b", "a"}))
+    assert name_of(plain) == name_of(rows(source.format("int"), LABELS={"a", "b"}, lock=threading.Lock(), x=7))
+
+
+class Flags(enum.Flag):
+    A = 1
+    B = 2
+
+
+class Abstract(abc.ABC):
+    @abc.abstractmethod
+    def size(self) -> int: ...
+
+
+class Sized(Abstract):
+    def size(self) -> int:
+        return 1
+
+
+def test_using_an_object_does_not_change_its_identity():
+    """Python itself notes things in classes: names of slots, combined flags, what `isinstance` found."""
+    values = [Slotted(1), Flags.A, Sized(), re.compile("a"), of_dispatch(1), of_cache(1)]
+    before = [digest_of(value, "") for value in values]
+    assert Flags.A | Flags.B
+    assert isinstance(values[2], Abstract)
+    assert values[4]() == values[5]() == 1
+    assert [digest_of(value, "") for value in values] == before
+
+
+def test_equal_values_have_one_identity_however_many_objects_they_are():
+    text = "some text"
+    other = b"some text".decode()
+    assert text is not other
+    for a, b in [(text, other), ((1, text), (1, other)), (Path("/a"), Path("/a")), (10**30, 10**30 + 0)]:
+        assert digest_of([a, a], "") == digest_of([a, b], "") == digest_of([b, a], "")
+
+
+def test_functions_and_classes_that_reach_each_other_have_an_identity():
+    source = (
+        "def rows(n): return other(n - 1) + K().f()\ndef other(n): return rows(n) + N\nclass K:\n  def f(self): rows(N)"
+    )
+    assert name_of(rows(source, N=1)) == name_of(rows(source, N=1)) != name_of(rows(source, N=2))
+    cycle: list[Any] = [1]
+    cycle.append(cycle)
+    assert digest_of(cycle, "") == digest_of(cycle, "") != digest_of([1, [1]], "")
+    deep: Any = ()
+    for _ in range(200):
+        deep = (deep, deep)
+    assert digest_of(deep, "") != digest_of((deep, deep), "")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: closing(threading.Lock()), "'value' of the function, a lock, "),
+        (lambda: rows("def rows(): return g()\ndef g(): return L", L=threading.Lock()), "'L' of 'g' of the function, "),
+        (lambda: closing(Path(os.devnull).open().fileno), "the object of 'value' of the function, a TextIOWrapper, "),  # noqa: SIM115
+        (
+            lambda: closing({"a": [].__iter__, "b": (x for x in ())}),
+            r"\['b'\] of 'value' of the function, ",
+        ),
+        (lambda: rows("def rows(): return m.L", m=module(L=threading.Lock())), "'L' of settings of the function, "),
+    ],
+)
+def test_what_has_no_identity_is_named_with_the_way_to_it(make, message):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        with pytest.raises(TypeError, match=message):
+            name_of(make())
+
+
+PROGRAM = """
+import sys; sys.path[:0] = [{folder!r}, '.']
+import dataclasses, decimal, enum, re, typing
+import numpy as np
+import helpers
+from onecopy.store.keys import name_of
+
+class Kind(enum.Enum):
+    A = 'a'
+
+class Names(set):
+    pass
+
+@dataclasses.dataclass
+class Box:
+    names: set[str]
+    kind: Kind
+    other: typing.Optional['Box'] = None
+
+BOX = Box({{'a', 'b', 'c', 'd'}}, Kind.A, Box(set(), Kind.A))
+ALL = frozenset({{helpers.one, helpers.two, Kind.A, 'x', ('y', 1), 2.5}})
+
+def rows(x=Names('abcdef')):
+    import more
+    return [BOX, ALL, decimal.Decimal(1), re.compile('a'), np.float32(1), helpers.three(), more.four(),
+            x in {{'a', 'b', 'c', 'd', 'e'}}]
+
+if __name__ == '__main__':
+    if 'use' in sys.argv:
+        rows()
+    print(name_of(rows))
+"""
+
+
+def test_a_name_is_the_same_in_every_process_whatever_was_done_before(tmp_path):
+    """Under other seeds of hashes, from bytecode or source, and after the function was called."""
+    (tmp_path / "helpers.py").write_text("def one(): pass\ndef two(): pass\ndef three(): return one, N\nN = [1]\n")
+    (tmp_path / "more.py").write_text("def four(): return M\nM = 4\n")
+    script = tmp_path / "script.py"
+    script.write_text(PROGRAM.format(folder=str(tmp_path)))
+
+    def name(seed: str, *words: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, script, *words], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
+        )
+        return done.stdout
+
+    assert len({name("1"), name("2"), name("3"), name("3", "use")}) == 1
+    before = name("1")
+    (tmp_path / "more.py").write_text("def four(): return M\nM = 44\n")
+    assert name("1") != before
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def replaced_in_place(path: Path) -> None:
+    before = path.stat()
+    with path.open("r+") as file:
+        file.write("new")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replaced_by_copy(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_text("new")
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    shutil.copy2(other, path)
+
+
+def replaced_on_its_inode(path: Path) -> None:
+    before = path.stat()
+    path.unlink()  # many file systems use the number of the inode again
+    path.write_text("new")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("replace", [replaced_in_place, replaced_by_copy, replaced_on_its_inode])
+def test_a_key_changes_with_the_contents_though_size_and_times_are_the_same(tmp_path, replace):
+    path = tmp_path / "file"
+    path.write_text("old")
+    os.utime(path, (1, 1))
+    read = oc.cached(inputs=[path], store=tmp_path / "store")(lambda: [path.read_text()])
+    assert list(read()) == ["old"]
+    replace(path)
+    assert list(read()) == ["new"]
+
+
+def test_a_key_changes_with_every_write_however_fast_they_follow(tmp_path):
+    path = tmp_path / "file"
+    keys = set()
+    for number in range(20):
+        path.write_text(f"{number:2}")
+        keys.add(oc.file_key(path))
+    assert len(keys) == 20
+
+
+def test_a_file_that_was_changed_just_now_is_not_identified_by_its_state(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("1")
+    changed = path.stat().st_ctime_ns
+    monkeypatch.setattr(time, "time_ns", lambda: changed + 1)
+    assert file_state(path)[1]
+    monkeypatch.setattr(time, "time_ns", lambda: changed + 3_000_000_000)
+    state, is_recent = file_state(path)
+    assert (state.nbytes, state.changed, is_recent) == (1, changed, False)
+
+
+def test_only_regular_files_have_a_key(tmp_path):
+    with pytest.raises(IsADirectoryError, match="give the files in it"):
+        oc.file_key(tmp_path)
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/null")):
+        with pytest.raises(OSError, match="only regular files"):
+            oc.file_key(path)
