@@ -184,7 +184,8 @@ def cached(
     if codec == "object" and progress is not None:
         raise ValueError("progress is reported with codec='records' only")
 
-    def share(build: Callable[[], Any], key: str, source: str | None) -> Any:
+    def share(build: _Build, key: str, source: str | None) -> Any:
+        build.of_rows = codec == "records"
         if codec == "object":
             from onecopy.objects import share_object
 
@@ -206,10 +207,12 @@ class _Build(functools.partial[Any]):
 
     before: dict[str, str]
     """Keys of the inputs when the key was made, by their paths."""
+    of_rows = True
+    """Whether an iterator is read for its rows, and not pickled."""
 
     def __call__(self) -> Any:
         made = super().__call__()
-        if isinstance(made, Iterator):
+        if self.of_rows and isinstance(made, Iterator):
             return _rows(made, self.before)
         _expect_unchanged(self.before)
         return made

@@ -87,14 +87,15 @@ def share(
     Parameters
     ----------
     data
-        A list, an iterable of rows, or a dict; or a function without arguments that returns one, which is called only
-        if the data has to be built. Rows are strings, bytes, numbers, None, tuples, lists, dicts, numpy arrays and the
-        types of `onecopy.records.types`, nested in any way.
+        A list, a dict or an iterator of rows; or a function without arguments that returns one, which is called only if
+        the data has to be built. Other containers, subclasses of list and dict too, are refused: `onecopy.share_object`
+        returns an object of the same type. Rows are strings, bytes, numbers, None, tuples, lists, dicts, numpy arrays
+        and the types of `onecopy.records.types`, nested in any way.
     key
         Processes that pass the same key get the same data, in this run and in later ones. The key must identify what
-        the data is made from: see `onecopy.file_key`. The function is part of the identity as well: its code, its
-        defaults and the values that it closes over, but not the functions that it calls. None: the data has no name,
-        and is shared by this process and those that it passes the result to, until all of them have ended.
+        the data is made from: see `onecopy.file_key`. The function is part of the identity as well, with everything of
+        the program's own code that it reaches, as for `onecopy.cached`. None: the data has no name, and is shared by
+        this process and those that it passes the result to, until all of them have ended.
     codec
         "records": values are stored by type, and other types raise NotShareable. "pickle": values of other types are
         pickled one by one, for processes of this job alone; the job becomes part of the key.
@@ -117,9 +118,10 @@ def share(
     Raises
     ------
     NotShareable
-        A value has a type that cannot be stored exactly; the message begins with its path: ``[12].bbox[3]: ...``.
+        The data is another container; or a value has a type that cannot be stored exactly, then the message begins with
+        its path: ``[12].bbox[3]: ...``.
     TypeError
-        With a key: the function closes over a value without a stable identity; the message names it.
+        The key is not text; or with a key: the function reaches a value without a stable identity, which is named.
     ValueError
         The artefact of this key has another number of rows than `data`.
     OSError
@@ -139,6 +141,10 @@ def share(
     if codec not in ("records", "pickle"):
         raise ValueError(f"codec must be 'records' or 'pickle', not {codec!r}")
     job = _Job(data, codec, progress)
+    if job.in_heap:
+        from onecopy.records.writing import rows_of
+
+        rows_of(data)  # raises for other containers, also where the artefact exists
     shared: List[T] | Dict[Any, T]
     if key is None:
         shared, report = _nameless(job, None if store is None else Store.of(store)), None
@@ -200,7 +206,7 @@ def _whole_key(job: _Job, key: str) -> str:
     from onecopy.records.sources import RowSource
     from onecopy.store import keys
 
-    words = [key]
+    words = [keys.text_of(key)]
     if callable(job.data):
         words.append(f"by {keys.name_of(job.data)}")
     elif isinstance(job.data, RowSource):

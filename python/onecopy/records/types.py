@@ -144,8 +144,7 @@ def register(
 def plain_of(value: Any) -> Named | None:
     """Return the name of the type of a value and its plain value; None if the type is not supported."""
     kind = type(value)
-    known = _TO_PLAIN.get(kind)
-    if known is not None:
+    if (known := _TO_PLAIN.get(kind)) is not None:
         return known[0], known[1](value)
     if isinstance(value, enum.Enum):
         return _of_class("enum", kind), value.name if value.name in kind.__members__ else value.value
@@ -153,8 +152,9 @@ def plain_of(value: Any) -> Named | None:
         return _of_class("namedtuple", kind), tuple(value)
     if dataclasses.is_dataclass(kind):
         return _of_class("dataclass", kind), _fields_of(value)
-    if kind.__module__ == "torch" and kind.__qualname__ == "Tensor":
-        return "torch.Tensor", _plain_tensor(value)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if name in ("torch.Tensor", "numpy.str_", "numpy.bytes_"):
+        return name, _plain_tensor(value) if name == "torch.Tensor" else value.item()
     return (value.type_name, value.fields) if kind is Unloaded else None
 
 
@@ -358,9 +358,17 @@ def _make_tensor(plain: Any) -> Any:
     return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
 
 
+def _numpy() -> Any:
+    import numpy as np
+
+    return np
+
+
 _TO_PLAIN: dict[type, tuple[str, ToPlain]] = {}
 _FROM_PLAIN: dict[str, FromPlain] = {
     "torch.Tensor": _make_tensor,
+    "numpy.str_": lambda text: _numpy().str_(_checked(str, text)),
+    "numpy.bytes_": lambda text: _numpy().bytes_(_checked(bytes, text)),
     "str": lambda utf8: utf8.decode("utf-8", "surrogatepass"),  # a str with lone surrogates: the encoder makes it
 }
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.arguments import path_text
+from onecopy.errors import NotShareable
+from onecopy.records.dicts import Dict
+from onecopy.records.rows import Chain, List
 from onecopy.records.sources import Container, RowSource
 from onecopy.records.types import plain_of
 
@@ -132,17 +135,24 @@ def fill(
     return builder.extend(rows, registry, progress=progress)
 
 
-def rows_of(data: Iterable[Any] | Mapping[Any, Any]) -> tuple[Container, Iterable[Any]]:
-    """Return the container of data and its rows: the pairs of a mapping, or the items of another iterable."""
-    if isinstance(data, (str, bytes)):
-        raise TypeError(f"expected a list, a dict or an iterable of rows, not a {type(data).__name__}")
-    if isinstance(data, Mapping):
+def rows_of(data: Any) -> tuple[Container, Iterable[Any]]:
+    """Return the container of data and its rows: the pairs of a dict, the items of a list, or those of an iterator.
+
+    NotShareable for other containers: what is read is a List or a Dict, so their type and more would be lost.
+    """
+    kind = type(data)
+    if kind is dict or isinstance(data, Dict):
         return "dict", data.items()
     if isinstance(data, RowSource):
         return data.container, data
-    if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
-        raise TypeError(f"expected a list, a dict or an iterable of rows, not a {type(data).__name__}")
-    return "list", data
+    if kind is list or isinstance(data, (List, Chain)) or (hasattr(kind, "__iter__") and not hasattr(kind, "__len__")):
+        return "list", data
+    rows = "dict(data)" if isinstance(data, Mapping) else "list(data)"
+    hint = f"pass {rows} for its rows alone, or " if hasattr(kind, "__iter__") and kind not in (str, bytes) else ""
+    raise NotShareable(
+        f"rows are a list, a dict or an iterator, not a {kind.__name__}: {hint}use share_object (codec='object' of "
+        "cached), which returns whatever can be pickled as what it is"
+    )
 
 
 def spool_folder(target: Path) -> str:

@@ -192,7 +192,7 @@ class _Mover:
     def _share(self, value: Any, place: str) -> tuple[Any, Any, int]:
         """Return the replacement of a value, the mapped object and its bytes; NotShareable if it cannot be shared."""
         if type(value) in (list, tuple, dict):
-            shared = records.share(value, **self._options_of(place))
+            shared = records.share(list(value) if type(value) is tuple else value, **self._options_of(place))
             return shared, shared, shared.nbytes
         raw, shape = bytes_of(value), tuple(value.shape)
         shared = records.share([raw], **self._options_of(f"{place} {value.dtype} {shape}"))

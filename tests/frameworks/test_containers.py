@@ -1,0 +1,86 @@
+"""What `share`, rows and `share_object` return for each type is what the table of the documentation says."""
+
+import array
+import collections
+import dataclasses
+import re
+import types
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from tests.support.places import ROOT
+
+import onecopy as oc
+
+PAGE = ROOT / "docs/howto/share-python-data.md"
+ROW = re.compile(r"\| (.*`(.+)`) \| (List|Table|Dict|refused) \| (same|refused) \| (same|refused) \|")
+ROWS = {match[2]: match.groups()[2:] for match in map(ROW.fullmatch, PAGE.read_text().splitlines()) if match}
+
+
+class Names(list[Any]):
+    pass
+
+
+class Ages(dict[str, Any]):
+    pass
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+@dataclasses.dataclass
+class Box:
+    width: int
+    height: int
+
+
+def made(text: str) -> Any:
+    """Return the value of an expression in the table."""
+    scope = {"array": array, "collections": collections, "types": types}
+    scope |= {"Names": Names, "Ages": Ages, "Point": Point, "Box": Box}  # type: ignore[dict-item]
+    for name in ("numpy", "torch", "pandas", "pyarrow", "polars", "scipy"):
+        if text.startswith(f"{name}."):
+            scope[name] = pytest.importorskip("scipy.sparse" if name == "scipy" else name)
+            if name == "scipy":
+                import scipy
+
+                scope[name] = scipy
+    return eval(text, scope)
+
+
+def test_the_table_has_at_least_40_types():
+    assert len(ROWS) >= 40
+
+
+@pytest.mark.parametrize("text", ROWS)
+def test_what_comes_back_is_what_the_table_says(tmp_path, monkeypatch, text):
+    as_data, in_row, as_object = ROWS[text]
+    monkeypatch.chdir(tmp_path)
+    np.savez("arrays.npz", a=[1])
+    kind, store = type(made(text)), oc.Store("store")
+    for shared in (lambda: oc.share(made(text)), oc.cached(store=store)(lambda: made(text))):
+        if as_data == "refused":
+            with pytest.raises(oc.NotShareable, match=f"not a {kind.__name__}: .*share_object"):
+                shared()
+        else:
+            with shared() as rows:
+                assert type(rows).__name__ == as_data
+                assert list(rows) == list(made(text))
+    if in_row == "refused":
+        with pytest.raises(oc.NotShareable):
+            oc.share([made(text)])
+    else:
+        with oc.share([made(text)]) as rows:
+            assert (type(rows[0]), str(rows[0])) == (kind, str(made(text)))
+    cached = oc.cached(codec="object", store=store)(lambda: made(text))
+    if as_object == "refused":
+        with pytest.raises(TypeError):
+            cached()
+    else:
+        value: Any = cached()
+        assert (
+            (type(value), str(value)) == (kind, str(made(text))) or kind.__name__.endswith("_iterator") or kind is map
+        )
