@@ -110,9 +110,6 @@ void bind_store(nb::module_& module) {
       .def("list", &Store::list, Release())
       .def("prune", &prune_store, nb::kw_only(), nb::arg("max_age").none(), nb::arg("max_bytes").none(),
            nb::arg("missing_source"), nb::arg("keys"), nb::arg("everything"), nb::arg("dry_run"));
-  module.def(
-      "digest", [](const nb::str& text) { return digest(bytes_of(text)); }, nb::arg("text"),
-      "128 bits in 32 hexadecimal digits: FNV-1a, not for secrets.");
   module.def("open_store", &Store::open, nb::arg("folder"), Release());
   module.def(
       "default_folder",

@@ -163,9 +163,6 @@ class Store:
         dry_run: bool,
     ) -> PruneReport: ...
 
-def digest(text: str) -> str:
-    """128 bits in 32 hexadecimal digits: FNV-1a, not for secrets."""
-
 def open_store(folder: str | os.PathLike) -> Store: ...
 def default_folder(*, memory: bool) -> tuple[str, str, str]:
     """(path, why, why not the usual one)"""

@@ -201,8 +201,6 @@ Mapping Artefact::open(const MappingOptions& options) const {
   return file ? Mapping::from_descriptor(file->descriptor(), path.string(), options) : Mapping::open(path, options);
 }
 
-std::string digest(std::string_view key) { return store::digest_of(key); }
-
 Store Store::open(const fs::path& folder) {
   if (folder.empty()) throw OsError("use as a store", "", ENOENT);
   auto whole = fs::absolute(folder).lexically_normal();

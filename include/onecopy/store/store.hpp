@@ -86,9 +86,6 @@ class Store {
   std::filesystem::path folder_;
 };
 
-// The name of an artefact's files: 128 bits of the key, in 32 hexadecimal digits. Not cryptographic (FNV-1a).
-std::string digest(std::string_view key);
-
 // For build functions: reports the number of bytes written so far to the waiting processes. Applies to the innermost
 // build of this thread, also in a child that the build function forked; no effect outside a build.
 void report_progress(std::uint64_t bytes) noexcept;

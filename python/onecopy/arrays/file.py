@@ -373,13 +373,12 @@ def key_of(file: ArrayFile, version: str) -> str:
 
     FileChanged if one of the files was modified or replaced since it was opened.
     """
-    from onecopy import _core
-    from onecopy.store import file_key
+    from onecopy.store import file_key, keys
 
     paths = dict.fromkeys(map(file.path_of, file))
     others = [file_key(path) for path in paths if path != file.path]
     if others:  # a digest: listing a hundred shards would make the key unreadable
-        version += f", with {len(others)} files {_core.digest(chr(10).join(others))}"
+        version += f", with {len(others)} files {keys.digest_of(others, 'the files')}"
     key = file_key(file.path, version)
     expect_unchanged(file)  # else data made from the old file would be stored under the key of the new one
     return key

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.files import Identity
     from onecopy.images._form import Form
     from onecopy.images.codecs import Codec
+    from onecopy.store.keys import FileState
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -52,7 +52,7 @@ class Job(NamedTuple):
     """The arguments of one call of `onecopy.images.share` that determine the pixels."""
 
     paths: list[str]
-    identities: list[Identity]
+    identities: list[FileState]
     """Identity of each file when it was part of the key."""
     form: Form
     transform: Callable[[NDArray[Any]], NDArray[Any]] | None

@@ -28,6 +28,7 @@ from onecopy.files import open_regular
 from onecopy.images._libraries import LIBRARIES, PILLOW, TIFF, Codec, installed
 from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, NoLevelError
 from onecopy.store.fork import trim_heap
+from onecopy.store.keys import FileState, file_state
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.files import Identity
 
 T = TypeVar("T")
 
@@ -275,13 +275,12 @@ def _changed(path: str) -> FileChanged:
     return FileChanged(errno.ESTALE, "the image was replaced or written while it was being decoded", path)
 
 
-def identity_of(path: str) -> Identity:
-    """Return (device, inode, size, mtime in ns) as `onecopy.Mapping.identity`; zeros if there is no file."""
+def identity_of(path: str) -> FileState:
+    """Return what identifies the contents of a file; zeros if there is no file."""
     try:
-        facts = os.stat(path)  # noqa: PTH116 - text
+        return file_state(path)[0]
     except FileNotFoundError:
-        return 0, 0, 0, 0
-    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+        return FileState(0, 0, 0, 0, 0)
 
 
 @contextlib.contextmanager

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from onecopy.files import Identity
     from onecopy.images.codecs import Codec
     from onecopy.images.facts import Facts
     from onecopy.scratch_arrays import HeapArray, Scratch
     from onecopy.store import Artefact
+    from onecopy.store.keys import FileState
 
 __all__ = ["decode", "open"]
 
@@ -237,10 +237,10 @@ def _of_file(path: str, level: int) -> Image:
         raise
 
 
-def _in_place(path: str, facts: Facts, expected: Identity) -> Image:
+def _in_place(path: str, facts: Facts, expected: FileState) -> Image:
     assert facts.in_place is not None
     mapping = Mapping(path, facts.in_place.offset, facts.nbytes)
-    if mapping.identity != expected:
+    if mapping.identity != expected[:4] or codecs.identity_of(path) != expected:
         mapping.close()
         raise FileChanged(errno.ESTALE, "the image was replaced or written while it was being opened", path)
     reason = f"mapped from the image file, which has uncompressed pixels from byte {facts.in_place.offset}"

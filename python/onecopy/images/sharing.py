@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy import _core
 from onecopy.arguments import path_text
 from onecopy.arrays.one_file import OneFile
 from onecopy.images._form import Form
 from onecopy.images._libraries import LIBRARIES, PILLOW, installed
 from onecopy.images.dataset import Images
 from onecopy.images.facts import CodecError
-from onecopy.store import Store
+from onecopy.store import Store, keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.files import Identity
+    from onecopy.store.keys import FileState
 
 __all__ = ["share"]
 
@@ -49,8 +46,8 @@ def share(
     """Decode the images of a dataset once per machine, into one file that all processes map.
 
     The first process that calls it decodes, in threads; the others wait, and they and all later runs map the file
-    within milliseconds. The key of the file has path, size, time of the last write and inode of every image, their
-    order, the options, the code of `transform`, and the versions of the decoding libraries. If the decoding process is
+    within milliseconds. The key of the file has path and identity of every image (`onecopy.file_key`), their order, the
+    options, what `transform` reaches, and the versions of the decoding libraries. If the decoding process is
     killed, the next call decodes the images that are missing. ``onecopy store prune`` removes the file.
 
     Parameters
@@ -105,7 +102,7 @@ def share(
     ValueError
         There are no images, or their dtypes or numbers of axes differ.
     TypeError
-        The transform closes over a value without a stable identity; the message names it.
+        The transform reaches a value without a stable identity; the message names it.
     TimeoutError
         Another process is still decoding when the timeout of the store has passed.
 
@@ -171,30 +168,24 @@ def _named(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> 
     return found
 
 
-def _identified(paths: list[str], words: list[str]) -> tuple[list[Identity], str]:
+def _identified(paths: list[str], words: list[str]) -> tuple[list[FileState], str]:
     """Return the identity of each file, and a digest of all of them, their real paths, and words."""
     folders: dict[str, str] = {}
-    identities: list[Identity] = []
+    identities: list[FileState] = []
     lines = words
     for path in paths:
-        facts = os.stat(path)  # noqa: PTH116 - text, and twice as fast
-        if not stat.S_ISREG(facts.st_mode):  # opening a FIFO would wait
-            raise OSError(errno.ENODEV, "not an image: not a regular file (a folder, FIFO, socket or device)", path)
+        state = keys.settled_state(path)
         begin = path.rfind("/") + 1
         folder = path[:begin]
         if folder not in folders:  # resolving each path would take most of the time
             folders[folder] = os.path.realpath(folder or ".")
-        identities.append((facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns))
-        lines.append(f"{folders[folder]}/{path[begin:]}\0{facts.st_size} {facts.st_mtime_ns} {facts.st_ino}")
-    return identities, _core.digest("\n".join(lines))
+        identities.append(state)
+        lines.append(f"{folders[folder]}/{path[begin:]}\0{' '.join(map(str, state))}")
+    return identities, keys.digest_of("\n".join(lines), "the images")
 
 
 def _code(form: Form, transform: Callable[[NDArray[Any]], NDArray[Any]] | None) -> list[str]:
     """Return the versions of the libraries that decode, and the identity of the transform."""
     libraries = LIBRARIES if form.is_original else (PILLOW,)
     words = [codec.version for codec in map(installed, libraries) if codec is not None]
-    if transform is None:
-        return words
-    from onecopy.store import keys
-
-    return [*words, f"by {keys.name_of(transform)}"]
+    return words if transform is None else [*words, f"by {keys.name_of(transform)}"]

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["EQUIVALENTS", "FileState", "digest_of", "file_key", "file_state", "name_of", "text_of"]
+__all__ = ["EQUIVALENTS", "FileState", "digest_of", "file_key", "file_state", "name_of", "settled_state", "text_of"]
 
 EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
     functools.cached_property: lambda value: value.func,
@@ -60,15 +60,29 @@ class FileState(NamedTuple):
 
 
 def file_state(path: str | os.PathLike[str] | int) -> tuple[FileState, bool]:
-    """Return the state of a file, and whether a write that happens now might leave it the same.
+    """Return the state of a regular file, and whether a write that happens now might leave it the same.
 
     That is so if the file was changed within the granularity of the clock of the file system before now: such a state
-    identifies the contents only once that time has passed.
+    identifies the contents only once that time has passed. OSError for a folder, device, FIFO or socket.
     """
     found = os.stat(path)  # noqa: PTH116 - a descriptor too
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "a folder cannot be identified: give the files in it", path)
+    if not stat.S_ISREG(found.st_mode):  # opening a FIFO would wait
+        raise OSError(errno.ENODEV, "not a regular file (a FIFO, socket or device)", path)
     state = FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     tick = 2_000_000_000 if found.st_ctime_ns % 1_000_000_000 == 0 else 20_000_000  # whole seconds: FAT, ext3
     return state, found.st_ctime_ns > time.time_ns() - tick
+
+
+def settled_state(path: str | os.PathLike[str] | int) -> FileState:
+    """Return the state of a file that every later write changes: waits for about 20 ms if it was changed just now."""
+    state, is_recent = file_state(path)
+    deadline = time.monotonic() + 2.1 if is_recent else 0  # seconds; times in the future are those of another clock
+    while is_recent and time.monotonic() < deadline:
+        time.sleep(0.005)
+        state, is_recent = file_state(path)
+    return state
 
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
@@ -82,7 +96,7 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     Raises
     ------
     FileNotFoundError, IsADirectoryError, OSError
-        The path does not exist; it is a folder, so give the files in it; it is a device, a FIFO or a socket.
+        The path does not exist; it is a folder, so give the files in it; it is no regular file.
 
     Examples
     --------
@@ -94,15 +108,7 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     >>> before == oc.file_key(path, version="2")
     False
     """
-    mode = os.stat(path).st_mode  # noqa: PTH116 - any PathLike
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "a folder has no key: give the files in it", os.fspath(path))
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.ENODEV, "only regular files have a key", os.fspath(path))
-    deadline = time.monotonic() + 2.1  # seconds; times that lie in the future are those of another clock
-    while (found := file_state(path))[1] and time.monotonic() < deadline:
-        time.sleep(0.005)
-    state, real = found[0], os.path.realpath(os.fsdecode(path))
+    state, real = settled_state(path), os.path.realpath(os.fsdecode(path))
     words = [real, f"{state.nbytes} bytes", f"written {state.modified}, changed {state.changed}"]
     words.append(f"inode {state.inode} of {state.device}")
     return ", ".join([*words, f"version {version}"] if version else words)

@@ -474,5 +474,5 @@ def test_only_regular_files_have_a_key(tmp_path):
         oc.file_key(tmp_path)
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/null")):
-        with pytest.raises(OSError, match="only regular files"):
+        with pytest.raises(OSError, match="not a regular file"):
             oc.file_key(path)
