@@ -228,6 +228,7 @@ def _build_of(
     return build
 
 
+keys.EQUIVALENTS[_Build] = lambda value: functools.partial(value.func, *value.args, **value.keywords)
 keys.EQUIVALENTS[Cached] = lambda value: (value.__wrapped__, value._inputs, value._version)
 
 

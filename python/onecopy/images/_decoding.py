@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from onecopy.images._form import Form
     from onecopy.images.codecs import Codec
-    from onecopy.store.keys import FileState
+    from onecopy.store.identity import FileIdentity
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -52,7 +52,7 @@ class Job(NamedTuple):
     """The arguments of one call of `onecopy.images.share` that determine the pixels."""
 
     paths: list[str]
-    identities: list[FileState]
+    identities: list[FileIdentity]
     """Identity of each file when it was part of the key."""
     form: Form
     transform: Callable[[NDArray[Any]], NDArray[Any]] | None

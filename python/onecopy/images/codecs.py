@@ -28,7 +28,7 @@ from onecopy.files import open_regular
 from onecopy.images._libraries import LIBRARIES, PILLOW, TIFF, Codec, installed
 from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, NoLevelError
 from onecopy.store.fork import trim_heap
-from onecopy.store.keys import FileState, file_state
+from onecopy.store.identity import FileIdentity, file_identity
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -275,12 +275,12 @@ def _changed(path: str) -> FileChanged:
     return FileChanged(errno.ESTALE, "the image was replaced or written while it was being decoded", path)
 
 
-def identity_of(path: str) -> FileState:
+def identity_of(path: str) -> FileIdentity:
     """Return what identifies the contents of a file; zeros if there is no file."""
     try:
-        return file_state(path)[0]
+        return file_identity(path)[0]
     except FileNotFoundError:
-        return FileState(0, 0, 0, 0, 0)
+        return FileIdentity(0, 0, 0, 0, 0)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onecopy.images.facts import Facts
     from onecopy.scratch_arrays import HeapArray, Scratch
     from onecopy.store import Artefact
-    from onecopy.store.keys import FileState
+    from onecopy.store.identity import FileIdentity
 
 __all__ = ["decode", "open"]
 
@@ -237,7 +237,7 @@ def _of_file(path: str, level: int) -> Image:
         raise
 
 
-def _in_place(path: str, facts: Facts, expected: FileState) -> Image:
+def _in_place(path: str, facts: Facts, expected: FileIdentity) -> Image:
     assert facts.in_place is not None
     mapping = Mapping(path, facts.in_place.offset, facts.nbytes)
     if mapping.identity != expected[:4] or codecs.identity_of(path) != expected:

@@ -12,6 +12,7 @@ from onecopy.images._libraries import LIBRARIES, PILLOW, installed
 from onecopy.images.dataset import Images
 from onecopy.images.facts import CodecError
 from onecopy.store import Store, keys
+from onecopy.store.identity import settled_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.store.keys import FileState
+    from onecopy.store.identity import FileIdentity
 
 __all__ = ["share"]
 
@@ -168,19 +169,19 @@ def _named(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> 
     return found
 
 
-def _identified(paths: list[str], words: list[str]) -> tuple[list[FileState], str]:
+def _identified(paths: list[str], words: list[str]) -> tuple[list[FileIdentity], str]:
     """Return the identity of each file, and a digest of all of them, their real paths, and words."""
     folders: dict[str, str] = {}
-    identities: list[FileState] = []
+    identities: list[FileIdentity] = []
     lines = words
     for path in paths:
-        state = keys.settled_state(path)
+        identity = settled_identity(path)
         begin = path.rfind("/") + 1
         folder = path[:begin]
         if folder not in folders:  # resolving each path would take most of the time
             folders[folder] = os.path.realpath(folder or ".")
-        identities.append(state)
-        lines.append(f"{folders[folder]}/{path[begin:]}\0{' '.join(map(str, state))}")
+        identities.append(identity)
+        lines.append(f"{folders[folder]}/{path[begin:]}\0{' '.join(map(str, identity))}")
     return identities, keys.digest_of("\n".join(lines), "the images")
 
 

@@ -1,10 +1,15 @@
-"""What identifies a run of the kernel, and a process in it."""
+"""What identifies a run of the kernel, a process in it, and the contents of a file."""
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+import time
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["boot_identity", "start_of"]
+__all__ = ["FileIdentity", "boot_identity", "file_identity", "settled_identity", "start_of"]
 
 
 def boot_identity() -> str:
@@ -25,3 +30,41 @@ def start_of(process: str | int) -> str:
     except OSError:
         return ""
     return text.rpartition(")")[2].split()[19]
+
+
+class FileIdentity(NamedTuple):
+    """What identifies the current contents of a file: all of it changes, or some, with every write or replacement."""
+
+    device: int
+    inode: int
+    nbytes: int
+    modified: int
+    """Time of the last write, in ns; programs can set it."""
+    changed: int
+    """Time of the last change of contents or of the inode, in ns; programs cannot set it."""
+
+
+def file_identity(path: str | os.PathLike[str] | int) -> tuple[FileIdentity, bool]:
+    """Return the identity of a regular file, and whether a write that happens now might leave it the same.
+
+    That is so if the file was changed within the granularity of the clock of the file system before now: such an
+    identity holds only once that time has passed. OSError for a folder, device, FIFO or socket.
+    """
+    found = os.stat(path)  # noqa: PTH116 - a descriptor too
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "a folder cannot be identified: give the files in it", path)
+    if not stat.S_ISREG(found.st_mode):  # opening a FIFO would wait
+        raise OSError(errno.ENODEV, "not a regular file (a FIFO, socket or device)", path)
+    identity = FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    tick = 2_000_000_000 if found.st_ctime_ns % 1_000_000_000 == 0 else 20_000_000  # whole seconds: FAT, ext3
+    return identity, found.st_ctime_ns > time.time_ns() - tick
+
+
+def settled_identity(path: str | os.PathLike[str] | int) -> FileIdentity:
+    """Return the identity of a file that each later write changes; waits 20 ms for a file that was changed just now."""
+    identity, is_recent = file_identity(path)
+    deadline = time.monotonic() + 2.1 if is_recent else 0  # seconds; times in the future are those of another clock
+    while is_recent and time.monotonic() < deadline:
+        time.sleep(0.005)
+        identity, is_recent = file_identity(path)
+    return identity

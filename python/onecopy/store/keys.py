@@ -14,25 +14,24 @@ modules, and what only `eval`, `globals()` or a computed name reaches. Names of 
 from __future__ import annotations
 
 import copyreg
-import errno
 import functools
 import importlib.util
 import opcode
 import operator
 import os
-import stat
 import struct
 import sys
-import time
 import types
 from contextlib import suppress
 from pickle import PickleBuffer  # for the buffers of arrays: nothing is pickled or unpickled
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onecopy.store.identity import settled_identity
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["EQUIVALENTS", "FileState", "digest_of", "file_key", "file_state", "name_of", "settled_state", "text_of"]
+__all__ = ["EQUIVALENTS", "digest_of", "file_key", "name_of", "text_of"]
 
 EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
     functools.cached_property: lambda value: value.func,
@@ -41,48 +40,9 @@ EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
     property: lambda value: (value.fget, value.fset, value.fdel),
     staticmethod: lambda value: value.__func__,
     classmethod: lambda value: value.__func__,
-    types.MethodWrapperType: lambda value: (value.__name__, value.__self__),
     memoryview: lambda value: (value.format, value.shape, value.tobytes()),
 }
 """For a type, or its qualified name: a function that returns a value with the same identity as an object of it."""
-
-
-class FileState(NamedTuple):
-    """What identifies the current contents of a file: all of it changes, or some, with every write or replacement."""
-
-    device: int
-    inode: int
-    nbytes: int
-    modified: int
-    """Time of the last write, in ns; programs can set it."""
-    changed: int
-    """Time of the last change of contents or of the inode, in ns; programs cannot set it."""
-
-
-def file_state(path: str | os.PathLike[str] | int) -> tuple[FileState, bool]:
-    """Return the state of a regular file, and whether a write that happens now might leave it the same.
-
-    That is so if the file was changed within the granularity of the clock of the file system before now: such a state
-    identifies the contents only once that time has passed. OSError for a folder, device, FIFO or socket.
-    """
-    found = os.stat(path)  # noqa: PTH116 - a descriptor too
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "a folder cannot be identified: give the files in it", path)
-    if not stat.S_ISREG(found.st_mode):  # opening a FIFO would wait
-        raise OSError(errno.ENODEV, "not a regular file (a FIFO, socket or device)", path)
-    state = FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    tick = 2_000_000_000 if found.st_ctime_ns % 1_000_000_000 == 0 else 20_000_000  # whole seconds: FAT, ext3
-    return state, found.st_ctime_ns > time.time_ns() - tick
-
-
-def settled_state(path: str | os.PathLike[str] | int) -> FileState:
-    """Return the state of a file that every later write changes: waits for about 20 ms if it was changed just now."""
-    state, is_recent = file_state(path)
-    deadline = time.monotonic() + 2.1 if is_recent else 0  # seconds; times in the future are those of another clock
-    while is_recent and time.monotonic() < deadline:
-        time.sleep(0.005)
-        state, is_recent = file_state(path)
-    return state
 
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
@@ -108,9 +68,9 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     >>> before == oc.file_key(path, version="2")
     False
     """
-    state, real = settled_state(path), os.path.realpath(os.fsdecode(path))
-    words = [real, f"{state.nbytes} bytes", f"written {state.modified}, changed {state.changed}"]
-    words.append(f"inode {state.inode} of {state.device}")
+    found, real = settled_identity(path), os.path.realpath(os.fsdecode(path))
+    words = [real, f"{found.nbytes} bytes", f"written {found.modified}, changed {found.changed}"]
+    words.append(f"inode {found.inode} of {found.device}")
     return ", ".join([*words, f"version {version}"] if version else words)
 
 
@@ -202,6 +162,7 @@ _OF_CLASSES = {"__dict__", "__weakref__", "__module__", "__annotations__", "__an
 _OF_CLASSES |= {"__annotations_cache__", "__firstlineno__", "__slotnames__", "__static_attributes__", "_abc_impl"}
 _OF_CLASSES |= {"_value2member_map_"}
 """Attributes that say nothing about what a class does, or that change while it is used."""
+_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - text
 
 
@@ -220,7 +181,7 @@ class _Form:
         self._seen: dict[int, tuple[int, Any]] = {}
         self._tuples: dict[int, tuple[bytes, Any]] = {}
         self._references = 0  # to objects with a number: what has none inside is the same wherever it occurs
-        self._kinds: dict[type, bool] = {}  # whether a class is one of a library
+        self._kinds: dict[type, bool] = {}  # whether classes are of a library
         self._modules: list[types.ModuleType] = []
         self._names: set[str] = set()
 
@@ -253,11 +214,11 @@ class _Form:
         return False
 
     def _is_compared_by_value(self, kind: type) -> bool:
-        """Return whether a class is one of a library whose objects are equal by value, and so do not change."""
-        if kind in _TRANSIENT:
-            return True
-        own_hash = kind.__hash__ is not None and not operator.is_(kind.__hash__, object.__hash__)
-        return own_hash and not issubclass(kind, type) and self._is_library(kind)
+        """Return whether objects of a class do not change and are equal by value: paths, numbers, dates and others."""
+        if kind in _TRANSIENT or kind.__hash__ is None or operator.is_(kind.__hash__, object.__hash__):
+            return kind in _TRANSIENT
+        of_python = kind.__module__.partition(".")[0] in sys.stdlib_module_names or kind.__module__ == "numpy"
+        return of_python and not issubclass(kind, type) and self._is_library(kind)
 
     def add_names_of_modules(self) -> None:
         """Add what the names in all code that was added mean in the program's own modules that were added."""
@@ -287,26 +248,25 @@ class _Form:
             error.steps.append(step)
             raise
 
-    def _digest_of(self, add: Callable[[Any], None], value: Any) -> bytes:
-        outer, self._hash = self._hash, self._new()
+    def _digest_of(self, add: Callable[[Any], None], value: Any, *, keep: bool = True) -> bytes:
+        """Return the digest of a value alone; after an error, or unless `keep`, what it has reached is forgotten."""
+        outer, self._hash, before = self._hash, self._new(), len(self._seen)
         try:
             add(value)
+            before = len(self._seen) if keep else before
             return self._hash.digest()
         finally:
             self._hash = outer
-
-    def _digest_alone(self, value: Any) -> bytes:
-        """Return the digest of a value, and forget what it has reached."""
-        before = len(self._seen)
-        try:
-            return self._digest_of(self.add, value)
-        finally:
             while len(self._seen) > before:
                 self._seen.popitem()
 
     def _is_library(self, kind: type) -> bool:
         if kind not in self._kinds:
-            self._kinds[kind] = _is_library_class(kind)
+            module, name = sys.modules.get(kind.__module__), kind.__qualname__
+            found = module is not None and _is_library(kind.__module__, getattr(module, "__file__", None))
+            # What a library makes for the program is not found by its name there: collections.namedtuple and others.
+            made = kind.__flags__ & _MADE_BY_PYTHON and _global(kind.__module__, name) is not kind
+            self._kinds[kind] = found and not made
         return self._kinds[kind]
 
     # --- plain values and containers ----------------------------------------------------------------------------------
@@ -351,7 +311,7 @@ class _Form:
     def _add_set(self, values: set[Any] | frozenset[Any]) -> None:
         """Add a set in the order of the digests of its items, because its own order differs between processes."""
         before = self._references
-        digests = [(self._digest_alone(item), item) for item in values]
+        digests = [(self._digest_of(self.add, item, keep=False), item) for item in values]
         digests.sort(key=operator.itemgetter(0))
         self._put(type(values).__name__.encode(), str(len(digests)).encode())
         for digest, item in digests:
@@ -359,10 +319,6 @@ class _Form:
                 self._hash.update(digest)
             else:  # an item that was reached before, or is reached again, is the same object
                 self.add(item)
-
-    def _add_buffer(self, value: Any) -> None:
-        with memoryview(value) as view, view.cast("B") if view.nbytes and view.ndim else memoryview(b"") as raw:
-            self._put(type(value).__name__.encode(), raw)
 
     # --- functions, classes and modules -------------------------------------------------------------------------------
 
@@ -383,7 +339,7 @@ class _Form:
             self._put_text(b"name", name)
             if cell != types.CellType():  # of a variable that is not assigned yet
                 self._add_at(repr(name), cell.cell_contents)
-        self._add_dict({name: value for name, value in vars(function).items() if name != "__wrapped__"})
+        self._add_dict(vars(function))
         if not is_library:
             self._add_globals(code, scope)
 
@@ -432,21 +388,10 @@ class _Form:
                 self._put_text(b"attribute", name)
                 self._add_at(f"{name!r} of {kind.__qualname__}", value)
 
-    def _add_descriptor(self, value: Any) -> None:
-        self._put_text(b"descriptor", value.__objclass__.__module__, value.__objclass__.__qualname__, value.__name__)
-
     def _add_call(self, function: Any, step: str, given: Any) -> None:
         self._put(b"call", b"")
         self.add(function)
         self._add_at(step, given)
-
-    def _add_builtin(self, function: types.BuiltinFunctionType) -> None:
-        owner = function.__self__
-        self._put_text(b"builtin", function.__name__)
-        if owner is None or isinstance(owner, types.ModuleType):
-            self._put_text(b"library", _versioned(function.__module__ or "builtins"))
-        else:
-            self._add_at("the object", owner)
 
     # --- other objects ------------------------------------------------------------------------------------------------
 
@@ -459,14 +404,13 @@ class _Form:
         same = EQUIVALENTS.get(kind) or EQUIVALENTS.get(f"{kind.__module__}.{kind.__qualname__}")
         if same is not None:
             self.add(same(value))
-        elif is_library and isinstance(value, functools.partial):
-            self._add_call(value.func, "the arguments", (value.args, value.keywords))
         elif isinstance(value, (set, frozenset)):  # they pickle their items in the order of hashes
             self._add_set(value)
             self._add_attributes(value)
         else:
             self._add_reduced(value, _reduced(value, kind))
-            if not is_library and any(getattr(kind, name) is not getattr(object, name) for name in _REDUCING):
+            names = ("__reduce__", "__reduce_ex__", "__getstate__")
+            if not is_library and any(getattr(kind, name) is not getattr(object, name) for name in names):
                 self._add_attributes(value)
 
     def _add_reduced(self, value: Any, reduced: Any) -> None:
@@ -485,12 +429,8 @@ class _Form:
         """Add the attributes of an object whose class chooses what it pickles, but those without an identity."""
         for name, attribute in getattr(value, "__dict__", {}).items():
             with suppress(_NoIdentity):
-                self._digest_alone(attribute)  # raises before anything is added
-                self._put_text(b"attribute", name)
-                self.add(attribute)
+                self._put_text(b"attribute", name, self._digest_of(self.add, attribute).hex())
 
-
-_REDUCING = ("__reduce__", "__reduce_ex__", "__getstate__")
 
 _PLAIN: dict[type, Callable[[_Form, Any], None]] = {
     type(None): lambda form, _: form._put(b"None", b""),
@@ -515,13 +455,8 @@ _FORMS: dict[type, Callable[[_Form, Any], None]] = {
     bytearray: lambda form, value: form._put(b"bytearray", value),
     types.FunctionType: _Form._add_function,
     types.ModuleType: _Form._add_module,
-    types.BuiltinFunctionType: _Form._add_builtin,
     types.MethodType: lambda form, value: form._add_call(value.__func__, "the object", value.__self__),
-    types.GetSetDescriptorType: _Form._add_descriptor,
-    types.MemberDescriptorType: _Form._add_descriptor,
-    types.MethodDescriptorType: _Form._add_descriptor,
-    types.WrapperDescriptorType: _Form._add_descriptor,
-    types.ClassMethodDescriptorType: _Form._add_descriptor,
+    functools.partial: lambda form, value: form._add_call(value.func, "the arguments", (value.args, value.keywords)),
 }
 
 _TRANSIENT = {types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType, types.MappingProxyType}
@@ -604,17 +539,6 @@ def _is_library(module: str, file: str | None) -> bool:
     return file.startswith(_STANDARD_LIBRARY) or not {"site-packages", "dist-packages"}.isdisjoint(file.split(os.sep))  # noqa: PTH206 - text
 
 
-def _is_library_class(kind: type) -> bool:
-    module = sys.modules.get(kind.__module__)
-    if module is None or not _is_library(kind.__module__, getattr(module, "__file__", None)):
-        return False
-    # A class that a library makes for the program is not found by its name there: collections.namedtuple and others.
-    return _global(kind.__module__, kind.__qualname__) is kind or not kind.__flags__ & _MADE_BY_PYTHON
-
-
-_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
-
-
 def _global(module: str, name: str) -> Any:
     """Return what a qualified name means in a module that is imported; None if nothing."""
     found: Any = sys.modules.get(module)
@@ -639,10 +563,9 @@ def _installed(package: str) -> str:
     """Return the version of the distribution of this name, which need not be imported; empty if there is none."""
     from importlib import metadata
 
-    try:
+    with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
+    return ""
 
 
 def _place_of(scope: dict[str, Any]) -> str:
