@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from onecopy.store.identity import settled_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
 __all__ = ["EQUIVALENTS", "digest_of", "file_key", "name_of", "text_of"]
 
@@ -77,19 +77,10 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
 def name_of(function: Callable[..., Any]) -> str:
     """Return a name of a function that changes with everything of the program's own code that the function reaches.
 
-    Raises
-    ------
-    TypeError
-        The function reaches a value without a stable identity; the message names it.
+    TypeError, as by `digest_of`, if it reaches a value without a stable identity.
 
-    Examples
-    --------
-    >>> def rows_of(table):
-    ...     return lambda: [table]
-    >>> name_of(rows_of("images")) == name_of(rows_of("annotations"))
-    False
-    >>> name_of(rows_of("images")).partition(" ")[0]
-    'rows_of.<locals>.<lambda>'
+    >>> name_of(lambda: 1).partition(" ")[0]
+    '<lambda>'
     """
     inner = function
     while isinstance(inner, functools.partial):
@@ -100,13 +91,8 @@ def name_of(function: Callable[..., Any]) -> str:
 def digest_of(value: Any, where: str) -> str:
     """Return 32 hexadecimal digits of a value that are the same in all processes; `where` describes it for errors.
 
-    Raises
-    ------
-    TypeError
-        The value, or one that it reaches, has no stable identity; the message names it.
+    TypeError if the value, or one that it reaches, has no stable identity; the message names it.
 
-    Examples
-    --------
     >>> digest_of({"a", "b"}, "the labels") == digest_of({"b", "a"}, "the labels")
     True
     """
@@ -121,7 +107,7 @@ def digest_of(value: Any, where: str) -> str:
         ) from None
     except RecursionError:
         raise TypeError(f"a key needs values with a stable identity, but {where} is nested too deeply") from None
-    return form.digest().hex()
+    return form.hash.hexdigest()
 
 
 def text_of(key: str) -> str:
@@ -142,20 +128,17 @@ class _NoIdentity(Exception):
 class _Code(NamedTuple):
     """What the code of a function is and uses; nested code included."""
 
-    code: types.CodeType
-    """Kept, so that its `id` is not used again."""
+    code: types.CodeType  # kept, so that its `id` is not used again
     digest: bytes
-    loads: tuple[str, ...]
-    """Names of the globals that it loads."""
-    imports: tuple[tuple[int, str], ...]
-    """Level and name of the modules that it imports."""
-    names: frozenset[str]
-    """All names and constant strings in it, which may be names of attributes of modules."""
+    loads: list[str]  # names of globals
+    imports: list[tuple[int, str]]  # levels and names of modules
+    names: set[str]  # all names and constant strings, which may be names of attributes of modules
 
 
 _codes: dict[int, _Code] = {}
 _MAX_CODES = 10_000
 _LOAD_GLOBAL, _IMPORT_NAME = opcode.opmap["LOAD_GLOBAL"], opcode.opmap["IMPORT_NAME"]
+_LOAD_SMALL_INT = opcode.opmap.get("LOAD_SMALL_INT")
 _LOAD_NAMES = {opcode.opmap.get("LOAD_NAME"), opcode.opmap.get("LOAD_FROM_DICT_OR_GLOBALS")}
 _OF_MODULES = {"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__path__", "__spec__"}
 _OF_CLASSES = {"__dict__", "__weakref__", "__module__", "__annotations__", "__annotate__", "__annotate_func__"}
@@ -177,17 +160,13 @@ class _Form:
         from hashlib import blake2b
 
         self._new = functools.partial(blake2b, digest_size=16)
-        self._hash = self._new()
+        self.hash = self._new()
         self._seen: dict[int, tuple[int, Any]] = {}
         self._tuples: dict[int, tuple[bytes, Any]] = {}
         self._references = 0  # to objects with a number: what has none inside is the same wherever it occurs
         self._kinds: dict[type, bool] = {}  # whether classes are of a library
         self._modules: list[types.ModuleType] = []
         self._names: set[str] = set()
-
-    def digest(self) -> bytes:
-        """Return the hash of all that was added."""
-        return self._hash.digest()
 
     def add(self, value: Any) -> None:
         """Add a value."""
@@ -235,8 +214,8 @@ class _Form:
                 self._add_at(f"{name!r} of {self._modules[number].__name__}", vars(self._modules[number])[name])
 
     def _put(self, kind: bytes, data: Any) -> None:
-        self._hash.update(b"%b %d:" % (kind, len(data)))
-        self._hash.update(data)
+        self.hash.update(b"%b %d:" % (kind, len(data)))
+        self.hash.update(data)
 
     def _put_text(self, kind: bytes, *words: object) -> None:
         self._put(kind, "\0".join(map(str, words)).encode("utf-8", "surrogatepass"))
@@ -250,13 +229,13 @@ class _Form:
 
     def _digest_of(self, add: Callable[[Any], None], value: Any, *, keep: bool = True) -> bytes:
         """Return the digest of a value alone; after an error, or unless `keep`, what it has reached is forgotten."""
-        outer, self._hash, before = self._hash, self._new(), len(self._seen)
+        outer, self.hash, before = self.hash, self._new(), len(self._seen)
         try:
             add(value)
             before = len(self._seen) if keep else before
-            return self._hash.digest()
+            return self.hash.digest()
         finally:
-            self._hash = outer
+            self.hash = outer
             while len(self._seen) > before:
                 self._seen.popitem()
 
@@ -268,8 +247,6 @@ class _Form:
             made = kind.__flags__ & _MADE_BY_PYTHON and _global(kind.__module__, name) is not kind
             self._kinds[kind] = found and not made
         return self._kinds[kind]
-
-    # --- plain values and containers ----------------------------------------------------------------------------------
 
     def _add_tuple(self, value: tuple[Any, ...]) -> None:
         if id(value) in self._tuples:
@@ -316,11 +293,9 @@ class _Form:
         self._put(type(values).__name__.encode(), str(len(digests)).encode())
         for digest, item in digests:
             if self._references == before:
-                self._hash.update(digest)
+                self.hash.update(digest)
             else:  # an item that was reached before, or is reached again, is the same object
                 self.add(item)
-
-    # --- functions, classes and modules -------------------------------------------------------------------------------
 
     def _add_function(self, function: types.FunctionType) -> None:
         scope, code = function.__globals__, _code_of(function.__code__)
@@ -332,7 +307,7 @@ class _Form:
         if is_library and hasattr(function, "registry"):  # functools.singledispatch, which closes over weak references
             self._add_dict(dict(function.registry))
             return
-        self._hash.update(code.digest)
+        self.hash.update(code.digest)
         self._names |= code.names
         self._add_at("the defaults", (function.__defaults__, function.__kwdefaults__))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -392,8 +367,6 @@ class _Form:
         self._put(b"call", b"")
         self.add(function)
         self._add_at(step, given)
-
-    # --- other objects ------------------------------------------------------------------------------------------------
 
     def _add_object(self, value: Any, kind: type) -> None:
         """Add an object as its class and what it is made from when it is unpickled, and its attributes."""
@@ -486,48 +459,31 @@ EQUIVALENTS |= dict.fromkeys(("torch.Tensor", "torch.nn.parameter.Parameter"), _
 
 
 def _code_of(code: types.CodeType) -> _Code:
-    known = _codes.get(id(code))
-    if known is not None:
+    if (known := _codes.get(id(code))) is not None:
         return known
     nested = [_code_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    loads, imports = set(), set()
-    for op, argument, level in _instructions(code):
+    loads, imports = {name for one in nested for name in one.loads}, {name for one in nested for name in one.imports}
+    extended, constants = 0, [0, 0]  # the last two: the level of an import, and the names that are imported from it
+    for op, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        argument = extended | low
+        extended = argument << 8 if op == opcode.EXTENDED_ARG else 0
         if op == _LOAD_GLOBAL:
             loads.add(code.co_names[argument >> 1])
         elif op in _LOAD_NAMES:
             loads.add(code.co_names[argument])
         elif op == _IMPORT_NAME:
-            imports.add((level, code.co_names[argument]))
+            imports.add((constants[-2], code.co_names[argument]))
+        elif op in opcode.hasconst or op == _LOAD_SMALL_INT:
+            constants.append(argument if op == _LOAD_SMALL_INT else code.co_consts[argument])
     form = _Form()
     form.add((code.co_code, code.co_consts, code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars))
     form.add((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_qualname))
     form.add(code.co_exceptiontable)
-    found = _Code(
-        code,
-        form.digest(),
-        tuple(sorted(loads.union(*(one.loads for one in nested)))),
-        tuple(sorted(imports.union(*(one.imports for one in nested)))),
-        frozenset(code.co_names).union(
-            (one for one in code.co_consts if isinstance(one, str)), *(one.names for one in nested)
-        ),
-    )
+    names = {*code.co_names, *(constant for constant in code.co_consts if isinstance(constant, str))}
+    names |= {name for one in nested for name in one.names}
     if len(_codes) >= _MAX_CODES:
         _codes.clear()
-    return _codes.setdefault(id(code), found)
-
-
-def _instructions(code: types.CodeType) -> Iterator[tuple[int, int, int]]:
-    """Yield the number and argument of each instruction, and the constant that was loaded two instructions before."""
-    raw, extended, loaded = code.co_code, 0, [0, 0]
-    small = opcode.opmap.get("LOAD_SMALL_INT")
-    for op, low in zip(raw[::2], raw[1::2], strict=True):
-        argument = extended | low
-        extended = argument << 8 if op == opcode.EXTENDED_ARG else 0
-        if op == opcode.EXTENDED_ARG:
-            continue
-        yield op, argument, loaded[-2]
-        constant = argument if op == small else code.co_consts[argument] if op in opcode.hasconst else 0
-        loaded = [loaded[-1], constant if isinstance(constant, int) else 0]
+    return _codes.setdefault(id(code), _Code(code, form.hash.digest(), sorted(loads), sorted(imports), names))
 
 
 @functools.lru_cache(maxsize=4096)
