@@ -16,6 +16,7 @@ from __future__ import annotations
 import copyreg
 import functools
 import importlib.util
+import marshal
 import opcode
 import operator
 import os
@@ -37,6 +38,7 @@ EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
     functools.cached_property: lambda value: value.func,
     functools._lru_cache_wrapper: lambda value: value.__wrapped__,
     types.MappingProxyType: dict,
+    types.GetSetDescriptorType: lambda value: (value.__objclass__, value.__name__),
     property: lambda value: (value.fget, value.fset, value.fdel),
     staticmethod: lambda value: value.__func__,
     classmethod: lambda value: value.__func__,
@@ -135,6 +137,8 @@ class _Code(NamedTuple):
     names: set[str]  # all names and constant strings, which may be names of attributes of modules
 
 
+_FLAT = {type(None), bool, int, float, str, bytes}
+_AT_ONCE = 10_000  # items
 _codes: dict[int, _Code] = {}
 _MAX_CODES = 10_000
 _LOAD_GLOBAL, _IMPORT_NAME = opcode.opmap["LOAD_GLOBAL"], opcode.opmap["IMPORT_NAME"]
@@ -262,28 +266,34 @@ class _Form:
         else:  # it has a mutable object inside
             self._seen[id(value)] = len(self._seen), value
 
-    def _add_items(self, values: Iterable[Any]) -> None:
-        number = 0
-        for number, item in enumerate(values, 1):  # noqa: B007 - counted
-            self.add(item)
-        self._put(b"items", str(number).encode())
+    def _add_items(self, values: Iterable[Any], names: list[Any] | None = None) -> None:
+        items = tuple(values)
+        self._put(b"items", b"%d" % len(items))
+        for start in range(0, len(items), _AT_ONCE):
+            part = items[start : start + _AT_ONCE]
+            if _FLAT.issuperset(map(type, part)):  # version 2 writes no references to equal values
+                self._put(b"flat", marshal.dumps(part, 2))
+                continue
+            for number, item in enumerate(part, start):
+                try:
+                    self.add(item)
+                except _NoIdentity as error:
+                    error.steps += [] if names is None else [f"[{names[number]!r}]"]
+                    raise
 
     def _add_list(self, values: list[Any]) -> None:
         self._put(b"list", b"")
         self._add_items(values)
 
     def _add_dict(self, values: dict[Any, Any]) -> None:
-        self._put(b"dict", str(len(values)).encode())
+        self._put(b"dict", b"")
         self._add_pairs(values.items())
 
     def _add_pairs(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        for key, item in pairs:
-            self.add(key)
-            try:
-                self.add(item)
-            except _NoIdentity as error:
-                error.steps.append(f"[{key!r}]")
-                raise
+        given = tuple(pairs)
+        names = [name for name, _ in given]
+        self._add_items(names)
+        self._add_items((value for _, value in given), names)
 
     def _add_set(self, values: set[Any] | frozenset[Any]) -> None:
         """Add a set in the order of the digests of its items, because its own order differs between processes."""
