@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Ty
 
 from onecopy.errors import FileChanged
 from onecopy.store import Store, file_key, keys
+from onecopy.store.canonical import EQUIVALENTS
 
 if TYPE_CHECKING:
     from onecopy.records import Dict, List
@@ -228,8 +229,12 @@ def _build_of(
     return build
 
 
-keys.EQUIVALENTS[_Build] = lambda value: functools.partial(value.func, *value.args, **value.keywords)
-keys.EQUIVALENTS[Cached] = lambda value: (value.__wrapped__, value._inputs, value._version)
+EQUIVALENTS[_Build] = lambda value: functools.partial(value.func, *value.args, **value.keywords)
+EQUIVALENTS[Cached] = lambda value: (
+    value.__wrapped__,
+    value._inputs if callable(value._inputs) else value._keys(),
+    value._version,
+)
 
 
 def _rows(rows: Iterator[T], before: dict[str, str]) -> Iterator[T]:

@@ -108,7 +108,7 @@ class Writer:
 
 
 def save(path: str | os.PathLike[str], data: Iterable[Any] | Mapping[Any, Any]) -> None:
-    """Write a list, a dict or an iterable of rows to a records file, for `onecopy.open_records`.
+    """Write a list, a dict or an iterator of rows to a records file, for `onecopy.open_records`.
 
     The write is atomic: readers see the old file or the new one. See `Writer` for errors and disk space.
 

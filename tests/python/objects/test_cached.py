@@ -241,12 +241,17 @@ def test_a_function_can_be_decorated_without_parentheses(tmp_path, monkeypatch):
         oc.cached("rows.json")  # type: ignore[call-overload]
 
 
-def test_a_function_that_calls_a_cached_function_changes_with_it(store):
+def test_a_function_that_calls_a_cached_function_changes_with_it_and_its_inputs(source, store):
     def made(word: str) -> Any:
         inner = oc.cached(store=store)(lambda: [word])
         return oc.cached(store=store)(lambda: [*inner(), "outer"])
 
     assert [list(made("a")()), list(made("b")())] == [["a", "outer"], ["b", "outer"]]
+    inner = oc.cached(inputs=[source], store=store)(lambda: [source.read_text()])
+    outer = oc.cached(store=store)(lambda: list(inner()))
+    assert json.loads(outer()[0])[0] == {"id": 1}
+    source.write_text("new")
+    assert list(outer()) == ["new"]
 
 
 def test_keys_are_text():

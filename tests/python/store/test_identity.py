@@ -152,6 +152,9 @@ class Slotted:
     def __init__(self, value: Any) -> None:
         self.value = value
 
+    def __reduce__(self) -> Any:
+        return Slotted, (0,)
+
     def __hash__(self) -> int:
         return 0
 
@@ -386,15 +389,23 @@ def rows(x=Names('abcdef')):
     return [BOX, ALL, decimal.Decimal(1), re.compile('a'), np.float32(1), helpers.three(), more.four(),
             x in {{'a', 'b', 'c', 'd', 'e'}}]
 
+def named():
+    return name_of(rows)
+
 if __name__ == '__main__':
     if 'use' in sys.argv:
         rows()
-    print(name_of(rows))
+    if 'spawn' in sys.argv:
+        import multiprocessing
+        with multiprocessing.get_context('spawn').Pool(1) as pool:
+            print(pool.apply(named))
+    else:
+        print(named())
 """
 
 
 def test_a_name_is_the_same_in_every_process_whatever_was_done_before(tmp_path):
-    """Under other seeds of hashes, from bytecode or source, and after the function was called."""
+    """Under other seeds of hashes, from bytecode or source, after the function was called, and in a spawned process."""
     (tmp_path / "helpers.py").write_text("def one(): pass\ndef two(): pass\ndef three(): return one, N\nN = [1]\n")
     (tmp_path / "more.py").write_text("def four(): return M\nM = 4\n")
     script = tmp_path / "script.py"
@@ -407,7 +418,7 @@ def test_a_name_is_the_same_in_every_process_whatever_was_done_before(tmp_path):
         )
         return done.stdout
 
-    assert len({name("1"), name("2"), name("3"), name("3", "use")}) == 1
+    assert len({name("1"), name("2"), name("3"), name("3", "use"), name("4", "spawn")}) == 1
     before = name("1")
     (tmp_path / "more.py").write_text("def four(): return M\nM = 44\n")
     assert name("1") != before
