@@ -5,6 +5,7 @@
 calls `rows` of each program as a cached function and as it is, and prints how many results were built and which differ.
 """
 
+import gc
 import json
 import random
 import sys
@@ -192,6 +193,8 @@ CHOICES: dict[str, list[str]] = {
     "zero": ["", "0"],
 }
 
+_PRELUDE = compile(PRELUDE, "program.py", "exec")
+
 Program = list[tuple[int, dict[str, str]]]
 """Numbers of `WAYS` and the texts of their fields."""
 
@@ -238,7 +241,7 @@ def changed(before: Program, chance: random.Random) -> Program:
 
 def source_of(given: Program) -> str:
     """Return the source of a program."""
-    definitions, shown = [PRELUDE], []
+    definitions, shown = list[str](), list[str]()
     for number, (way, fields) in enumerate(given):
         for text, into in zip(WAYS[way], (definitions, shown), strict=True):
             for name, field in (("i", str(number)), *fields.items()):
@@ -251,6 +254,7 @@ def loaded(source: str) -> Callable[[], list[str]]:
     """Return the function `rows` of a program that was started just now."""
     modules = types.ModuleType("program"), types.ModuleType("settings_of_program")
     sys.modules |= {module.__name__: module for module in modules}
+    exec(_PRELUDE, vars(modules[0]))
     exec(compile(source, "program.py", "exec"), vars(modules[0]))
     rows: Callable[[], list[str]] = modules[0].rows
     return rows
@@ -270,6 +274,7 @@ def programs(seed: int) -> Iterator[str]:
 def compared(store: Path, seeds: range) -> dict[str, Any]:
     """Call each program cached and as it is."""
     folder = oc.Store(store, durable=False)
+    gc.freeze()  # each build collects garbage
     called, built, wrong = 0, 0, []
     for seed in seeds:
         for source in programs(seed):
@@ -277,7 +282,7 @@ def compared(store: Path, seeds: range) -> dict[str, Any]:
             with oc.cached(store=folder)(loaded(source))() as rows:
                 called, built = called + 1, built + rows.report.built
                 if list(rows) != expected:
-                    wrong.append({"seed": seed, "source": source.removeprefix(PRELUDE), "cached": list(rows)})
+                    wrong.append({"seed": seed, "source": source, "cached": list(rows)})
     return {"called": called, "built": built, "wrong": wrong}
 
 
