@@ -105,6 +105,8 @@ class Form:
             _PLAIN[kind](self, value)
         elif kind is tuple:
             self._add_tuple(value)
+        elif isinstance(value, (type, types.FunctionType, types.ModuleType)) and (name := self._library_name(value)):
+            self._put_text(b"library", name)
         elif self._is_compared_by_value(kind) or not self._was_seen(value):
             if kind in _FORMS:
                 _FORMS[kind](self, value)
@@ -112,6 +114,16 @@ class Form:
                 self._add_class(value)
             else:
                 self._add_object(value, kind)
+
+    def _library_name(self, value: Any) -> str | None:
+        """Return the name and version of a class, function or module of a library; None for those of the program."""
+        if isinstance(value, type):
+            return f"{_versioned(value.__module__)} {value.__qualname__}" if self._is_library(value) else None
+        is_module = isinstance(value, types.ModuleType)
+        scope, name = (vars(value), "") if is_module else (value.__globals__, value.__qualname__)
+        module = str(scope.get("__name__"))
+        found = _is_library(module, scope.get("__file__")) and (is_module or _global(module, name) is value)
+        return f"{_versioned(module)} {name}" if found else None
 
     def _was_seen(self, value: Any) -> bool:
         """Give an object a number; add its number if it has one."""
@@ -235,11 +247,8 @@ class Form:
 
     def _add_function(self, function: types.FunctionType) -> None:
         scope, code = function.__globals__, _code_of(function.__code__)
-        module = str(scope.get("__name__"))
-        is_library = _is_library(module, scope.get("__file__"))
-        self._put_text(b"function", _versioned(module) if is_library else _place_of(scope), function.__qualname__)
-        if is_library and _global(module, function.__qualname__) is function:
-            return
+        is_library = _is_library(str(scope.get("__name__")), scope.get("__file__"))
+        self._put_text(b"function", _place_of(scope), function.__qualname__)
         if is_library and hasattr(function, "registry"):  # functools.singledispatch, which closes over weak references
             self._add_dict(dict(function.registry))
             return
@@ -280,14 +289,11 @@ class Form:
             self.add(sys.modules[".".join(parts[:end])])
 
     def _add_module(self, module: types.ModuleType) -> None:
-        is_library = _is_library(module.__name__, getattr(module, "__file__", None))
-        self._put_text(b"module", _versioned(module.__name__) if is_library else _place_of(vars(module)))
-        self._modules += [] if is_library else [module]
+        self._put_text(b"module", _place_of(vars(module)))
+        self._modules.append(module)
 
     def _add_class(self, kind: type) -> None:
         self._put_text(b"class", _module_name(kind.__module__), kind.__qualname__)
-        if self._is_library(kind):
-            return
         self._add_items(kind.__bases__)
         self.add(type(kind))
         for name, value in tuple(kind.__dict__.items()):  # classes note the names of slots

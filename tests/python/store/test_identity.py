@@ -326,7 +326,13 @@ def test_equal_values_have_one_identity_however_many_objects_they_are():
     text = "some text"
     other = b"some text".decode()
     assert text is not other
-    for a, b in [(text, other), ((1, text), (1, other)), (Path("/a"), Path("/a")), (10**30, 10**30 + 0)]:
+    for a, b in [
+        (text, other),
+        ((1, text), (1, other)),
+        (Path("/a"), Path("/a")),
+        ((Path("/a"),), (Path("/a"),)),
+        (10**30, 10**30 + 0),
+    ]:
         assert digest_of([a, a], "") == digest_of([a, b], "") == digest_of([b, a], "")
 
 
