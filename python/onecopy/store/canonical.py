@@ -59,7 +59,7 @@ class _Code(NamedTuple):
     code: types.CodeType  # kept, so that its `id` is not used again
     digest: bytes
     loads: list[str]  # names of globals
-    imports: list[tuple[int, str]]  # levels and names of modules
+    imports: list[tuple[int, str, tuple[str, ...]]]  # level and name of modules, names that are imported from them
     names: set[str]  # all names and constant strings, which may be names of attributes of modules
 
 
@@ -249,9 +249,9 @@ class Form:
         scope, code = function.__globals__, _code_of(function.__code__)
         is_library = _is_library(str(scope.get("__name__")), scope.get("__file__"))
         self._put_text(b"function", _place_of(scope), function.__qualname__)
-        if is_library and hasattr(function, "registry"):  # functools.singledispatch, which closes over weak references
-            self._add_dict(dict(function.registry))
-            return
+        if is_library and function.__code__.co_qualname == "singledispatch.<locals>.wrapper":
+            self._add_dict(dict(function.registry))  # type: ignore[attr-defined]
+            return  # it closes over weak references
         self.hash.update(code.digest)
         self._names |= code.names
         self._add_at("the defaults", (function.__defaults__, function.__kwdefaults__))
@@ -270,12 +270,12 @@ class Form:
             elif name in scope:
                 self._put_text(b"global", name)
                 self._add_at(repr(name), scope[name])
-        for level, name in code.imports:
+        for level, name, members in code.imports:
             package = scope.get("__package__") or str(scope.get("__name__")).rpartition(".")[0]
             with suppress(ImportError, ValueError):  # the function raises it
-                self._add_import(importlib.util.resolve_name("." * level + name, package) if level else name)
+                self._add_import(importlib.util.resolve_name("." * level + name, package), members)
 
-    def _add_import(self, name: str) -> None:
+    def _add_import(self, name: str, members: tuple[str, ...]) -> None:
         """Add a module that a function imports; one of the program is imported here, an installed one is not."""
         top = name.partition(".")[0]
         found = sys.modules.get(top)
@@ -287,6 +287,9 @@ class Form:
         parts = name.split(".")
         for end in range(1, len(parts) + 1):
             self.add(sys.modules[".".join(parts[:end])])
+        for member in members:
+            if not hasattr(sys.modules[name], member):  # a module in a package
+                importlib.import_module(f"{name}.{member}")
 
     def _add_module(self, module: types.ModuleType) -> None:
         self._put_text(b"module", _place_of(vars(module)))
@@ -401,7 +404,8 @@ def _code_of(code: types.CodeType) -> _Code:
         return known
     nested = [_code_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
     loads, imports = {name for one in nested for name in one.loads}, {name for one in nested for name in one.imports}
-    extended, constants = 0, [0, 0]  # the last two: the level of an import, and the names that are imported from it
+    extended = 0
+    constants: list[Any] = [0, 0]  # the last two: the level of an import, and the names that are imported from it
     for op, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
         argument = extended | low
         extended = argument << 8 if op == opcode.EXTENDED_ARG else 0
@@ -410,7 +414,7 @@ def _code_of(code: types.CodeType) -> _Code:
         elif op in _LOAD_NAMES:
             loads.add(code.co_names[argument])
         elif op == _IMPORT_NAME:
-            imports.add((constants[-2], code.co_names[argument]))
+            imports.add((constants[-2], code.co_names[argument], constants[-1] or ()))
         elif op in opcode.hasconst or op == _LOAD_SMALL_INT:
             constants.append(argument if op == _LOAD_SMALL_INT else code.co_consts[argument])
     form = Form()
@@ -443,13 +447,15 @@ def _global(module: str, name: str) -> Any:
 
 def _versioned(module: str) -> str:
     """Return the name of a module of a library and its version."""
-    top, name = module.partition(".")[0], module
+    name = module
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        return f"{module} of Python {sys.version.split()[0]}"
     while name:
         version = getattr(sys.modules.get(name), "__version__", None)
         if isinstance(version, str):
             return f"{module} {version}"
         name = name.rpartition(".")[0]
-    return f"{module} of Python {sys.version.split()[0]}" if top in sys.stdlib_module_names else module
+    return module
 
 
 def _module_name(name: Any) -> str:

@@ -10,7 +10,6 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any
 
-from onecopy.store.canonical import Form, NoIdentity
 from onecopy.store.identity import settled_identity
 
 if TYPE_CHECKING:
@@ -70,6 +69,8 @@ def digest_of(value: Any, where: str) -> str:
     >>> digest_of({"a", "b"}, "the labels") == digest_of({"b", "a"}, "the labels")
     True
     """
+    from onecopy.store.canonical import Form, NoIdentity
+
     form = Form()
     try:
         form.add(value)

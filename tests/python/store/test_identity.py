@@ -6,6 +6,7 @@ import dataclasses
 import decimal
 import enum
 import functools
+import importlib
 import io
 import os
 import re
@@ -428,6 +429,38 @@ def test_a_name_is_the_same_in_every_process_whatever_was_done_before(tmp_path):
     before = name("1")
     (tmp_path / "more.py").write_text("def four(): return M\nM = 44\n")
     assert name("1") != before
+
+
+def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp_path, monkeypatch):
+    """Whether they were imported before or not, by whichever form of import."""
+    package = tmp_path / "package_of_keys"
+    (package / "inner").mkdir(parents=True)
+    forms = {
+        "a": "from . import first\n    return first.N",
+        "b": "from .first import N\n    return N",
+        "c": "from package_of_keys import first as x\n    return x.N",
+        "d": "import package_of_keys.first as x, os.path, json.tool, wave\n    return x.N",
+        "e": "from .inner.second import N as M\n    return M",
+        "f": "import package_of_keys.inner.second\n    return package_of_keys.inner.second.N",
+    }
+    (package / "functions.py").write_text("\n".join(f"def {name}():\n    {form}" for name, form in forms.items()))
+    for name in ("__init__", "inner/__init__", "first", "inner/second"):
+        (package / f"{name}.py").write_text("N = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("", ".functions", ".first", ".inner", ".inner.second"):
+        monkeypatch.delitem(sys.modules, f"package_of_keys{name}", raising=False)
+    functions = importlib.import_module("package_of_keys.functions")
+    for name in forms:
+        function = getattr(functions, name)
+        before = name_of(function)
+        assert function() == 1
+        assert name_of(function) == before
+        for module in ("first", "inner.second"):
+            monkeypatch.setattr(importlib.import_module(f"package_of_keys.{module}"), "N", 2)
+        assert function() == 2
+        assert name_of(function) != before
+        monkeypatch.undo()
+        monkeypatch.syspath_prepend(str(tmp_path))
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
