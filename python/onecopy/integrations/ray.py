@@ -30,13 +30,12 @@ from typing import TYPE_CHECKING, Any
 from onecopy import arrays
 from onecopy.arguments import is_url, path_text
 from onecopy.named_files import is_index, names_in
-from onecopy.remote import beside, fetch, fetch_versions, name_in, shown
-from onecopy.remote.origin import Origin, Version
-from onecopy.remote.several import versions_of
+from onecopy.remote import Origin, Version, fetch, fetch_versions, shown, versions_of
+from onecopy.remote.origin import beside
 from onecopy.store import file_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from obstore import Bytes
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -72,10 +71,11 @@ def share(source: str | os.PathLike[str]) -> Handle:
             return share(fetch(url))
         if url.endswith("/"):
             raise ValueError(f"{shown(url)}: a handle is of one file, with those that it names")
-        name = name_in(url)
+        origin = Origin(url)
+        name = origin.name
         named = names_in(fetch(url, named=False)) if is_index(name) or name.endswith(".onnx") else []
         urls = [url, *(beside(url, one) for one in named)]
-        versions = versions_of([Origin(one) for one in urls])
+        versions = versions_of([origin, *map(origin.beside, named)])
         return Handle(tuple(map(_File, [name, *named], urls, versions)), "", "")
     path = Path(path_text(source)).absolute()
     node = node_of_process()
@@ -104,12 +104,12 @@ class _NodesOnly(Origin):
     serves = False
 
     def __init__(self, name: str) -> None:
-        self.shown = name
+        self.shown = self.name = name
 
     def key(self, version: Version) -> str:
         return str(version.etag)
 
-    def chunks(self, start: int, stop: int, version: Version) -> Iterator[Bytes]:  # noqa: ARG002
+    def chunks(self, *_: object, **__: object) -> AsyncIterator[Bytes]:
         raise FileNotFoundError(errno.ENOENT, "no node that is left of the cluster has this file", self.shown)
 
 

@@ -9,8 +9,18 @@ fetched anew; credentials are neither stored nor logged. A fetch that was killed
 The connections are those of obstore (``pip install 'onecopy[remote]'``).
 """
 
-from onecopy.remote.fetching import beside, fetch, fetch_ranges, fetch_versions, local, name_in
-from onecopy.remote.origin import shown
+from onecopy.remote.fetching import fetch, fetch_ranges, fetch_versions, local
+from onecopy.remote.origin import Origin, Version, shown, versions_of
 from onecopy.remote.transfer import CONNECTIONS
 
-__all__ = ["CONNECTIONS", "beside", "fetch", "fetch_ranges", "fetch_versions", "local", "name_in", "shown"]
+__all__ = [
+    "CONNECTIONS",
+    "Origin",
+    "Version",
+    "fetch",
+    "fetch_ranges",
+    "fetch_versions",
+    "local",
+    "shown",
+    "versions_of",
+]

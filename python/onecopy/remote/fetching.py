@@ -9,14 +9,14 @@ import os
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 from onecopy.arguments import is_url, path_text
 from onecopy.errors import FormatError
 from onecopy.named_files import is_inside, names_in
-from onecopy.remote.origin import Origin, is_http, shown
+from onecopy.remote.origin import Origin, shown, versions_of, waited
 from onecopy.remote.pieces import Ranges
-from onecopy.remote.several import InPartError, Several, versions_of
+from onecopy.remote.several import InPartError, Several
 from onecopy.remote.transfer import CONNECTIONS
 from onecopy.store import Store, views
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onecopy.remote.partners import Peers
     from onecopy.store import Artefact
 
-__all__ = ["beside", "fetch", "fetch_ranges", "fetch_versions", "local", "name_in"]
+__all__ = ["fetch", "fetch_ranges", "fetch_versions", "local"]
 
 _FIRST_BYTES = 256 << 10
 """Fetched first where the header is needed: that of most models, in one request."""
@@ -118,23 +118,24 @@ def fetch(
     True
     """
     if not is_url(url):
-        raise ValueError(f"not a URL that can be fetched: {url!r}")
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            raise ValueError(f"{url}: a file URL of another machine")
-        return Path(unquote(parts.path))
+        raise ValueError(f"not a URL that can be fetched: {shown(url)!r}")
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() == "file":
+        host, slash, below = rest.partition("/")
+        if host not in ("", "localhost"):
+            raise ValueError(f"{shown(url)}: a file URL of another machine")
+        return Path(unquote(slash + below))
     opened = Store.of(store).with_options(where="here", durable=False)
     many = Several(opened, connections, progress)
-    if url.endswith("/"):
-        return _folder(opened, many, url, include, peers)
     origin = Origin(url)
-    version = origin.version()
+    if url.endswith("/"):
+        return _folder(opened, many, origin, include, peers)
+    [version] = versions_of([origin])
     many.expect(version.size)
     with many.together(peers, origin.key(version)):
-        path = _linked(opened, url, many.one(origin, version))
+        path = _linked(opened, origin, many.one(origin, version))
         if named:
-            _fetch_beside(many, url, names_in(path), path.parent)
+            _fetch_beside(many, origin, names_in(path), path.parent)
     return path
 
 
@@ -168,22 +169,22 @@ def fetch_versions(
     return view / name
 
 
-def _folder(store: Store, many: Several, url: str, include: Sequence[str], peers: Peers) -> Path:
+def _folder(store: Store, many: Several, origin: Origin, include: Sequence[str], peers: Peers) -> Path:
     """Fetch all objects below a URL; the view is that of the names and versions that it has now."""
-    listed = [name for name in Origin(url).names() if name and any(fnmatch.fnmatch(name, one) for one in include)]
-    if not listed:
-        raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(include)}", shown(url))
-    key = f"view of {shown(url)} {sorted(listed)}"
+    names = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in include)]
+    if not names:
+        raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(include)}", origin.shown)
+    key = f"view of {origin.shown} {sorted(names)}"
     view = views.view(store.folder, store.path(key).stem)
     with many.together(peers, key):
-        _fetch_beside(many, url, listed, view)
+        _fetch_beside(many, origin, names, view)
     return view
 
 
-def _fetch_beside(many: Several, url: str, names: Iterable[str], view: Path) -> None:
-    """Fetch files in the folder of a URL, in their current versions, and link them in a view."""
+def _fetch_beside(many: Several, origin: Origin, names: Iterable[str], view: Path) -> None:
+    """Fetch files in the folder of an origin, in their current versions, and link them in a view."""
     wanted = list(dict.fromkeys(names))
-    origins = [Origin(beside(url, name)) for name in wanted]
+    origins = [origin.beside(name) for name in wanted]
     _fetch_into(many, view, list(zip(wanted, origins, versions_of(origins), strict=True)))
 
 
@@ -192,19 +193,17 @@ def _fetch_into(many: Several, view: Path, files: Sequence[tuple[str, Origin, Ve
     for name, origin, version in files:
         if not is_inside(name):
             raise FormatError(f"{origin.shown}: the name {name!r} is not that of a file inside a folder")
-        found = many.one(origin, version)
-        inner = view / Path(name).parent
-        inner.mkdir(mode=0o700, parents=True, exist_ok=True)
-        views.link(inner, Path(name).name, found.path)
+        views.link(view, name, many.one(origin, version).path)
 
 
-def _linked(store: Store, url: str, artefact: Artefact) -> Path:
+def _linked(store: Store, origin: Origin, artefact: Artefact) -> Path:
     view = views.view(store.folder, store.path(f"view of {artefact.key}").stem)
-    return views.link(view, name_in(url), artefact.path)
+    return views.link(view, origin.name, artefact.path)
 
 
 def fetch_ranges(
-    url: str,
+    origin: Origin,
+    version: Version,
     ranges_of: Callable[[Path], Iterable[tuple[int, int]]],
     use: Callable[[Path], T],
     *,
@@ -219,8 +218,8 @@ def fetch_ranges(
 
     Parameters
     ----------
-    url
-        As that of `fetch`, of one file.
+    origin, version
+        The file, and the version of it that is needed.
     ranges_of
         Called with the path of a file that has the header: returns the ranges that are needed, as (offset, length).
     use
@@ -229,13 +228,10 @@ def fetch_ranges(
 
     Returns
     -------
-    What `use` returned. Errors are those of `fetch`, of `ranges_of` and of `use`.
+    What `use` returned. Errors are those of `fetch`, of `ranges_of` and of `use`, and `FileChanged` if something is
+    missing and the server has another version.
     """
-    if urlsplit(url).scheme == "file":
-        return use(fetch(url))
     opened = Store.of(store).with_options(where="here", durable=False)
-    origin = Origin(url)
-    version = origin.version()
 
     def steps(path: Path, first: Callable[[int], bytes]) -> Iterator[list[tuple[int, int]]]:
         yield [(0, min(_FIRST_BYTES, version.size))]
@@ -255,7 +251,7 @@ def fetch_ranges(
             found = many.some(origin, version, steps, lambda path: used.append(use(path)))
         except InPartError:
             return used[0]
-    return use(_linked(opened, url, found))
+    return use(_linked(opened, origin, found))
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -277,22 +273,3 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         left -= gap
         found.add(start, stop)
     return list(found)
-
-
-def _path_in(url: str) -> str:
-    return urlsplit(url).path if is_http(url) else url.partition("://")[2]
-
-
-def name_in(url: str) -> str:
-    """Return the name of the object of a URL; "index" if it has none that a file can have."""
-    name = _path_in(url).rpartition("/")[2]
-    name = unquote(name) if is_http(url) else name
-    return name if name not in ("", ".", "..") and "/" not in name and "\0" not in name else "index"
-
-
-def beside(url: str, name: str) -> str:
-    """Return the URL of a file in the folder of a URL; of HTTP with its query, which may be signed."""
-    if not is_http(url):
-        return f"{url.rpartition('/')[0]}/{name}"
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(path=f"{parts.path.rpartition('/')[0]}/{quote(name)}"))

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from onecopy.errors import FileChanged
-from onecopy.remote.transfer import pieces_of, run_threads
+from onecopy.remote.transfer import pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -200,6 +200,43 @@ class _Exchange:
         self._file.write(start, buffer)
         self._received += len(buffer)
         return buffer
+
+
+def run_threads(
+    steps: Sequence[Callable[[], object]], stop: Callable[[], object], report: Callable[[], object]
+) -> list[BaseException]:
+    """Run each step in a thread until all have ended; return what they raised, the first error first.
+
+    `stop` is called when a step raises, and must make the others end. `report` is called about 10 times per second in
+    this thread; what it raises stops the steps and is passed on.
+    """
+    errors: list[BaseException] = []
+
+    def guarded(step: Callable[[], object]) -> None:
+        try:
+            step()
+        except BaseException as error:
+            errors.append(error)
+            stop()
+
+    threads = [
+        threading.Thread(target=guarded, args=(step,), name=f"onecopy-{number}", daemon=True)
+        for number, step in enumerate(steps)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_LOOK_S)
+                report()
+    except BaseException:
+        stop()
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
+    return errors
 
 
 class _Buffers:

@@ -110,16 +110,12 @@ class PartialFile:
         self.have = Ranges()
         """The bytes that are in the file."""
         self._changed = threading.Condition()
-        self._fd = _opened(self.path)
+        self._fd, self._list = _opened(self.path), -1
         try:
             self._list = _opened(self._list_path)
-            try:
-                self._begin(key)
-            except BaseException:
-                os.close(self._list)
-                raise
+            self._begin(key)
         except BaseException:
-            os.close(self._fd)
+            self.close()
             raise
 
     def _begin(self, key: str) -> None:
@@ -128,7 +124,9 @@ class PartialFile:
         lines = text.split(b"\n", 2)
         ours = len(lines) == 3 and lines[0] == head.split(b"\n", 1)[0]
         if not ours or os.fstat(self._fd).st_size != self.size:
-            os.ftruncate(self._fd, 0)
+            self.close()
+            self.remove()  # and not cut: a process may have parts of it mapped
+            self._fd, self._list = _opened(self.path), _opened(self._list_path)
             os.ftruncate(self._fd, self.size)
             self._rewrite(head, ())
             return
@@ -146,6 +144,13 @@ class PartialFile:
         self._end = len(head)
         for start, length, checksum in entries:
             self._note(start, length, checksum)
+
+    def expect_room(self, nbytes: int) -> None:
+        """Raise OSError if the file system has less space, which is not reserved: a server may claim any size."""
+        disk = os.fstatvfs(self._fd)
+        if nbytes > disk.f_bavail * disk.f_frsize:
+            reason = f"{os.strerror(errno.ENOSPC)}: {size(nbytes)} are needed"
+            raise OSError(errno.ENOSPC, reason, str(self.path))
 
     def reserve(self, start: int, stop: int) -> None:
         """Reserve the space of a range on the disk, where the file system can; OSError if there is not enough."""
@@ -204,14 +209,16 @@ class PartialFile:
             self._list_path.unlink()
 
     def remove(self) -> None:
-        """Remove both files, which stay open."""
+        """Remove the names of both files."""
         for path in (self.path, self._list_path):
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close both files; they remain for the next who fetches."""
-        os.close(self._fd)
-        os.close(self._list)
+        for fd in (self._fd, self._list):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._list = -1
 
 
 class WholeFile:

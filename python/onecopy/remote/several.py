@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from onecopy.remote.origin import Origin
 from onecopy.remote.partners import Partners, together
 from onecopy.remote.pieces import PartialFile
 from onecopy.remote.transfer import transfer
@@ -18,13 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from onecopy.remote.origin import Version
+    from onecopy.remote.origin import Origin, Version
     from onecopy.remote.partners import Peers
     from onecopy.store import Artefact, Store
 
-__all__ = ["InPartError", "Several", "versions_of"]
+__all__ = ["InPartError", "Several"]
 
-_ASKED_AT_A_TIME = 16
 _FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0  # until the first line about a long fetch; between two
 
 
@@ -73,6 +70,7 @@ class Several:
             def part(ranges: list[tuple[int, int]], arrived: Callable[[int], object]) -> None:
                 transfer(origin, version, partial, ranges, connections=self._connections, progress=arrived)
 
+            partial.expect_room(version.size - partial.have.size)
             self._partners.exchange(key, partial, part, self._report, patient=not origin.serves)
             fetch([(0, version.size)])
 
@@ -125,9 +123,9 @@ class Several:
             partial = PartialFile(path, key, version.size)
 
             def fetch(ranges: list[tuple[int, int]]) -> None:
-                before = sum(stop - start for start, stop in ranges) - sum(
-                    stop - start for one in ranges for start, stop in partial.have.missing(*one)
-                )
+                missing = sum(stop - start for one in ranges for start, stop in partial.have.missing(*one))
+                before = sum(stop - start for start, stop in ranges) - missing
+                partial.expect_room(missing)
                 transfer(
                     origin,
                     version,
@@ -145,12 +143,6 @@ class Several:
                 partial.close()
 
         return self._store.get_or_build(key, build)
-
-
-def versions_of(origins: Sequence[Origin]) -> list[Version]:
-    """Ask for the current versions of several objects, some at a time; errors as those of `Origin.version`."""
-    with ThreadPoolExecutor(min(_ASKED_AT_A_TIME, len(origins) or 1)) as pool:
-        return list(pool.map(Origin.version, origins))
 
 
 def _announced(store: Store) -> Callable[[int, int], object] | None:
