@@ -62,9 +62,9 @@ def share(source: str | os.PathLike[str]) -> Handle:
     ValueError
         The URL names several files, or none.
     """
-    from onecopy.remote.ray_nodes import Directory, node_of_process
+    from onecopy.remote.ray_nodes import RayNodes
 
-    directory = Directory.of_cluster()
+    nodes = RayNodes.of_cluster("")
     if is_url(source):
         url = os.fspath(source)
         if url.startswith("file:"):
@@ -78,14 +78,13 @@ def share(source: str | os.PathLike[str]) -> Handle:
         versions = versions_of([origin, *map(origin.beside, named)])
         return Handle(tuple(map(_File, [name, *named], urls, versions)), "", "")
     path = Path(path_text(source)).absolute()
-    node = node_of_process()
     files = []
     for name in [path.name, *names_in(path)]:
         one = path.parent / name
-        key = f"file of node {node[:16]}: {file_key(one)}"
+        key = f"file of node {nodes.node[:16]}: {file_key(one)}"
         files.append(_File(name, "", Version(one.stat().st_size, key, None, None)))
-        directory.note(key, one)
-    return Handle(tuple(files), node, str(path))
+        nodes.is_to_serve(key, one)
+    return Handle(tuple(files), nodes.node, str(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +156,10 @@ class Handle:
 
     def nodes(self) -> list[str]:
         """Return the identifiers of the nodes that have the file, and are alive."""
-        import ray
+        from onecopy.remote.ray_nodes import RayNodes
 
-        from onecopy.remote.ray_nodes import Directory
-
-        alive = {one["NodeID"] for one in ray.nodes() if one["Alive"]}
-        directory = Directory.of_cluster()
-        having = [set(directory.paths(one.origin().key(one.version))) for one in self._files]
-        return sorted(alive.intersection(*having))
+        nodes = RayNodes.of_cluster("")
+        return sorted(set.intersection(*(nodes.having(one.origin().key(one.version)) for one in self._files)))
 
     def placement(self) -> NodeAffinitySchedulingStrategy | str:
         """Return a scheduling strategy that prefers a node which has the file; "DEFAULT" if there is none."""

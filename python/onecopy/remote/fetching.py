@@ -76,18 +76,19 @@ def fetch(
         Number of requests at a time.
     peers
         Nodes that fetch together: each fetches other pieces from the origin, and passes them on to the others, so that
-        the origin sends the file once, not once per node. What is passed on is neither encrypted nor authenticated: for
-        private networks. A node that fails or does not come is reported with a warning of the logger "onecopy", and
-        each other node fetches from the origin what it still lacks. None: each node fetches all.
+        the origin sends the file once, not once per node. What is passed on is authenticated with a secret, and some
+        bytes of each piece are compared with the origin; it is not encrypted. A node that fails, lies or does not come
+        is reported with a warning of the logger "onecopy", and each other node fetches from the origin what it still
+        lacks. None: each node fetches all.
 
         "torchrun": the nodes of the job in which torchrun started this process. A list: the addresses of all nodes, in
         the same order on all of them, of which exactly one is of this machine; the first serves a port (":PORT" behind
-        it, 29600) until its process ends. For both, each node must make the same call, within 60 seconds; the first
-        process of a node that calls takes part, the others wait for it. They need torch, whose gloo transport passes
-        pieces on.
+        it, 29600) until its process ends. For both, each node must make the same call, within 60 seconds, and know the
+        same secret: that of ``$ONECOPY_PEERS_SECRET``, else that of a file in the home folder, which is made if it is
+        missing. One process of a node takes part, the others wait for it.
 
         "ray": the nodes of the Ray cluster that lack the file and call within a second of each other; a node that comes
-        later waits for them, and receives the file from those that have it. Pieces are passed on as Ray objects.
+        later receives the file from these, or from nodes that have it. The secret is one of the cluster.
     progress
         Called about 10 times per second with (bytes received, bytes to receive) by the process that fetches. None: a
         warning of the logger "onecopy" after 2 seconds, then every 5.
@@ -103,7 +104,7 @@ def fetch(
     ModuleNotFoundError
         obstore is not installed, or what `peers` needs.
     RuntimeError
-        The process is not one of a job of torchrun, or of a Ray cluster, as `peers` says.
+        The process is not one of a job of torchrun, or of a Ray cluster, as `peers` says, or there is no secret.
     ValueError
         The URL names no file, or `peers` is invalid.
     FormatError
@@ -132,7 +133,7 @@ def fetch(
         return _folder(opened, many, origin, include, peers)
     [version] = versions_of([origin])
     many.expect(version.size)
-    with many.together(peers, origin.key(version)):
+    with many.together(peers):
         path = _linked(opened, origin, many.one(origin, version))
         if named:
             _fetch_beside(many, origin, names_in(path), path.parent)
@@ -164,7 +165,7 @@ def fetch_versions(
     name, origin, version = files[0]
     key = f"view of {origin.key(version)}"
     view = views.view(opened.folder, opened.path(key).stem)
-    with many.together(peers, key):
+    with many.together(peers):
         _fetch_into(many, view, files)
     return view / name
 
@@ -176,7 +177,7 @@ def _folder(store: Store, many: Several, origin: Origin, include: Sequence[str],
         raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(include)}", origin.shown)
     key = f"view of {origin.shown} {sorted(names)}"
     view = views.view(store.folder, store.path(key).stem)
-    with many.together(peers, key):
+    with many.together(peers):
         _fetch_beside(many, origin, names, view)
     return view
 

@@ -50,7 +50,7 @@ _RETRIES, _RETRY_S = 5, 60
 _CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days", "pool_max_idle_per_host": "64"}
 """A connection may be slow, but not silent: `timeout` is that of a whole request, and a slow link takes hours."""
 _CHUNK, _SMALL_CHUNK = 256 << 10, 16 << 10
-_CHUNK_S = 60.0
+_CHUNK_S = 30.0
 """Seconds in which the next chunk must arrive: a request that is slower ends, and the next one takes smaller chunks."""
 _REPORT_S = 0.1
 _AT_A_TIME = 16

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import time
 from typing import TYPE_CHECKING
 
+from onecopy.remote.origin import waited
 from onecopy.remote.partners import Partners, together
+from onecopy.remote.peers import PeerLostError
 from onecopy.remote.pieces import PartialFile
-from onecopy.remote.transfer import transfer
+from onecopy.remote.transfer import received, transfer
 from onecopy.store import report_progress
 from onecopy.text import size
 
@@ -47,36 +51,33 @@ class Several:
         self._progress = progress if progress is not None else _announced(store)
         self._done = 0
         self._total = 0
-        self._partners = Partners()
+        self._partners = Partners(None, lambda: None)
 
     def expect(self, nbytes: int) -> None:
         """Count the bytes of a file that will be fetched, for the progress."""
         self._total += nbytes
 
     @contextlib.contextmanager
-    def together(self, peers: Peers, key: str) -> Iterator[None]:
-        """Fetch inside the block with other nodes; `key` is what is fetched, the same in all of them."""
-        with together(peers, key, self._store) as self._partners:
+    def together(self, peers: Peers) -> Iterator[None]:
+        """Fetch inside the block with other nodes."""
+        with together(peers, self._store, lambda: self._report(0)) as self._partners:
             yield
 
     def one(self, origin: Origin, version: Version) -> Artefact:
         """Return the artefact of a file, fetched here if no process has."""
-        key, built_here = origin.key(version), False
+        key = origin.key(version)
 
         def work(partial: PartialFile, fetch: Callable[[list[tuple[int, int]]], None]) -> None:
-            nonlocal built_here
-            built_here = True
-
             def part(ranges: list[tuple[int, int]], arrived: Callable[[int], object]) -> None:
                 transfer(origin, version, partial, ranges, connections=self._connections, progress=arrived)
 
             partial.expect_room(version.size - partial.have.size)
-            self._partners.exchange(key, partial, part, self._report, patient=not origin.serves)
+            differs = functools.partial(_differs, origin, version)
+            self._partners.exchange(key, partial, part, differs, self._report, patient=not origin.serves)
             fetch([(0, version.size)])
 
         found = self._built(origin, version, work)
-        if not built_here:
-            self._partners.found(key, found.path)
+        self._partners.found(key, found.path)
         self._done += version.size
         return found
 
@@ -136,13 +137,30 @@ class Several:
                 )
 
             try:
-                self._partners.begin()
                 work(partial, fetch)
                 partial.publish(path)
             finally:
                 partial.close()
 
         return self._store.get_or_build(key, build)
+
+
+def _differs(
+    origin: Origin, version: Version, parts: Sequence[tuple[int, memoryview]], check: Callable[[], object]
+) -> bool:
+    """Return whether the origin has other bytes than some parts of a file; `check` is called meanwhile."""
+    if not origin.serves:
+        return False
+    expected = [(start, memoryview(bytearray(len(view)))) for start, view in parts]
+
+    async def bring() -> None:
+        await asyncio.gather(*(received(origin, version, start, view) for start, view in expected))
+
+    try:
+        waited(bring(), check)
+    except NotImplementedError:
+        raise PeerLostError("the origin has no ranges to compare with") from None
+    return any(found != view for (_, found), (_, view) in zip(expected, parts, strict=True))
 
 
 def _announced(store: Store) -> Callable[[int, int], object] | None:
