@@ -31,7 +31,7 @@ class Cluster:
 
     def __init__(self, folder: Path, size: int = 2) -> None:
         self.folder, self.size = folder, size
-        self.texts = boards._OwnTexts()
+        self.texts = boards.Texts()
         self.pool = ThreadPoolExecutor(8)
 
     def nodes(self, rank: int, secret: bytes = SECRET) -> JobNodes:
@@ -186,7 +186,7 @@ def listener() -> Iterator[Listener]:
 
 
 def test_a_port_is_of_one_address(listener):
-    assert listener._socket.getsockname() == ("127.0.0.1", listener.port)
+    assert listener.socket.getsockname() == ("127.0.0.1", listener.port)
 
 
 def test_an_end_with_another_secret_is_refused(listener):

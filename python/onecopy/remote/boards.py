@@ -20,14 +20,14 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from onecopy.remote.channels import Channel, Listener, PeerLostError, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Board", "Job", "job_of_addresses", "job_of_torchrun", "secret_of_user"]
+__all__ = ["Board", "Job", "Texts", "job_of_addresses", "job_of_torchrun", "secret_of_user"]
 
 JOIN_S = 60.0
 """Seconds to wait for the other nodes, and for the board."""
@@ -39,14 +39,29 @@ _MAX_MESSAGE, _MAX_TEXTS, _MAX_SWAPS = 1 << 20, 100_000, 1000
 _served: dict[tuple[str, int], Listener] = {}  # by this process, until it ends
 
 
-class Texts(Protocol):
-    """What has the texts of a board."""
+class Texts:
+    """Texts by names, in this process; other classes have those of another one."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._lock = threading.Lock()
 
     def swap(self, name: str, expected: str, text: str) -> str:
         """Replace a text, "" at first, if it is the expected one, in one step; return the text after that."""
+        with self._lock:
+            now = self._texts.get(name, "")
+            if now == expected and text and (now or len(self._texts) < _MAX_TEXTS):
+                now = self._texts[name] = text
+            return now
+
+    def serve(self, channel: Channel) -> None:
+        """Answer the requests of a `_TextsOfServer`."""
+        while True:
+            request = json.loads(channel.receive(_MAX_MESSAGE, 7 * 86400.0))
+            channel.send(json.dumps(self.swap(*request)).encode())
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection to another process, if there is one."""
 
 
 class Board:
@@ -123,7 +138,7 @@ class Job:
             return Board(_TorchTexts(self.host, self.port), self.name, secret)
         if self.rank == 0 and (self.host, self.port) not in _served:
             with contextlib.suppress(OSError):  # another process of this node serves it
-                _served[self.host, self.port] = Listener(self.host, self.port, secret, _OwnTexts().serve)
+                _served[self.host, self.port] = Listener(self.host, self.port, secret, Texts().serve)
         return Board(_TextsOfServer(self.host, self.port, secret), self.name, secret)
 
     def address(self) -> str:
@@ -236,30 +251,7 @@ def secret_of_user() -> bytes:
         raise RuntimeError(f"peers need a secret: set {VARIABLE} ({path}: {error.strerror})") from None
 
 
-class _OwnTexts:
-    """Texts in this process."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._lock = threading.Lock()
-
-    def swap(self, name: str, expected: str, text: str) -> str:
-        with self._lock:
-            now = self._texts.get(name, "")
-            if now == expected and text and (now or len(self._texts) < _MAX_TEXTS):
-                now = self._texts[name] = text
-            return now
-
-    def serve(self, channel: Channel) -> None:
-        while True:
-            request = json.loads(channel.receive(_MAX_MESSAGE, 7 * 86400.0))
-            channel.send(json.dumps(self.swap(*request)).encode())
-
-    def close(self) -> None:
-        """Leave the texts to the other boards."""
-
-
-class _TextsOfServer:
+class _TextsOfServer(Texts):
     """Texts that the process at an address serves."""
 
     def __init__(self, host: str, port: int, secret: bytes) -> None:
@@ -283,7 +275,7 @@ class _TextsOfServer:
         self._channel.close()
 
 
-class _TorchTexts:
+class _TorchTexts(Texts):
     """Texts of the agent of torchrun."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -298,9 +290,6 @@ class _TorchTexts:
         with _errors_of_torch():
             found: str = self._store.compare_set(f"onecopy/{name}", expected, text).decode()
             return found
-
-    def close(self) -> None:
-        """Leave the connection to torch."""
 
 
 @contextlib.contextmanager

@@ -11,10 +11,11 @@ import contextlib
 import hmac
 import secrets
 import socket
+import socketserver
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -151,7 +152,7 @@ def _errors() -> Iterator[None]:
         raise PeerLostError(f"another node cannot be reached: {error.strerror or error}") from None
 
 
-class Listener:
+class Listener(socketserver.ThreadingTCPServer):
     """A port of one address, and a thread for each connection to it.
 
     Parameters
@@ -161,7 +162,7 @@ class Listener:
     secret
         What the other ends must know.
     serve
-        Called with each connection, in its thread; the connection is closed when it returns or raises `PeerLostError`.
+        Called with each connection, in its thread; the connection is closed when it returns or raises an error.
 
     Raises
     ------
@@ -169,58 +170,48 @@ class Listener:
         The address cannot be bound.
     """
 
+    allow_reuse_address = daemon_threads = True
+    request_queue_size = 128
+
     def __init__(self, host: str, port: int, secret: bytes, serve: Callable[[Channel], object]) -> None:
         self._secret, self._serve = secret, serve
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=128)
-        self._socket.settimeout(0.1)
-        self.port = int(self._socket.getsockname()[1])
+        self._open: set[Any] = set()
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), socketserver.BaseRequestHandler)
+        self.port = int(self.server_address[1])
         """The port."""
-        self._lock = threading.Lock()
-        self._closed = False
-        self._connections: dict[threading.Thread, socket.socket] = {}
-        self._thread = threading.Thread(target=self._accept, name="onecopy-listener", daemon=True)
-        self._thread.start()
-
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                connection, _ = self._socket.accept()
-            except TimeoutError:
-                continue
-            except OSError:  # too many descriptors are open, for example
-                time.sleep(0.1)
-                continue
-            with self._lock:
-                if self._closed or len(self._connections) >= _MAX_CONNECTIONS:
-                    connection.close()
-                    continue
-                thread = threading.Thread(target=self._handle, args=(connection,), name="onecopy-peer", daemon=True)
-                self._connections[thread] = connection
-                thread.start()
-
-    def _handle(self, connection: socket.socket) -> None:
-        try:
-            with contextlib.suppress(OSError, ValueError, struct.error):  # of a message that is not as expected
-                self._serve(Channel(connection, self._secret, serves=True))
-        finally:
-            with self._lock:
-                self._connections.pop(threading.current_thread(), None)
-            connection.close()
+        threading.Thread(target=self.serve_forever, args=(0.05,), name="onecopy-listener", daemon=True).start()
 
     @property
     def is_idle(self) -> bool:
         """Whether there is no connection."""
-        return not self._connections
+        return not self._open
+
+    def verify_request(self, *_: Any) -> bool:
+        """Return whether there may be a further connection."""
+        return len(self._open) < _MAX_CONNECTIONS
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin a connection."""
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """Serve a connection; an end that does not keep to the protocol is left."""
+        with contextlib.suppress(OSError, ValueError, TypeError, struct.error):
+            self._serve(Channel(request, self._secret, serves=True))
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection."""
+        self._open.discard(request)
+        super().shutdown_request(request)
 
     def close(self) -> None:
         """Close the port and all connections. Further calls do nothing."""
-        self._closed = True
-        with self._lock:
-            open_ = dict(self._connections)
-        for connection in open_.values():
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        for thread in (self._thread, *open_):
-            thread.join()
-        self._socket.close()
+        self.shutdown()
+        self.server_close()
+        while self._open:
+            for one in list(self._open):
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+            time.sleep(0.005)

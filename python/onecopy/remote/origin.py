@@ -9,9 +9,10 @@ import hashlib
 import os
 import re
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, unquote
 
 from onecopy.errors import FileChanged
@@ -73,18 +74,18 @@ def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = lambda: 
     `report` is called about 10 times per second in this thread. What it raises, and an interrupt, cancel the coroutine
     and its requests at once, however silent the server is.
     """
-    ended: list[T | BaseException] = []
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+    ended: Future[T] = Future()
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
 
     async def main() -> T:
-        running.append((asyncio.get_running_loop(), asyncio.current_task()))
+        running.append((asyncio.get_running_loop(), cast("asyncio.Task[Any]", asyncio.current_task())))
         return await work
 
     def run() -> None:
         try:
-            ended.append(asyncio.run(main()))
+            ended.set_result(asyncio.run(main()))
         except BaseException as error:
-            ended.append(error)
+            ended.set_exception(error)
 
     thread = threading.Thread(target=run, name="onecopy-requests", daemon=True)
     thread.start()
@@ -96,35 +97,25 @@ def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = lambda: 
     except BaseException:
         for loop, task in running:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(task.cancel if task else loop.stop)
+                loop.call_soon_threadsafe(task.cancel)
         thread.join()
         raise
-    [result] = ended
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    return ended.result()
 
 
 async def _in_thread(function: Callable[[], T]) -> T:
     """Call a function that waits for the network in a thread, which is left behind when this is cancelled."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def end(result: T | None, error: Exception | None) -> None:
-        if not future.done():
-            future.set_exception(error) if error else future.set_result(result)  # type: ignore[arg-type]
+    future: Future[T] = Future()
 
     def work() -> None:
-        result, failed = None, None
+        future.set_running_or_notify_cancel()
         try:
-            result = function()
+            future.set_result(function())
         except Exception as error:
-            failed = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(end, result, failed)
+            future.set_exception(error)
 
     threading.Thread(target=work, name="onecopy-request", daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(future)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from onecopy.remote.boards import job_of_addresses, job_of_torchrun
-from onecopy.remote.peers import Group, PeerLostError
+from onecopy.remote.peers import Group, PeerLostError, warn
 from onecopy.store.identity import boot_identity, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from onecopy.remote.boards import Board, Job
-    from onecopy.remote.peers import Member, Nodes
+    from onecopy.remote.peers import Member
     from onecopy.remote.pieces import PartialFile
+    from onecopy.remote.ray_nodes import RayNodes
     from onecopy.store import Store
 
 __all__ = ["Partners", "Peers", "together"]
@@ -39,7 +39,7 @@ class Partners:
         Called about 10 times per second while others are waited for; what it raises ends the waiting.
     """
 
-    def __init__(self, nodes: Nodes | None, report: Callable[[], object]) -> None:
+    def __init__(self, nodes: JobNodes | RayNodes | None, report: Callable[[], object]) -> None:
         self._nodes, self._report = nodes, report
         self._groups: list[Group] = []
 
@@ -66,7 +66,7 @@ class Partners:
             self._groups[-1].join(lambda: progress(0))
             self._groups[-1].pull(fetch, differs, progress)
         except PeerLostError as error:
-            _warn_of(error)
+            warn(str(error))
 
     def found(self, key: str, path: Path) -> None:
         """Note that this node has a file, and pass it on to nodes that wait for it."""
@@ -78,7 +78,7 @@ class Partners:
                     self._groups.append(Group(self._nodes, key, file.fileno(), os.fstat(file.fileno()).st_size))
                 self._groups[-1].join(self._report)
         except PeerLostError as error:
-            _warn_of(error)
+            warn(str(error))
 
     def finish(self) -> None:
         """Serve the files of this call until the other nodes have them."""
@@ -109,6 +109,9 @@ def together(peers: Peers, store: Store, report: Callable[[], object] = lambda: 
 
 class JobNodes:
     """Nodes whose number is known: those of a job of torchrun, or of a list of addresses."""
+
+    is_patient = False
+    """Whether nodes that have a file are waited for as long as they live, since no server has it."""
 
     def __init__(self, job: Job, store: Store, board: Board) -> None:
         self._job, self.board = job, board
@@ -141,7 +144,7 @@ class JobNodes:
         return found == self._process and key not in self._own
 
 
-def _nodes(peers: Peers, store: Store) -> Nodes | None:
+def _nodes(peers: Peers, store: Store) -> JobNodes | RayNodes | None:
     """Return the nodes with which to fetch; None if there is one, or the board cannot be reached."""
     if peers is None:
         return None
@@ -155,7 +158,7 @@ def _nodes(peers: Peers, store: Store) -> Nodes | None:
     try:
         return JobNodes(job, store, job.board()) if job.size > 1 else None
     except PeerLostError as error:
-        _warn_of(error)
+        warn(str(error))
         return None
 
 
@@ -169,8 +172,3 @@ def _has_ended(process: Any) -> bool:
     """Return whether a process has ended; False of one in another container."""
     number, started, space, _ = str(process).split()
     return int(space) == _PID_SPACE.stat().st_ino and start_of(number) != started
-
-
-def _warn_of(error: PeerLostError) -> None:
-    text = str(error)  # a record with the error would keep what its traceback refers to
-    logging.getLogger("onecopy").warning("onecopy: %s; what is missing comes from the origin", text)

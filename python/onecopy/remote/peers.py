@@ -19,7 +19,7 @@ import threading
 import time
 from functools import partial
 from itertools import chain, cycle, zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.remote import boards, transfer
 from onecopy.remote.channels import Channel, Listener, PeerLostError
@@ -28,18 +28,18 @@ from onecopy.remote.transfer import pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
-    from onecopy.remote.boards import Board
+    from onecopy.remote.partners import JobNodes
     from onecopy.remote.pieces import PartialFile
+    from onecopy.remote.ray_nodes import RayNodes
 
-__all__ = ["Group", "Nodes", "PeerLostError", "assigned"]
+__all__ = ["Group", "PeerLostError", "assigned", "warn"]
 
 WINDOW = 16
 """Number of pieces that a node receives at a time: the memory that receiving needs."""
 SAMPLE = 4096
 """Bytes of each piece of another node that are compared with the origin."""
-_MAX_PIECE = 1 << 30
+_MAX_PIECE = 64 << 20
 _MAX_HELLO = 64 << 20
 _REQUEST = struct.Struct("<QQ")
 _IDLE_S = 120.0
@@ -62,30 +62,6 @@ class Member(NamedTuple):
     """Identity of its store."""
 
 
-class Nodes(Protocol):
-    """The nodes that may fetch together, seen from one of them."""
-
-    board: Board
-    node: str
-    """Identifier of this node."""
-    host: str
-    """Address at which this node serves."""
-    store: str
-    """Identity of the store of this node."""
-
-    def begin(self, key: str) -> None:
-        """Prepare a new group for a file, which this node has begun."""
-
-    def is_complete(self, members: Sequence[Member], quiet: float) -> bool:
-        """Return whether no further node is waited for; `quiet`: seconds in which no node joined."""
-
-    def take_part(self, key: str, *, patient: bool) -> None:
-        """Note that this process takes part for its node; `patient`: it waits for nodes that have the file."""
-
-    def is_to_serve(self, key: str, path: Path) -> bool:
-        """Note that this node has a file; return whether this process serves it now."""
-
-
 class Group:
     """The nodes that fetch a file together, seen from one of them, which serves what it has until `close`.
 
@@ -101,7 +77,9 @@ class Group:
         The file, if it lacks pieces; None: the node has all.
     """
 
-    def __init__(self, nodes: Nodes, key: str, fd: int, size: int, file: PartialFile | None = None) -> None:
+    def __init__(
+        self, nodes: JobNodes | RayNodes, key: str, fd: int, size: int, file: PartialFile | None = None
+    ) -> None:
         self._nodes, self._key, self._size, self._file = nodes, key, size, file
         self._name = nodes.board.name("group", key)
         self._fd = os.dup(fd)  # served also after the file was closed
@@ -117,9 +95,9 @@ class Group:
         """When this node had brought its share."""
         try:
             self._listener = Listener(nodes.host, 0, nodes.board.secret, self._serve)
-        except BaseException:
+        except OSError as error:
             os.close(self._fd)
-            raise
+            raise PeerLostError(f"{nodes.host} has no port for other nodes: {error.strerror}") from None
         self._own = Member(nodes.node, nodes.host, self._listener.port, file is None, nodes.store)
 
     # --- which nodes ----------------------------------------------------------------------------------------------
@@ -134,7 +112,7 @@ class Group:
             self._joined = time.monotonic()
             self._others = [one for one in members if one.node != self._own.node and one.store != self._own.store]
             self._is_member = self._own in members
-            if not self._own.is_whole:
+            if not self._own.is_whole and not self._ended.is_set():
                 self._connect()
             if self._is_member or self._connected or self._own.is_whole:
                 return
@@ -163,12 +141,9 @@ class Group:
             members = _members(now)
             if len(members) != before:
                 before, changed = len(members), time.monotonic()
-            is_late = time.monotonic() - started > boards.JOIN_S
+            is_late = time.monotonic() - started > boards.JOIN_S and not self._nodes.is_patient
             if is_late:
-                text = (
-                    "onecopy: another node of the job was lost: it did not come within %g s with the secret of this one"
-                )
-                logging.getLogger("onecopy").warning(text, boards.JOIN_S)
+                warn(f"another node of the job was lost: none with the same secret came in {boards.JOIN_S:g} s")
             if is_late or (begins and self._nodes.is_complete(members, time.monotonic() - changed)):
                 now = board.update(self._name, lambda now: now and now | {"formed": True})
             else:
@@ -199,8 +174,7 @@ class Group:
     def _lose(self, member: Member, reason: str) -> None:
         self._gone.add(member.node)
         if not self._ended.is_set():
-            text = "onecopy: another node of the job was lost (%s): %s; what is missing comes from the origin"
-            logging.getLogger("onecopy").warning(text, member.host, reason)
+            warn(f"another node of the job was lost ({member.host}): {reason}")
 
     # --- what this node lacks -------------------------------------------------------------------------------------
 
@@ -397,6 +371,11 @@ def assigned(missing: Sequence[Piece], have: Mapping[str, Ranges], lacking: Sequ
         able = [node for node, ranges in have.items() if not any(ranges.missing(*piece))] or lacking or [""]
         found.setdefault(able[number % len(able)], []).append(piece)
     return found
+
+
+def warn(text: str) -> None:
+    """Warn of a node that was lost."""
+    logging.getLogger("onecopy").warning("onecopy: %s; what is missing comes from the origin", text)
 
 
 def _sample(start: int, view: memoryview) -> tuple[int, memoryview]:

@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from onecopy.remote.boards import Board
+from onecopy.remote.boards import Board, Texts
 from onecopy.remote.channels import PeerLostError
 from onecopy.remote.peers import Group
 from onecopy.store import file_key
@@ -40,23 +40,16 @@ _NO_CPU: dict[str, Any] = {"num_cpus": 0}
 _companions: set[str] = set()  # the nodes of the last group of this process, which are likely those of the next
 
 
-class _Actor:
-    """The actor: a secret, and texts."""
-
-    def __init__(self) -> None:
-        self._secret = secrets.token_bytes(32)
-        self._texts: dict[str, str] = {}
+class _Actor(Texts):
+    """The actor: texts, and a secret."""
 
     def secret(self) -> bytes:
+        if not hasattr(self, "_secret"):
+            self._secret = secrets.token_bytes(32)
         return self._secret
 
-    def swap(self, name: str, expected: str, text: str) -> str:
-        if self._texts.get(name, "") == expected and text:
-            self._texts[name] = text
-        return self._texts.get(name, "")
 
-
-class _Texts:
+class _TextsOfActor(Texts):
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
@@ -64,9 +57,6 @@ class _Texts:
         with _errors():
             found: str = ray.get(self._actor.swap.remote(name, expected, text))
             return found
-
-    def close(self) -> None:
-        """Leave the actor to the cluster."""
 
 
 class RayNodes:
@@ -85,7 +75,7 @@ class RayNodes:
         self.node, self.host = node_of_process(), ray.util.get_node_ip_address()
         self._invited: dict[str, Any] = {}  # the task by the node
         self._begun = 0.0
-        self._is_patient = False
+        self.is_patient = False
 
     @classmethod
     def of_cluster(cls, store: str) -> RayNodes:
@@ -98,7 +88,7 @@ class RayNodes:
         options = {"name": _NAME, "namespace": _NAMESPACE, "lifetime": "detached", "get_if_exists": True}
         with _errors():
             actor = ray.remote(max_restarts=-1, **_NO_CPU)(_Actor).options(**options).remote()
-            return cls(Board(_Texts(actor), "ray", ray.get(actor.secret.remote())), store)
+            return cls(Board(_TextsOfActor(actor), "ray", ray.get(actor.secret.remote())), store)
 
     def begin(self, key: str) -> None:
         """Ask nodes that have the file to pass it on."""
@@ -115,7 +105,7 @@ class RayNodes:
         here = {member.node for member in members}
         coming = [task for node, task in self._invited.items() if node not in here]
         if len(ray.wait(coming, num_returns=len(coming), timeout=0)[0] if coming else []) < len(coming) and (
-            self._is_patient or time.monotonic() - self._begun < INVITED_S
+            self.is_patient or time.monotonic() - self._begun < INVITED_S
         ):
             return False
         alive = _alive()
@@ -127,7 +117,7 @@ class RayNodes:
 
     def take_part(self, key: str, *, patient: bool) -> None:  # noqa: ARG002
         """Note how long to wait for nodes that have the file."""
-        self._is_patient = patient
+        self.is_patient = patient
         self._invited.clear()
 
     def is_to_serve(self, key: str, path: Path) -> bool:

@@ -25,7 +25,9 @@ CONNECTIONS = 16
 PIECE = 8 << 20
 """Bytes of a request, at positions that are multiples of it."""
 _TRIES = 6
-"""Number of requests in a row that may bring nothing."""
+"""Number of requests in a row that may bring next to nothing."""
+_PROGRESS = 16 << 10
+"""Bytes that a request must bring, unless they are all that is missing."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 
 
@@ -41,7 +43,7 @@ def transfer(
     """Fetch what `ranges` lack in a partial file.
 
     A request that ends early, or is too slow, is continued where it ended, with growing pauses, until several in a row
-    bring nothing.
+    bring next to nothing.
 
     Parameters
     ----------
@@ -91,7 +93,7 @@ async def received(
             error = failed
         if at == len(buffer):
             return
-        in_vain = in_vain + 1 if at == before else 1
+        in_vain = in_vain + 1 if at - before < _PROGRESS else 1
         if in_vain == _TRIES:
             raise error
         await asyncio.sleep(_pause(in_vain))
