@@ -9,14 +9,31 @@ fetched anew; credentials are neither stored nor logged. A fetch that was killed
 The connections are those of obstore (``pip install 'onecopy[remote]'``).
 """
 
-from onecopy.remote.fetching import fetch, fetch_ranges, fetch_versions, local
-from onecopy.remote.origin import Origin, Version, shown, versions_of
-from onecopy.remote.transfer import CONNECTIONS
+from __future__ import annotations
 
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from onecopy.arguments import is_url, path_text
+
+if TYPE_CHECKING:
+    from onecopy.remote.fetching import fetch, fetch_ranges, fetch_versions
+    from onecopy.remote.origin import NodesOnly, Origin, Version, beside, shown, versions_of
+    from onecopy.remote.partners import Peers
+    from onecopy.remote.transfer import CONNECTIONS
+
+_HOMES = {
+    "fetching": ("fetch", "fetch_ranges", "fetch_versions"),
+    "origin": ("NodesOnly", "Origin", "Version", "beside", "shown", "versions_of"),
+    "transfer": ("CONNECTIONS",),
+}
 __all__ = [
     "CONNECTIONS",
+    "NodesOnly",
     "Origin",
     "Version",
+    "beside",
     "fetch",
     "fetch_ranges",
     "fetch_versions",
@@ -24,3 +41,21 @@ __all__ = [
     "shown",
     "versions_of",
 ]
+
+
+def local(path: str | os.PathLike[str], peers: Peers = None) -> str:
+    """Return the path of a local file: `path`, or, if it is a URL, that of the file that `fetch` returns."""
+    if not is_url(path):
+        return path_text(path)
+    from onecopy.remote.fetching import fetch  # the modules of the network are loaded with the first URL
+
+    return os.fspath(fetch(path, peers=peers))
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        for home, names in _HOMES.items():
+            if name in names:
+                return getattr(import_module(f"onecopy.remote.{home}"), name)
+        raise AttributeError(f"module 'onecopy.remote' has no attribute {name!r}")

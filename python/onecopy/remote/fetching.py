@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fnmatch
-import os
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
-from onecopy.arguments import is_url, path_text
+from onecopy.arguments import is_url
 from onecopy.errors import FormatError
 from onecopy.named_files import is_inside, names_in
 from onecopy.remote.origin import Origin, shown, versions_of, waited
@@ -21,13 +20,14 @@ from onecopy.remote.transfer import CONNECTIONS
 from onecopy.store import Store, views
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from onecopy.remote.origin import Version
     from onecopy.remote.partners import Peers
     from onecopy.store import Artefact
 
-__all__ = ["fetch", "fetch_ranges", "fetch_versions", "local"]
+__all__ = ["fetch", "fetch_ranges", "fetch_versions"]
 
 _FIRST_BYTES = 256 << 10
 """Fetched first where the header is needed: that of most models, in one request."""
@@ -36,11 +36,6 @@ _LARGEST_GAP = 1 << 20
 """Bytes that are fetched rather than asking for what is behind them with another request."""
 
 T = TypeVar("T")
-
-
-def local(path: str | os.PathLike[str], peers: Peers = None) -> str:
-    """Return the path of a local file: `path`, or, if it is a URL, that of the file that `fetch` returns."""
-    return os.fspath(fetch(path, peers=peers)) if is_url(path) else path_text(path)
 
 
 def fetch(
@@ -126,33 +121,27 @@ def fetch(
         if host not in ("", "localhost"):
             raise ValueError(f"{shown(url)}: a file URL of another machine")
         return Path(unquote(slash + below))
-    opened = Store.of(store).with_options(where="here", durable=False)
-    many = Several(opened, connections, progress)
+    many = Several(store, connections, progress)
     origin = Origin(url)
     if url.endswith("/"):
-        return _folder(opened, many, origin, include, peers)
+        return _folder(many, origin, include, peers)
     [version] = versions_of([origin])
     many.expect(version.size)
     with many.together(peers):
-        path = _linked(opened, origin, many.one(origin, version))
+        path = _linked(many.store, origin, many.one(origin, version))
         if named:
             _fetch_beside(many, origin, names_in(path), path.parent)
     return path
 
 
-def fetch_versions(
-    files: Sequence[tuple[str, Origin, Version]],
-    *,
-    store: Store | str | os.PathLike[str] | None = None,
-    peers: Peers = None,
-) -> Path:
-    """Fetch files of known versions, unless the store has them; the origins are not asked for their current versions.
+def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, peers: Peers = None) -> Path:
+    """Fetch files of known versions into the default store; the origins are not asked for their current versions.
 
     Parameters
     ----------
     files
         Of each file: its name relative to the first, its origin and its version.
-    store, peers
+    peers
         As those of `fetch`.
 
     Returns
@@ -160,23 +149,22 @@ def fetch_versions(
     Path of the first file; the others are beside it, under their names. Errors are those of `fetch`, and `FileChanged`
     if a file that is fetched has another version.
     """
-    opened = Store.of(store).with_options(where="here", durable=False)
-    many = Several(opened, CONNECTIONS, None)
+    many = Several()
     name, origin, version = files[0]
     key = f"view of {origin.key(version)}"
-    view = views.view(opened.folder, opened.path(key).stem)
+    view = views.view(many.store.folder, many.store.path(key).stem)
     with many.together(peers):
         _fetch_into(many, view, files)
     return view / name
 
 
-def _folder(store: Store, many: Several, origin: Origin, include: Sequence[str], peers: Peers) -> Path:
+def _folder(many: Several, origin: Origin, include: Sequence[str], peers: Peers) -> Path:
     """Fetch all objects below a URL; the view is that of the names and versions that it has now."""
     names = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in include)]
     if not names:
         raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(include)}", origin.shown)
     key = f"view of {origin.shown} {sorted(names)}"
-    view = views.view(store.folder, store.path(key).stem)
+    view = views.view(many.store.folder, many.store.path(key).stem)
     with many.together(peers):
         _fetch_beside(many, origin, names, view)
     return view
@@ -207,10 +195,6 @@ def fetch_ranges(
     version: Version,
     ranges_of: Callable[[Path], Iterable[tuple[int, int]]],
     use: Callable[[Path], T],
-    *,
-    store: Store | str | os.PathLike[str] | None = None,
-    connections: int = CONNECTIONS,
-    progress: Callable[[int, int], object] | None = None,
 ) -> T:
     """Fetch the header of a safetensors file and some ranges of its data, unless the store has them; use the file.
 
@@ -232,7 +216,7 @@ def fetch_ranges(
     What `use` returned. Errors are those of `fetch`, of `ranges_of` and of `use`, and `FileChanged` if something is
     missing and the server has another version.
     """
-    opened = Store.of(store).with_options(where="here", durable=False)
+    many = Several()
 
     def steps(path: Path, first: Callable[[int], bytes]) -> Iterator[list[tuple[int, int]]]:
         yield [(0, min(_FIRST_BYTES, version.size))]
@@ -244,15 +228,14 @@ def fetch_ranges(
                 ranges = merged([(at, at + length) for at, length in ranges_of(path)])
         yield ranges
 
-    found = opened.find(origin.key(version))
+    found = many.store.find(origin.key(version))
     if found is None:
         used: list[T] = []
         try:
-            many = Several(opened, connections, progress)
             found = many.some(origin, version, steps, lambda path: used.append(use(path)))
         except InPartError:
             return used[0]
-    return use(_linked(opened, origin, found))
+    return use(_linked(many.store, origin, found))
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

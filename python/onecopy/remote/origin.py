@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from obstore import Bytes
 
-__all__ = ["Origin", "Version", "beside", "name_in", "shown", "versions_of", "waited"]
+__all__ = ["NodesOnly", "Origin", "Version", "beside", "name_in", "shown", "versions_of", "waited"]
 
 T = TypeVar("T")
 _SIGNATURES = (
@@ -334,6 +334,23 @@ class Origin:
             raise ConnectionError(errno.ECONNABORTED, _reason(error), self.shown) from None
         except ValueError:
             raise ValueError(f"{self.shown}: not the URL of an object") from None
+
+
+class NodesOnly(Origin):
+    """The origin of a file that is on nodes alone; its entity tag is its key."""
+
+    serves = False
+
+    def __init__(self, name: str) -> None:
+        self.shown = self.name = name
+
+    def key(self, version: Version) -> str:
+        """Return the entity tag."""
+        return str(version.etag)
+
+    def chunks(self, *_: object, **__: object) -> AsyncIterator[Bytes]:
+        """Raise FileNotFoundError."""
+        raise FileNotFoundError(errno.ENOENT, "no node that is left of the cluster has this file", self.shown)
 
 
 def versions_of(origins: Sequence[Origin]) -> list[Version]:

@@ -114,23 +114,21 @@ class JobNodes:
     """Whether nodes that have a file are waited for as long as they live, since no server has it."""
 
     def __init__(self, job: Job, store: Store, board: Board) -> None:
-        self._job, self.board = job, board
-        self.node, self.host, self.store = f"{job.rank:06}", job.address(), identity_of(store)
+        self.board, self.host, self._size = board, job.address(), job.size
+        facts = store.folder.stat()
+        # nodes that use the same folder of the same machine are one
+        self.node = board.name("node", f"{boot_identity()} {facts.st_dev} {facts.st_ino}")
         self._process = f"{os.getpid()} {start_of(os.getpid())} {_PID_SPACE.stat().st_ino} {next(_calls)}"
         self._own: set[str] = set()  # files that this process fetches for its node
-        self.board.update(self._name_of_store(job.rank), lambda _: self.store)
-
-    def _name_of_store(self, rank: int) -> str:
-        return self.board.name("store", str(rank))
+        board.update(board.name("nodes"), lambda now: {**(now or {}), str(job.rank): self.node})
 
     def begin(self, key: str) -> None:
         """Do nothing: all nodes make the same call."""
 
     def is_complete(self, members: Sequence[Member], quiet: float) -> bool:  # noqa: ARG002
-        """Return whether each node is a member, or has the store of one."""
-        nodes, stores = {member.node for member in members}, {member.store for member in members}
-        absent = (rank for rank in range(self._job.size) if f"{rank:06}" not in nodes)
-        return all(self.board.get(self._name_of_store(rank)) in stores for rank in absent)
+        """Return whether all nodes have come, and are members."""
+        nodes = self.board.get(self.board.name("nodes")) or {}
+        return len(nodes) >= self._size and {member.node for member in members} >= set(nodes.values())
 
     def take_part(self, key: str, *, patient: bool) -> None:  # noqa: ARG002
         """Note that this process is that of its node which takes part."""
@@ -151,7 +149,7 @@ def _nodes(peers: Peers, store: Store) -> JobNodes | RayNodes | None:
     if isinstance(peers, str) and peers == "ray":
         from onecopy.remote.ray_nodes import RayNodes
 
-        return RayNodes.of_cluster(identity_of(store))
+        return RayNodes.of_cluster()
     if isinstance(peers, str) and peers != "torchrun":
         raise ValueError(f"peers must be 'ray', 'torchrun' or a list of addresses, not {peers!r}")
     job = job_of_torchrun() if isinstance(peers, str) else job_of_addresses(peers)
@@ -160,12 +158,6 @@ def _nodes(peers: Peers, store: Store) -> JobNodes | RayNodes | None:
     except PeerLostError as error:
         warn(str(error))
         return None
-
-
-def identity_of(store: Store) -> str:
-    """Return what two processes have in common if, and only if, they use the same folder of the same machine."""
-    facts = store.folder.stat()
-    return f"{boot_identity()} {facts.st_dev} {facts.st_ino}"
 
 
 def _has_ended(process: Any) -> bool:

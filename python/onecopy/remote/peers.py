@@ -58,8 +58,6 @@ class Member(NamedTuple):
     port: int
     is_whole: bool
     """Whether the node has the whole file, and takes part to pass it on."""
-    store: str
-    """Identity of its store."""
 
 
 class Group:
@@ -98,7 +96,7 @@ class Group:
         except OSError as error:
             os.close(self._fd)
             raise PeerLostError(f"{nodes.host} has no port for other nodes: {error.strerror}") from None
-        self._own = Member(nodes.node, nodes.host, self._listener.port, file is None, nodes.store)
+        self._own = Member(nodes.node, nodes.host, self._listener.port, file is None)
 
     # --- which nodes ----------------------------------------------------------------------------------------------
 
@@ -110,7 +108,7 @@ class Group:
         while not self._ended.is_set():
             members = self._joined_members()
             self._joined = time.monotonic()
-            self._others = [one for one in members if one.node != self._own.node and one.store != self._own.store]
+            self._others = [one for one in members if one.node != self._own.node]
             self._is_member = self._own in members
             if not self._own.is_whole and not self._ended.is_set():
                 self._connect()
@@ -393,7 +391,7 @@ def _members(now: Any) -> list[Member]:
         found = [Member(*one) for one in now["members"]] if now else []
     except (KeyError, TypeError):
         raise PeerLostError("another node of the job wrote what is no list of nodes") from None
-    if not all(map(isinstance, chain(*found), cycle((str, str, int, bool, str)))):
+    if not all(map(isinstance, chain(*found), cycle((str, str, int, bool)))):
         raise PeerLostError("another node of the job wrote what is no list of nodes")
     return found
 

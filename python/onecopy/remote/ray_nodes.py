@@ -60,25 +60,17 @@ class _TextsOfActor(Texts):
 
 
 class RayNodes:
-    """The nodes of the cluster, seen from one of them.
+    """The nodes of the cluster, seen from one of them, with their board."""
 
-    Parameters
-    ----------
-    board
-        Their board.
-    store
-        Identity of the store of this node.
-    """
-
-    def __init__(self, board: Board, store: str) -> None:
-        self.board, self.store = board, store
+    def __init__(self, board: Board) -> None:
+        self.board = board
         self.node, self.host = node_of_process(), ray.util.get_node_ip_address()
         self._invited: dict[str, Any] = {}  # the task by the node
         self._begun = 0.0
         self.is_patient = False
 
     @classmethod
-    def of_cluster(cls, store: str) -> RayNodes:
+    def of_cluster(cls) -> RayNodes:
         """Return the nodes of the cluster of this process; the first call in the cluster makes the actor.
 
         RuntimeError if the process is not of a cluster.
@@ -88,7 +80,7 @@ class RayNodes:
         options = {"name": _NAME, "namespace": _NAMESPACE, "lifetime": "detached", "get_if_exists": True}
         with _errors():
             actor = ray.remote(max_restarts=-1, **_NO_CPU)(_Actor).options(**options).remote()
-            return cls(Board(_TextsOfActor(actor), "ray", ray.get(actor.secret.remote())), store)
+            return cls(Board(_TextsOfActor(actor), "ray", ray.get(actor.secret.remote())))
 
     def begin(self, key: str) -> None:
         """Ask nodes that have the file to pass it on."""
@@ -143,7 +135,7 @@ class RayNodes:
 
 def _pass_on(key: str, path: str, identity: str) -> None:
     """Take part in the group for a file on behalf of a node that has it, unless it was written or removed since."""
-    nodes = RayNodes.of_cluster(f"holder {node_of_process()}")
+    nodes = RayNodes.of_cluster()
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             if identity != file_key(path):

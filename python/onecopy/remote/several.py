@@ -12,17 +12,18 @@ from onecopy.remote.origin import waited
 from onecopy.remote.partners import Partners, together
 from onecopy.remote.peers import PeerLostError
 from onecopy.remote.pieces import PartialFile
-from onecopy.remote.transfer import received, transfer
-from onecopy.store import report_progress
+from onecopy.remote.transfer import CONNECTIONS, received, transfer
+from onecopy.store import Store, report_progress
 from onecopy.text import size
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from onecopy.remote.origin import Origin, Version
     from onecopy.remote.partners import Peers
-    from onecopy.store import Artefact, Store
+    from onecopy.store import Artefact
 
 __all__ = ["InPartError", "Several"]
 
@@ -38,17 +39,20 @@ class Several:
 
     Parameters
     ----------
-    store
-        Where the files are kept; its option `on_wait` says whether a long fetch is announced.
-    connections
-        Number of requests at a time.
-    progress
-        As that of `onecopy.remote.fetch`.
+    store, connections, progress
+        As those of `onecopy.remote.fetch`; the option `on_wait` of a store says whether a long fetch is announced.
     """
 
-    def __init__(self, store: Store, connections: int, progress: Callable[[int, int], object] | None) -> None:
-        self._store, self._connections = store, connections
-        self._progress = progress if progress is not None else _announced(store)
+    def __init__(
+        self,
+        store: Store | str | os.PathLike[str] | None = None,
+        connections: int = CONNECTIONS,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> None:
+        self.store = Store.of(store).with_options(where="here", durable=False)
+        """Where the files are kept."""
+        self._connections = connections
+        self._progress = progress if progress is not None else _announced(self.store)
         self._done = 0
         self._total = 0
         self._partners = Partners(None, lambda: None)
@@ -60,7 +64,7 @@ class Several:
     @contextlib.contextmanager
     def together(self, peers: Peers) -> Iterator[None]:
         """Fetch inside the block with other nodes."""
-        with together(peers, self._store, lambda: self._report(0)) as self._partners:
+        with together(peers, self.store, lambda: self._report(0)) as self._partners:
             yield
 
     def one(self, origin: Origin, version: Version) -> Artefact:
@@ -142,7 +146,7 @@ class Several:
             finally:
                 partial.close()
 
-        return self._store.get_or_build(key, build)
+        return self.store.get_or_build(key, build)
 
 
 def _differs(
