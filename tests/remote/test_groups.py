@@ -50,7 +50,7 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path, monkeypatch, small_pieces) -> Iterator[Cluster]:
     found = Cluster(tmp_path)
-    monkeypatch.setattr(partners, "_nodes", lambda _, store: found.nodes(int(store.folder.name.rpartition("-")[2])))
+    monkeypatch.setattr(partners, "_nodes", lambda _, store, __: found.nodes(int(store.folder.name.rpartition("-")[2])))
     yield found
     found.pool.shutdown()
 
@@ -170,6 +170,27 @@ def test_an_interrupt_while_other_nodes_are_waited_for_ends_the_fetch(cluster, o
 
     with pytest.raises(InterruptedError):
         fetch(url, store=cluster.store(0), peers=["a", "b"], progress=stop)
+
+
+def test_an_interrupt_while_the_board_is_waited_for_ends_the_fetch(objects, store, monkeypatch):
+    monkeypatch.setattr(boards, "JOIN_S", 2.0)
+    tried = []
+
+    def never(*_: Any) -> Channel:
+        tried.append(True)
+        raise PeerLostError("it has not begun")
+
+    def stop(done, total):
+        if tried:
+            raise InterruptedError
+
+    monkeypatch.setenv("ONECOPY_PEERS_SECRET", SECRET.decode())
+    monkeypatch.setattr(Channel, "to", never)
+    monkeypatch.setattr(partners, "job_of_addresses", lambda _: Job(1, 2, "127.0.0.1", 9, "127.0.0.1", "job"))
+    with pytest.raises(InterruptedError):
+        fetch(objects.put("x", CONTENT), store=store, peers=["a", "b"], progress=stop)
+    until(lambda: not [one for one in threading.enumerate() if one.name == "onecopy-step"])
+    assert objects.served <= 1
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def share(source: str | os.PathLike[str]) -> Handle:
     return Handle(tuple(files), nodes.node, str(path))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # a URL may be signed
 class _File:
     name: str
     url: str  # empty: only nodes have it

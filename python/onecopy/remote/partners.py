@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from onecopy.remote.boards import job_of_addresses, job_of_torchrun
-from onecopy.remote.peers import Group, PeerLostError, warn
+from onecopy.remote.peers import Group, PeerLostError, run, warn
 from onecopy.store.identity import boot_identity, start_of
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Partners:
         if self._nodes is None:
             return
         try:
-            self._nodes.take_part(key, patient=patient)
+            run([partial(self._nodes.take_part, key, patient=patient)], lambda: None, self._report, wait=False)
             self._groups.append(Group(self._nodes, key, file.fileno(), file.size, file))
             self._groups[-1].join(lambda: progress(0))
             self._groups[-1].pull(fetch, differs, progress)
@@ -70,12 +71,14 @@ class Partners:
 
     def found(self, key: str, path: Path) -> None:
         """Note that this node has a file, and pass it on to nodes that wait for it."""
-        if self._nodes is None:
+        if (nodes := self._nodes) is None:
             return
         try:
-            if self._nodes.is_to_serve(key, path):
+            serves: list[bool] = []
+            run([lambda: serves.append(nodes.is_to_serve(key, path))], lambda: None, self._report, wait=False)
+            if serves == [True]:
                 with path.open("rb") as file:
-                    self._groups.append(Group(self._nodes, key, file.fileno(), os.fstat(file.fileno()).st_size))
+                    self._groups.append(Group(nodes, key, file.fileno(), os.fstat(file.fileno()).st_size))
                 self._groups[-1].join(self._report)
         except PeerLostError as error:
             warn(str(error))
@@ -99,7 +102,7 @@ def together(peers: Peers, store: Store, report: Callable[[], object] = lambda: 
 
     `store` is that of this node.
     """
-    partners = Partners(_nodes(peers, store), report)
+    partners = Partners(_nodes(peers, store, report), report)
     try:
         yield partners
         partners.finish()
@@ -142,7 +145,7 @@ class JobNodes:
         return found == self._process and key not in self._own
 
 
-def _nodes(peers: Peers, store: Store) -> JobNodes | RayNodes | None:
+def _nodes(peers: Peers, store: Store, report: Callable[[], object]) -> JobNodes | RayNodes | None:
     """Return the nodes with which to fetch; None if there is one, or the board cannot be reached."""
     if peers is None:
         return None
@@ -153,11 +156,13 @@ def _nodes(peers: Peers, store: Store) -> JobNodes | RayNodes | None:
     if isinstance(peers, str) and peers != "torchrun":
         raise ValueError(f"peers must be 'ray', 'torchrun' or a list of addresses, not {peers!r}")
     job = job_of_torchrun() if isinstance(peers, str) else job_of_addresses(peers)
+    found: list[JobNodes] = []
     try:
-        return JobNodes(job, store, job.board()) if job.size > 1 else None
+        if job.size > 1:
+            run([lambda: found.append(JobNodes(job, store, job.board()))], lambda: None, report, wait=False)
     except PeerLostError as error:
         warn(str(error))
-        return None
+    return found[0] if found else None
 
 
 def _has_ended(process: Any) -> bool:

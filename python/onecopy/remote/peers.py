@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from onecopy.remote.pieces import PartialFile
     from onecopy.remote.ray_nodes import RayNodes
 
-__all__ = ["Group", "PeerLostError", "assigned", "warn"]
+__all__ = ["Group", "PeerLostError", "assigned", "run", "warn"]
 
 WINDOW = 16
 """Number of pieces that a node receives at a time: the memory that receiving needs."""
@@ -102,7 +102,7 @@ class Group:
 
     def join(self, report: Callable[[], object] = lambda: None) -> None:
         """Join the group of the file, or begin one, and wait until it is complete; `report` is called meanwhile."""
-        _run([self._join], self._end, report, wait=False)  # the thread may wait for the board
+        run([self._join], self._end, report, wait=False)  # the thread may wait for the board
 
     def _join(self) -> None:
         while not self._ended.is_set():
@@ -167,7 +167,7 @@ class Group:
             except (PeerLostError, ValueError, TypeError, KeyError) as error:
                 self._lose(member, str(error))
 
-        _run([partial(connect, member) for member in self._others], lambda: None, lambda: None)
+        run([partial(connect, member) for member in self._others], lambda: None, lambda: None)
 
     def _lose(self, member: Member, reason: str) -> None:
         self._gone.add(member.node)
@@ -213,7 +213,7 @@ class Group:
             fetch(sorted(own), self._note_fetched)
             self._brought = time.monotonic()
 
-        _run([bring, *steps], self._end, lambda: progress(self._fetched + self._received))
+        run([bring, *steps], self._end, lambda: progress(self._fetched + self._received))
 
     def _end(self) -> None:
         self._ended.set()
@@ -326,7 +326,7 @@ class Group:
             time.sleep(_POLL_S)
             report()
         with contextlib.suppress(PeerLostError):
-            self._nodes.board.update(self._name, self._left)
+            run([partial(self._nodes.board.update, self._name, self._left)], lambda: None, report, wait=False)
 
     def _left(self, now: Any) -> Any:
         members = [one for one in _members(now) if one != self._own]
@@ -396,7 +396,7 @@ def _members(now: Any) -> list[Member]:
     return found
 
 
-def _run(
+def run(
     steps: Sequence[Callable[[], object]],
     stop: Callable[[], object],
     report: Callable[[], object],

@@ -11,6 +11,7 @@ import errno
 import ipaddress
 import re
 import socket
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
@@ -63,7 +64,10 @@ def _facts(status: int, headers: HTTPMessage) -> tuple[int, str | None, datetime
         size = re.fullmatch(r"bytes 0-\d+/(\d{1,19})", headers.get("Content-Range", ""))
     else:
         size = re.fullmatch(r"(\d{1,19})", headers.get("Content-Length", ""))
-    return None if size is None else (int(size[1]), headers["ETag"], parsedate_to_datetime(time) if time else None)
+    modified = parsedate_to_datetime(time) if time else None
+    if modified is not None:
+        modified = modified.replace(tzinfo=modified.tzinfo or UTC).astimezone(UTC)
+    return None if size is None else (int(size[1]), headers["ETag"], modified)
 
 
 class _Redirects(HTTPRedirectHandler):
