@@ -149,17 +149,22 @@ def _nodes(peers: Peers, store: Store, report: Callable[[], object]) -> JobNodes
     """Return the nodes with which to fetch; None if there is one, or the board cannot be reached."""
     if peers is None:
         return None
-    if isinstance(peers, str) and peers == "ray":
-        from onecopy.remote.ray_nodes import RayNodes
+    found: list[JobNodes | RayNodes] = []
 
-        return RayNodes.of_cluster()
-    if isinstance(peers, str) and peers != "torchrun":
-        raise ValueError(f"peers must be 'ray', 'torchrun' or a list of addresses, not {peers!r}")
-    job = job_of_torchrun() if isinstance(peers, str) else job_of_addresses(peers)
-    found: list[JobNodes] = []
-    try:
+    def find() -> None:
+        if isinstance(peers, str) and peers == "ray":
+            from onecopy.remote.ray_nodes import RayNodes
+
+            found.append(RayNodes.of_cluster())
+            return
+        if isinstance(peers, str) and peers != "torchrun":
+            raise ValueError(f"peers must be 'ray', 'torchrun' or a list of addresses, not {peers!r}")
+        job = job_of_torchrun() if isinstance(peers, str) else job_of_addresses(peers)
         if job.size > 1:
-            run([lambda: found.append(JobNodes(job, store, job.board()))], lambda: None, report, wait=False)
+            found.append(JobNodes(job, store, job.board()))
+
+    try:
+        run([find], lambda: None, report, wait=False)  # the board may be silent
     except PeerLostError as error:
         warn(str(error))
     return found[0] if found else None

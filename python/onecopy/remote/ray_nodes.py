@@ -79,7 +79,7 @@ class RayNodes:
             raise RuntimeError("peers='ray': this process is not of a Ray cluster: call ray.init() first")
         options = {"name": _NAME, "namespace": _NAMESPACE, "lifetime": "detached", "get_if_exists": True}
         with _errors():
-            actor = ray.remote(max_restarts=-1, **_NO_CPU)(_Actor).options(**options).remote()
+            actor = ray.remote(max_restarts=-1, max_task_retries=3, **_NO_CPU)(_Actor).options(**options).remote()
             return cls(Board(_TextsOfActor(actor), "ray", ray.get(actor.secret.remote())))
 
     def begin(self, key: str) -> None:
