@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING
 from onecopy.arguments import is_url, path_text
 
 if TYPE_CHECKING:
-    from onecopy.remote.fetching import fetch, fetch_ranges, fetch_versions
-    from onecopy.remote.origin import NodesOnly, Origin, Version, beside, shown, versions_of
+    from onecopy.remote.fetching import fetch
+    from onecopy.remote.fetching import fetch_ranges as fetch_ranges
+    from onecopy.remote.fetching import fetch_versions as fetch_versions
+    from onecopy.remote.origin import NodesOnly as NodesOnly
+    from onecopy.remote.origin import Origin as Origin
+    from onecopy.remote.origin import Version as Version
+    from onecopy.remote.origin import beside as beside
+    from onecopy.remote.origin import shown
+    from onecopy.remote.origin import versions_of as versions_of
     from onecopy.remote.partners import Peers
     from onecopy.remote.transfer import CONNECTIONS
 
@@ -28,19 +35,7 @@ _HOMES = {
     "origin": ("NodesOnly", "Origin", "Version", "beside", "shown", "versions_of"),
     "transfer": ("CONNECTIONS",),
 }
-__all__ = [
-    "CONNECTIONS",
-    "NodesOnly",
-    "Origin",
-    "Version",
-    "beside",
-    "fetch",
-    "fetch_ranges",
-    "fetch_versions",
-    "local",
-    "shown",
-    "versions_of",
-]
+__all__ = ["CONNECTIONS", "fetch", "local", "shown"]
 
 
 def local(path: str | os.PathLike[str], peers: Peers = None) -> str:
