@@ -37,8 +37,8 @@ def path_text(path: str | os.PathLike[str]) -> str:
     text = os.fsdecode(path)
     if "\0" in text:
         raise ValueError("embedded null byte")
-    if "://" in text and "@" in text:
-        raise ValueError(f"not a path, but a URL of the protocol {text.partition('://')[0]!r}, which is not supported")
+    if ":/" in text and "@" in text.partition(":/")[2].lstrip("/").partition("/")[0]:
+        raise ValueError(f"not a path, but a URL of the protocol {text.partition(':')[0]!r}, which is not supported")
     return text
 
 

@@ -57,7 +57,10 @@ def _checked(path: str, names: Iterable[str]) -> list[str]:
     """Return different names without empty parts and "."; SetError if not all of them can be files of one folder."""
     found: dict[str, None] = {}
     folders: set[str] = set()
-    for name in dict.fromkeys(names):
+    distinct = dict.fromkeys(names)
+    if len(distinct) > _MAX_FILES:
+        raise SetError(f"{path}: it names {len(distinct)} files, at most {_MAX_FILES} are opened")
+    for name in distinct:
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if not is_inside(name) or not parts or name.endswith(("/", "/.")) or len(parts) > _MAX_DEPTH:
             raise SetError(f"{path}: invalid file {name[:200]!r}: not the path of a file inside its folder")
@@ -65,8 +68,6 @@ def _checked(path: str, names: Iterable[str]) -> list[str]:
             raise SetError(f"{path}: invalid file {name[:200]!r}: not printable, or longer than {_MAX_NAME} bytes")
         found["/".join(parts)] = None
         folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
-    if len(found) > _MAX_FILES:
-        raise SetError(f"{path}: it names {len(found)} files, at most {_MAX_FILES} are opened")
     if both := folders.intersection(found):
         raise SetError(f"{path}: invalid file {min(both)!r}: it is the folder of another one")
     return list(found)

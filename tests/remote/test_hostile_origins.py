@@ -102,6 +102,7 @@ URLS = [
     "az://container/x?sv=1&sig={secret}",
     "ftp://user:{secret}@{host}/x",
     "file://user:{secret}@{host}/x",
+    "http:/user:{secret}@{host}/x",
 ]
 
 
