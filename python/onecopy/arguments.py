@@ -29,10 +29,16 @@ def is_url(path: object) -> TypeGuard[str]:
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """Return a path as text; ValueError if it contains a NUL byte, as the built-in `open` raises."""
+    """Return a path as text.
+
+    ValueError if it contains a NUL byte, as the built-in `open` raises, or is a URL with a user: its password must not
+    reach a message.
+    """
     text = os.fsdecode(path)
     if "\0" in text:
         raise ValueError("embedded null byte")
+    if ":/" in text and "@" in text.partition(":/")[2].lstrip("/").partition("/")[0]:
+        raise ValueError(f"not a path, but a URL of the protocol {text.partition(':')[0]!r}, which is not supported")
     return text
 
 

@@ -6,13 +6,16 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from onecopy import _core
 from onecopy.arguments import path_text
 from onecopy.errors import FormatError
 from onecopy.files import Mapping
 from onecopy.text import is_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "SetError",
@@ -27,6 +30,8 @@ __all__ = [
 
 _MAX_INDEX = 100 << 20
 """Maximum size of an index in bytes: that of a safetensors header."""
+_MAX_FILES, _MAX_DEPTH, _MAX_NAME = 10_000, 32, 255
+"""Largest numbers of the files that a file names, of their folders, and of the bytes of a name in a folder."""
 
 
 class SetError(FormatError):
@@ -41,12 +46,31 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
     """
     name = path_text(path)
     if is_index(name):
-        return names_of_index(path)
+        return _checked(name, names_of_index(path))
     if not name.endswith(".onnx"):
         return []
-    model = _core.open_mapping(path_text(path))
-    tensors = cast("list[tuple[Any, ...]]", _core.parse_onnx(model)["tensors"])
-    return list(dict.fromkeys(location for *_, storage, _, _, location, _ in tensors if storage == "external"))
+    tensors = cast("list[tuple[Any, ...]]", _core.parse_onnx(_core.open_mapping(name))["tensors"])
+    return _checked(name, [location for *_, storage, _, _, location, _ in tensors if storage == "external"])
+
+
+def _checked(path: str, names: Iterable[str]) -> list[str]:
+    """Return different names without empty parts and "."; SetError if not all of them can be files of one folder."""
+    found: dict[str, None] = {}
+    folders: set[str] = set()
+    distinct = dict.fromkeys(names)
+    if len(distinct) > _MAX_FILES:
+        raise SetError(f"{path}: it names {len(distinct)} files, at most {_MAX_FILES} are opened")
+    for name in distinct:
+        parts = [part for part in name.split("/") if part not in ("", ".")]
+        if not is_inside(name) or not parts or name.endswith(("/", "/.")) or len(parts) > _MAX_DEPTH:
+            raise SetError(f"{path}: invalid file {name[:200]!r}: not the path of a file inside its folder")
+        if any(len(part.encode()) > _MAX_NAME or not part.isprintable() for part in parts):
+            raise SetError(f"{path}: invalid file {name[:200]!r}: not printable, or longer than {_MAX_NAME} bytes")
+        found["/".join(parts)] = None
+        folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
+    if both := folders.intersection(found):
+        raise SetError(f"{path}: invalid file {min(both)!r}: it is the folder of another one")
+    return list(found)
 
 
 def is_index(name: str) -> bool:

@@ -5,6 +5,7 @@ import logging
 import os
 import struct
 import threading
+from pathlib import Path
 
 import pytest
 from tests.support.object_server import Fault
@@ -12,7 +13,7 @@ from tests.support.object_server import Fault
 import onecopy as oc
 from onecopy.remote import fetch, origin, transfer
 from onecopy.remote.pieces import PartialFile
-from onecopy.store import Store
+from onecopy.store import Store, views
 
 MIB = 1 << 20
 CONTENT = os.urandom(MIB + 12345)
@@ -48,10 +49,10 @@ def test_a_changed_object_is_fetched_anew_and_the_old_path_keeps_its_content(obj
 
 def test_signed_urls_of_one_object_are_one_file_and_their_query_is_never_kept(objects, store, caplog):
     url = objects.put("x.bin", CONTENT)
-    first = fetch(f"{url}?X-Amz-Signature=s3cret&id=1", store=store)
-    assert fetch(f"{url}?id=1&X-Amz-Signature=other-s3cret", store=store) == first
-    assert fetch(f"{url}?id=2&X-Amz-Signature=s3cret", store=store) != first
-    assert {one.query for one in objects.requests} > {"X-Amz-Signature=s3cret&id=1"}
+    first = fetch(f"{url}?sv=2024&sig=s3cret&id=1", store=store)
+    assert fetch(f"{url}?id=1&sv=2024&se=2026&sig=other-s3cret", store=store) == first
+    assert fetch(f"{url}?id=2&sv=2024&sig=s3cret", store=store) != first
+    assert {one.query for one in objects.requests} > {"sv=2024&sig=s3cret&id=1"}
     kept = "".join(artefact.key for artefact in store.ls()) + "".join(map(str, store.folder.rglob("*")))
     with pytest.raises(FileNotFoundError) as raised:
         fetch(f"http://me:s3cret@{objects.url[7:]}/missing?sig=s3cret", store=store)
@@ -245,9 +246,9 @@ def test_a_partial_file_of_others_is_refused(tmp_path):
 def test_partial_files_are_listed_and_pruned_by_age_and_size(objects, store, small_pieces, monkeypatch):
     monkeypatch.setattr(transfer, "_TRIES", 1)
     url = objects.put("x", CONTENT)
-    objects.faults.append(Fault(403))
+    objects.faults.extend([Fault(), Fault(403)])
     with pytest.raises(PermissionError):
-        fetch(url, store=store)
+        fetch(url, store=store, connections=1)
     assert states(store) == ["partial"]
     assert store.prune().removed == []
     assert [one.state for one in store.prune(max_age=3600).removed] == []
@@ -263,6 +264,39 @@ def test_pruning_removes_the_links_to_what_it_removed(objects, store):
     assert not path.is_symlink()
     assert not path.parent.exists()
     assert kept.read_bytes() == CONTENT
+
+
+def test_a_link_is_made_also_where_a_prune_removed_the_empty_view(tmp_path):
+    artefact = tmp_path / "artefact"
+    artefact.write_text("content")
+    view = views.view(tmp_path, "digest")
+    views.sweep(tmp_path)
+    assert views.link(view, "below/model.bin", artefact).read_text() == "content"
+    artefact.unlink()
+    views.sweep(tmp_path)
+    assert not view.exists()
+
+
+def test_no_link_is_removed_while_it_is_made(tmp_path, monkeypatch):
+    old, new = tmp_path / "old", tmp_path / "new"
+    new.write_text("content")
+    view = views.view(tmp_path, "digest")
+    views.link(view, "model.bin", old)  # leads nowhere
+    linking: list[threading.Thread] = []
+    exists = Path.exists
+
+    def link_after_looking(path: Path) -> bool:
+        found = exists(path)
+        if path.name == "model.bin" and not linking:
+            linking.append(threading.Thread(target=views.link, args=(view, "model.bin", new)))
+            linking[0].start()
+            linking[0].join(0.2)
+        return found
+
+    monkeypatch.setattr(Path, "exists", link_after_looking)
+    views.sweep(tmp_path)
+    linking[0].join()
+    assert (view / "model.bin").read_text() == "content"
 
 
 @pytest.mark.parametrize("url", ["/etc/passwd", "ftp://host/x", "s3://", "file://other/etc/passwd"])

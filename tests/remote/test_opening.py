@@ -53,9 +53,9 @@ def test_the_shards_of_an_index_are_fetched_with_it(tmp_path, put_all, objects):
     (tmp_path / "out").mkdir()
     shards.write_set(tmp_path / "out")
     url = put_all(tmp_path / "out")
-    with oc.open(f"{url}/{shards.INDEX}?sig=1") as file:
+    with oc.open(f"{url}/{shards.INDEX}?sv=1&sig=1") as file:
         assert equal(file, shards.ARRAYS)
-    assert {one.query for one in objects.requests} == {"sig=1"}
+    assert {one.query for one in objects.requests} == {"sv=1&sig=1"}
     served = objects.served
     with oc.open(f"{url}/{shards.INDEX}") as file:
         assert equal(file, shards.ARRAYS)
@@ -168,7 +168,7 @@ except OSError as error:
 
 def test_the_verb_prints_the_path_and_no_secret(objects, onecopy_process):
     objects.put("m.safetensors", b"\2\0\0\0\0\0\0\0{}")
-    done = onecopy_process("fetch", f"{objects.url}/m.safetensors?sig=s3cret")
+    done = onecopy_process("fetch", f"{objects.url}/m.safetensors?sv=1&sig=s3cret")
     assert Path(done.stdout.strip()).read_bytes() == b"\2\0\0\0\0\0\0\0{}"
     assert done.stderr.startswith(f"{objects.url}/m.safetensors: 10 B in ")
     assert "s3cret" not in done.stdout + done.stderr

@@ -12,22 +12,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.nodes import Nodes
+from tests.support.nodes import Nodes, free_port
 from tests.support.object_server import Fault, serving
 
 import onecopy as oc
-from onecopy.remote import gloo
-from onecopy.remote.peers import plan_of
+from onecopy.remote import boards
+from onecopy.remote.peers import SAMPLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 CONTENT = os.urandom((3 << 20) + 12345)
+PIECE = 1 << 16
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 FETCH = """
 import hashlib, logging, os, sys, time
 logging.basicConfig(format="%(message)s")
-from onecopy.remote import fetch, gloo, transfer
+from onecopy.remote import boards, fetch, transfer
 transfer.PIECE = 1 << 16
-gloo.JOIN_S = float(os.environ.get("JOIN_S", "60"))
+boards.JOIN_S = float(os.environ.get("JOIN_S", "60"))
 rank, restarts = os.environ["GROUP_RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
 def progress(done, total):
     if os.environ.get("KILLED") == rank and restarts == "0" and done > total // 3:
@@ -38,6 +39,11 @@ path = fetch(sys.argv[1], peers="torchrun", progress=progress)
 print("fetched", hashlib.sha256(path.read_bytes()).hexdigest(), flush=True)
 time.sleep(float(os.environ.get("WORK_S", "0")))
 """
+
+
+def samples(nodes: int, pieces: int = -(-len(CONTENT) // PIECE)) -> int:
+    """Return the bytes that nodes compare with the origin which receive all pieces from others."""
+    return nodes * pieces * SAMPLE
 
 
 @pytest.fixture
@@ -60,7 +66,7 @@ def test_the_origin_sends_a_file_once_to_all_nodes(objects, run, count):
     outputs = run(objects.put("model.bin", CONTENT), count=count, processes=2)
     assert [output.count(f"fetched {DIGEST}") for output in outputs] == [2] * count
     versions = 2 * count  # each process asks for the version: a byte
-    assert objects.served == len(CONTENT) + versions
+    assert objects.served == len(CONTENT) + versions + samples(count - 1)
 
 
 def test_nodes_that_have_pieces_pass_them_on(objects, run, tmp_path):
@@ -69,7 +75,7 @@ def test_nodes_that_have_pieces_pass_them_on(objects, run, tmp_path):
     Path(tmp_path, "node-1").rename(tmp_path / "gone")
     before = objects.served
     outputs = run(url, count=2)
-    assert objects.served - before == 2, outputs
+    assert objects.served - before == 2 + samples(1), outputs
     assert [output.count(f"fetched {DIGEST}") for output in outputs] == [1, 1]
 
 
@@ -85,7 +91,7 @@ def test_a_node_that_is_killed_is_done_without(objects, run):
     outputs = run(url, KILLED="1")
     assert "another node of the job was lost" in outputs[0]
     assert f"fetched {DIGEST}" in outputs[0]
-    assert len(CONTENT) < objects.served < 2 * len(CONTENT)
+    assert len(CONTENT) < objects.served < 2 * len(CONTENT) + samples(1)
 
 
 def test_a_restarted_job_goes_on_with_what_its_nodes_have(objects, run):
@@ -94,7 +100,7 @@ def test_a_restarted_job_goes_on_with_what_its_nodes_have(objects, run):
     outputs = run(objects.put("model.bin", CONTENT), elastic=True, KILLED="1", WORK_S="1000")
     assert [output.count(f"fetched {DIGEST}") > 0 for output in outputs] == [True, True]
     assert "another node of the job was lost" not in outputs[1]  # its second process found the other node
-    assert objects.served < 2 * len(CONTENT)
+    assert objects.served < 2 * len(CONTENT) + samples(1)
 
 
 def test_a_node_that_does_not_come_is_done_without(objects, run):
@@ -130,7 +136,7 @@ print(fetch(sys.argv[1], peers=sys.argv[2:]).read_bytes() == fetch(sys.argv[1]).
             for number in (0, 0, 1, 1, 2, 2)
         ]
         assert [process.communicate(timeout=120)[0] for process in started] == [b"True\n"] * 6
-        assert objects.served == len(CONTENT) + 12  # each of six processes asks for the version twice
+        assert objects.served == len(CONTENT) + samples(2) + 12  # each of six processes asks for the version twice
     kept = [list(Path(tmp_path, f"node-{number}").glob("*.partial")) for number in range(3)]
     assert kept == [[], [], []]
 
@@ -158,7 +164,7 @@ print(int(oc.open(sys.argv[1], peers=sys.argv[2:])["weight"].sum()))
             ]
             outputs = [process.communicate(timeout=120)[0] for process in started]
             assert [process.returncode for process in started] == [0] * 3, outputs
-            assert objects.served - before == path.stat().st_size + len(started)  # each asks for the version: a byte
+            assert objects.served - before == path.stat().st_size + 2 * SAMPLE + 3  # each asks for the version: a byte
         assert all(json.loads(output)[0]["bytes"] == path.stat().st_size for output in outputs)
 
 
@@ -174,17 +180,89 @@ def test_peers_are_for_urls_that_are_opened_whole():
         oc.open("http://127.0.0.1/model.safetensors", names=["weight"], peers="torchrun")
 
 
-def test_plans_are_even_and_complete():
-    plan = plan_of([bytes([0, 0, 0, 0, 1, 1]), bytes([0, 0, 0, 0, 0, 1]), bytes([0, 0, 1, 0, 0, 1])])
-    assert sorted(piece for piece, _, _ in plan) == [0, 1, 2, 3, 4]
-    assert {piece: sender for piece, sender, _ in plan if piece in (2, 4)} == {2: 2, 4: 0}
-    assert all(sorted([sender, *receivers]) == [0, 1, 2] for _, sender, receivers in plan)
-
-
 def test_addresses_are_checked():
     with pytest.raises(ValueError, match=r"^peers: 0 of 203\.0\.113\.1, 203\.0\.113\.2 are addresses of this machine"):
-        gloo.job_of_addresses(["203.0.113.1", "203.0.113.2"])
-    job = gloo.job_of_addresses(["203.0.113.1:123", "127.0.0.1"])
-    assert (job.rank, job.size, job.host, job.port, job.serves) == (1, 2, "203.0.113.1", 123, False)
+        boards.job_of_addresses(["203.0.113.1", "203.0.113.2"])
+    job = boards.job_of_addresses(["203.0.113.1:123", "127.0.0.1"])
+    assert (job.rank, job.size, job.host, job.port, job.address()) == (1, 2, "203.0.113.1", 123, "127.0.0.1")
     with pytest.raises(ValueError, match="'node:x' is not an address such as"):
-        gloo.job_of_addresses(["node:x"])
+        boards.job_of_addresses(["node:x"])
+
+
+VICTIM = """
+import hashlib, logging, sys
+logging.basicConfig(format="%(message)s")
+from onecopy.remote import boards, fetch
+boards.JOIN_S = 10.0
+print("victim", hashlib.sha256(fetch(sys.argv[1], peers="torchrun").read_bytes()).hexdigest())
+"""
+INTRUDER = """
+import encodings.idna, json, os, stringprep, sys, time, unicodedata
+from pathlib import Path
+from types import SimpleNamespace
+import torch.distributed as dist
+import obstore.store
+from onecopy.remote import Origin, boards, partners, peers, versions_of
+from onecopy.remote.channels import Channel, PeerLostError
+url = sys.argv[1]
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+os.environ["HOME"], boards.JOIN_S = ".", 2.0
+host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+texts = dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
+while not (lists := [text for name in texts.list_keys() if b'"members"' in (text := texts.get(name))]):
+    time.sleep(0.05)
+print("read", [(name, texts.get(name)) for name in texts.list_keys()])
+[[node, host, port, *_]] = json.loads(lists[0].partition(b" ")[2])["members"]
+job = boards.job_of_torchrun()
+nodes = partners.JobNodes(job, SimpleNamespace(folder=Path(".")), job.board())
+try:
+    Channel.to(host, port, nodes.board.secret)
+except PeerLostError as error:
+    print("connected:", error)
+[version] = versions_of([origin := Origin(url)])
+Path("poison").write_bytes(bytes(version.size))
+poison = open("poison", "rb")
+group = peers.Group(nodes, origin.key(version), poison.fileno(), version.size)
+group.join()
+print("uid", os.getuid(), "joined", group._others)
+for name in texts.list_keys():  # and what can be changed is
+    texts.set(name, lists[0].replace(node.encode(), b"000001"))
+group.close()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_of_the_machine_joins_no_job_and_reads_nothing_of_it(objects, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    url = objects.put("secret-name/model.bin", CONTENT)
+    folder = tmp_path / "intruder"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 65534, 65534)
+    port = free_port()
+    store = f"s = d.TCPStore('127.0.0.1', {port}, is_master=True, wait_for_workers=False)"
+    agent = f"import torch.distributed as d, sys; {store}; print('serves', flush=True); sys.stdin.read()"
+    environment = os.environ | {
+        "GROUP_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RUN_ID": "job",
+        "ONECOPY_CACHE": str(tmp_path / "store"),
+    }
+    run = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen([sys.executable, "-c", agent], stdin=subprocess.PIPE, **run) as served:
+        assert served.stdout.readline() == "serves\n"
+        command = [sys.executable, "-c", VICTIM, url]
+        with subprocess.Popen(command, env=environment | {"GROUP_RANK": "0"}, **run) as victim:
+            command, environment["GROUP_RANK"] = [sys.executable, "-c", INTRUDER, url], "1"
+            done = subprocess.run(command, env=environment, cwd=folder, **run, check=False, timeout=120)
+            output, _ = victim.communicate(timeout=120)
+        served.stdin.close()
+    assert "uid 65534 joined []" in done.stdout, done.stdout
+    assert "connected: another node does not know the secret" in done.stdout
+    read = next(line for line in done.stdout.splitlines() if line.startswith("read"))
+    assert "secret-name" not in read
+    assert objects.tag_of("secret-name/model.bin") not in read
+    assert f"victim {DIGEST}" in output, output

@@ -64,7 +64,7 @@ def test_an_object_of_a_bucket_is_fetched_and_its_credentials_are_not_kept(bucke
     assert path.name == "100%+ä?.bin"
     assert path.read_bytes() == content
     (artefact,) = oc.Store().ls()
-    assert artefact.key.startswith(f"{url}, etag ")
+    assert artefact.key.startswith(f"{url.partition('?')[0]}, query ")
     assert "s3cret" not in artefact.key
     assert fetch(url) == path
 

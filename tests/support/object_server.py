@@ -5,7 +5,6 @@ import hashlib
 import re
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ class Request:
     begin: int | None
     end: int | None
     condition: str | None
+    """Value of If-Match or If-Unmodified-Since."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,27 @@ class Objects:
     contents: dict[str, bytes] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     """Entity tags other than the digest of the content; "" for none."""
+    times: dict[str, str] = field(default_factory=dict)
+    """Value of Last-Modified, where the server sends it."""
+    claimed: dict[str, int] = field(default_factory=dict)
+    """Size that the server claims, where it is not that of the content."""
+    redirects: dict[str, str] = field(default_factory=dict)
+    """URL to which the server redirects requests for a name."""
     ranges: bool = True
     faults: deque[Fault] = field(default_factory=deque)
     """One for each of the next requests for more than a byte."""
     refusal: Fault | None = None
     """The answer to every request."""
+    on_request: Callable[[Request], None] | None = None
+    """Called before each answer."""
     on_data: Callable[[Request], None] | None = None
     """Called before each answer to a request for more than a byte."""
     requests: list[Request] = field(default_factory=list)
     served: int = 0
     """Bytes of content that were sent."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Set at the end, for answers that are waiting."""
 
     def put(self, name: str, content: bytes) -> str:
         """Add or replace an object, and return its URL."""
@@ -110,8 +120,17 @@ class Handler(BaseHTTPRequestHandler):
         name = unquote(parts.path).lstrip("/")
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         begin, end = (int(found[1]), int(found[2])) if found else (None, None)
-        request = Request(name, parts.query, begin, end, self.headers.get("If-Match"))
+        condition = self.headers.get("If-Match") or self.headers.get("If-Unmodified-Since")
+        request = Request(name, parts.query, begin, end, condition)
         self.objects.requests.append(request)
+        if self.objects.on_request is not None:
+            self.objects.on_request(request)
+        if name in self.objects.redirects:
+            self.send_response(302)
+            self.send_header("Location", self.objects.redirects[name])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if self.objects.refusal is not None:
             self.refuse(self.objects.refusal.status, self.objects.refusal.body.encode() if with_body else b"")
             return
@@ -123,7 +142,7 @@ class Handler(BaseHTTPRequestHandler):
             self.refuse(fault.status, fault.body.encode())
         elif name not in self.objects.contents:
             self.refuse(404)
-        elif request.condition not in (None, self.objects.tag_of(name)):
+        elif self.headers.get("If-Match") not in (None, self.objects.tag_of(name)):
             self.refuse(412)
         else:
             self.send(name, request, fault, with_body=with_body)
@@ -143,17 +162,20 @@ class Handler(BaseHTTPRequestHandler):
         if request.begin is not None and self.objects.ranges:
             self.send_response(206)
             last = request.begin + len(announced) - 1
-            self.send_header("Content-Range", f"bytes {request.begin}-{last}/{len(content)}")
+            size = self.objects.claimed.get(name, len(content))
+            self.send_header("Content-Range", f"bytes {request.begin}-{last}/{size}")
         else:
             self.send_response(200)
         if self.objects.tag_of(name):
             self.send_header("ETag", self.objects.tag_of(name))
+        if name in self.objects.times:
+            self.send_header("Last-Modified", self.objects.times[name])
         self.send_header("Content-Length", str(len(announced)))
         self.end_headers()
         if with_body:
             self.wfile.write(sent)
         if fault.stall:
-            time.sleep(fault.stall)
+            self.objects.ended.wait(fault.stall)
         if len(sent) < len(announced):
             self.close_connection = True
 
@@ -200,6 +222,7 @@ def serving(address: str = "127.0.0.1") -> Iterator[Objects]:
     try:
         yield found
     finally:
+        found.ended.set()
         server.shutdown()
         thread.join()
         server.end_connections()

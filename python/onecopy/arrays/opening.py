@@ -215,7 +215,7 @@ def _open_selected(
     if isinstance(names, str):
         raise TypeError(f"names must be a list of names: [{names!r}]")
     parts = tuple(names)
-    if is_url(path):
+    if is_url(path) and not path.lower().startswith("file:"):
         if mode == "copy":
             raise ValueError("mode must be 'map' or 'auto' for some arrays of a URL, not 'copy'")
         return of_url(path, parts, private=private, verify=verify)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.arrays.entries import Entry, Memory, Part, array_of, dtype_of, name_of, range_of
 from onecopy.arrays.file import ArrayFile, no_array
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onecopy.arrays.members import Member
     from onecopy.files import ArraysMode, Identity
     from onecopy.page_cache import Range, Selection
+    from onecopy.remote import Origin, Version
 
 __all__ = ["SelectedArrays", "of_url"]
 
@@ -200,13 +201,24 @@ def _selected(entry: Entry, part: Part) -> Entry:
     return Entry(entry.name, entry.dtype, (rows, *entry.shape[1:]), offset, nbytes)
 
 
-def of_url(url: str, parts: Sequence[Part], *, private: bool = False, verify: bool = False) -> ArrayFile:
+def of_url(
+    url: str,
+    parts: Sequence[Part],
+    *,
+    private: bool = False,
+    verify: bool = False,
+    versions: dict[str, Version] | None = None,
+) -> ArrayFile:
     """Open some arrays behind a URL: of a safetensors file or an index of such, only their bytes are fetched.
 
-    Errors are those of `onecopy.open` and `onecopy.remote.fetch`; KeyError for a missing name.
+    `versions`: those of the index and its shards by name, which a pickle of the result contains; None: the current
+    ones. Errors are those of `onecopy.open` and `onecopy.remote.fetch`; KeyError for a missing name.
     """
-    reopen = of_url_again, (url, tuple(parts), private, verify)
-    file = _of_index(url, parts, private, verify) if is_index(url) else _of_one(url, parts, private, verify)
+    from onecopy import remote
+
+    source = _Source(remote.Origin(url), {} if versions is None else dict(versions), private, verify)
+    file = source.of_index(parts) if is_index(url) else source.of_one(source.origin.name, source.origin, parts)
+    reopen = of_url_again, (url, tuple(parts), private, verify, source.versions)
     try:
         return SelectedArrays(file, parts, reopen=reopen, verifiable=verify)
     except BaseException:
@@ -214,54 +226,68 @@ def of_url(url: str, parts: Sequence[Part], *, private: bool = False, verify: bo
         raise
 
 
-def of_url_again(url: str, parts: Sequence[Part], private: bool, verify: bool) -> ArrayFile:
-    """Open what was pickled in another process."""
-    return of_url(url, parts, private=private, verify=verify)
+def of_url_again(
+    url: str, parts: Sequence[Part], private: bool, verify: bool, versions: dict[str, Version]
+) -> ArrayFile:
+    """Open what was pickled in another process; FileChanged if something is missing and the object has changed."""
+    return of_url(url, parts, private=private, verify=verify, versions=versions)
 
 
-def _of_one(url: str, parts: Sequence[Part], private: bool, verify: bool) -> OneFile:
-    from onecopy import remote
+class _Source(NamedTuple):
+    """A file or index behind a URL, with the versions of the files that were opened."""
 
-    def ranges(path: Path) -> list[Range]:
-        with OneFile(path) as file:
-            wanted = [range_of(_entry_of(file, part), part) for part in parts]
-            if verify:
-                with contextlib.suppress(FormatError):  # without checksums; raised again when they are compared
-                    return [*file.compiled.ranges_to_verify(wanted)]
-            return wanted
+    origin: Origin
+    versions: dict[str, Version]
+    private: bool
+    verify: bool
 
-    return remote.fetch_ranges(url, ranges, lambda path: OneFile(path, private=private))
+    def _version(self, name: str, origin: Origin) -> Version:
+        from onecopy import remote
+
+        if name not in self.versions:
+            [self.versions[name]] = remote.versions_of([origin])
+        return self.versions[name]
+
+    def of_one(self, name: str, origin: Origin, parts: Sequence[Part]) -> OneFile:
+        from onecopy import remote
+
+        def ranges(path: Path) -> list[Range]:
+            with OneFile(path) as file:
+                wanted = [range_of(_entry_of(file, part), part) for part in parts]
+                if self.verify:
+                    with contextlib.suppress(FormatError):  # without checksums; raised again when they are compared
+                        return [*file.compiled.ranges_to_verify(wanted)]
+                return wanted
+
+        version = self._version(name, origin)
+        return remote.fetch_ranges(origin, version, ranges, lambda path: OneFile(path, private=self.private))
+
+    def of_index(self, parts: Sequence[Part]) -> ArrayFile:
+        from onecopy import remote
+
+        name = self.origin.name
+        path = str(remote.fetch_versions([(name, self.origin, self._version(name, self.origin))]))
+        with Mapping(path) as index:
+            places, _ = parse_index(path, index_text(index))
+        for part in parts:
+            if name_of(part) not in places:
+                raise KeyError(name_of(part))
+        by_shard: dict[str, list[Part]] = {}
+        for part in parts:
+            by_shard.setdefault(places[name_of(part)], []).append(part)
+        opened: dict[str, OneFile] = {}
+        try:
+            for shard, of_shard in by_shard.items():
+                opened[shard] = self.of_one(shard, self.origin.beside(shard), of_shard)
+            files = {name_of(part): places[name_of(part)] for part in parts}
+            return of_opened(path, opened, files, How("map", AS_REQUESTED, self.private, None))
+        except BaseException:
+            for file in opened.values():
+                file.close()
+            raise
 
 
 def _entry_of(file: ArrayFile, part: Part) -> Entry:
     entry = file.entry(name_of(part))
     _selected(entry, part)  # raises before anything is fetched
     return entry
-
-
-def _of_index(url: str, parts: Sequence[Part], private: bool, verify: bool) -> ArrayFile:
-    from onecopy import remote
-
-    path = str(remote.fetch(url, named=False))
-    with Mapping(path) as index:
-        places, _ = parse_index(path, index_text(index))
-    for part in parts:
-        if name_of(part) not in places:
-            raise KeyError(name_of(part))
-    by_shard: dict[str, list[Part]] = {}
-    for part in parts:
-        by_shard.setdefault(places[name_of(part)], []).append(part)
-    opened: dict[str, OneFile] = {}
-    try:
-        for shard, of_shard in by_shard.items():
-            opened[shard] = _of_one(remote.beside(url, shard), of_shard, private, verify)
-        return of_opened(
-            path,
-            opened,
-            {name_of(part): places[name_of(part)] for part in parts},
-            How("map", AS_REQUESTED, private, None),
-        )
-    except BaseException:
-        for file in opened.values():
-            file.close()
-        raise

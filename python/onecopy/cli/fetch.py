@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="ADDRESS",
     help="Address of a node that runs the same command at the same time: the origin sends each file once, and the nodes"
-    " pass it on. Repeatable: all nodes, this one too, in the same order everywhere. Needs torch.",
+    " pass it on. Repeatable: all nodes, this one too, in the same order everywhere. All need the same"
+    " $ONECOPY_PEERS_SECRET, or one home folder.",
 )
 @click.option("--verify", is_flag=True, help="Compare each file with the checksums that it contains.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")

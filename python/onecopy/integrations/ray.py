@@ -20,25 +20,20 @@ between the processes of a node, but holds them in memory that cannot be reclaim
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy import arrays
+from onecopy import arrays, remote
 from onecopy.arguments import is_url, path_text
 from onecopy.named_files import is_index, names_in
-from onecopy.remote import beside, fetch, fetch_versions, name_in, shown
-from onecopy.remote.origin import Origin, Version
-from onecopy.remote.several import versions_of
 from onecopy.store import file_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from obstore import Bytes
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 __all__ = ["Handle", "share"]
@@ -63,54 +58,39 @@ def share(source: str | os.PathLike[str]) -> Handle:
     ValueError
         The URL names several files, or none.
     """
-    from onecopy.remote.ray_nodes import Directory, node_of_process
+    from onecopy.remote.ray_nodes import RayNodes
 
-    directory = Directory.of_cluster()
+    nodes = RayNodes.of_cluster()
     if is_url(source):
         url = os.fspath(source)
         if url.startswith("file:"):
-            return share(fetch(url))
+            return share(remote.fetch(url))
         if url.endswith("/"):
-            raise ValueError(f"{shown(url)}: a handle is of one file, with those that it names")
-        name = name_in(url)
-        named = names_in(fetch(url, named=False)) if is_index(name) or name.endswith(".onnx") else []
-        urls = [url, *(beside(url, one) for one in named)]
-        versions = versions_of([Origin(one) for one in urls])
+            raise ValueError(f"{remote.shown(url)}: a handle is of one file, with those that it names")
+        origin = remote.Origin(url)
+        name = origin.name
+        named = names_in(remote.fetch(url, named=False)) if is_index(name) or name.endswith(".onnx") else []
+        urls = [url, *(remote.beside(url, one) for one in named)]
+        versions = remote.versions_of([origin, *map(origin.beside, named)])
         return Handle(tuple(map(_File, [name, *named], urls, versions)), "", "")
     path = Path(path_text(source)).absolute()
-    node = node_of_process()
     files = []
     for name in [path.name, *names_in(path)]:
         one = path.parent / name
-        key = f"file of node {node[:16]}: {file_key(one)}"
-        files.append(_File(name, "", Version(one.stat().st_size, key, None, None)))
-        directory.note(key, one)
-    return Handle(tuple(files), node, str(path))
+        key = f"file of node {nodes.node[:16]}: {file_key(one)}"
+        files.append(_File(name, "", remote.Version(one.stat().st_size, key, None, None)))
+        nodes.is_to_serve(key, one)
+    return Handle(tuple(files), nodes.node, str(path))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # a URL may be signed
 class _File:
     name: str
     url: str  # empty: only nodes have it
-    version: Version
+    version: remote.Version
 
-    def origin(self) -> Origin:
-        return Origin(self.url) if self.url else _NodesOnly(self.name)
-
-
-class _NodesOnly(Origin):
-    """The origin of a file that is on nodes alone; its entity tag is its key."""
-
-    serves = False
-
-    def __init__(self, name: str) -> None:
-        self.shown = name
-
-    def key(self, version: Version) -> str:
-        return str(version.etag)
-
-    def chunks(self, start: int, stop: int, version: Version) -> Iterator[Bytes]:  # noqa: ARG002
-        raise FileNotFoundError(errno.ENOENT, "no node that is left of the cluster has this file", self.shown)
+    def origin(self) -> remote.Origin:
+        return remote.Origin(self.url) if self.url else remote.NodesOnly(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +122,7 @@ class Handle:
 
         if self._path and node_of_process() == self._node and self._is_unchanged():
             return Path(self._path)
-        return fetch_versions([(one.name, one.origin(), one.version) for one in self._files], peers="ray")
+        return remote.fetch_versions([(one.name, one.origin(), one.version) for one in self._files], peers="ray")
 
     def _is_unchanged(self) -> bool:
         folder = Path(self._path).parent
@@ -157,14 +137,10 @@ class Handle:
 
     def nodes(self) -> list[str]:
         """Return the identifiers of the nodes that have the file, and are alive."""
-        import ray
+        from onecopy.remote.ray_nodes import RayNodes
 
-        from onecopy.remote.ray_nodes import Directory
-
-        alive = {one["NodeID"] for one in ray.nodes() if one["Alive"]}
-        directory = Directory.of_cluster()
-        having = [set(directory.paths(one.origin().key(one.version))) for one in self._files]
-        return sorted(alive.intersection(*having))
+        nodes = RayNodes.of_cluster()
+        return sorted(set.intersection(*(nodes.having(one.origin().key(one.version)) for one in self._files)))
 
     def placement(self) -> NodeAffinitySchedulingStrategy | str:
         """Return a scheduling strategy that prefers a node which has the file; "DEFAULT" if there is none."""
@@ -198,7 +174,7 @@ class Handle:
     def __repr__(self) -> str:
         """Return the name and the number of files."""
         more = f" and {len(self._files) - 1} files that it names" if len(self._files) > 1 else ""
-        return f"<onecopy.ray.Handle of {shown(self._files[0].url) or self._path}{more}>"
+        return f"<onecopy.ray.Handle of {remote.shown(self._files[0].url) or self._path}{more}>"
 
 
 def _prefetched(handle: Handle) -> None:

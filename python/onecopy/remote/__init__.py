@@ -9,8 +9,48 @@ fetched anew; credentials are neither stored nor logged. A fetch that was killed
 The connections are those of obstore (``pip install 'onecopy[remote]'``).
 """
 
-from onecopy.remote.fetching import beside, fetch, fetch_ranges, fetch_versions, local, name_in
-from onecopy.remote.origin import shown
-from onecopy.remote.transfer import CONNECTIONS
+from __future__ import annotations
 
-__all__ = ["CONNECTIONS", "beside", "fetch", "fetch_ranges", "fetch_versions", "local", "name_in", "shown"]
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from onecopy.arguments import is_url, path_text
+
+if TYPE_CHECKING:
+    from onecopy.remote.fetching import fetch
+    from onecopy.remote.fetching import fetch_ranges as fetch_ranges
+    from onecopy.remote.fetching import fetch_versions as fetch_versions
+    from onecopy.remote.origin import NodesOnly as NodesOnly
+    from onecopy.remote.origin import Origin as Origin
+    from onecopy.remote.origin import Version as Version
+    from onecopy.remote.origin import beside as beside
+    from onecopy.remote.origin import shown
+    from onecopy.remote.origin import versions_of as versions_of
+    from onecopy.remote.partners import Peers
+    from onecopy.remote.transfer import CONNECTIONS
+
+_HOMES = {
+    "fetching": ("fetch", "fetch_ranges", "fetch_versions"),
+    "origin": ("NodesOnly", "Origin", "Version", "beside", "shown", "versions_of"),
+    "transfer": ("CONNECTIONS",),
+}
+__all__ = ["CONNECTIONS", "fetch", "local", "shown"]
+
+
+def local(path: str | os.PathLike[str], peers: Peers = None) -> str:
+    """Return the path of a local file: `path`, or, if it is a URL, that of the file that `fetch` returns."""
+    if not is_url(path):
+        return path_text(path)
+    from onecopy.remote.fetching import fetch  # the modules of the network are loaded with the first URL
+
+    return os.fspath(fetch(path, peers=peers))
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        for home, names in _HOMES.items():
+            if name in names:
+                return getattr(import_module(f"onecopy.remote.{home}"), name)
+        raise AttributeError(f"module 'onecopy.remote' has no attribute {name!r}")

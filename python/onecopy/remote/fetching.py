@@ -5,29 +5,29 @@ from __future__ import annotations
 import contextlib
 import errno
 import fnmatch
-import os
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import unquote
 
-from onecopy.arguments import is_url, path_text
+from onecopy.arguments import is_url
 from onecopy.errors import FormatError
 from onecopy.named_files import is_inside, names_in
-from onecopy.remote.origin import Origin, is_http, shown
+from onecopy.remote.origin import Origin, shown, versions_of, waited
 from onecopy.remote.pieces import Ranges
-from onecopy.remote.several import InPartError, Several, versions_of
+from onecopy.remote.several import InPartError, Several
 from onecopy.remote.transfer import CONNECTIONS
 from onecopy.store import Store, views
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from onecopy.remote.origin import Version
     from onecopy.remote.partners import Peers
     from onecopy.store import Artefact
 
-__all__ = ["beside", "fetch", "fetch_ranges", "fetch_versions", "local", "name_in"]
+__all__ = ["fetch", "fetch_ranges", "fetch_versions"]
 
 _FIRST_BYTES = 256 << 10
 """Fetched first where the header is needed: that of most models, in one request."""
@@ -36,11 +36,6 @@ _LARGEST_GAP = 1 << 20
 """Bytes that are fetched rather than asking for what is behind them with another request."""
 
 T = TypeVar("T")
-
-
-def local(path: str | os.PathLike[str], peers: Peers = None) -> str:
-    """Return the path of a local file: `path`, or, if it is a URL, that of the file that `fetch` returns."""
-    return os.fspath(fetch(path, peers=peers)) if is_url(path) else path_text(path)
 
 
 def fetch(
@@ -76,18 +71,19 @@ def fetch(
         Number of requests at a time.
     peers
         Nodes that fetch together: each fetches other pieces from the origin, and passes them on to the others, so that
-        the origin sends the file once, not once per node. What is passed on is neither encrypted nor authenticated: for
-        private networks. A node that fails or does not come is reported with a warning of the logger "onecopy", and
-        each other node fetches from the origin what it still lacks. None: each node fetches all.
+        the origin sends the file once, not once per node. What is passed on is authenticated with a secret, and some
+        bytes of each piece are compared with the origin; it is not encrypted. A node that fails, lies or does not come
+        is reported with a warning of the logger "onecopy", and each other node fetches from the origin what it still
+        lacks. None: each node fetches all.
 
         "torchrun": the nodes of the job in which torchrun started this process. A list: the addresses of all nodes, in
         the same order on all of them, of which exactly one is of this machine; the first serves a port (":PORT" behind
-        it, 29600) until its process ends. For both, each node must make the same call, within 60 seconds; the first
-        process of a node that calls takes part, the others wait for it. They need torch, whose gloo transport passes
-        pieces on.
+        it, 29600) until its process ends. For both, each node must make the same call, within 60 seconds, and know the
+        same secret: that of ``$ONECOPY_PEERS_SECRET``, else that of a file in the home folder, which is made if it is
+        missing. One process of a node takes part, the others wait for it.
 
         "ray": the nodes of the Ray cluster that lack the file and call within a second of each other; a node that comes
-        later waits for them, and receives the file from those that have it. Pieces are passed on as Ray objects.
+        later receives the file from these, or from nodes that have it. The secret is one of the cluster.
     progress
         Called about 10 times per second with (bytes received, bytes to receive) by the process that fetches. None: a
         warning of the logger "onecopy" after 2 seconds, then every 5.
@@ -103,7 +99,7 @@ def fetch(
     ModuleNotFoundError
         obstore is not installed, or what `peers` needs.
     RuntimeError
-        The process is not one of a job of torchrun, or of a Ray cluster, as `peers` says.
+        The process is not one of a job of torchrun, or of a Ray cluster, as `peers` says, or there is no secret.
     ValueError
         The URL names no file, or `peers` is invalid.
     FormatError
@@ -118,39 +114,34 @@ def fetch(
     True
     """
     if not is_url(url):
-        raise ValueError(f"not a URL that can be fetched: {url!r}")
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            raise ValueError(f"{url}: a file URL of another machine")
-        return Path(unquote(parts.path))
-    opened = Store.of(store).with_options(where="here", durable=False)
-    many = Several(opened, connections, progress)
-    if url.endswith("/"):
-        return _folder(opened, many, url, include, peers)
+        raise ValueError(f"not a URL that can be fetched: {shown(url)!r}")
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() == "file":
+        host, slash, below = rest.partition("/")
+        if host not in ("", "localhost"):
+            raise ValueError(f"{shown(url)}: a file URL of another machine")
+        return Path(unquote(slash + below))
+    many = Several(store, connections, progress)
     origin = Origin(url)
-    version = origin.version()
+    if url.endswith("/"):
+        return _folder(many, origin, include, peers)
+    [version] = versions_of([origin])
     many.expect(version.size)
-    with many.together(peers, origin.key(version)):
-        path = _linked(opened, url, many.one(origin, version))
+    with many.together(peers):
+        path = _linked(many.store, origin, many.one(origin, version))
         if named:
-            _fetch_beside(many, url, names_in(path), path.parent)
+            _fetch_beside(many, origin, names_in(path), path.parent)
     return path
 
 
-def fetch_versions(
-    files: Sequence[tuple[str, Origin, Version]],
-    *,
-    store: Store | str | os.PathLike[str] | None = None,
-    peers: Peers = None,
-) -> Path:
-    """Fetch files of known versions, unless the store has them; the origins are not asked for their current versions.
+def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, peers: Peers = None) -> Path:
+    """Fetch files of known versions into the default store; the origins are not asked for their current versions.
 
     Parameters
     ----------
     files
         Of each file: its name relative to the first, its origin and its version.
-    store, peers
+    peers
         As those of `fetch`.
 
     Returns
@@ -158,32 +149,31 @@ def fetch_versions(
     Path of the first file; the others are beside it, under their names. Errors are those of `fetch`, and `FileChanged`
     if a file that is fetched has another version.
     """
-    opened = Store.of(store).with_options(where="here", durable=False)
-    many = Several(opened, CONNECTIONS, None)
+    many = Several()
     name, origin, version = files[0]
     key = f"view of {origin.key(version)}"
-    view = views.view(opened.folder, opened.path(key).stem)
-    with many.together(peers, key):
+    view = views.view(many.store.folder, many.store.path(key).stem)
+    with many.together(peers):
         _fetch_into(many, view, files)
     return view / name
 
 
-def _folder(store: Store, many: Several, url: str, include: Sequence[str], peers: Peers) -> Path:
+def _folder(many: Several, origin: Origin, include: Sequence[str], peers: Peers) -> Path:
     """Fetch all objects below a URL; the view is that of the names and versions that it has now."""
-    listed = [name for name in Origin(url).names() if name and any(fnmatch.fnmatch(name, one) for one in include)]
-    if not listed:
-        raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(include)}", shown(url))
-    key = f"view of {shown(url)} {sorted(listed)}"
-    view = views.view(store.folder, store.path(key).stem)
-    with many.together(peers, key):
-        _fetch_beside(many, url, listed, view)
+    names = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in include)]
+    if not names:
+        raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(include)}", origin.shown)
+    key = f"view of {origin.shown} {sorted(names)}"
+    view = views.view(many.store.folder, many.store.path(key).stem)
+    with many.together(peers):
+        _fetch_beside(many, origin, names, view)
     return view
 
 
-def _fetch_beside(many: Several, url: str, names: Iterable[str], view: Path) -> None:
-    """Fetch files in the folder of a URL, in their current versions, and link them in a view."""
+def _fetch_beside(many: Several, origin: Origin, names: Iterable[str], view: Path) -> None:
+    """Fetch files in the folder of an origin, in their current versions, and link them in a view."""
     wanted = list(dict.fromkeys(names))
-    origins = [Origin(beside(url, name)) for name in wanted]
+    origins = [origin.beside(name) for name in wanted]
     _fetch_into(many, view, list(zip(wanted, origins, versions_of(origins), strict=True)))
 
 
@@ -192,25 +182,19 @@ def _fetch_into(many: Several, view: Path, files: Sequence[tuple[str, Origin, Ve
     for name, origin, version in files:
         if not is_inside(name):
             raise FormatError(f"{origin.shown}: the name {name!r} is not that of a file inside a folder")
-        found = many.one(origin, version)
-        inner = view / Path(name).parent
-        inner.mkdir(mode=0o700, parents=True, exist_ok=True)
-        views.link(inner, Path(name).name, found.path)
+        views.link(view, name, many.one(origin, version).path)
 
 
-def _linked(store: Store, url: str, artefact: Artefact) -> Path:
+def _linked(store: Store, origin: Origin, artefact: Artefact) -> Path:
     view = views.view(store.folder, store.path(f"view of {artefact.key}").stem)
-    return views.link(view, name_in(url), artefact.path)
+    return views.link(view, origin.name, artefact.path)
 
 
 def fetch_ranges(
-    url: str,
+    origin: Origin,
+    version: Version,
     ranges_of: Callable[[Path], Iterable[tuple[int, int]]],
     use: Callable[[Path], T],
-    *,
-    store: Store | str | os.PathLike[str] | None = None,
-    connections: int = CONNECTIONS,
-    progress: Callable[[int, int], object] | None = None,
 ) -> T:
     """Fetch the header of a safetensors file and some ranges of its data, unless the store has them; use the file.
 
@@ -219,8 +203,8 @@ def fetch_ranges(
 
     Parameters
     ----------
-    url
-        As that of `fetch`, of one file.
+    origin, version
+        The file, and the version of it that is needed.
     ranges_of
         Called with the path of a file that has the header: returns the ranges that are needed, as (offset, length).
     use
@@ -229,13 +213,10 @@ def fetch_ranges(
 
     Returns
     -------
-    What `use` returned. Errors are those of `fetch`, of `ranges_of` and of `use`.
+    What `use` returned. Errors are those of `fetch`, of `ranges_of` and of `use`, and `FileChanged` if something is
+    missing and the server has another version.
     """
-    if urlsplit(url).scheme == "file":
-        return use(fetch(url))
-    opened = Store.of(store).with_options(where="here", durable=False)
-    origin = Origin(url)
-    version = origin.version()
+    many = Several()
 
     def steps(path: Path, first: Callable[[int], bytes]) -> Iterator[list[tuple[int, int]]]:
         yield [(0, min(_FIRST_BYTES, version.size))]
@@ -247,15 +228,14 @@ def fetch_ranges(
                 ranges = merged([(at, at + length) for at, length in ranges_of(path)])
         yield ranges
 
-    found = opened.find(origin.key(version))
+    found = many.store.find(origin.key(version))
     if found is None:
         used: list[T] = []
         try:
-            many = Several(opened, connections, progress)
             found = many.some(origin, version, steps, lambda path: used.append(use(path)))
         except InPartError:
             return used[0]
-    return use(_linked(opened, url, found))
+    return use(_linked(many.store, origin, found))
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -277,22 +257,3 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         left -= gap
         found.add(start, stop)
     return list(found)
-
-
-def _path_in(url: str) -> str:
-    return urlsplit(url).path if is_http(url) else url.partition("://")[2]
-
-
-def name_in(url: str) -> str:
-    """Return the name of the object of a URL; "index" if it has none that a file can have."""
-    name = _path_in(url).rpartition("/")[2]
-    name = unquote(name) if is_http(url) else name
-    return name if name not in ("", ".", "..") and "/" not in name and "\0" not in name else "index"
-
-
-def beside(url: str, name: str) -> str:
-    """Return the URL of a file in the folder of a URL; of HTTP with its query, which may be signed."""
-    if not is_http(url):
-        return f"{url.rpartition('/')[0]}/{name}"
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(path=f"{parts.path.rpartition('/')[0]}/{quote(name)}"))

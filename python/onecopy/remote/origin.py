@@ -1,32 +1,45 @@
-"""`Origin`: an object behind a URL, read in ranges through obstore."""
+"""`Origin`: an object behind a URL, read in ranges through obstore by coroutines, which `waited` runs."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import hashlib
 import os
 import re
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote, unquote
 
 from onecopy.errors import FileChanged
+from onecopy.remote.redirects import first_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
     from obstore import Bytes
 
-__all__ = ["Origin", "Version", "is_http", "shown"]
+__all__ = ["NodesOnly", "Origin", "Version", "beside", "name_in", "shown", "versions_of", "waited"]
 
-_SIGNATURE = re.compile(
-    r"x-(amz|goog)-.*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id|token|access_token"
-    r"|s[evprt]|sig|spr|srt|sip|ss|sk[a-z]+|se|st",
-    re.IGNORECASE,
+T = TypeVar("T")
+_SIGNATURES = (
+    (
+        "X-Amz-Algorithm X-Amz-Credential X-Amz-Date X-Amz-Expires X-Amz-SignedHeaders X-Amz-Signature",
+        "X-Amz-Security-Token",
+    ),
+    ("X-Goog-Algorithm X-Goog-Credential X-Goog-Date X-Goog-Expires X-Goog-SignedHeaders X-Goog-Signature", ""),
+    ("AWSAccessKeyId Expires Signature", "x-amz-security-token"),
+    ("GoogleAccessId Expires Signature", ""),
+    ("Key-Pair-Id Expires Signature", ""),
+    ("Key-Pair-Id Policy Signature", ""),
+    ("sig sv", "saoid scid sdd se ses si sip skoid sks skt sktid ske skv sp spr sr srt ss st suoid"),
 )
-"""Parameters of a query that sign a request (S3, Google Cloud, CloudFront, Azure): they do not select the content."""
+"""Parameters of a query by which S3, Google Cloud, CloudFront and Azure know a signed request: those that it must have,
+and those that it may have. Where one of the former is missing, all select the content."""
 _AWS_IN_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SKIP_SIGNATURE",
@@ -37,7 +50,11 @@ _AWS_IN_ENVIRONMENT = (
 _RETRIES, _RETRY_S = 5, 60
 _CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days", "pool_max_idle_per_host": "64"}
 """A connection may be slow, but not silent: `timeout` is that of a whole request, and a slow link takes hours."""
-_CHUNK = 256 << 10
+_CHUNK, _SMALL_CHUNK = 256 << 10, 16 << 10
+_CHUNK_S = 30.0
+"""Seconds in which the next chunk must arrive: a request that is slower ends, and the next one takes smaller chunks."""
+_REPORT_S = 0.1
+_AT_A_TIME = 16
 _BAD_REQUEST, _NO_SUCH_RANGE = "400 Bad Request", "416 Range Not Satisfiable"
 _REFUSALS = {
     "AuthenticationFailed": "check the credentials and the clock of this machine",
@@ -49,6 +66,56 @@ _REFUSALS = {
     "TokenRefreshRequired": "the session token must be refreshed",
 }
 """Codes by which S3 and Azure refuse credentials; some come with 400, not with 403."""
+
+
+def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = lambda: None) -> T:
+    """Run a coroutine in a thread with an event loop of its own; return its result, or raise its exception.
+
+    `report` is called about 10 times per second in this thread. What it raises, and an interrupt, cancel the coroutine
+    and its requests at once, however silent the server is.
+    """
+    ended: Future[T] = Future()
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+    async def main() -> T:
+        running.append((asyncio.get_running_loop(), cast("asyncio.Task[Any]", asyncio.current_task())))
+        return await work
+
+    def run() -> None:
+        try:
+            ended.set_result(asyncio.run(main()))
+        except BaseException as error:
+            ended.set_exception(error)
+
+    thread = threading.Thread(target=run, name="onecopy-requests", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_REPORT_S)
+            report()
+        report()
+    except BaseException:
+        for loop, task in running:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
+    return ended.result()
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """Call a function that waits for the network in a thread, which is left behind when this is cancelled."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(function())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="onecopy-request", daemon=True).start()
+    return await asyncio.wrap_future(future)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +134,24 @@ class Version:
     @classmethod
     def of(cls, meta: Any) -> Version:
         """Make one of the metadata that obstore returns."""
-        modified = meta["last_modified"]
+        return cls.made(meta["size"], meta.get("e_tag"), meta["last_modified"], meta.get("version"))
+
+    @classmethod
+    def made(cls, size: int, etag: str | None, modified: datetime | None, number: str | None = None) -> Version:
+        """Make one of what a server reports."""
         known = modified is not None and modified.timestamp() > 0  # 1970: the server sent no Last-Modified
-        return cls(meta["size"], meta.get("e_tag"), modified.isoformat() if known else None, meta.get("version"))
+        return cls(size, etag or None, modified.isoformat() if modified and known else None, number)
 
     @property
     def condition(self) -> dict[str, Any]:
         """Options of a request that must fail if the content has changed; a weak tag cannot be used for If-Match."""
-        return {"if_match": self.etag} if self.etag and not self.etag.startswith("W/") else {}
+        if self.etag and not self.etag.startswith("W/"):
+            return {"if_match": self.etag}
+        return {"if_unmodified_since": datetime.fromisoformat(self.modified)} if self.modified else {}
 
     def __str__(self) -> str:
-        tag = f"etag {self.etag}" if self.etag else f"modified {self.modified}"
-        return ", ".join([tag, f"{self.size} bytes", *([f"version {self.number}"] if self.number else [])])
+        known = {"etag": self.etag, "modified": self.modified, "version": self.number}
+        return ", ".join([*(f"{name} {value}" for name, value in known.items() if value), f"{self.size} bytes"])
 
 
 class Origin:
@@ -100,22 +173,42 @@ class Origin:
 
     def __init__(self, url: str) -> None:
         self.shown = shown(url)
-        """The URL for messages and keys: of HTTP, without user, password and query."""
-        scheme, _, rest = url.partition("://")
-        bucket, _, self._path = rest.partition("/")
-        if not bucket or "\0" in url:
+        """The URL for messages and keys, without user, password and query."""
+        scheme, authority, path, query = _parts(url)
+        if not authority.rpartition("@")[2] or "\0" in url:
             raise ValueError(f"{self.shown}: a URL with a host or bucket is needed")
+        self.name = name_in(url)
+        """The name of the object, which a file can have."""
         self._obstore = _imported()
         self._is_http = is_http(url)
-        self._query = ""
-        root = f"{scheme}://{bucket}"
-        if self._is_http:  # opened whole, so that its query, which may be signed, is sent as it is
-            root, self._path = url.partition("#")[0], ""
-            self._query = _content_query(urlsplit(url).query)
-        with self._errors():
-            self._store = self._obstore.store.from_url(root, **_options(scheme.lower()))
+        self._url = url.partition("#")[0] if self._is_http else url
+        self._query = _content_query(query) if self._is_http else query
+        # of HTTP, opened whole, so that its path and its query, which may be signed, are sent as they are
+        self._root = self._url if self._is_http else f"{scheme}://{authority.rpartition('@')[2]}"
+        self._path = "" if self._is_http else path[1:]
+        self._clients: dict[str, Any] = {}  # of this origin and those beside it
 
-    def version(self) -> Version:
+    def beside(self, name: str) -> Origin:
+        """Return the origin of a file in the folder of this one, which uses the same client."""
+        other = type(self)(beside(self._url, name))
+        other._clients = self._clients
+        if self._is_http:
+            scheme, authority, path, query = _parts(self._url)
+            other._root = f"{scheme}://{authority}{path.rpartition('/')[0]}{'?' if query else ''}{query}"
+            other._path = name
+        return other
+
+    @property
+    def _client(self) -> Any:
+        if self._root not in self._clients:
+            made = self._obstore.store.HTTPStore if self._is_http else self._obstore.store.from_url
+            self._clients[self._root] = made(self._root, **_options(self._root.partition("://")[0].lower()))
+        return self._clients[self._root]
+
+    async def _get(self, **options: Any) -> Any:
+        return await self._obstore.get_async(self._client, self._path, options=options)
+
+    async def version(self) -> Version:
         """Ask the server for the current version.
 
         HTTP servers are asked for the first byte, because a signed URL is valid for GET alone.
@@ -125,22 +218,22 @@ class Origin:
         OSError
             FileNotFoundError, PermissionError, ConnectionError, ...; ``filename`` is the URL without its query.
         """
+        if self._is_http and (answer := await _in_thread(lambda: first_answer(self._url, self.shown))):
+            return Version.made(*answer)
+        known = self._obstore.exceptions
         with self._errors():
             try:
                 if not self._is_http:
-                    return Version.of(self._obstore.head(self._store, self._path))
-            except self._obstore.exceptions.BaseError as error:
+                    return Version.of(await self._obstore.head_async(self._client, self._path))
+            except known.BaseError as error:
                 if _status(error) != _BAD_REQUEST:  # an answer to HEAD has no text: a GET brings the reason
                     raise
             try:
-                return Version.of(self._obstore.get(self._store, self._path, options={"range": (0, 1)}).meta)
-            except self._obstore.exceptions.BaseError as error:
-                if (
-                    not isinstance(error, self._obstore.exceptions.NotSupportedError)
-                    and _status(error) != _NO_SUCH_RANGE
-                ):
+                return Version.of((await self._get(range=(0, 1))).meta)
+            except known.BaseError as error:
+                if not isinstance(error, known.NotSupportedError) and _status(error) != _NO_SUCH_RANGE:
                     raise
-                return Version.of(self._obstore.get(self._store, self._path).meta)  # without ranges, or an empty object
+                return Version.of((await self._get()).meta)  # without ranges, or an empty object
 
     def key(self, version: Version) -> str:
         """Return the key of a version in a store: it has no credentials, and changes with the content.
@@ -156,38 +249,58 @@ class Origin:
                 "the server sends neither ETag nor Last-Modified, so that a change would not be noticed: download it",
                 self.shown,
             )
-        query = f", query {hashlib.sha256(self._query.encode()).hexdigest()[:16]}" if self._query else ""
+        query = f", query {hashlib.sha256(self._query.encode()).hexdigest()[:32]}" if self._query else ""
         return f"{self.shown}{query}, {version}"
 
-    def chunks(self, start: int, stop: int, version: Version) -> Iterator[Bytes]:
+    async def chunks(self, start: int, stop: int, version: Version, *, slow: bool = False) -> AsyncIterator[Bytes]:
         """Yield the bytes from `start` to `stop` as they arrive; fewer if the connection ends early.
+
+        `slow`: in small chunks, for a connection that brought none of the large ones in time.
 
         Raises
         ------
         FileChanged
             The object has another version now.
         NotImplementedError
-            The server does not support ranges.
+            The server does not support ranges, or none that are certain to be of one version.
         OSError
-            As `version`; `ConnectionError` for what may succeed when it is tried again.
+            As `version`; `ConnectionError` for what may succeed when it is tried again, too slow a server included.
         """
+        if not version.condition:
+            raise NotImplementedError("without a strong entity tag or a time, ranges may be of several versions")
         with self._errors():
-            options = {"range": (start, stop), **version.condition}
             try:
-                answer = self._obstore.get(self._store, self._path, options=options)
+                answer = await self._get(range=(start, stop), **version.condition)
             except self._obstore.exceptions.NotSupportedError as error:
                 raise NotImplementedError(_reason(error)) from None
-            self._expect(answer, version)
-            yield from answer.stream(min_chunk_size=_CHUNK)
+            async for chunk in self._stream(answer, version, _SMALL_CHUNK if slow else _CHUNK):
+                yield chunk
 
-    def whole(self, version: Version) -> Iterator[Bytes]:
-        """Yield all bytes as they arrive, with one request; errors as those of `chunks`."""
+    async def whole(self, version: Version, *, slow: bool = False) -> AsyncIterator[Bytes]:
+        """Yield all bytes as they arrive, with one request; errors and `slow` as those of `chunks`."""
         with self._errors():
-            answer = self._obstore.get(self._store, self._path, options=version.condition)
-            self._expect(answer, version)
-            yield from answer.stream(min_chunk_size=_CHUNK)
+            answer = await self._get(**version.condition)
+            async for chunk in self._stream(answer, version, _SMALL_CHUNK if slow else _CHUNK):
+                yield chunk
 
-    def names(self) -> list[str]:
+    async def _stream(self, answer: Any, version: Version, nbytes: int) -> AsyncIterator[Bytes]:
+        if (now := Version.of(answer.meta)) != version:
+            raise FileChanged(
+                errno.ESTALE, f"the object changed while it was fetched: {version} before, {now}", self.shown
+            )
+        stream = answer.stream(min_chunk_size=nbytes)
+        while True:
+            try:
+                async with asyncio.timeout(_CHUNK_S):
+                    chunk = await anext(stream)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                reason = f"the server sent less than {nbytes} bytes in {_CHUNK_S:g} s"
+                raise ConnectionError(errno.ETIMEDOUT, reason, self.shown) from None
+            yield chunk
+
+    async def names(self) -> list[str]:
         """List the names of the objects directly below this URL, for which it must end with "/".
 
         Raises
@@ -198,15 +311,8 @@ class Origin:
         if self._is_http:
             raise OSError(errno.ENOTSUP, "HTTP servers list no folders: give the URL of a file", self.shown)
         with self._errors():
-            found = self._obstore.list_with_delimiter(self._store, self._path)["objects"]
-        return [one["path"].rpartition("/")[2] for one in found]
-
-    def _expect(self, answer: Any, version: Version) -> None:
-        now = Version.of(answer.meta)
-        if (now.size, now.etag, now.number) != (version.size, version.etag, version.number):
-            raise FileChanged(
-                errno.ESTALE, f"the object changed while it was fetched: {version} before, {now}", self.shown
-            )
+            found = await self._obstore.list_with_delimiter_async(self._client, self._path)
+        return [one["path"].rpartition("/")[2] for one in found["objects"]]
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -226,6 +332,40 @@ class Origin:
             if _code(error) in _REFUSALS:
                 raise PermissionError(errno.EACCES, _reason(error), self.shown) from None
             raise ConnectionError(errno.ECONNABORTED, _reason(error), self.shown) from None
+        except ValueError:
+            raise ValueError(f"{self.shown}: not the URL of an object") from None
+
+
+class NodesOnly(Origin):
+    """The origin of a file that is on nodes alone; its entity tag is its key."""
+
+    serves = False
+
+    def __init__(self, name: str) -> None:
+        self.shown = self.name = name
+
+    def key(self, version: Version) -> str:
+        """Return the entity tag."""
+        return str(version.etag)
+
+    def chunks(self, *_: object, **__: object) -> AsyncIterator[Bytes]:
+        """Raise FileNotFoundError."""
+        raise FileNotFoundError(errno.ENOENT, "no node that is left of the cluster has this file", self.shown)
+
+
+def versions_of(origins: Sequence[Origin]) -> list[Version]:
+    """Ask for the current versions of several objects, some at a time; errors as those of `Origin.version`."""
+
+    async def all_of_them() -> list[Version]:
+        limit = asyncio.Semaphore(_AT_A_TIME)
+
+        async def one(origin: Origin) -> Version:
+            async with limit:
+                return await origin.version()
+
+        return await asyncio.gather(*map(one, origins))
+
+    return waited(all_of_them())
 
 
 def _imported() -> Any:
@@ -265,32 +405,67 @@ def is_http(url: str) -> bool:
     return url.partition("://")[0].lower() in ("http", "https")
 
 
+def _parts(url: str) -> tuple[str, str, str, str]:
+    """Return scheme, authority, path and query of a URL; of a bucket, the query is a part of the path.
+
+    Unlike those of the standard library, it takes any text, and raises nothing that could show it.
+    """
+    scheme, _, rest = url.partition("://")
+    query = ""
+    if is_http(url):
+        rest, _, query = rest.partition("#")[0].partition("?")
+    authority, slash, path = rest.partition("/")
+    return scheme, authority, f"{slash}{path}", query or path.partition("?")[2]
+
+
 def shown(url: str) -> str:
-    """Return a URL for messages: of HTTP, without user, password, query and fragment.
+    """Return a URL for messages and keys: without user, password, query and fragment.
 
     Examples
     --------
     >>> shown("https://me:secret@host/a%20b?X-Amz-Signature=1#x")
     'https://host/a%20b'
-    >>> shown("s3://bucket/100%?.npy")
-    's3://bucket/100%?.npy'
+    >>> shown("s3://key:secret@bucket/model.npy"), shown("ftp://me:secret@host/x"), shown("http://me:secret/@host/x")
+    ('s3://bucket/model.npy', 'ftp://host/x', 'http://.../@host/x')
     """
+    if "://" not in url:
+        return re.sub(r"[^/]*@", "...@", url)
+    scheme, authority, path, _ = _parts(url)
+    host = authority.rpartition("@")[2]
+    named = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(:\d+)?", host)
+    return f"{scheme}://{host if named else '...'}{path.partition('?')[0]}"
+
+
+def name_in(url: str) -> str:
+    """Return the name of the object of a URL; "index" if it has none that a file can have."""
+    name = _parts(url)[2].rpartition("/")[2]
+    name = unquote(name) if is_http(url) else name
+    return name if name not in ("", ".", "..") and "/" not in name and "\0" not in name else "index"
+
+
+def beside(url: str, name: str) -> str:
+    """Return the URL of a file in the folder of a URL; of HTTP with its query, which may be signed."""
     if not is_http(url):
-        return url
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        return f"{url.rpartition('/')[0]}/{name}"
+    scheme, authority, path, query = _parts(url)
+    return f"{scheme}://{authority}{path.rpartition('/')[0]}/{quote(name)}{'?' if query else ''}{query}"
 
 
 def _content_query(query: str) -> str:
-    """Return the part of a query that selects content: without signatures, sorted.
+    """Return the part of a query that selects content: all of it but a whole set of parameters that sign a request.
 
     Examples
     --------
-    >>> _content_query("X-Amz-Signature=1&id=7&sig=x")
-    'id=7'
+    >>> _content_query("sv=2024-11-04&id=7&sig=x&se=2026-01-01"), _content_query("sv=1&id=7"), _content_query("se=1")
+    ('id=7', 'sv=1&id=7', 'se=1')
     """
-    pairs = parse_qsl(query, keep_blank_values=True)
-    return urlencode(sorted(pair for pair in pairs if not _SIGNATURE.fullmatch(pair[0])))
+    pairs = [(unquote(pair.partition("=")[0]), pair) for pair in query.split("&")]
+    names = {name for name, _ in pairs}
+    signing: set[str] = set()
+    for required, possible in _SIGNATURES:
+        if names.issuperset(required.split()):
+            signing.update(required.split(), possible.split())
+    return "&".join(pair for name, pair in pairs if name not in signing)
 
 
 def _status(error: BaseException) -> str:

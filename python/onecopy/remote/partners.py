@@ -3,177 +3,174 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-from typing import TYPE_CHECKING, Literal, TypeAlias, Union
+import itertools
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
-from onecopy.remote.peers import PeerLostError, exchange
-from onecopy.remote.pieces import PartialFile, WholeFile
+from onecopy.remote.boards import job_of_addresses, job_of_torchrun
+from onecopy.remote.peers import Group, PeerLostError, run, warn
+from onecopy.store.identity import boot_identity, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
-    from onecopy.remote.gloo import Rendezvous
-    from onecopy.remote.peers import Group
-    from onecopy.remote.ray_nodes import Directory
+    from onecopy.remote.boards import Board, Job
+    from onecopy.remote.peers import Member
+    from onecopy.remote.pieces import PartialFile
+    from onecopy.remote.ray_nodes import RayNodes
     from onecopy.store import Store
 
 __all__ = ["Partners", "Peers", "together"]
 
 Peers: TypeAlias = Union["Sequence[str]", Literal["ray", "torchrun"], None]
+_calls = itertools.count()
+_PID_SPACE = Path("/proc/self/ns/pid")
 
 
 class Partners:
-    """The nodes with which a call of `fetch` fetches; this class: none."""
-
-    def begin(self) -> None:
-        """Let the other processes of this node go on: this one holds the claim of a file, or has ended."""
-
-    def exchange(
-        self,
-        key: str,
-        file: PartialFile,
-        fetch: Callable[[list[tuple[int, int]], Callable[[int], object]], object],
-        progress: Callable[[int], object],
-        *,
-        patient: bool,
-    ) -> None:
-        """Make a file whole together with other nodes; if one is lost, it may lack pieces afterwards.
-
-        `patient`: wait for nodes that have the file as long as they live, since no server has it. The other parameters
-        are those of `onecopy.remote.peers.exchange`.
-        """
-
-    def found(self, key: str, path: Path) -> None:
-        """Note that this node has a file, which other nodes may need."""
-
-
-@contextlib.contextmanager
-def together(peers: Peers, key: str, store: Store) -> Iterator[Partners]:
-    """Fetch inside the block with the nodes that `peers` gives, as documented at `onecopy.remote.fetch`.
+    """The nodes with which a call of `fetch` fetches; without `nodes`: none.
 
     Parameters
     ----------
-    key
-        What is fetched; the same in all nodes.
-    store
-        The store of this node.
-    """
-    if isinstance(peers, str) and peers == "ray":
-        from onecopy.remote.ray_nodes import Directory
-
-        yield _GroupPerFile(Directory.of_cluster(), store)
-        return
-    rendezvous = None if peers is None else _rendezvous(peers, key)
-    if rendezvous is None:
-        yield Partners()
-    elif not rendezvous.takes_part:
-        rendezvous.wait()
-        yield Partners()
-    else:
-        one = _OneGroup(rendezvous, store)
-        try:
-            one.join()
-            yield one
-            one.leave()
-        finally:
-            one.close()
-
-
-class _OneGroup(Partners):
-    """One group for all files of a call, of nodes whose number is known, for the process of its node that takes part.
-
-    All nodes exchange the same files in the same order, also those that have them.
+    nodes
+        Nodes that may take part.
+    report
+        Called about 10 times per second while others are waited for; what it raises ends the waiting.
     """
 
-    def __init__(self, rendezvous: Rendezvous, store: Store) -> None:
-        self._rendezvous, self._store = rendezvous, store
-        self._group: Group | None = None
-
-    def join(self) -> None:
-        try:
-            self._group = self._rendezvous.join(self._store)
-        except PeerLostError as error:
-            _warn_of(error)
-
-    def begin(self) -> None:
-        self._rendezvous.begin()
-
-    def exchange(
-        self,
-        key: str,
-        file: PartialFile | WholeFile,
-        fetch: Callable[[list[tuple[int, int]], Callable[[int], object]], object],
-        progress: Callable[[int], object] | None,
-        *,
-        patient: bool = False,  # noqa: ARG002 - its nodes are known, and all of them are waited for
-    ) -> None:
-        if self._group is None:
-            return
-        try:
-            exchange(self._group, key, file, fetch, progress=progress)
-        except PeerLostError as error:
-            _warn_of(error)
-            self._group.close()
-            self._group = None
-
-    def found(self, key: str, path: Path) -> None:
-        if self._group is not None:
-            with contextlib.closing(WholeFile(path)) as file:
-                self.exchange(key, file, lambda *_: None, None)
-
-    def leave(self) -> None:
-        """Wait for the other nodes, which may still read what this one sent."""
-        if self._group is not None:
-            with contextlib.suppress(PeerLostError):
-                self._group.gather(b"")
-
-    def close(self) -> None:
-        self.begin()
-        if self._group is not None:
-            self._group.close()
-
-
-class _GroupPerFile(Partners):
-    """A group for each file, of the nodes of a Ray cluster that lack it, and of some that have it."""
-
-    def __init__(self, directory: Directory, store: Store) -> None:
-        self._directory, self._store = directory, store
+    def __init__(self, nodes: JobNodes | RayNodes | None, report: Callable[[], object]) -> None:
+        self._nodes, self._report = nodes, report
+        self._groups: list[Group] = []
 
     def exchange(
         self,
         key: str,
         file: PartialFile,
         fetch: Callable[[list[tuple[int, int]], Callable[[int], object]], object],
+        differs: Callable[[Sequence[tuple[int, memoryview]], Callable[[], object]], bool],
         progress: Callable[[int], object],
         *,
         patient: bool,
     ) -> None:
+        """Bring a file together with other nodes, and serve it to them; some pieces may stay missing.
+
+        `patient`: wait for nodes that have the file as long as they live, since no server has it. The other parameters
+        are those of `onecopy.remote.peers.Group.pull`.
+        """
+        if self._nodes is None:
+            return
         try:
-            group = self._directory.join(key, self._store.path(key), lambda: progress(0), patient=patient)
-            with contextlib.closing(group):
-                exchange(group, key, file, fetch, progress=progress)
-                group.complete()
+            run([partial(self._nodes.take_part, key, patient=patient)], lambda: None, self._report, wait=False)
+            self._groups.append(Group(self._nodes, key, file.fileno(), file.size, file))
+            self._groups[-1].join(lambda: progress(0))
+            self._groups[-1].pull(fetch, differs, progress)
         except PeerLostError as error:
-            _warn_of(error)
+            warn(str(error))
 
     def found(self, key: str, path: Path) -> None:
-        self._directory.note(key, path)
+        """Note that this node has a file, and pass it on to nodes that wait for it."""
+        if (nodes := self._nodes) is None:
+            return
+        try:
+            serves: list[bool] = []
+            run([lambda: serves.append(nodes.is_to_serve(key, path))], lambda: None, self._report, wait=False)
+            if serves == [True]:
+                with path.open("rb") as file:
+                    self._groups.append(Group(nodes, key, file.fileno(), os.fstat(file.fileno()).st_size))
+                self._groups[-1].join(self._report)
+        except PeerLostError as error:
+            warn(str(error))
+
+    def finish(self) -> None:
+        """Serve the files of this call until the other nodes have them."""
+        for group in self._groups:
+            group.finish(self._report)
+
+    def close(self) -> None:
+        """Leave the groups."""
+        for group in self._groups:
+            group.close()
+        if self._nodes is not None:
+            self._nodes.board.close()
 
 
-def _rendezvous(peers: str | Sequence[str], key: str) -> Rendezvous | None:
-    """Return the way into the group of the nodes; None if there is one node, or they cannot be reached."""
-    from onecopy.remote import gloo
+@contextlib.contextmanager
+def together(peers: Peers, store: Store, report: Callable[[], object] = lambda: None) -> Iterator[Partners]:
+    """Fetch inside the block with the nodes that `peers` gives, as documented at `onecopy.remote.fetch`.
 
-    if isinstance(peers, str) and peers != "torchrun":
-        raise ValueError(f"peers must be 'ray', 'torchrun' or a list of addresses, not {peers!r}")
-    job = gloo.job_of_torchrun() if isinstance(peers, str) else gloo.job_of_addresses(peers)
+    `store` is that of this node.
+    """
+    partners = Partners(_nodes(peers, store, report), report)
     try:
-        return gloo.Rendezvous(job, key) if job.size > 1 else None
-    except PeerLostError as error:
-        _warn_of(error)
+        yield partners
+        partners.finish()
+    finally:
+        partners.close()
+
+
+class JobNodes:
+    """Nodes whose number is known: those of a job of torchrun, or of a list of addresses."""
+
+    is_patient = False
+    """Whether nodes that have a file are waited for as long as they live, since no server has it."""
+
+    def __init__(self, job: Job, store: Store, board: Board) -> None:
+        self.board, self.host, self._size = board, job.address(), job.size
+        facts = store.folder.stat()
+        # nodes that use the same folder of the same machine are one
+        self.node = board.name("node", f"{boot_identity()} {facts.st_dev} {facts.st_ino}")
+        self._process = f"{os.getpid()} {start_of(os.getpid())} {_PID_SPACE.stat().st_ino} {next(_calls)}"
+        self._own: set[str] = set()  # files that this process fetches for its node
+        board.update(board.name("nodes"), lambda now: {**(now or {}), str(job.rank): self.node})
+
+    def begin(self, key: str) -> None:
+        """Do nothing: all nodes make the same call."""
+
+    def is_complete(self, members: Sequence[Member], quiet: float) -> bool:  # noqa: ARG002
+        """Return whether all nodes have come, and are members."""
+        nodes = self.board.get(self.board.name("nodes")) or {}
+        return len(nodes) >= self._size and {member.node for member in members} >= set(nodes.values())
+
+    def take_part(self, key: str, *, patient: bool) -> None:  # noqa: ARG002
+        """Note that this process is that of its node which takes part."""
+        self._own.add(key)
+        self.board.update(self.board.name("process", self.node, key), lambda _: self._process)
+
+    def is_to_serve(self, key: str, path: Path) -> bool:  # noqa: ARG002
+        """Return whether this process is the first of its node, of those that live, which has the file."""
+        name = self.board.name("process", self.node, key)
+        found = self.board.update(name, lambda now: self._process if now is None or _has_ended(now) else now)
+        return found == self._process and key not in self._own
+
+
+def _nodes(peers: Peers, store: Store, report: Callable[[], object]) -> JobNodes | RayNodes | None:
+    """Return the nodes with which to fetch; None if there is one, or the board cannot be reached."""
+    if peers is None:
         return None
+    found: list[JobNodes | RayNodes] = []
+
+    def find() -> None:
+        if isinstance(peers, str) and peers == "ray":
+            from onecopy.remote.ray_nodes import RayNodes
+
+            found.append(RayNodes.of_cluster())
+            return
+        if isinstance(peers, str) and peers != "torchrun":
+            raise ValueError(f"peers must be 'ray', 'torchrun' or a list of addresses, not {peers!r}")
+        job = job_of_torchrun() if isinstance(peers, str) else job_of_addresses(peers)
+        if job.size > 1:
+            found.append(JobNodes(job, store, job.board()))
+
+    try:
+        run([find], lambda: None, report, wait=False)  # the board may be silent
+    except PeerLostError as error:
+        warn(str(error))
+    return found[0] if found else None
 
 
-def _warn_of(error: PeerLostError) -> None:
-    logging.getLogger("onecopy").warning("onecopy: %s; what is missing comes from the origin", error)
+def _has_ended(process: Any) -> bool:
+    """Return whether a process has ended; False of one in another container."""
+    number, started, space, _ = str(process).split()
+    return int(space) == _PID_SPACE.stat().st_ino and start_of(number) != started

@@ -1,220 +1,443 @@
-"""Nodes of a job that fetch a file together: each fetches other pieces from the origin, and they pass them on.
+"""Nodes that fetch a file together: each fetches other pieces from the origin, and the others ask it for these.
 
-The origin then sends the file about once, not once per node. One process of each node takes part. How pieces are passed
-on is up to a transport, a `Group`: that of `onecopy.remote.gloo` or `onecopy.remote.ray_nodes`.
+The origin then sends the file about once, not once per node. One process of each node takes part: that which holds the
+claim of the file in the store of the node, or one that passes on the file that the node has. It serves its pieces on a
+port of one address until the others have what they want of it. The pieces of a node that is lost come from the origin.
+Of each piece of another node, some bytes are compared with the origin before the piece counts; a node that sent other
+bytes is lost, with all that it has sent.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
+import os
+import secrets
+import struct
 import threading
-from collections import deque
-from typing import TYPE_CHECKING, Protocol
+import time
+from functools import partial
+from itertools import chain, cycle, zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy.errors import FileChanged
-from onecopy.remote.transfer import pieces_of, run_threads
+from onecopy.remote import boards, transfer
+from onecopy.remote.channels import Channel, Listener, PeerLostError
+from onecopy.remote.pieces import Ranges
+from onecopy.remote.transfer import pieces_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from onecopy.remote.pieces import PartialFile, WholeFile
+    from onecopy.remote.partners import JobNodes
+    from onecopy.remote.pieces import PartialFile
+    from onecopy.remote.ray_nodes import RayNodes
 
-__all__ = ["Group", "PeerLostError", "exchange", "plan_of"]
+__all__ = ["Group", "PeerLostError", "assigned", "run", "warn"]
 
 WINDOW = 16
-"""Number of pieces that a node receives, or sends, at a time: the memory that an exchange needs is twice this."""
-_LOOK_S = 0.1
+"""Number of pieces that a node receives at a time: the memory that receiving needs."""
+SAMPLE = 4096
+"""Bytes of each piece of another node that are compared with the origin."""
+_MAX_PIECE = 64 << 20
+_MAX_HELLO = 64 << 20
+_REQUEST = struct.Struct("<QQ")
+_IDLE_S = 120.0
+"""Seconds after which a node is lost that neither asks for a piece nor leaves."""
+_BEAT_S, _REPORT_S, _POLL_S = 2.0, 0.1, 0.05
+
+Piece = tuple[int, int]
+"""First byte of a piece, and that behind it."""
 
 
-class PeerLostError(ConnectionError):
-    """Another node of the group ended, failed, or did not come."""
+class Member(NamedTuple):
+    """A node of a group."""
+
+    node: str
+    host: str
+    port: int
+    is_whole: bool
+    """Whether the node has the whole file, and takes part to pass it on."""
 
 
-class Group(Protocol):
-    """The nodes that fetch files together, seen from one of them. Every method may raise `PeerLostError`."""
+class Group:
+    """The nodes that fetch a file together, seen from one of them, which serves what it has until `close`.
 
-    rank: int
-    """Number of this node, from 0."""
-    size: int
-    """Number of nodes."""
+    Parameters
+    ----------
+    nodes
+        The nodes that may take part.
+    key
+        Key of the file, which identifies its content.
+    fd, size
+        The open file of this node, and its size in bytes.
+    file
+        The file, if it lacks pieces; None: the node has all.
+    """
 
-    def gather(self, value: bytes) -> list[bytes]:
-        """Return the values of all nodes by rank; each node calls this at the same place."""
+    def __init__(
+        self, nodes: JobNodes | RayNodes, key: str, fd: int, size: int, file: PartialFile | None = None
+    ) -> None:
+        self._nodes, self._key, self._size, self._file = nodes, key, size, file
+        self._name = nodes.board.name("group", key)
+        self._fd = os.dup(fd)  # served also after the file was closed
+        self._others: list[Member] = []
+        self._connected: dict[Member, tuple[Channel, Ranges]] = {}
+        self._is_member = False
+        self._begun: set[str] = set()  # nodes that have asked for something
+        self._gone: set[str] = set()
+        self._ended = threading.Event()
+        self._fetched = self._received = 0
+        self._joined = time.monotonic()
+        self._brought: float | None = None
+        """When this node had brought its share."""
+        try:
+            self._listener = Listener(nodes.host, 0, nodes.board.secret, self._serve)
+        except OSError as error:
+            os.close(self._fd)
+            raise PeerLostError(f"{nodes.host} has no port for other nodes: {error.strerror}") from None
+        self._own = Member(nodes.node, nodes.host, self._listener.port, file is None)
 
-    def send(self, piece: int, receivers: Sequence[int], data: memoryview) -> Callable[[], object]:
-        """Begin to send a piece; the returned function waits until `data` is no longer needed."""
+    # --- which nodes ----------------------------------------------------------------------------------------------
 
-    def receive(self, piece: int, sender: int, buffer: memoryview) -> Callable[[], object]:
-        """Begin to receive a piece; the returned function waits until `buffer` is filled."""
+    def join(self, report: Callable[[], object] = lambda: None) -> None:
+        """Join the group of the file, or begin one, and wait until it is complete; `report` is called meanwhile."""
+        run([self._join], self._end, report, wait=False)  # the thread may wait for the board
+
+    def _join(self) -> None:
+        while not self._ended.is_set():
+            members = self._joined_members()
+            self._joined = time.monotonic()
+            self._others = [one for one in members if one.node != self._own.node]
+            self._is_member = self._own in members
+            if not self._own.is_whole and not self._ended.is_set():
+                self._connect()
+            if self._is_member or self._connected or self._own.is_whole:
+                return
+            self._nodes.board.update(self._name, partial(_without, members))  # none of them is left
+
+    def _joined_members(self) -> list[Member]:
+        begins = False
+
+        def added(now: Any) -> Any:
+            nonlocal begins
+            members = _members(now)
+            if now and now["formed"]:
+                if self._own.node not in {one.node for one in members}:
+                    return now  # it is at work: its members are asked, and this node fetches nothing for them
+                members = []
+            begins = not members
+            return {"formed": False, "members": [*(one for one in members if one.node != self._own.node), self._own]}
+
+        board = self._nodes.board
+        now = board.update(self._name, added)
+        if begins:
+            self._nodes.begin(self._key)
+        started = changed = time.monotonic()
+        before = 0
+        while now and not now["formed"] and not self._ended.is_set():
+            members = _members(now)
+            if len(members) != before:
+                before, changed = len(members), time.monotonic()
+            is_late = time.monotonic() - started > boards.JOIN_S and not self._nodes.is_patient
+            if is_late:
+                warn(f"another node of the job was lost: none with the same secret came in {boards.JOIN_S:g} s")
+            if is_late or (begins and self._nodes.is_complete(members, time.monotonic() - changed)):
+                now = board.update(self._name, lambda now: now and now | {"formed": True})
+            else:
+                time.sleep(_POLL_S)
+                now = board.get(self._name)
+        return _members(now)
+
+    def _connect(self) -> None:
+        """Connect to the other members, and learn what each has."""
+        self._connected = {}
+
+        def connect(member: Member) -> None:
+            try:
+                channel = Channel.to(member.host, member.port, self._nodes.board.secret)
+                channel.send(json.dumps([self._name, self._own.node]).encode())
+                answer = json.loads(channel.receive(_MAX_HELLO))
+                have = Ranges()
+                for start, stop in answer["have"]:
+                    have.add(start, stop)
+                if answer["size"] != self._size:
+                    raise PeerLostError("it has a file of another size")
+                self._connected[member] = channel, have
+            except (PeerLostError, ValueError, TypeError, KeyError) as error:
+                self._lose(member, str(error))
+
+        run([partial(connect, member) for member in self._others], lambda: None, lambda: None)
+
+    def _lose(self, member: Member, reason: str) -> None:
+        self._gone.add(member.node)
+        if not self._ended.is_set():
+            warn(f"another node of the job was lost ({member.host}): {reason}")
+
+    # --- what this node lacks -------------------------------------------------------------------------------------
+
+    def pull(
+        self,
+        fetch: Callable[[list[Piece], Callable[[int], object]], object],
+        differs: Callable[[Sequence[tuple[int, memoryview]], Callable[[], object]], bool],
+        progress: Callable[[int], object],
+    ) -> None:
+        """Bring what other nodes have, or will have, and fetch this node's share of the rest; some may stay missing.
+
+        Parameters
+        ----------
+        fetch
+            Called, in a thread, with the pieces that this node fetches from the origin and a function that takes the
+            number of bytes that have arrived: fetches them into the file.
+        differs
+            Called, in threads, with parts of the file, each as its first byte and its bytes, and a function that raises
+            an exception when it should end: returns whether the origin has others.
+        progress
+            Called about 10 times per second with the number of bytes received from the origin and from nodes.
+
+        Raises
+        ------
+        Exception
+            That of `fetch`, of `differs` and of `progress`, which other nodes notice as a lost node.
+        """
+        lacking = sorted(one.node for one in [*self._others, *[self._own] * self._is_member] if not one.is_whole)
+        assert self._file is not None
+        missing = [*pieces_of(self._file.have.missing(0, self._size))]
+        shares = assigned(missing, {one.node: have for one, (_, have) in self._connected.items()}, lacking)
+        steps: list[Callable[[], object]] = []
+        for member, (channel, _) in self._connected.items():
+            steps.append(partial(self._receive, member, channel, shares.pop(member.node, []), differs))
+        own = [piece for pieces in shares.values() for piece in pieces]  # those of nodes that are gone, too
+
+        def bring() -> None:
+            fetch(sorted(own), self._note_fetched)
+            self._brought = time.monotonic()
+
+        run([bring, *steps], self._end, lambda: progress(self._fetched + self._received))
+
+    def _end(self) -> None:
+        self._ended.set()
+        for channel, _ in self._connected.values():
+            channel.close()
+
+    def _check_ended(self) -> None:
+        if self._ended.is_set():
+            raise _EndedError
+
+    def _check_patience(self) -> None:
+        """Raise PeerLostError if this node brought its share long ago, and another one is far from that."""
+        self._check_ended()
+        now = time.monotonic()
+        if self._brought is not None and now - self._brought > max(boards.JOIN_S, self._brought - self._joined):
+            raise PeerLostError("it does not send what it should fetch")
+
+    def _note_fetched(self, arrived: int) -> None:
+        self._fetched = arrived
+        self._check_ended()
+
+    def _receive(
+        self,
+        member: Member,
+        channel: Channel,
+        pieces: list[Piece],
+        differs: Callable[[Sequence[tuple[int, memoryview]], Callable[[], object]], bool],
+    ) -> None:
+        """Receive pieces of a member; without those that come after it is lost."""
+        file = self._file
+        assert file is not None
+        number = min(len(pieces), max(1, WINDOW // len(self._connected)))
+        free = [bytearray(max(stop - start for start, stop in pieces)) for _ in range(number)]
+        pending: list[tuple[int, memoryview]] = []
+        taken: list[Piece] = []
+
+        def take() -> None:
+            if pending and differs([_sample(start, view) for start, view in pending], self._check_ended):
+                raise _LiarError("it sent other bytes than the origin has")
+            for start, view in pending:
+                file.write(start, view)
+                taken.append((start, start + len(view)))
+                self._received += len(view)
+                free.append(view.obj)  # type: ignore[arg-type]
+            pending.clear()
+
+        try:
+            for start, view in self._arriving(channel, pieces, free, take):
+                pending.append((start, view))
+                if not free:
+                    take()
+            take()
+        except PeerLostError as error:
+            if isinstance(error, _LiarError):
+                file.forget(taken)
+                self._received -= sum(stop - start for start, stop in taken)
+            self._lose(member, str(error))
+        finally:
+            channel.close()
+
+    def _arriving(
+        self, channel: Channel, pieces: list[Piece], free: list[bytearray], idle: Callable[[], object]
+    ) -> Iterator[tuple[int, memoryview]]:
+        """Ask for pieces, some of them ahead, and yield each in a buffer of `free`; call `idle` where one is late."""
+        ahead = 2 * len(free)
+        for piece in pieces[:ahead]:
+            channel.send(_REQUEST.pack(*piece))
+        for (start, stop), further in zip_longest(pieces, pieces[ahead:]):
+            view = memoryview(free.pop())[: stop - start]
+            while (count := channel.receive_into(view)) == 0:
+                idle()
+                self._check_patience()
+            if count != len(view):
+                raise PeerLostError("it sent a piece of another length")
+            if further:
+                channel.send(_REQUEST.pack(*further))
+            yield start, view
+
+    # --- what others lack -----------------------------------------------------------------------------------------
+
+    def _serve(self, channel: Channel) -> None:
+        name, node = json.loads(channel.receive(4096))
+        if name != self._name:
+            return
+        self._begun.add(node)
+        have = [(0, self._size)] if self._file is None else list(self._file.have)
+        channel.send(json.dumps({"size": self._size, "have": have}).encode())
+        buffer = memoryview(b"")
+        while not self._ended.is_set():
+            start, stop = _REQUEST.unpack(channel.receive(_REQUEST.size, _IDLE_S).ljust(_REQUEST.size, b"\0"))
+            if not start < stop <= self._size or stop - start > _MAX_PIECE:
+                return
+            while self._file is not None and not self._file.wait(start, stop, _BEAT_S):
+                if self._ended.is_set():
+                    return
+                channel.send(b"")
+            if len(buffer) < stop - start:
+                buffer = memoryview(bytearray(stop - start))
+            channel.send(buffer[: os.preadv(self._fd, [buffer[: stop - start]], start)])
+
+    def finish(self, report: Callable[[], object] = lambda: None) -> None:
+        """Serve the other nodes until each has left, or has been lost; `report` is called meanwhile."""
+        begun = time.monotonic()
+        longest = boards.JOIN_S + 10 * (begun - self._joined)  # for nodes that are slower than this one
+        waited_for = {one.node for one in self._others if not one.is_whole and self._is_member} - self._gone
+        while not self._ended.is_set() and time.monotonic() - begun < longest:
+            is_late = time.monotonic() - self._joined > boards.JOIN_S
+            if self._listener.is_idle and (is_late or waited_for <= self._begun):
+                break
+            time.sleep(_POLL_S)
+            report()
+        with contextlib.suppress(PeerLostError):
+            run([partial(self._nodes.board.update, self._name, self._left)], lambda: None, report, wait=False)
+
+    def _left(self, now: Any) -> Any:
+        members = [one for one in _members(now) if one != self._own]
+        return {**now, "members": members} if members else None
 
     def close(self) -> None:
-        """Leave the group; what other nodes still wait for raises an error there. Further calls do nothing."""
+        """Leave the group; what other nodes still wait for is lost to them. Further calls do nothing."""
+        self._end()
+        self._listener.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
-def plan_of(have: Sequence[bytes]) -> list[tuple[int, int, list[int]]]:
-    """Return which node sends which piece to which nodes, in the order in which all nodes proceed.
+def assigned(missing: Sequence[Piece], have: Mapping[str, Ranges], lacking: Sequence[str]) -> dict[str, list[Piece]]:
+    """Return which node brings which of the missing pieces.
 
-    A piece that some nodes have is sent by one of them; another one is fetched from the origin by the node that sends
-    it. The pieces are spread evenly.
+    A piece that nodes have is asked of one of these; another one is fetched from the origin by one of the nodes that
+    lack pieces, the same for all of them. The pieces are spread evenly, and in order.
 
     Parameters
     ----------
     have
-        Of each node: a byte per piece, which is not 0 if the node has the piece.
-
-    Returns
-    -------
-    (piece, sender, receivers); a piece that every node has is not listed.
+        What each node has that can be asked.
+    lacking
+        The nodes that lack pieces, in the same order in all of them.
 
     Examples
     --------
-    >>> plan_of([bytes([0, 0, 1]), bytes([0, 0, 0])])
-    [(0, 0, [1]), (1, 1, [0]), (2, 0, [1])]
+    >>> first, second, third = pieces_of([(0, 3 << 23)])
+    >>> ranges = Ranges()
+    >>> ranges.add(*first)
+    >>> found = assigned([first, second, third], {"a": ranges}, ["b", "c"])
+    >>> found == {"a": [first], "c": [second], "b": [third]}
+    True
     """
-    nodes = range(len(have))
-    load = [0] * len(have)
-    found: list[tuple[int, int, int, list[int]]] = []
-    for piece in range(len(have[0])):
-        lacking = [node for node in nodes if not have[node][piece]]
-        if not lacking:
-            continue
-        able = nodes if len(lacking) == len(have) else [node for node in nodes if have[node][piece]]
-        sender = min(able, key=load.__getitem__)
-        found.append((load[sender], piece, sender, [node for node in lacking if node != sender]))
-        load[sender] += 1
-    return [(piece, sender, receivers) for _, piece, sender, receivers in sorted(found)]
+    found: dict[str, list[Piece]] = {}
+    for piece in missing:
+        number = piece[0] // transfer.PIECE
+        able = [node for node, ranges in have.items() if not any(ranges.missing(*piece))] or lacking or [""]
+        found.setdefault(able[number % len(able)], []).append(piece)
+    return found
 
 
-def exchange(
-    group: Group,
-    key: str,
-    file: PartialFile | WholeFile,
-    fetch: Callable[[list[tuple[int, int]], Callable[[int], object]], object],
+def warn(text: str) -> None:
+    """Warn of a node that was lost."""
+    logging.getLogger("onecopy").warning("onecopy: %s; what is missing comes from the origin", text)
+
+
+def _sample(start: int, view: memoryview) -> tuple[int, memoryview]:
+    """Return a part of a piece that no other node can foresee."""
+    at = secrets.randbelow(max(1, len(view) - SAMPLE + 1))
+    return start + at, view[at : at + SAMPLE]
+
+
+def _without(members: list[Member], now: Any) -> Any:
+    return None if _members(now) == members else now
+
+
+def _members(now: Any) -> list[Member]:
+    try:
+        found = [Member(*one) for one in now["members"]] if now else []
+    except (KeyError, TypeError):
+        raise PeerLostError("another node of the job wrote what is no list of nodes") from None
+    if not all(map(isinstance, chain(*found), cycle((str, str, int, bool)))):
+        raise PeerLostError("another node of the job wrote what is no list of nodes")
+    return found
+
+
+def run(
+    steps: Sequence[Callable[[], object]],
+    stop: Callable[[], object],
+    report: Callable[[], object],
     *,
-    progress: Callable[[int], object] | None = None,
+    wait: bool = True,
 ) -> None:
-    """Make a file whole in all nodes of a group. All of them call this with the same key.
+    """Run each step in a thread until all have ended; raise what the first of them raised.
 
-    Parameters
-    ----------
-    key
-        Key of the file, which identifies its content.
-    file
-        The file of this node, with the pieces that it has; of a node that has all, a `WholeFile`.
-    fetch
-        Called, in a thread, with the ranges that this node fetches from the origin and a function that takes the
-        number of bytes that have arrived: fetches them into `file`.
-    progress
-        Called about 10 times per second with the number of bytes received from the origin and from nodes.
-
-    Raises
-    ------
-    PeerLostError
-        Another node was lost. What arrived is in the file.
-    FileChanged
-        The nodes have different versions of the file.
-    Exception
-        That of `fetch`, which the other nodes notice as a lost node.
+    `stop` is called when a step raises, and must make the others end. `report` is called about 10 times per second in
+    this thread; what it raises stops the steps and is passed on, with `wait` when they have ended.
     """
-    if len(set(group.gather(f"{key}\n{file.size}".encode("utf-8", "surrogateescape")))) != 1:
-        raise FileChanged(f"{key}: other nodes of the job found another version of this file")
-    grid = list(pieces_of([(0, file.size)]))
-    mine = bytes(file.has(*piece) for piece in grid)
-    plan = plan_of(group.gather(mine))
-    job = _Exchange(group, file, grid, plan)
-    own = [grid[piece] for piece, sender, _ in plan if sender == group.rank and not mine[piece]]
-    job.run(lambda arrived: fetch(own, arrived), progress)
+    errors: list[BaseException] = []
+
+    def guarded(step: Callable[[], object]) -> None:
+        try:
+            step()
+        except _EndedError:
+            pass
+        except BaseException as error:
+            errors.append(error)
+            stop()
+
+    threads = [threading.Thread(target=guarded, args=(step,), name="onecopy-step", daemon=True) for step in steps]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_REPORT_S)
+                report()
+    except BaseException:
+        stop()
+        for thread in threads if wait else ():
+            thread.join()
+        raise
+    if errors:
+        raise errors[0]
 
 
-class _Exchange:
-    def __init__(
-        self,
-        group: Group,
-        file: PartialFile | WholeFile,
-        grid: Sequence[tuple[int, int]],
-        plan: Sequence[tuple[int, int, list[int]]],
-    ) -> None:
-        self._group, self._file, self._grid, self._plan = group, file, grid, plan
-        self._ended = threading.Event()
-        self._fetched = self._received = 0
-
-    def run(self, fetch: Callable[[Callable[[int], object]], object], progress: Callable[[int], object] | None) -> None:
-        def report() -> None:
-            if progress is not None:
-                progress(self._fetched + self._received)
-
-        steps = [lambda: fetch(self._note_fetched), self._send, self._receive]
-        errors = [error for error in run_threads(steps, self._give_up, report) if not isinstance(error, _EndedError)]
-        if errors:
-            own = [error for error in errors if not isinstance(error, PeerLostError)]
-            raise (own or errors)[0]
-
-    def _give_up(self) -> None:
-        self._ended.set()
-        self._group.close()  # ends what the other threads, and other nodes, wait for
-
-    def _note_fetched(self, arrived: int) -> None:
-        self._fetched = arrived
-        if self._ended.is_set():
-            raise _EndedError
-
-    def _send(self) -> None:
-        """Send the pieces of this node, each as soon as it is in the file."""
-        buffers = _Buffers(self._grid)
-        begun: deque[tuple[memoryview, Callable[[], object]]] = deque()
-        for piece, sender, receivers in self._plan:
-            if sender != self._group.rank or not receivers:
-                continue
-            start, stop = self._grid[piece]
-            while not self._file.wait(start, stop, _LOOK_S):
-                if self._ended.is_set():
-                    raise _EndedError
-            if len(begun) == WINDOW:
-                data, wait = begun.popleft()
-                wait()
-                buffers.give(data)
-            data = buffers.take(stop - start)
-            self._file.read_into(start, data)
-            begun.append((data, self._group.send(piece, receivers, data)))
-        for _, wait in begun:
-            wait()
-
-    def _receive(self) -> None:
-        """Receive the pieces of other nodes."""
-        buffers = _Buffers(self._grid)
-        begun: deque[tuple[int, memoryview, Callable[[], object]]] = deque()
-        for piece, sender, receivers in self._plan:
-            if self._group.rank not in receivers:
-                continue
-            if len(begun) == WINDOW:
-                buffers.give(self._take(*begun.popleft()))
-            start, stop = self._grid[piece]
-            buffer = buffers.take(stop - start)
-            begun.append((start, buffer, self._group.receive(piece, sender, buffer)))
-        for one in begun:
-            self._take(*one)
-
-    def _take(self, start: int, buffer: memoryview, wait: Callable[[], object]) -> memoryview:
-        wait()
-        if self._ended.is_set():
-            raise _EndedError
-        self._file.write(start, buffer)
-        self._received += len(buffer)
-        return buffer
-
-
-class _Buffers:
-    """Buffers that are used again: fresh memory costs as much as what is passed on."""
-
-    def __init__(self, grid: Sequence[tuple[int, int]]) -> None:
-        self._longest = max((stop - start for start, stop in grid), default=0)
-        self._free: list[bytearray] = []
-
-    def take(self, nbytes: int) -> memoryview:
-        whole = self._free.pop() if self._free else bytearray(self._longest)
-        return memoryview(whole)[:nbytes]
-
-    def give(self, buffer: memoryview) -> None:
-        self._free.append(buffer.obj)  # type: ignore[arg-type]
+class _LiarError(PeerLostError):
+    """A node sent bytes that the origin does not have."""
 
 
 class _EndedError(Exception):

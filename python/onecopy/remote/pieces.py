@@ -22,10 +22,10 @@ from onecopy.store.identity import boot_identity
 from onecopy.text import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["PartialFile", "Ranges", "WholeFile"]
+__all__ = ["PartialFile", "Ranges"]
 
 _ENTRY = struct.Struct("<QQII")
 _BLOCK = 8 << 20
@@ -110,27 +110,25 @@ class PartialFile:
         self.have = Ranges()
         """The bytes that are in the file."""
         self._changed = threading.Condition()
-        self._fd = _opened(self.path)
+        self._fd, self._list = _opened(self.path), -1
         try:
             self._list = _opened(self._list_path)
-            try:
-                self._begin(key)
-            except BaseException:
-                os.close(self._list)
-                raise
+            self._begin(key)
         except BaseException:
-            os.close(self._fd)
+            self.close()
             raise
 
     def _begin(self, key: str) -> None:
-        head = f"{key}\n{boot_identity()}\n".encode("utf-8", "surrogateescape")
+        self._head = head = f"{key}\n{boot_identity()}\n".encode("utf-8", "surrogateescape")
         text = os.pread(self._list, os.fstat(self._list).st_size, 0)
         lines = text.split(b"\n", 2)
         ours = len(lines) == 3 and lines[0] == head.split(b"\n", 1)[0]
         if not ours or os.fstat(self._fd).st_size != self.size:
-            os.ftruncate(self._fd, 0)
+            self.close()
+            self.remove()  # and not cut: a process may have parts of it mapped
+            self._fd, self._list = _opened(self.path), _opened(self._list_path)
             os.ftruncate(self._fd, self.size)
-            self._rewrite(head, ())
+            self._rewrite(())
             return
         entries = list(_entries(lines[2], self.size))
         if lines[1] != b"" and text.startswith(head):
@@ -138,14 +136,21 @@ class PartialFile:
                 self.have.add(start, start + length)
             self._end = len(head) + len(entries) * _ENTRY.size  # a torn entry is written over
             return
-        self._rewrite(head, [entry for entry in entries if _checksum(self._fd, entry[0], entry[1]) == entry[2]])
+        self._rewrite([entry for entry in entries if _checksum(self._fd, entry[0], entry[1]) == entry[2]])
 
-    def _rewrite(self, head: bytes, entries: Iterable[tuple[int, int, int]]) -> None:
+    def _rewrite(self, entries: Iterable[tuple[int, int, int]]) -> None:
         os.ftruncate(self._list, 0)
-        _write(self._list, head, 0)
-        self._end = len(head)
+        _write(self._list, self._head, 0)
+        self._end = len(self._head)
         for start, length, checksum in entries:
             self._note(start, length, checksum)
+
+    def expect_room(self, nbytes: int) -> None:
+        """Raise OSError if the file system has less space, which is not reserved: a server may claim any size."""
+        disk = os.fstatvfs(self._fd)
+        if nbytes > disk.f_bavail * disk.f_frsize:
+            reason = f"{os.strerror(errno.ENOSPC)}: {size(nbytes)} are needed"
+            raise OSError(errno.ENOSPC, reason, str(self.path))
 
     def reserve(self, start: int, stop: int) -> None:
         """Reserve the space of a range on the disk, where the file system can; OSError if there is not enough."""
@@ -162,9 +167,9 @@ class PartialFile:
         """Return bytes that are in the file; fewer at its end."""
         return os.pread(self._fd, length, start)
 
-    def read_into(self, start: int, buffer: memoryview) -> None:
-        """Fill a buffer with bytes that are in the file; OSError if it ends before."""
-        _fill(self._fd, start, buffer, self.path)
+    def fileno(self) -> int:
+        """Return the descriptor of the file."""
+        return self._fd
 
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
         """Write a piece, and then the entry that says that it is there."""
@@ -176,6 +181,14 @@ class PartialFile:
         with self._changed:
             self._note(start, len(data), checksum)
             self._changed.notify_all()
+
+    def forget(self, pieces: Collection[tuple[int, int]]) -> None:
+        """Let pieces, each as it was written, count as missing, because they have turned out to be wrong."""
+        with self._changed:
+            text = os.pread(self._list, self._end - len(self._head), len(self._head))
+            entries = [one for one in _entries(text, self.size) if (one[0], one[0] + one[1]) not in pieces]
+            self.have = Ranges()
+            self._rewrite(entries)
 
     def has(self, start: int, stop: int) -> bool:
         """Return whether all bytes of a range are in the file."""
@@ -204,47 +217,16 @@ class PartialFile:
             self._list_path.unlink()
 
     def remove(self) -> None:
-        """Remove both files, which stay open."""
+        """Remove the names of both files."""
         for path in (self.path, self._list_path):
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close both files; they remain for the next who fetches."""
-        os.close(self._fd)
-        os.close(self._list)
-
-
-class WholeFile:
-    """A file that has all its pieces, with the methods that reading a `PartialFile` takes.
-
-    OSError if it cannot be opened.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self._fd).st_size
-        """Size in bytes."""
-
-    def has(self, start: int, stop: int) -> bool:
-        """Return whether all bytes of a range are in the file."""
-        return 0 <= start <= stop <= self.size
-
-    def wait(self, start: int, stop: int, timeout: float) -> bool:  # noqa: ARG002
-        """Return `has`."""
-        return self.has(start, stop)
-
-    def read_into(self, start: int, buffer: memoryview) -> None:
-        """Fill a buffer with bytes of the file; OSError if it ends before."""
-        _fill(self._fd, start, buffer, self._path)
-
-    def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
-        """Never called, because nothing is missing; OSError."""
-        raise OSError(errno.EBADF, f"{len(data)} bytes at {start} of a file that is whole")
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
+        for fd in (self._fd, self._list):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._list = -1
 
 
 def _opened(path: Path) -> int:
@@ -273,14 +255,6 @@ def _checksum(fd: int, start: int, length: int) -> int | None:
         return _core.crc32c(os.pread(fd, length, start))
     except OSError:
         return None
-
-
-def _fill(fd: int, start: int, buffer: memoryview, path: Path) -> None:
-    while buffer:
-        count = os.preadv(fd, [buffer], start)
-        if count == 0:
-            raise OSError(errno.EIO, "the file became shorter", str(path))
-        buffer, start = buffer[count:], start + count
 
 
 def _write(fd: int, data: bytes | bytearray | memoryview, start: int) -> None:

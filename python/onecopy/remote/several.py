@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from onecopy.remote.origin import Origin
+from onecopy.remote.origin import waited
 from onecopy.remote.partners import Partners, together
+from onecopy.remote.peers import PeerLostError
 from onecopy.remote.pieces import PartialFile
-from onecopy.remote.transfer import transfer
-from onecopy.store import report_progress
+from onecopy.remote.transfer import CONNECTIONS, received, transfer
+from onecopy.store import Store, report_progress
 from onecopy.text import size
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from onecopy.remote.origin import Version
+    from onecopy.remote.origin import Origin, Version
     from onecopy.remote.partners import Peers
-    from onecopy.store import Artefact, Store
+    from onecopy.store import Artefact
 
-__all__ = ["InPartError", "Several", "versions_of"]
+__all__ = ["InPartError", "Several"]
 
-_ASKED_AT_A_TIME = 16
 _FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0  # until the first line about a long fetch; between two
 
 
@@ -37,48 +39,49 @@ class Several:
 
     Parameters
     ----------
-    store
-        Where the files are kept; its option `on_wait` says whether a long fetch is announced.
-    connections
-        Number of requests at a time.
-    progress
-        As that of `onecopy.remote.fetch`.
+    store, connections, progress
+        As those of `onecopy.remote.fetch`; the option `on_wait` of a store says whether a long fetch is announced.
     """
 
-    def __init__(self, store: Store, connections: int, progress: Callable[[int, int], object] | None) -> None:
-        self._store, self._connections = store, connections
-        self._progress = progress if progress is not None else _announced(store)
+    def __init__(
+        self,
+        store: Store | str | os.PathLike[str] | None = None,
+        connections: int = CONNECTIONS,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> None:
+        self.store = Store.of(store).with_options(where="here", durable=False)
+        """Where the files are kept."""
+        self._connections = connections
+        self._progress = progress if progress is not None else _announced(self.store)
         self._done = 0
         self._total = 0
-        self._partners = Partners()
+        self._partners = Partners(None, lambda: None)
 
     def expect(self, nbytes: int) -> None:
         """Count the bytes of a file that will be fetched, for the progress."""
         self._total += nbytes
 
     @contextlib.contextmanager
-    def together(self, peers: Peers, key: str) -> Iterator[None]:
-        """Fetch inside the block with other nodes; `key` is what is fetched, the same in all of them."""
-        with together(peers, key, self._store) as self._partners:
+    def together(self, peers: Peers) -> Iterator[None]:
+        """Fetch inside the block with other nodes."""
+        with together(peers, self.store, lambda: self._report(0)) as self._partners:
             yield
 
     def one(self, origin: Origin, version: Version) -> Artefact:
         """Return the artefact of a file, fetched here if no process has."""
-        key, built_here = origin.key(version), False
+        key = origin.key(version)
 
         def work(partial: PartialFile, fetch: Callable[[list[tuple[int, int]]], None]) -> None:
-            nonlocal built_here
-            built_here = True
-
             def part(ranges: list[tuple[int, int]], arrived: Callable[[int], object]) -> None:
                 transfer(origin, version, partial, ranges, connections=self._connections, progress=arrived)
 
-            self._partners.exchange(key, partial, part, self._report, patient=not origin.serves)
+            partial.expect_room(version.size - partial.have.size)
+            differs = functools.partial(_differs, origin, version)
+            self._partners.exchange(key, partial, part, differs, self._report, patient=not origin.serves)
             fetch([(0, version.size)])
 
         found = self._built(origin, version, work)
-        if not built_here:
-            self._partners.found(key, found.path)
+        self._partners.found(key, found.path)
         self._done += version.size
         return found
 
@@ -125,9 +128,9 @@ class Several:
             partial = PartialFile(path, key, version.size)
 
             def fetch(ranges: list[tuple[int, int]]) -> None:
-                before = sum(stop - start for start, stop in ranges) - sum(
-                    stop - start for one in ranges for start, stop in partial.have.missing(*one)
-                )
+                missing = sum(stop - start for one in ranges for start, stop in partial.have.missing(*one))
+                before = sum(stop - start for start, stop in ranges) - missing
+                partial.expect_room(missing)
                 transfer(
                     origin,
                     version,
@@ -138,19 +141,30 @@ class Several:
                 )
 
             try:
-                self._partners.begin()
                 work(partial, fetch)
                 partial.publish(path)
             finally:
                 partial.close()
 
-        return self._store.get_or_build(key, build)
+        return self.store.get_or_build(key, build)
 
 
-def versions_of(origins: Sequence[Origin]) -> list[Version]:
-    """Ask for the current versions of several objects, some at a time; errors as those of `Origin.version`."""
-    with ThreadPoolExecutor(min(_ASKED_AT_A_TIME, len(origins) or 1)) as pool:
-        return list(pool.map(Origin.version, origins))
+def _differs(
+    origin: Origin, version: Version, parts: Sequence[tuple[int, memoryview]], check: Callable[[], object]
+) -> bool:
+    """Return whether the origin has other bytes than some parts of a file; `check` is called meanwhile."""
+    if not origin.serves:
+        return False
+    expected = [(start, memoryview(bytearray(len(view)))) for start, view in parts]
+
+    async def bring() -> None:
+        await asyncio.gather(*(received(origin, version, start, view) for start, view in expected))
+
+    try:
+        waited(bring(), check)
+    except NotImplementedError:
+        raise PeerLostError("the origin has no ranges to compare with") from None
+    return any(found != view for (_, found), (_, view) in zip(expected, parts, strict=True))
 
 
 def _announced(store: Store) -> Callable[[int, int], object] | None:

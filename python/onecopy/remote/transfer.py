@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import queue
+import asyncio
 import random
-import threading
-import time
+from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from onecopy.remote.origin import waited
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from obstore import Bytes
 
     from onecopy.remote.origin import Origin, Version
     from onecopy.remote.pieces import PartialFile
 
-__all__ = ["CONNECTIONS", "PIECE", "pieces_of", "run_threads", "transfer"]
+__all__ = ["CONNECTIONS", "PIECE", "pieces_of", "received", "transfer"]
 
 CONNECTIONS = 16
 """Default number of requests at a time."""
 PIECE = 8 << 20
 """Bytes of a request, at positions that are multiples of it."""
 _TRIES = 6
-"""Number of requests in a row that may bring nothing."""
+"""Number of requests in a row that may bring next to nothing."""
+_PROGRESS = 16 << 10
+"""Bytes that a request must bring, unless they are all that is missing."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
-_REPORT_S = 0.1
 
 
 def transfer(
@@ -36,31 +38,27 @@ def transfer(
     ranges: Iterable[tuple[int, int]],
     *,
     connections: int = CONNECTIONS,
-    progress: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> None:
     """Fetch what `ranges` lack in a partial file.
 
-    A request that ends early is continued where it ended, with growing pauses, until several in a row bring nothing.
+    A request that ends early, or is too slow, is continued where it ended, with growing pauses, until several in a row
+    bring next to nothing.
 
     Parameters
     ----------
     progress
         Called about 10 times per second with the number of bytes that this call has received; an exception that it
-        raises ends the transfer.
+        raises ends the transfer at once, as an interrupt does.
 
     Raises
     ------
     OSError
         As those of `Origin.chunks` and `PartialFile.write`. What arrived remains in the partial file.
     """
-    missing = [part for start, stop in ranges for part in partial.have.missing(start, stop)]
-    for start, stop in missing:
-        partial.reserve(start, stop)
     job = _Job(origin, version, partial)
-    try:
-        job.run(list(pieces_of(missing)), connections, progress)
-    except NotImplementedError:  # no ranges
-        job.run_in_one(progress)
+    missing = [part for start, stop in ranges for part in partial.have.missing(start, stop)]
+    waited(job.run(deque(pieces_of(missing)), connections), lambda: progress(job.arrived))
 
 
 def pieces_of(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -69,140 +67,102 @@ def pieces_of(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield from pairwise([start, *range((start // PIECE + 1) * PIECE, stop, PIECE), stop])
 
 
-def run_threads(
-    steps: Sequence[Callable[[], object]], stop: Callable[[], object], report: Callable[[], object]
-) -> list[BaseException]:
-    """Run each step in a thread until all have ended; return what they raised, the first error first.
+async def received(
+    origin: Origin,
+    version: Version,
+    start: int,
+    buffer: memoryview,
+    arrived: Callable[[int], object] = lambda _: None,
+) -> None:
+    """Fill a buffer with the bytes from `start`, by as many requests as it takes; errors as those of `transfer`.
 
-    `stop` is called when a step raises, and must make the others end. `report` is called about 10 times per second in
-    this thread; what it raises stops the steps and is passed on.
+    `arrived` is called with the bytes of each chunk.
     """
-    errors: list[BaseException] = []
-
-    def guarded(step: Callable[[], object]) -> None:
+    at, in_vain = 0, 0
+    while True:
+        before = at
         try:
-            step()
-        except BaseException as error:
-            errors.append(error)
-            stop()
-
-    threads = [
-        threading.Thread(target=guarded, args=(step,), name=f"onecopy-{number}", daemon=True)
-        for number, step in enumerate(steps)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_REPORT_S)
-                report()
-    except BaseException:
-        stop()
-        raise
-    finally:
-        for thread in threads:
-            thread.join()
-    return errors
+            async for chunk in origin.chunks(start + at, start + len(buffer), version, slow=in_vain > 0):
+                if len(chunk) > len(buffer) - at:
+                    raise OSError(f"{origin.shown}: the server sent more bytes than asked for")
+                buffer[at : at + len(chunk)] = memoryview(chunk)
+                at += len(chunk)
+                arrived(len(chunk))
+            error: Exception = ConnectionError(f"{origin.shown}: the server sent fewer bytes than asked for")
+        except ConnectionError as failed:
+            error = failed
+        if at == len(buffer):
+            return
+        in_vain = in_vain + 1 if at - before < _PROGRESS else 1
+        if in_vain == _TRIES:
+            raise error
+        await asyncio.sleep(_pause(in_vain))
 
 
 class _Job:
     def __init__(self, origin: Origin, version: Version, partial: PartialFile) -> None:
         self._origin, self._version, self._partial = origin, version, partial
-        self._pieces: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
-        self._ended = threading.Event()  # also by an error
-        self._lock = threading.Lock()
-        self._arrived = 0
+        self.arrived = 0
 
-    def run(self, pieces: list[tuple[int, int]], connections: int, progress: Callable[[int], object] | None) -> None:
-        for piece in pieces:
-            self._pieces.put(piece)
+    def _count(self, nbytes: int) -> None:
+        self.arrived += nbytes
+
+    async def run(self, pieces: deque[tuple[int, int]], connections: int) -> None:
         longest = max((stop - start for start, stop in pieces), default=0)
-        number = min(connections, len(pieces))
+        workers = [asyncio.create_task(self._work(pieces, longest)) for _ in range(min(connections, len(pieces)))]
+        try:
+            await asyncio.gather(*workers)
+        except NotImplementedError:  # no ranges
+            await _ended(workers)
+            await self._run_in_one()
+        finally:
+            await _ended(workers)
 
-        def report() -> None:
-            if progress is not None:
-                progress(self._arrived)
+    async def _work(self, pieces: deque[tuple[int, int]], longest: int) -> None:
+        whole = memoryview(bytearray(longest))
+        while pieces:
+            start, stop = pieces.popleft()
+            buffer = whole[: stop - start]
+            await received(self._origin, self._version, start, buffer, self._count)
+            await asyncio.to_thread(self._partial.write, start, buffer)
 
-        # a thread ends with the next bytes that arrive, or at the time limit of its request
-        if errors := run_threads([lambda: self._work(longest)] * number, self._ended.set, report):
-            raise errors[0]
-        report()
-
-    def _work(self, longest: int) -> None:
-        buffer = bytearray(longest)
-        while not self._ended.is_set():
-            try:
-                start, stop = self._pieces.get_nowait()
-            except queue.Empty:
-                return
-            self._fetch(start, stop, memoryview(buffer)[: stop - start])
-
-    def _fetch(self, start: int, stop: int, buffer: memoryview) -> None:
-        """Fetch a piece, by as many requests as it takes, and write it."""
-        at, in_vain = start, 0
-        while at < stop:
-            before = at
-            try:
-                for chunk in self._origin.chunks(at, stop, self._version):
-                    at += self._take(chunk, buffer[at - start :])
-                    if self._ended.is_set():
-                        return
-                error: Exception = ConnectionError(f"{self._origin.shown}: the server sent fewer bytes than asked for")
-            except ConnectionError as failed:
-                error = failed
-            if at == stop:
-                break
-            in_vain = in_vain + 1 if at == before else 1
-            if in_vain == _TRIES:
-                raise error
-            self._ended.wait(_pause(in_vain))
-            if self._ended.is_set():
-                return
-        self._partial.write(start, buffer)
-
-    def _take(self, chunk: Bytes, room: memoryview) -> int:
-        view = memoryview(chunk)
-        if len(view) > len(room):
-            raise OSError(f"{self._origin.shown}: the server sent more bytes than asked for")
-        room[: len(view)] = view
-        with self._lock:
-            self._arrived += len(view)
-        return len(view)
-
-    def run_in_one(self, progress: Callable[[int], object] | None) -> None:
+    async def _run_in_one(self) -> None:
         """Fetch all by one request; for servers without ranges, where a broken connection begins anew."""
         for attempt in range(1, _TRIES + 1):
-            self._arrived = 0
+            self.arrived = 0
             try:
-                self._fetch_all(progress)
+                await self._write_all(self._origin.whole(self._version, slow=attempt > 1))
             except ConnectionError:
                 if attempt == _TRIES:
                     raise
-                time.sleep(_pause(attempt))
+                await asyncio.sleep(_pause(attempt))
             else:
                 return
 
-    def _fetch_all(self, progress: Callable[[int], object] | None) -> None:
-        buffer = bytearray(min(PIECE, self._version.size))
+    async def _write_all(self, chunks: AsyncIterator[Bytes]) -> None:
+        size = self._version.size
+        buffer = memoryview(bytearray(min(PIECE, size)))
         at = filled = 0
-        for chunk in self._origin.whole(self._version):
+        async for chunk in chunks:
             view = memoryview(chunk)
+            self.arrived += len(view)
+            if self.arrived > size:
+                raise OSError(f"{self._origin.shown}: the server sent more bytes than announced")
             while view:
-                room = min(len(buffer), self._version.size - at) - filled
-                if room <= 0:
-                    raise OSError(f"{self._origin.shown}: the server sent more bytes than announced")
-                part = view[:room]
+                part = view[: min(len(buffer), size - at) - filled]
                 buffer[filled : filled + len(part)] = part
                 filled, view = filled + len(part), view[len(part) :]
-                if filled == min(len(buffer), self._version.size - at):
-                    self._partial.write(at, memoryview(buffer)[:filled])
+                if filled == min(len(buffer), size - at):
+                    await asyncio.to_thread(self._partial.write, at, buffer[:filled])
                     at, filled = at + filled, 0
-            self._arrived = at + filled
-            if progress is not None:
-                progress(self._arrived)
-        if at < self._version.size:
+        if at < size:
             raise ConnectionError(f"{self._origin.shown}: the server sent fewer bytes than announced")
+
+
+async def _ended(workers: list[asyncio.Task[None]]) -> None:
+    for worker in workers:
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
 
 
 def _pause(attempt: int) -> float:

@@ -7,11 +7,13 @@ suffix, are given a path in a view.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 __all__ = ["link", "sweep", "view"]
 
@@ -20,49 +22,60 @@ FOLDER = "views"
 
 
 def view(store: Path, digest: str) -> Path:
-    """Return the folder of a view, which is created if it is missing; only this user has access."""
-    folder = store / FOLDER / digest
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    """Return the folder of a view, which `link` makes."""
+    return store / FOLDER / digest
 
 
-def link(folder: Path, name: str, artefact: Path) -> Path:
-    """Make `name` in a view lead to an artefact, in one step; return its path.
+def link(view: Path, name: str, artefact: Path) -> Path:
+    """Make `name` in a view, which may have folders, lead to an artefact, in one step; return its path.
 
     Raises
     ------
     ValueError
         The name is not that of a file in a folder.
     """
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
+    if not {"", ".", ".."}.isdisjoint(name.split("/")) or "\0" in name:
         raise ValueError(f"not the name of a file: {name!r}")
-    path, target = folder / name, os.path.relpath(artefact, folder)
-    with contextlib.suppress(OSError):
-        if os.readlink(path) == target:  # noqa: PTH115 - text
-            return path
-    new = folder / f".{os.getpid()}-{os.urandom(4).hex()}"
-    new.symlink_to(target)
-    try:
-        new.replace(path)
-    except BaseException:
-        new.unlink()
-        raise
+    path = view / name
+    target = os.path.relpath(artefact, path.parent)
+    with _locked(view.parent, fcntl.LOCK_SH):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            if os.readlink(path) == target:  # noqa: PTH115 - text
+                return path
+        new = path.parent / f".{os.getpid()}-{os.urandom(4).hex()}"
+        new.symlink_to(target)
+        try:
+            new.replace(path)
+        except BaseException:
+            new.unlink()
+            raise
     return path
 
 
 def sweep(store: Path) -> None:
     """Remove links whose artefact is gone, and views without links; what cannot be removed stays."""
-    for folder in _entries(store / FOLDER):
-        for path in _entries(folder):
-            if path.is_symlink() and not path.exists():
-                with contextlib.suppress(OSError):
-                    path.unlink()
-        with contextlib.suppress(OSError):  # not empty, or not a folder
-            folder.rmdir()
+    views = store / FOLDER
+    if not views.is_dir():
+        return
+    with contextlib.suppress(OSError), _locked(views, fcntl.LOCK_EX):
+        for folder, _, names in os.walk(views, topdown=False):
+            for path in (Path(folder, name) for name in names):
+                if path.is_symlink() and not path.exists():
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+            if folder != str(views):
+                with contextlib.suppress(OSError):  # not empty
+                    Path(folder).rmdir()
 
 
-def _entries(folder: Path) -> list[Path]:
+@contextlib.contextmanager
+def _locked(views: Path, how: int) -> Iterator[None]:
+    """Hold the lock of the folder of all views: no link is made while links are removed."""
+    views.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(views, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
+        fcntl.flock(fd, how)
+        yield
+    finally:
+        os.close(fd)

@@ -200,7 +200,7 @@ WAYS: tuple[Way, ...] = (
     Way("onecopy", "oc.open(url): each node fetches once", _opened, _OURS, ours=True, private=False, parts=True),
     Way(
         "onecopy, peers",
-        "oc.open(url, peers=[...]): nodes fetch different pieces, and pass them on by gloo",
+        "oc.open(url, peers=[...]): nodes fetch different pieces, and pass them on",
         _opened_together,
         (*_OURS, "torch", "torch.distributed"),
         ours=True,
@@ -208,7 +208,7 @@ WAYS: tuple[Way, ...] = (
     ),
     Way(
         "onecopy, Ray",
-        "oc.open(url, peers='ray'): the same through the object store of Ray",
+        "oc.open(url, peers='ray'): the same for nodes of a Ray cluster",
         _opened_by_ray,
         (*_OURS, "ray", "onecopy.remote.ray_nodes"),
         ours=True,

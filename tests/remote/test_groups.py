@@ -1,0 +1,306 @@
+"""Nodes that fetch together, each a thread of this process: who is asked for what, and what a node that lies can do."""
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.waiting import PATIENCE, until
+
+from onecopy.remote import boards, fetch, partners, peers
+from onecopy.remote.boards import Board, Job
+from onecopy.remote.channels import Channel, Listener, PeerLostError
+from onecopy.remote.origin import Origin, versions_of
+from onecopy.remote.partners import JobNodes
+from onecopy.remote.peers import SAMPLE, Group
+from onecopy.store import Store
+
+CONTENT = os.urandom((1 << 20) + 12345)
+PIECES = 17
+SECRET = b"a secret of sixteen bytes or more"
+
+
+class Cluster:
+    """Nodes with a store each and a board in this process."""
+
+    def __init__(self, folder: Path, size: int = 2) -> None:
+        self.folder, self.size = folder, size
+        self.texts = boards.Texts()
+        self.pool = ThreadPoolExecutor(8)
+
+    def nodes(self, rank: int, secret: bytes = SECRET) -> JobNodes:
+        """Return the nodes as one of them sees them."""
+        job = Job(rank, self.size, "127.0.0.1", 0, "127.0.0.1", "job")
+        return JobNodes(job, self.store(rank), Board(self.texts, "job", secret))
+
+    def store(self, rank: int) -> Store:
+        return Store(self.folder / f"node-{rank}")
+
+    def begin(self, rank: int, url: str) -> Any:
+        """Begin to fetch on a node; return the future of its path."""
+        return self.pool.submit(fetch, url, store=self.store(rank), peers=["a", "b"])
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch, small_pieces) -> Iterator[Cluster]:
+    found = Cluster(tmp_path)
+    monkeypatch.setattr(partners, "_nodes", lambda _, store, __: found.nodes(int(store.folder.name.rpartition("-")[2])))
+    yield found
+    found.pool.shutdown()
+
+
+def serve_instead(cluster: Cluster, url: str, content: bytes, partial: Any = None) -> Any:
+    """Take part as node 1, which knows the secret, with a file of other content."""
+    [version] = versions_of([Origin(url)])
+    path = cluster.folder / "other"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        group = Group(cluster.nodes(1), Origin(url).key(version), file.fileno(), len(content), partial)
+
+    def serve() -> None:
+        try:
+            group.join()
+            group.finish()
+        finally:
+            group.close()
+
+    return cluster.pool.submit(serve)
+
+
+def test_the_origin_sends_once_and_a_sample_of_each_piece(cluster, objects):
+    url = objects.put("x", CONTENT)
+    paths = [one.result(PATIENCE) for one in [cluster.begin(0, url), cluster.begin(1, url)]]
+    assert [path.read_bytes() for path in paths] == [CONTENT] * 2
+    assert objects.served == len(CONTENT) + 2 + PIECES * SAMPLE
+
+
+def test_a_node_that_sends_other_bytes_is_done_without(cluster, objects, caplog):
+    url = objects.put("x", CONTENT)
+    liar = serve_instead(cluster, url, bytes(len(CONTENT)))
+    assert cluster.begin(0, url).result(PATIENCE).read_bytes() == CONTENT
+    assert "it sent other bytes than the origin has; what is missing comes from the origin" in caplog.text
+    liar.result(PATIENCE)
+
+
+def test_all_that_a_node_sent_is_fetched_again_when_it_is_found_to_lie(cluster, objects, monkeypatch):
+    monkeypatch.setattr(peers, "WINDOW", 1)
+    url = objects.put("x", CONTENT)
+    other = bytearray(CONTENT)
+    other[-1000:] = bytes(1000)  # in the last piece, which is shorter than two samples
+    other[100] ^= 1  # in the first one, where a sample hardly finds it
+    monkeypatch.setattr(peers.secrets, "randbelow", lambda number: number - 1)
+    liar = serve_instead(cluster, url, bytes(other))
+    assert cluster.begin(0, url).result(PATIENCE).read_bytes() == CONTENT
+    liar.result(PATIENCE)
+
+
+def test_a_node_that_promises_and_does_not_send_is_done_without(cluster, objects, monkeypatch, caplog):
+    monkeypatch.setattr(boards, "JOIN_S", 2.0)
+    monkeypatch.setattr(peers, "_BEAT_S", 0.1)
+
+    class Promise:
+        have = peers.Ranges()
+
+        def wait(self, _start: int, _stop: int, timeout: float) -> bool:
+            return threading.Event().wait(timeout)
+
+    url = objects.put("x", CONTENT)
+    promise = serve_instead(cluster, url, CONTENT, Promise())
+    assert cluster.begin(0, url).result(PATIENCE).read_bytes() == CONTENT
+    assert "it does not send what it should fetch" in caplog.text
+    assert promise.exception(PATIENCE) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param("x", id="text"),
+        pytest.param({"formed": True, "members": [[1, 2]]}, id="too few fields"),
+        pytest.param({"formed": True, "members": [[1, [], "80", None]]}, id="other types"),
+        pytest.param({"formed": True, "members": [["node", "127.0.0.1", 1, True]]}, id="a closed port"),
+        pytest.param({"formed": True, "members": [["node", "127.0.0.1", 1 << 40, True]]}, id="no port"),
+    ],
+)
+def test_a_board_with_anything_on_it_costs_no_fetch(cluster, objects, monkeypatch, value):
+    monkeypatch.setattr(boards, "JOIN_S", 0.5)
+    url = objects.put("x", CONTENT)
+    [version] = versions_of([Origin(url)])
+    board = cluster.nodes(1).board
+    board.update(board.name("group", Origin(url).key(version)), lambda _: value)
+    assert cluster.begin(0, url).result(PATIENCE).read_bytes() == CONTENT
+
+
+def test_texts_of_another_secret_are_none(cluster):
+    ours, others = cluster.nodes(0).board, cluster.nodes(0, b"another secret of theirs").board
+    name = ours.name("group", "key")
+    assert others.name("group", "key") != name
+    others.update(name, lambda _: ["theirs"])
+    assert ours.get(name) is None
+    assert ours.update(name, lambda now: [now, "ours"]) == [None, "ours"]
+    assert "key" not in str(cluster.texts._texts)
+    cluster.texts._texts[ours.name("another")] = cluster.texts._texts[name]  # a text of another name
+    assert ours.get(ours.name("another")) is None
+
+
+def test_a_node_that_comes_while_others_are_at_work_is_given_what_they_have(cluster, objects):
+    cluster.size = 2
+    url = objects.put("x", CONTENT)
+    go_on = threading.Event()
+    objects.on_data = lambda one: go_on.wait(PATIENCE) if one.begin == 0 and one.end > SAMPLE else None
+    first = [cluster.begin(rank, url) for rank in range(2)]
+    until(lambda: objects.served > len(CONTENT) // 4)
+    last = cluster.begin(2, url)
+    until(lambda: (cluster.folder / "node-2").exists() and list((cluster.folder / "node-2").glob("*.pieces")))
+    go_on.set()
+    assert [one.result(PATIENCE).read_bytes() for one in [*first, last]] == [CONTENT] * 3
+    assert objects.served == len(CONTENT) + 3 + 2 * PIECES * SAMPLE
+
+
+def test_an_interrupt_while_other_nodes_are_waited_for_ends_the_fetch(cluster, objects):
+    url = objects.put("x", CONTENT)
+
+    def stop(done, total):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fetch(url, store=cluster.store(0), peers=["a", "b"], progress=stop)
+
+
+def test_an_interrupt_while_the_board_is_waited_for_ends_the_fetch(objects, store, monkeypatch):
+    monkeypatch.setattr(boards, "JOIN_S", 2.0)
+    tried = []
+
+    def never(*_: Any) -> Channel:
+        tried.append(True)
+        raise PeerLostError("it has not begun")
+
+    def stop(done, total):
+        if tried:
+            raise InterruptedError
+
+    monkeypatch.setenv("ONECOPY_PEERS_SECRET", SECRET.decode())
+    monkeypatch.setattr(Channel, "to", never)
+    monkeypatch.setattr(partners, "job_of_addresses", lambda _: Job(1, 2, "127.0.0.1", 9, "127.0.0.1", "job"))
+    with pytest.raises(InterruptedError):
+        fetch(objects.put("x", CONTENT), store=store, peers=["a", "b"], progress=stop)
+    until(lambda: not [one for one in threading.enumerate() if one.name == "onecopy-step"])
+    assert objects.served <= 1
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    """Give a listener that returns each message."""
+
+    def echo(channel: Channel) -> None:
+        while True:
+            channel.send(channel.receive(100))
+
+    found = Listener("127.0.0.1", 0, SECRET, echo)
+    yield found
+    found.close()
+
+
+def test_a_port_is_of_one_address(listener):
+    assert listener.socket.getsockname() == ("127.0.0.1", listener.port)
+
+
+def test_an_end_with_another_secret_is_refused(listener):
+    with pytest.raises(PeerLostError, match="does not know the secret: set ONECOPY_PEERS_SECRET"):
+        Channel.to("127.0.0.1", listener.port, b"another secret of theirs")
+    channel = Channel.to("127.0.0.1", listener.port, SECRET)
+    channel.send(b"message")
+    assert channel.receive(100) == b"message"
+    channel.close()
+
+
+def test_what_does_not_prove_itself_learns_nothing(listener):
+    with socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as connection:
+        assert len(connection.recv(100)) == 32  # a random number
+        connection.sendall(bytes(64))
+        assert connection.recv(100) == b""
+
+
+@pytest.mark.parametrize("change", ["flip", "repeat", "drop"])
+def test_a_message_that_was_changed_on_its_way_is_not_accepted(listener, change):
+    """Stand between both ends, which prove themselves to each other, and change the second message of three."""
+    between = socket.create_server(("127.0.0.1", 0))
+
+    def relay() -> None:
+        client, _ = between.accept()
+        with client, socket.create_connection(("127.0.0.1", listener.port)) as server:
+            client.sendall(exactly(server, 32))
+            server.sendall(exactly(client, 64))
+            client.sendall(exactly(server, 32))
+            messages = [exactly(client, 47) for _ in range(3)]
+            if change == "flip":
+                messages[1] = messages[1][:-1] + b"X"
+            elif change == "repeat":
+                messages[1] = messages[0]
+            else:
+                del messages[1]
+            server.sendall(b"".join(messages))
+            with contextlib.suppress(ConnectionResetError):
+                while data := server.recv(1000):
+                    client.sendall(data)
+
+    thread = threading.Thread(target=relay)
+    thread.start()
+    channel = Channel.to("127.0.0.1", between.getsockname()[1], SECRET)
+    for text in (b"first..", b"second.", b"third.."):
+        channel.send(text)
+    answers = []
+
+    def receive() -> None:
+        while True:
+            answers.append(channel.receive(100))
+
+    with pytest.raises(PeerLostError):
+        receive()
+    assert answers in ([], [b"first.."])
+    channel.close()
+    thread.join()
+    between.close()
+
+
+def exactly(connection: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        found += connection.recv(count - len(found))
+    return found
+
+
+def test_the_secret_of_a_user_is_made_once_and_is_the_users_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("ONECOPY_PEERS_SECRET", raising=False)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: boards.secret_of_user(), range(8)))
+    assert len(set(found)) == 1
+    assert len(found[0]) == 64
+    [path] = (tmp_path / "onecopy").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    with pytest.raises(RuntimeError, match=r"set ONECOPY_PEERS_SECRET .*: it is not this user's alone"):
+        boards.secret_of_user()
+    monkeypatch.setenv("ONECOPY_PEERS_SECRET", "short")
+    with pytest.raises(RuntimeError, match="at least 16 characters"):
+        boards.secret_of_user()
+    monkeypatch.setenv("ONECOPY_PEERS_SECRET", "a text of the job")
+    assert boards.secret_of_user() == b"a text of the job"
+
+
+def test_a_board_at_a_port_of_another_user_is_left(objects, store, monkeypatch, caplog):
+    others = Listener("127.0.0.1", 0, b"another secret of theirs", lambda _: None)
+    monkeypatch.setenv("ONECOPY_PEERS_SECRET", SECRET.decode())
+    job = Job(0, 2, "127.0.0.1", others.port, "127.0.0.1", "job")
+    monkeypatch.setattr(partners, "job_of_addresses", lambda _: job)
+    url = objects.put("x", CONTENT)
+    with caplog.at_level(logging.WARNING):
+        assert fetch(url, store=store, peers=["a", "b"]).read_bytes() == CONTENT
+    assert "does not know the secret" in caplog.text
+    others.close()
