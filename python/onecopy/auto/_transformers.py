@@ -5,11 +5,12 @@ Weights that keep the dtype of their file are mapped by transformers itself.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto.hooks import replace
+from onecopy.runs import call_log
 from onecopy.runs.call_log import note
 
 if TYPE_CHECKING:
@@ -35,18 +36,19 @@ def _from_pretrained(original: Any) -> Any:
         name = args[0] if args else kwargs.get("pretrained_model_name_or_path")
         if name is None:  # no checkpoint, or an error of transformers
             return function(cls, *args, **kwargs)
-        path = str(name)
+        path, files = str(name), dict[Path, Path]()
         with ExitStack() as casts:
             try:
                 folder, reason = _folder(name, kwargs)
                 if folder is not None:
                     path = str(folder)
-                    casts.enter_context(_casting(folder, _files(folder, kwargs), kwargs))
+                    files, dtype = _casts(folder, _files(folder, kwargs), kwargs)
+                    casts.enter_context(_given_casts(files, dtype))
             except Exception as error:  # any: transformers loads, or raises its own error
                 reason = str(error)
             model = function(cls, *args, **kwargs)
         with suppress(Exception):  # any: without /proc; a model whose weights have no memory
-            _note(model[0] if isinstance(model, tuple) else model, path, reason)  # with output_loading_info
+            _note(model[0] if isinstance(model, tuple) else model, path, files, reason)  # with output_loading_info
         return model
 
     return classmethod(from_pretrained)
@@ -80,27 +82,40 @@ def _files(folder: Path, given: dict[str, Any]) -> list[Path]:
         return []
 
 
-def _casting(folder: Path, files: list[Path], given: dict[str, Any]) -> Any:
+def _given_casts(files: dict[Path, Path], dtype: Any) -> Any:
+    from onecopy.integrations.transformers import _given_casts
+
+    return _given_casts(files, dtype)
+
+
+def _casts(folder: Path, files: list[Path], given: dict[str, Any]) -> tuple[dict[Path, Path], Any]:
+    """Return the files that are cast with the files of their casts, made if the store lacks them, and the dtype."""
     from onecopy.integrations.torch._cast import cast_once, dtype_of, needs_cast
-    from onecopy.integrations.transformers import _given_casts, _type_of
+    from onecopy.integrations.transformers import _type_of
 
     dtype = given.get("dtype", given.get("torch_dtype", "auto"))
     wanted = _type_of(dtype if dtype in (None, "auto") or isinstance(dtype, dict) else dtype_of(dtype), folder)
     if wanted is None:
-        return nullcontext()
-    return _given_casts({file: cast_once(file, wanted) for file in files if needs_cast(file, wanted)}, wanted)
+        return {}, None
+    return {file: cast_once(file, wanted) for file in files if needs_cast(file, wanted)}, wanted
 
 
-def _note(model: Any, path: str, reason: str) -> None:
-    """Report how many bytes of the weights are on mapped files, and how many are not."""
+def _note(model: Any, path: str, casts: dict[Path, Path], reason: str) -> None:
+    """Report how many bytes of the weights are on casts, and how many are private.
+
+    Weights on the files of the model are in memory once without onecopy, too: transformers maps them.
+    """
     from onecopy.memory.addresses import Regions
 
     regions = Regions()
     weights = {one.data_ptr(): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
-    on_files = {at for at in weights if (found := regions.at(at)) is not None and found.inode}
-    shared = sum(weights[at] for at in on_files)
-    copied = sum(weights.values()) - shared
+    places = {at: found.path for at in weights if (found := regions.at(at)) is not None and found.inode}
+    made = {str(cast) for cast in casts.values()}
+    shared = sum(weights[at] for at in places if places[at] in made)
+    copied = sum(weights[at] for at in weights if at not in places)
     if shared:
+        for cast in made:
+            call_log.mapped(cast, path)
         note(FROM_PRETRAINED, path, shared=shared)
     if copied:
         note(FROM_PRETRAINED, path, copied=copied, reason=reason or "initialized, converted or cast by transformers")

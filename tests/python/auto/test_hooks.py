@@ -30,11 +30,11 @@ def python(code, *, executable=sys.executable, **environment):
 LIST = "import sys; print(*sys.modules)"
 
 
-def test_a_process_loads_four_modules_and_no_framework():
+def test_a_process_loads_three_modules_and_no_framework():
     plain = set(python(LIST, ONECOPY_AUTO="0", PYTHONPATH="").split())
     more = set(python(LIST).split()) - plain
     ours = {name for name in more if name.startswith("onecopy")}
-    assert ours == {"onecopy", "onecopy.auto", "onecopy.auto.hooks", "onecopy.runs"}
+    assert ours == {"onecopy", "onecopy.auto", "onecopy.auto.hooks"}
     assert not more & {"numpy", "torch", "typing", "dataclasses", "json", "re", "click", "onecopy._core"}
 
 
