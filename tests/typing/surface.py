@@ -24,7 +24,7 @@ reveal_type(file.shard("w", 0, 2, axis=1))  # revealed: numpy.ndarray[tuple[Any,
 reveal_type(file.entries[0].dtype)  # revealed: str
 reveal_type(file.entry("w").shape)  # revealed: tuple[int, ...]
 reveal_type(file.metadata)  # revealed: dict[str, str]
-reveal_type(file.mode)  # revealed: Literal['map'] | Literal['copy']
+reveal_type(file.mode)  # revealed: Literal['map'] | Literal['copy'] | Literal['snapshot']
 reveal_type(mapping.view())  # revealed: memoryview[int]
 reveal_type(mapping.identity)  # revealed: tuple[int, int, int, int]
 reveal_type(mapping.address)  # revealed: int
