@@ -32,11 +32,12 @@ from typing import TYPE_CHECKING
 from onecopy import _core
 from onecopy.errors import FileChanged
 from onecopy.files import Closeable
+from onecopy.store.identity import FileIdentity, file_identity, settled_identity
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KEEPER", "MAP_WRITABLE", "NoSnapshot", "Snapshot", "handle_of", "identity_of", "take"]
+__all__ = ["KEEPER", "MAP_WRITABLE", "NoSnapshot", "Snapshot", "handle_of", "take"]
 
 KEEPER = "ONECOPY_SNAPSHOTS"
 """Environment variable: name of the abstract socket of the process that keeps snapshots, a space, and its secret."""
@@ -47,13 +48,9 @@ GET, MAKE, HAVE, MADE = b"get ", b"make", b"have", b"made"
 MEMORY_NAME = "onecopy:"
 """How the names of memory files with snapshots begin; the path of the file follows."""
 
-GRANULARITY_NS = 20_000_000
-"""Nanoseconds within which two writes may get the same time: twice the tick of the slowest clock, 100 Hz."""
 _REMOTE_NS = 2_000_000_000
 _GET_FLAGS = 0x80086601
 _UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
-
-Identity = tuple[int, int, int, int, int]
 
 
 class NoSnapshot(Exception):
@@ -65,31 +62,26 @@ class Snapshot(Closeable):
 
     __slots__ = ("descriptor", "identity", "path", "place")
 
-    def __init__(self, descriptor: int, path: str, identity: Identity, place: str) -> None:
+    def __init__(self, descriptor: int, path: str, identity: FileIdentity, place: str) -> None:
         self.descriptor = descriptor
         """An open descriptor, for reading."""
         self.path = path
         """Path of the file that it is a snapshot of."""
         self.identity = identity
-        """What identifies the contents: see `identity_of`."""
+        """What identifies the contents."""
         self.place = place
         """Where the bytes are: "file", "memory" or "store"."""
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.identity[2]
+        return self.identity.nbytes
 
     def close(self) -> None:
         """Close the descriptor; further calls do nothing."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
         self.descriptor = -1
-
-
-def identity_of(facts: os.stat_result) -> Identity:
-    """Return device, inode, size in bytes, and the times of the last write and of the last change in ns."""
-    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
 
 
 def take(file: str | int, *, remote: bool = False) -> Snapshot:
@@ -110,18 +102,18 @@ def take(file: str | int, *, remote: bool = False) -> Snapshot:
     # A descriptor of its own: its position is not shared with the caller's.
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        facts = os.fstat(descriptor)
-        path = os.path.abspath(file) if isinstance(file, str) else os.readlink(name)  # noqa: PTH100, PTH115 - text
-        if not stat.S_ISREG(facts.st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise NoSnapshot("not a regular file")
+        identity, is_recent = file_identity(descriptor)
+        path = os.path.abspath(file) if isinstance(file, str) else os.readlink(name)  # noqa: PTH100, PTH115 - text
         if _cannot_be_written(descriptor):
-            return Snapshot(descriptor, path, identity_of(facts), "file")
+            return Snapshot(descriptor, path, identity, "file")
         is_remote = remote and _core.is_remote(descriptor)
         if not is_remote and (reason := _core.why_writes_are_undated(descriptor)):
             raise NoSnapshot(f"{reason}: its contents cannot be identified")
-        if is_remote and abs(time.time_ns() - max(identity_of(facts)[3:])) < _REMOTE_NS:
+        if is_remote and (is_recent or time.time_ns() - identity.changed < _REMOTE_NS):
             raise NoSnapshot("changed less than two seconds ago")
-        taken = _of_keeper(descriptor, path, identity_of(facts)) or _of_store(descriptor, path, identity_of(facts))
+        taken = _of_keeper(descriptor, path, identity) or _of_store(descriptor, path, identity)
     except BaseException:
         os.close(descriptor)
         raise
@@ -159,7 +151,7 @@ def _cannot_be_written(descriptor: int) -> bool:
 # --- in the memory of a run -------------------------------------------------------------------------------------------
 
 
-def _of_keeper(descriptor: int, path: str, identity: Identity) -> Snapshot | None:
+def _of_keeper(descriptor: int, path: str, identity: FileIdentity) -> Snapshot | None:
     """Return the snapshot that the keeper has, or make it; None if there is no keeper, or too little memory."""
     address, _, secret = os.environ.get(KEEPER, "").partition(" ")
     if not address:
@@ -182,12 +174,12 @@ def _of_keeper(descriptor: int, path: str, identity: Identity) -> Snapshot | Non
             raise NoSnapshot("onecopy run has ended") from None
 
 
-def _made(keeper: socket.socket, descriptor: int, path: str, identity: Identity) -> Snapshot | None:
+def _made(keeper: socket.socket, descriptor: int, path: str, identity: FileIdentity) -> Snapshot | None:
     """Make a snapshot in memory and give it to the keeper; None if there is too little memory."""
     available = _core.available_memory()
-    if available is not None and identity[2] > available[0] // 2:
+    if available is not None and identity.nbytes > available[0] // 2:
         return None  # the keeper sees that the connection is closed
-    _settle(identity)
+    _settle(descriptor)
     try:
         memory = _core.take_snapshot(descriptor, (MEMORY_NAME + path)[-200:] if len(path) > 200 else MEMORY_NAME + path)
     except MemoryError:
@@ -195,7 +187,7 @@ def _made(keeper: socket.socket, descriptor: int, path: str, identity: Identity)
     except OSError as error:
         raise NoSnapshot(f"a snapshot cannot be made: {error}") from None
     try:
-        if identity_of(os.fstat(descriptor)) != identity:
+        if file_identity(descriptor)[0] != identity:
             raise NoSnapshot("changed while a snapshot was made")
         socket.send_fds(keeper, [MADE], [memory.fileno()])
         return Snapshot(os.dup(memory.fileno()), path, identity, "memory")
@@ -203,28 +195,26 @@ def _made(keeper: socket.socket, descriptor: int, path: str, identity: Identity)
         memory.close()
 
 
-def _settle(identity: Identity) -> None:
+def _settle(descriptor: int) -> None:
     """Wait until a further write would get another time than the last one."""
-    age = time.time_ns() - max(identity[3:])
-    if age < -GRANULARITY_NS:
+    settled_identity(descriptor)
+    if file_identity(descriptor)[1]:
         raise NoSnapshot("its time of change is in the future")
-    if age < GRANULARITY_NS:
-        time.sleep((GRANULARITY_NS - age) / 1e9)
 
 
 # --- in the store -----------------------------------------------------------------------------------------------------
 
 
-def _of_store(descriptor: int, path: str, identity: Identity) -> Snapshot:
+def _of_store(descriptor: int, path: str, identity: FileIdentity) -> Snapshot:
     from onecopy.store import Store
 
     def build(target: Path) -> None:
-        _settle(identity)
+        _settle(descriptor)
         with suppress(OSError):  # a file without data
             os.lseek(descriptor, 0, os.SEEK_DATA)  # waits for a write that has begun
         os.fdatasync(descriptor)
-        _copy(descriptor, target, identity[2])
-        if identity_of(os.fstat(descriptor)) != identity:
+        _copy(descriptor, target, identity.nbytes)
+        if file_identity(descriptor)[0] != identity:
             raise FileChanged(f"{path}: changed while a snapshot was made")
 
     try:

@@ -14,6 +14,7 @@ from onecopy import _core, snapshots
 from onecopy.files import Closeable
 from onecopy.runs import call_log
 from onecopy.runs.call_log import MIN_BYTES, note
+from onecopy.store.identity import file_identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,7 @@ class Source(Closeable):
 
     def is_of(self, file: Any) -> bool:
         """Return whether the file of a path or a descriptor still has the contents of this snapshot."""
-        return snapshots.identity_of(os.stat(file)) == self._snapshot.identity  # noqa: PTH116 - also a descriptor
+        return file_identity(file)[0] == self._snapshot.identity
 
     def close(self) -> None:
         """Report which arrays are in use, and release the snapshot; arrays stay. Objects copied the other arrays."""

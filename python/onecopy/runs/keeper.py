@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy import _core
-from onecopy.snapshots import GET, HAVE, MADE, MAKE, MEMORY_NAME, Identity, identity_of
+from onecopy.snapshots import GET, HAVE, MADE, MAKE, MEMORY_NAME
+from onecopy.store.identity import FileIdentity, file_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ __all__ = ["Keeper"]
 MAX_KEPT = 400
 """Snapshots that are kept, each with a descriptor."""
 _GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE
-_Key = tuple[int, Identity]
+_Key = tuple[int, FileIdentity]
 
 
 @dataclass
@@ -133,15 +134,14 @@ class Keeper:
         user = struct.unpack("3i", credentials)[1]
         if os.geteuid() not in (0, user):
             return self._drop(connection)
-        facts = os.fstat(file)
-        key = user, identity_of(facts)
+        key = user, file_identity(file)[0]
         self._release_changed()
         kept = self._kept.pop(key, None) or _Kept(os.readlink(f"/proc/self/fd/{file}"))  # noqa: PTH115 - text
         self._kept[key] = kept  # now the most recently used
         if kept.memory >= 0:
             self._give(connection, kept)
         elif kept.maker is None:
-            self._make_room(facts.st_size)
+            self._make_room(key[1].nbytes)
             self._ask(connection, kept)
         else:
             kept.waiting.append(connection)
@@ -158,7 +158,7 @@ class Keeper:
 
     def _made(self, connection: socket.socket, memory: int) -> None:
         key = next((key for key, kept in self._kept.items() if kept.maker is connection), None)
-        if key is None or not _is_sealed(memory) or os.fstat(memory).st_size != key[1][2]:
+        if key is None or not _is_sealed(memory) or os.fstat(memory).st_size != key[1].nbytes:
             return self._drop(connection)
         kept = self._kept[key]
         kept.memory, kept.maker = os.dup(memory), None
@@ -197,7 +197,7 @@ class Keeper:
         for key, kept in list(self._kept.items()):
             if kept.memory >= 0:
                 try:
-                    changed = identity_of(os.stat(kept.path)) != key[1]  # noqa: PTH116 - text
+                    changed = file_identity(kept.path)[0] != key[1]
                 except OSError:
                     changed = True
                 if changed:
