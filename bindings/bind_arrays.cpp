@@ -17,6 +17,7 @@
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/arrays/verify.hpp"
 #include "onecopy/files/file_handle.hpp"
+#include "onecopy/store/artefact.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -73,6 +74,7 @@ std::tuple<std::unique_ptr<ArrayFileHandle>, std::string_view, std::string_view,
       .mode = copy ? Mode::copy : Mode::map, .private_pages = private_pages, .threads = threads};
   auto file = handle ? ArrayFile::from_descriptor(handle->descriptor(), path.string(), options)
                      : ArrayFile::open(path, options);
+  if (!handle) mark_if_artefact(file.mapping()->descriptor());
   if (expected) expect_identity(*file.mapping(), to_identity(*expected));
   auto opened = std::make_unique<ArrayFileHandle>(std::move(file));
   const Index& index = opened->index();

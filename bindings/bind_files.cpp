@@ -6,6 +6,7 @@
 #include "bindings.hpp"
 #include "onecopy/files/guard.hpp"
 #include "onecopy/files/snapshot.hpp"
+#include "onecopy/store/artefact.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -33,6 +34,7 @@ MappingHandle open_mapping(const std::filesystem::path& path, std::uint64_t offs
                                .private_pages = private_pages,
                                .threads = threads};
   auto mapping = std::make_shared<const Mapping>(Mapping::open(path, options));
+  mark_if_artefact(mapping->descriptor());
   if (expected) expect_identity(*mapping, to_identity(*expected));
   return MappingHandle(std::move(mapping));
 }

@@ -102,7 +102,7 @@ int create_folder(const std::string& path) noexcept;         // mode 0700
 int set_permissions(int fd, unsigned permissions) noexcept;  // 0644
 unsigned permissions_of_new_files() noexcept;                // 0666 less the umask
 int set_written(int fd, std::int64_t mtime_ns) noexcept;     // sets the time of the last write
-int set_times_now(int fd) noexcept;                          // sets the times of last access and last write to now
+int set_times_now(int fd) noexcept;                          // of last access and last write, in ns of the clock
 Result<std::uint64_t> free_space(int fd) noexcept;           // bytes of its file system that this user may still fill
 // An exclusive lock of the whole file, released when its owner dies. 0: locked; EAGAIN: another process has the lock;
 // else locks are unsupported here. The descriptor must be writable: some file systems (NFS) lock no other.
@@ -114,8 +114,10 @@ int try_lock(int fd) noexcept;
 int try_claim(int fd) noexcept;
 Result<bool> is_claimed(int fd) noexcept;  // by another open file
 
-// Whether the file is open or mapped through another open file, in any process. `fd` must be open for reading alone,
-// and the file must belong to this user. EOPNOTSUPP: the system has no such query.
+// A shared lock of the open file, which its descriptors and mappings keep, in forked children too. Any number of open
+// files of one inode may have it. EOPNOTSUPP: the system has no such lock.
+int mark_in_use(int fd) noexcept;
+// Whether another open file of the inode is marked. Changes nothing, and no other process notices it.
 Result<bool> is_in_use(int fd) noexcept;
 
 // --- access.cpp: unnamed and memory files, reserved space, other ways to a descriptor --------------------------
@@ -138,6 +140,7 @@ int wait_for_writes(int fd) noexcept;
 Result<Fd> reopen_direct(int fd);           // past the page cache; buffers, offsets, lengths on direct_alignment
 Result<Fd> reopen_direct_writable(int fd);  // likewise, to write
 Result<Fd> reopen_read(int fd);             // the same file, through a descriptor that cannot write
+Result<std::string> name_of(int fd);         // last part of the path that the kernel reports
 inline constexpr std::size_t direct_alignment = 4096;
 
 // --- memory.cpp: address space --------------------------------------------------------------------------------

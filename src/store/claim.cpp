@@ -156,6 +156,18 @@ std::optional<Claim> Claim::take(const File& file, const std::string& key) {
   return Claim(std::move(held));
 }
 
+std::optional<Claim> Claim::take(const Folder& folder) {
+  const std::scoped_lock lock(lock_of_claims());
+  auto held = std::make_shared<HeldClaim>(HeldClaim{.file = {folder, "."}, .waits_for = {}});
+  auto opened = os::open_no_link(held->file.at());  // an open file of its own: the lock is not shared
+  const int error = opened ? os::try_lock(opened.value.get()) : opened.error;
+  if (error == EAGAIN) return std::nullopt;
+  if (error != 0) throw OsError("lock", folder.path().string(), error);
+  held->fd = std::move(opened.value);
+  held_claims().push_back(held);
+  return Claim(std::move(held));
+}
+
 bool Claim::is_ours(const File& file) {
   const std::scoped_lock lock(lock_of_claims());
   return std::ranges::any_of(held_claims(), [&](const auto& held) { return is_held_at(*held, file); });
@@ -210,12 +222,11 @@ bool waits_for_us(const Folder& folder, const Holder& holder) {
 void report_progress(std::uint64_t bytes) noexcept {
   const std::scoped_lock lock(store::lock_of_claims());
   const auto& claims = store::held_claims();
-  if (claims.empty()) return;
   const auto of_this_thread = [](const auto& held) { return held->thread == std::this_thread::get_id(); };
   const auto newest = std::ranges::find_if(claims.rbegin(), claims.rend(), of_this_thread);
-  store::HeldClaim& held = newest == claims.rend() ? *claims.back() : **newest;
-  held.bytes = bytes;
-  store::tell(held);
+  if (newest == claims.rend()) return;
+  (*newest)->bytes = bytes;
+  store::tell(**newest);
 }
 
 }  // namespace onecopy
