@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "files/fork_mutex.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
 
@@ -37,12 +38,9 @@ struct Closed {
 
 std::atomic<Slot*> slots{nullptr};
 
-// Protects the list, except in the signal handler. Held over a fork, so that a child never inherits it locked by a
-// thread that it does not have.
-std::mutex& lock_of_list() {
-  static std::mutex mutex;
-  static const int around = os::around_fork([] { lock_of_list().lock(); }, [] { lock_of_list().unlock(); });
-  (void)around;
+// Protects the list, except in the signal handler.
+ForkMutex& lock_of_list() {
+  static auto& mutex = *new ForkMutex;  // NOLINT(cppcoreguidelines-owning-memory): outlives mappings closed at exit
   return mutex;
 }
 

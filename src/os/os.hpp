@@ -208,8 +208,8 @@ Result<std::uint64_t> shared_here(Bytes memory) noexcept;
 // first again. A SIGBUS that the program sends to itself is forwarded too, except for the first one after a repair: a
 // handler that was installed later (Python's faulthandler) sends it after its report, and the touch must be repeated.
 int catch_lost_pages(bool (*repair)(const std::byte* address) noexcept) noexcept;
-// Called around every fork: before in the parent, after in parent and child.
-int around_fork(void (*before)(), void (*after)()) noexcept;
+// Called around every fork: before it in the parent, and after it in each process.
+int around_fork(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept;
 
 // --- machine.cpp: the machine and this process ----------------------------------------------------------------
 

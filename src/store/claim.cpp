@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "files/fork_mutex.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/store/store.hpp"
 #include "os/os.hpp"
@@ -40,30 +41,21 @@ HeldClaims& held_claims() {
   return claims;
 }
 
-std::mutex& plain_lock() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-void before_fork() { plain_lock().lock(); }
-
 // A child must not keep a lock that its parent's death must release. It keeps the list of what the forking thread is
 // building, because requesting one of those in the child would deadlock.
-void after_fork() {
+void release_claims_of_parent() {
   const auto process = os::process_id();
   const auto thread = std::this_thread::get_id();
   auto& claims = held_claims();
   for (const auto& held : claims)
     if (held->process != process) held->fd = os::Fd();
   std::erase_if(claims, [&](const auto& held) { return held->process != process && held->thread != thread; });
-  plain_lock().unlock();
 }
 
 // Held while a claim is opened, locked and entered, and over every fork: no descriptor escapes into a child.
-std::mutex& lock_of_claims() {
-  static const int around = os::around_fork(before_fork, after_fork);
-  (void)around;
-  return plain_lock();
+ForkMutex& lock_of_claims() {
+  static auto& mutex = *new ForkMutex(release_claims_of_parent);  // NOLINT: as the claims
+  return mutex;
 }
 
 constexpr std::size_t facts_size = 96;  // the first line: of fixed length, so that it can be overwritten
