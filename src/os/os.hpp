@@ -140,7 +140,7 @@ int wait_for_writes(int fd) noexcept;
 Result<Fd> reopen_direct(int fd);           // past the page cache; buffers, offsets, lengths on direct_alignment
 Result<Fd> reopen_direct_writable(int fd);  // likewise, to write
 Result<Fd> reopen_read(int fd);             // the same file, through a descriptor that cannot write
-Result<std::string> name_of(int fd);         // last part of the path that the kernel reports
+Result<std::string> name_of(int fd);        // last part of the path that the kernel reports
 inline constexpr std::size_t direct_alignment = 4096;
 
 // --- memory.cpp: address space --------------------------------------------------------------------------------

@@ -193,9 +193,7 @@ def _fetch_into(many: Several, view: Path, files: Sequence[tuple[str, Origin, Ve
         if not is_inside(name):
             raise FormatError(f"{origin.shown}: the name {name!r} is not that of a file inside a folder")
         found = many.one(origin, version)
-        inner = view / Path(name).parent
-        inner.mkdir(mode=0o700, parents=True, exist_ok=True)
-        views.link(inner, Path(name).name, found.path)
+        views.link((view / name).parent, Path(name).name, found.path)
 
 
 def _linked(store: Store, url: str, artefact: Artefact) -> Path:

@@ -20,10 +20,8 @@ FOLDER = "views"
 
 
 def view(store: Path, digest: str) -> Path:
-    """Return the folder of a view, which is created if it is missing; only this user has access."""
-    folder = store / FOLDER / digest
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    """Return the folder of a view, which `link` creates; only this user has access."""
+    return store / FOLDER / digest
 
 
 def link(folder: Path, name: str, artefact: Path) -> Path:
@@ -41,13 +39,18 @@ def link(folder: Path, name: str, artefact: Path) -> Path:
         if os.readlink(path) == target:  # noqa: PTH115 - text
             return path
     new = folder / f".{os.getpid()}-{os.urandom(4).hex()}"
-    new.symlink_to(target)
-    try:
-        new.replace(path)
-    except BaseException:
-        new.unlink()
-        raise
-    return path
+    while True:
+        try:
+            new.symlink_to(target)
+            new.replace(path)
+        except FileNotFoundError:  # no view yet, or another process has swept it while it was empty
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700, parents=True)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+        else:
+            return path
 
 
 def sweep(store: Path) -> None:
