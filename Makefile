@@ -78,6 +78,7 @@ check: .venv/core.stamp ## format, lint, types, layers, stubs, words: fast, befo
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_words.py
 	$(BIN)/python tools/check_types.py
+	$(BIN)/python tools/check_lifetimes.py
 	$(BIN)/python tools/write_fields.py --check
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy

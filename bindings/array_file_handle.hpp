@@ -1,9 +1,7 @@
 // An ArrayFile for Python: it can be closed while views of it live on.
 #pragma once
 
-#include <optional>
-#include <string_view>
-#include <utility>
+#include <memory>
 
 #include "bindings.hpp"
 #include "onecopy/arrays/array_file.hpp"
@@ -13,32 +11,26 @@ namespace onecopy::bindings {
 // The index beside a mapping that can be closed.
 class ArrayFileHandle {
  public:
-  explicit ArrayFileHandle(ArrayFile file) : file_(std::move(file)), mapping_(file_->mapping()) {}
+  explicit ArrayFileHandle(const std::shared_ptr<const ArrayFile>& file)
+      : file_(file), mapping_(Shared<const Mapping>(file->mapping())) {}
 
-  const Index& index() const {
-    expect_whole(*mapping_.get());  // closed: an error, too
-    return file().index();
+  Pin<const ArrayFile> pin() const { return file_.pin(); }
+  // Throws DataLost too.
+  Pin<const Index> index() const {
+    const auto file = pin();
+    expect_whole(*file->mapping());
+    return file.part(&file->index());
   }
   const MappingHandle& mapping() const { return mapping_; }
-  const ArrayFile& file() const {
-    (void)mapping_.get();
-    return *file_;  // NOLINT(bugprone-unchecked-optional-access): there as long as the mapping
-  }
 
   // The mapping is destroyed with the last view.
   void close() noexcept {
     mapping_.close();
-    file_.reset();
-  }
-
-  // Null for fillers too: hidden entries are hidden everywhere.
-  const Entry* find(std::string_view name) const {
-    const Entry* entry = index().find(name);
-    return entry == nullptr || index().is_filler(*entry) ? nullptr : entry;
+    file_.close();
   }
 
  private:
-  std::optional<ArrayFile> file_;
+  Shared<const ArrayFile> file_;
   MappingHandle mapping_;
 };
 

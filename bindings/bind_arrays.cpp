@@ -3,7 +3,6 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -17,6 +16,8 @@
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/arrays/verify.hpp"
 #include "onecopy/files/file_handle.hpp"
+#include "onecopy/residency/warm.hpp"
+#include "onecopy/store/artefact.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -32,8 +33,15 @@ std::string_view type_of(const Entry& entry) {
   return entry.raw_type.empty() ? to_string(entry.dtype) : entry.raw_type;
 }
 
+// Null for fillers too: hidden entries are hidden everywhere.
+const Entry* find(const Index& index, std::string_view name) {
+  const Entry* entry = index.find(name);
+  return entry == nullptr || index.is_filler(*entry) ? nullptr : entry;
+}
+
 std::optional<nb::tuple> view(const ArrayFileHandle& file, std::string_view name) {
-  const Entry* entry = file.find(name);
+  const auto index = file.index();
+  const Entry* entry = find(*index, name);
   if (entry == nullptr) return std::nullopt;
   return nb::make_tuple(memoryview_of(file.mapping().view(entry->range())), type_of(*entry),
                         to_tuple_of_ints(entry->shape), to_tuple_of_ints(entry->strides));
@@ -41,8 +49,8 @@ std::optional<nb::tuple> view(const ArrayFileHandle& file, std::string_view name
 
 std::vector<RangeTuple> ranges_to_verify(const ArrayFileHandle& file, const std::vector<RangeTuple>& ranges) {
   std::vector<RangeTuple> whole;
-  for (const auto& range : verified_ranges(file.file(), to_ranges(ranges)))
-    whole.emplace_back(range.offset, range.length);
+  const auto pinned = file.pin();
+  for (const auto& range : verified_ranges(*pinned, to_ranges(ranges))) whole.emplace_back(range.offset, range.length);
   return whole;
 }
 
@@ -67,16 +75,19 @@ void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*
 // The file with what Python needs at once: its container, its kind, whether its header is damaged.
 std::tuple<std::unique_ptr<ArrayFileHandle>, std::string_view, std::string_view, bool> open_arrays(
     const std::filesystem::path& path, bool copy, bool private_pages, unsigned threads,
-    std::optional<IdentityTuple> expected, const std::shared_ptr<const FileHandle>& handle) {
+    std::optional<IdentityTuple> expected, const std::optional<Shared<const FileHandle>>& handle) {
+  const auto given = handle ? handle->pin() : Pin<const FileHandle>();
   const ReleaseGil release;
   const MappingOptions options{
       .mode = copy ? Mode::copy : Mode::map, .private_pages = private_pages, .threads = threads};
-  auto file = handle ? ArrayFile::from_descriptor(handle->descriptor(), path.string(), options)
-                     : ArrayFile::open(path, options);
+  auto file =
+      handle ? ArrayFile::from_descriptor(given->descriptor(), path.string(), options) : ArrayFile::open(path, options);
+  if (!handle) mark_if_artefact(file.mapping()->descriptor());
   if (expected) expect_identity(*file.mapping(), to_identity(*expected));
-  auto opened = std::make_unique<ArrayFileHandle>(std::move(file));
-  const Index& index = opened->index();
-  return {std::move(opened), index.container(), to_string(index.kind()), index.header_check() == HeaderCheck::mismatch};
+  const auto shared = std::make_shared<const ArrayFile>(std::move(file));
+  const Index& index = shared->index();
+  return {std::make_unique<ArrayFileHandle>(shared), index.container(), to_string(index.kind()),
+          index.header_check() == HeaderCheck::mismatch};
 }
 
 nb::tuple entry_tuple(const Entry& entry) {
@@ -84,16 +95,18 @@ nb::tuple entry_tuple(const Entry& entry) {
 }
 
 nb::list names(const ArrayFileHandle& file) {
+  const auto index = file.index();
   nb::list list;
-  for (const Entry& entry : file.index().entries())
-    if (!file.index().is_filler(entry)) list.append(nb::str(entry.name.data(), entry.name.size()));
+  for (const Entry& entry : index->entries())
+    if (!index->is_filler(entry)) list.append(nb::str(entry.name.data(), entry.name.size()));
   return list;
 }
 
 nb::list entries(const ArrayFileHandle& file) {
+  const auto index = file.index();
   nb::list list;
-  for (const Entry& entry : file.index().entries())
-    if (!file.index().is_filler(entry)) list.append(entry_tuple(entry));
+  for (const Entry& entry : index->entries())
+    if (!index->is_filler(entry)) list.append(entry_tuple(entry));
   return list;
 }
 
@@ -193,22 +206,35 @@ void bind_arrays(nb::module_& module) {
       .def(
           "entry",
           [](const ArrayFileHandle& self, std::string_view name) -> std::optional<nb::tuple> {
-            const Entry* entry = self.find(name);
+            const auto index = self.index();
+            const Entry* entry = find(*index, name);
             if (entry == nullptr) return std::nullopt;
             return entry_tuple(*entry);
           },
           nb::arg("name"), nb::sig("def entry(self, name: str) -> tuple[str, str, tuple[int, ...], int, int] | None"))
       .def("metadata",
            [](const ArrayFileHandle& self) {
-             const auto& metadata = self.index().metadata();
+             const auto index = self.index();
+             const auto& metadata = index->metadata();
              return std::map<std::string, std::string>(metadata.begin(), metadata.end());
            })
       .def("ranges_to_verify", &ranges_to_verify, nb::arg("ranges"), "Widened to whole blocks; none: the whole file.")
-      .def("verifier", [](const ArrayFileHandle& self) { return make_verifier(self.file()); })
+      .def("verifier",
+           [](const ArrayFileHandle& self) {
+             const auto file = self.pin();
+             return Shared<Inspector>(make_verifier(*file));
+           })
       .def("close", &ArrayFileHandle::close)
       .def_prop_ro("mapping", &ArrayFileHandle::mapping, nb::rv_policy::reference_internal)
-      .def_prop_ro("container", [](const ArrayFileHandle& self) { return self.index().container(); })
-      .def_prop_ro("kind", [](const ArrayFileHandle& self) { return to_string(self.index().kind()); });
+      .def_prop_ro("container",
+                   [](const ArrayFileHandle& self) {
+                     const auto index = self.index();
+                     return std::string(index->container());
+                   })
+      .def_prop_ro("kind", [](const ArrayFileHandle& self) {
+        const auto index = self.index();
+        return to_string(index->kind());
+      });
   module.def("open_arrays", &open_arrays, nb::arg("path"), nb::kw_only(), nb::arg("copy") = false,
              nb::arg("private_pages") = false, nb::arg("threads") = 0, nb::arg("expected") = nb::none(),
              nb::arg("handle") = nb::none(),

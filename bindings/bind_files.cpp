@@ -6,6 +6,7 @@
 #include "bindings.hpp"
 #include "onecopy/files/guard.hpp"
 #include "onecopy/files/snapshot.hpp"
+#include "onecopy/store/artefact.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -33,8 +34,9 @@ MappingHandle open_mapping(const std::filesystem::path& path, std::uint64_t offs
                                .private_pages = private_pages,
                                .threads = threads};
   auto mapping = std::make_shared<const Mapping>(Mapping::open(path, options));
+  mark_if_artefact(mapping->descriptor());
   if (expected) expect_identity(*mapping, to_identity(*expected));
-  return MappingHandle(std::move(mapping));
+  return MappingHandle(Shared<const Mapping>(std::move(mapping)));
 }
 
 MappingHandle map_descriptor(int fd, const std::string& name, std::uint64_t offset, std::optional<std::uint64_t> length,
@@ -42,7 +44,7 @@ MappingHandle map_descriptor(int fd, const std::string& name, std::uint64_t offs
   const ReleaseGil release;
   const MappingOptions options{
       .offset = offset, .length = length, .mode = copy ? Mode::copy : Mode::map, .private_pages = private_pages};
-  return MappingHandle(std::make_shared<const Mapping>(Mapping::from_descriptor(fd, name, options)));
+  return MappingHandle(make_shared<const Mapping>(Mapping::from_descriptor(fd, name, options)));
 }
 
 }  // namespace
@@ -62,22 +64,18 @@ std::vector<ByteRange> to_ranges(const std::vector<RangeTuple>& tuples) {
   return ranges;
 }
 
-const std::shared_ptr<const Mapping>& MappingHandle::get() const {
-  if (!mapping_) throw nb::value_error("the file is closed");
-  return mapping_;
-}
-
 nb::object memoryview_of(View view) {
   const nb::object object = nb::cast(std::move(view));
   return nb::steal(PyMemoryView_FromObject(object.ptr()));
 }
 
 View MappingHandle::view(ByteRange range) const {
-  const Mapping& mapping = *get();
-  expect_whole(mapping);
-  if (!in_bounds(mapping.bytes().size(), range.offset, range.length))
+  auto mapping = pin();
+  expect_whole(*mapping);
+  if (!in_bounds(mapping->bytes().size(), range.offset, range.length))
     throw nb::index_error("the view would reach beyond the mapping");
-  return {mapping_, mapping.bytes().subspan(range.offset, range.length), count_.token()};
+  const Bytes bytes = mapping->bytes().subspan(range.offset, range.length);
+  return {std::move(mapping), bytes, count_.token()};
 }
 
 void bind_files(nb::module_& module) {
@@ -94,26 +92,37 @@ void bind_files(nb::module_& module) {
           nb::arg("offset"), nb::arg("length"), nb::sig("def view(self, offset: int, length: int) -> memoryview"),
           "Bytes of the mapping; read-only unless its pages are private.")
       .def("close", &MappingHandle::close)
-      .def("changed", [](const MappingHandle& self) { return self.get()->changed(); })
-      .def("fileno", [](const MappingHandle& self) { return self.get()->descriptor(); })
+      .def("changed",
+           [](const MappingHandle& self) {
+             return without_gil(self.pin(), [](const Mapping& mapping) { return mapping.changed(); });
+           })
+      .def("fileno",
+           [](const MappingHandle& self) {
+             const auto mapping = self.pin();
+             return mapping->descriptor();
+           })
       .def_prop_ro("closed", &MappingHandle::closed)
       .def_prop_ro("views", &MappingHandle::views)
-      .def_prop_ro("identity", [](const MappingHandle& self) { return to_tuple(self.get()->identity()); })
+      .def_prop_ro("identity",
+                   [](const MappingHandle& self) {
+                     const auto mapping = self.pin();
+                     return to_tuple(mapping->identity());
+                   })
       .def_prop_ro("address",
                    [](const MappingHandle& self) {
-                     const Mapping& mapping = *self.get();
-                     return reinterpret_cast<std::uintptr_t>(mapping.bytes().data());
+                     const auto mapping = self.pin();
+                     return reinterpret_cast<std::uintptr_t>(mapping->bytes().data());
                    })
       .def_prop_ro("nbytes", [](const MappingHandle& self) {
-        const Mapping& mapping = *self.get();
-        return mapping.bytes().size();
+        const auto mapping = self.pin();
+        return mapping->bytes().size();
       });
 
   module.def(
       "take_snapshot",
       [](int fd, const std::string& name) {
         const ReleaseGil release;
-        return MappingHandle(std::make_shared<const Mapping>(take_snapshot(fd, name)));
+        return MappingHandle(make_shared<const Mapping>(take_snapshot(fd, name)));
       },
       nb::arg("fd"), nb::arg("name"), "A copy of an open file in sealed memory; moves the position of the descriptor.");
   module.def("is_remote", &is_remote, nb::arg("fd"), "Whether an open file is on a network or user-space file system.");

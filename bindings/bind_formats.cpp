@@ -14,7 +14,7 @@ namespace {
 // DataLost.
 template <class Read>
 auto of_mapping(const MappingHandle& handle, const Read& read) {
-  const auto mapping = handle.share();
+  const auto mapping = handle.pin();
   const ReleaseGil release;
   try {
     auto made = read(mapping->bytes());

@@ -1,6 +1,5 @@
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -48,7 +47,8 @@ PyObject* lazy_item(PyObject* self, PyObject* key) noexcept {
   if (index == -1 && PyErr_Occurred() != nullptr) return nullptr;
   try {
     const Rows& rows = nb::inst_ptr<LazyRows>(self)->rows;
-    return lazy_value(rows.source(), rows.decoder(), rows.at(index)).release().ptr();
+    const auto decoder = rows.decoder();
+    return lazy_value(rows.source(), *decoder, rows.at(index)).release().ptr();
   } catch (...) {
     set_error();
     return nullptr;
@@ -72,7 +72,8 @@ struct RowIterator {
 
 nb::object row_iterator(const nb::object& self, bool backwards) {
   const Rows& rows = nb::cast<const Rows&>(self);
-  return nb::cast(RowIterator{self, records::Budget(rows.decoder().file_bytes()), 0, backwards});
+  const auto decoder = rows.decoder();
+  return nb::cast(RowIterator{self, records::Budget(decoder->file_bytes()), 0, backwards});
 }
 
 PyObject* iterator_itself(PyObject* self) noexcept { return nb::borrow(self).release().ptr(); }
@@ -86,8 +87,8 @@ PyObject* next_row(PyObject* self) noexcept {
     const std::uint64_t row = iterator.backwards ? size - 1 - iterator.done : iterator.done;
     ++iterator.done;
     if (rows.indices()) return rows.value(static_cast<Py_ssize_t>(row)).release().ptr();
-    const auto cost = rows.decoder().cost();
-    if (cost.bits == 0) iterator.budget.charge(cost, 1, rows.decoder().node());
+    const auto decoder = rows.decoder();
+    if (decoder->cost().bits == 0) iterator.budget.charge(decoder->cost(), 1, decoder->node());
     return rows.value(static_cast<Py_ssize_t>(row), iterator.budget).release().ptr();
   } catch (...) {
     set_error();
@@ -106,9 +107,10 @@ const std::array iterator_slots{slot(Py_tp_iter, iterator_itself), slot(Py_tp_it
 
 nb::list fields(const Rows& rows) {
   nb::list names;
-  const auto& node = rows.decoder().node();
+  const auto decoder = rows.decoder();
+  const auto& node = decoder->node();
   if (node.kind == records::TypeKind::record)
-    for (std::size_t i = 0; i < node.children.size(); ++i) names.append(rows.decoder().name(i));
+    for (std::size_t i = 0; i < node.children.size(); ++i) names.append(decoder->name(i));
   return names;
 }
 
@@ -127,8 +129,9 @@ nb::object places(const Rows& rows) {
   return places;
 }
 
-std::shared_ptr<const RecordSource> open_records(const ArrayFileHandle& arrays, nb::object resolve) {
-  return std::make_shared<const RecordSource>(records::RecordFile::of(arrays.file()), std::move(resolve));
+Shared<const RecordSource> open_records(const ArrayFileHandle& arrays, nb::object resolve) {
+  const auto file = arrays.pin();
+  return make_shared<const RecordSource>(records::RecordFile::of(*file), std::move(resolve));
 }
 
 }  // namespace
@@ -136,10 +139,22 @@ std::shared_ptr<const RecordSource> open_records(const ArrayFileHandle& arrays, 
 void bind_records(nb::module_& module) {
   bind_lazy(module);
 
-  nb::class_<RecordSource>(module, "RecordSource", "An opened records file.")
-      .def_prop_ro("container", [](const RecordSource& self) { return self.file.schema().container; })
-      .def_prop_ro("payload", [](const RecordSource& self) { return self.file.payload(); })
-      .def_prop_ro("views", [](const RecordSource& self) { return self.views.views() - 1; });
+  using SharedSource = Shared<const RecordSource>;
+  nb::class_<SharedSource>(module, "RecordSource", "An opened records file.")
+      .def_prop_ro("container",
+                   [](const SharedSource& self) {
+                     const auto source = self.pin();
+                     return source->file->schema().container;
+                   })
+      .def_prop_ro("payload",
+                   [](const SharedSource& self) {
+                     const auto source = self.pin();
+                     return source->file->payload();
+                   })
+      .def_prop_ro("views", [](const SharedSource& self) {
+        const auto source = self.pin();
+        return source->views.views() - 1;
+      });
 
   (void)nb::class_<LazyRows>(module, "LazyRows", nb::type_slots(lazy_slots.data()),
                              "Rows that are decoded where they are touched.");
@@ -151,22 +166,23 @@ void bind_records(nb::module_& module) {
       .def(nb::init<const Rows&>(), nb::arg("rows"))
       .def(
           "__init__",
-          [](Rows* self, std::shared_ptr<const RecordSource> source, std::int64_t start, std::int64_t step,
-             std::uint64_t size) {
-            const Decoder& decoder = source->decoder;
-            new (self) Rows(std::move(source), decoder, start, step, size);
+          [](Rows* self, const SharedSource& shared, std::int64_t start, std::int64_t step, std::uint64_t size) {
+            const auto source = shared.pin();
+            new (self) Rows(source, source->decoder, start, step, size);
           },
           nb::arg("source"), nb::arg("start"), nb::arg("step"), nb::arg("size"))
       .def(
-          "__init__",
-          [](Rows* self, std::shared_ptr<const RecordSource> source) { new (self) Rows(std::move(source)); },
-          nb::arg("source"))
+          "__init__", [](Rows* self, const SharedSource& source) { new (self) Rows(source.pin()); }, nb::arg("source"))
       .def(
           "_rows_iter", [](const nb::object& self, bool backwards) { return row_iterator(self, backwards); },
           nb::kw_only(), nb::arg("backwards"),
           nb::sig("def _rows_iter(self, *, backwards: bool) -> typing.Iterator[typing.Any]"))
       .def_prop_ro(
-          "_rows_alike", [](const Rows& self) { return self.decoder().cost().bits == 0; },
+          "_rows_alike",
+          [](const Rows& self) {
+            const auto decoder = self.decoder();
+            return decoder->cost().bits == 0;
+          },
           "Whether all rows are equal.")
       .def("_rows_slice", &Rows::slice, nb::arg("start"), nb::arg("step"), nb::arg("size"))
       .def("_rows_select", &Rows::select, nb::arg("rows"))
@@ -186,13 +202,23 @@ void bind_records(nb::module_& module) {
       .def("_rows_arrow_stream", &arrow_stream)
       .def("_rows_close", &Rows::close)
       .def_prop_ro("_rows_fields", &fields)
-      .def_prop_ro("_rows_kind", [](const Rows& self) { return std::string(to_string(self.decoder().node().kind)); })
-      .def_prop_ro("_rows_type", [](const Rows& self) { return type_of(self.decoder().node()); })
+      .def_prop_ro("_rows_kind",
+                   [](const Rows& self) {
+                     const auto decoder = self.decoder();
+                     return std::string(to_string(decoder->node().kind));
+                   })
+      .def_prop_ro("_rows_type",
+                   [](const Rows& self) {
+                     const auto decoder = self.decoder();
+                     return type_of(decoder->node());
+                   })
       .def(
           "_rows_view",
           [](const Rows& self) {
-            expect_whole(*self.source()->file.arrays().mapping());
-            return self.decoder().view(0, self.decoder().node().length);
+            const auto source = self.source();
+            const auto decoder = self.decoder();
+            expect_whole(*source->file->arrays().mapping());
+            return decoder->view(0, decoder->node().length);
           },
           nb::sig("def _rows_view(self) -> typing.Any"))
       .def_prop_ro("_rows_range",

@@ -1,7 +1,6 @@
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -28,27 +27,9 @@ std::optional<Mechanism> parse_mechanism(const std::string& name) {
   throw nb::value_error("mechanism must be 'auto', 'populate', 'read', 'advise' or 'none'");
 }
 
-// Dropping a job waits for the pieces in flight: the GIL is released.
-class JobHandle {
- public:
-  explicit JobHandle(WarmJob job) : job_(std::move(job)) {}
-  JobHandle(JobHandle&&) noexcept = default;
-  JobHandle& operator=(JobHandle&&) noexcept = default;
-  ~JobHandle() {
-    const ReleaseGil release;
-    job_.reset();
-  }
+using JobHandle = WithoutGil<WarmJob>;  // its destructor waits for the pieces in flight
 
-  // Empty only when moved from. NOLINTBEGIN(bugprone-unchecked-optional-access)
-  const WarmJob& get() const { return *job_; }
-  void cancel() noexcept { job_->cancel(); }
-  // NOLINTEND(bugprone-unchecked-optional-access)
-
- private:
-  std::optional<WarmJob> job_;
-};
-
-using Parts = std::vector<std::tuple<const MappingHandle*, Ranges, std::shared_ptr<Inspector>>>;
+using Parts = std::vector<std::tuple<const MappingHandle*, Ranges, std::optional<Shared<Inspector>>>>;
 
 std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std::optional<bool> huge,
                                       std::optional<std::uint64_t> budget, const std::string& mechanism,
@@ -61,8 +42,10 @@ std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std:
                             .mechanism = parse_mechanism(mechanism),
                             .in_order = in_order};
   std::vector<WarmPart> shared;
-  for (const auto& [mapping, ranges, inspector] : parts)
-    shared.push_back({mapping->get(), to_ranges(ranges), inspector});
+  for (const auto& [mapping, ranges, inspector] : parts) {
+    if (mapping == nullptr) throw nb::type_error("a part to warm has a mapping, not None");
+    shared.push_back({mapping->pin().owner(), to_ranges(ranges), inspector ? inspector->pin().owner() : nullptr});
+  }
   const ReleaseGil release;
   return std::make_unique<JobHandle>(WarmJob::start(std::move(shared), options));
 }
@@ -70,9 +53,7 @@ std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std:
 // The module's functions take a mapping and ranges; the GIL is released around them.
 template <auto function>
 auto with_ranges(const MappingHandle& handle, const Ranges& ranges) {
-  const auto shared = handle.share();
-  const ReleaseGil release;
-  return function(*shared, to_ranges(ranges));
+  return without_gil(handle.pin(), [&](const Mapping& mapping) { return function(mapping, to_ranges(ranges)); });
 }
 
 // Reports on several files as one.
@@ -217,19 +198,21 @@ nb::str repr_of(nb::handle report) {
 
 void bind_residency(nb::module_& module) {
   bind_reports(module);
-  (void)nb::class_<Inspector>(module, "Inspector", "Inspects bytes in the pass that reads them into memory.");
+  (void)nb::class_<Shared<Inspector>>(module, "Inspector", "Inspects bytes in the pass that reads them into memory.");
   nb::class_<JobHandle>(module, "WarmJob", "A warming that runs beside other work; owns a share of the mapping.")
       .def(
           "wait_for",
           [](const JobHandle& self, double seconds) {
-            return self.get().wait_for(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
+            constexpr double longest = 1e9;  // about 30 years; more would wrap as nanoseconds
+            const double limited = seconds > 0 ? std::min(seconds, longest) : 0;  // of NaN, too
+            return self->wait_for(std::chrono::milliseconds(static_cast<std::int64_t>(limited * 1000)));
           },
           nb::arg("seconds"), Release())
       .def(
-          "report", [](const JobHandle& self) { return self.get().wait(); }, Release())
-      .def("cancel", &JobHandle::cancel)
+          "report", [](const JobHandle& self) { return self->wait(); }, Release())
+      .def("cancel", [](JobHandle& self) { self->cancel(); })
       .def_prop_ro("progress", [](const JobHandle& self) {
-        const Progress progress = self.get().progress();
+        const Progress progress = self->progress();
         return std::pair(progress.done, progress.total);
       });
   module.def(

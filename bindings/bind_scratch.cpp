@@ -23,31 +23,19 @@ using Ranges = std::vector<ByteRange>;
 // A scratch file that can be closed while views of it live on.
 class ScratchHandle {
  public:
-  explicit ScratchHandle(std::shared_ptr<ScratchFile> file) : file_(std::move(file)) {}
+  explicit ScratchHandle(Shared<ScratchFile> file) : file_(std::move(file)) {}
 
-  ScratchFile& get() const {
-    if (!file_) throw nb::value_error("the scratch file is closed");
-    return *file_;
-  }
-  std::shared_ptr<ScratchFile> share() const {
-    (void)get();
-    return file_;
-  }
-  // Freeing gigabytes takes time: the GIL is released.
-  void close() noexcept {
-    auto last = std::move(file_);
-    const ReleaseGil release;
-    last.reset();
-  }
-  bool closed() const noexcept { return file_ == nullptr; }
+  Pin<ScratchFile> pin() const { return file_.pin("the scratch file is closed"); }
+  void close() noexcept { file_.close(); }
+  bool closed() const noexcept { return file_.closed(); }
 
  private:
-  std::shared_ptr<ScratchFile> file_;
+  Shared<ScratchFile> file_;
 };
 
 // Its bytes through the buffer protocol, writable until the file is sealed; keeps the file.
 struct ScratchView {
-  std::shared_ptr<ScratchFile> file;
+  Pin<ScratchFile> file;
 };
 
 std::byte nothing{};  // an empty span may have no address, and Python's buffers must have one
@@ -62,7 +50,7 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
 PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};  // NOLINT
 
 nb::object view(const ScratchHandle& self) {
-  const nb::object object = nb::cast(ScratchView{self.share()});
+  const nb::object object = nb::cast(ScratchView{self.pin()});
   return nb::steal(PyMemoryView_FromObject(object.ptr()));
 }
 
@@ -76,44 +64,33 @@ std::unique_ptr<ScratchHandle> create_scratch(std::uint64_t size, const std::fil
                                .anywhere = anywhere,
                                .head = head,
                                .max_resident = max_resident};
-  return std::make_unique<ScratchHandle>(std::make_shared<ScratchFile>(ScratchFile::create(size, options)));
+  return std::make_unique<ScratchHandle>(make_shared<ScratchFile>(ScratchFile::create(size, options)));
 }
 
 void write(const ScratchHandle& self, std::uint64_t offset, nb::handle object) {
   const Buffer buffer(object);
-  const auto file = self.share();
-  const ReleaseGil release;
-  file->copy_in(offset, buffer.bytes());
+  without_gil(self.pin(), [&](ScratchFile& file) { file.copy_in(offset, buffer.bytes()); });
 }
 
 void write_direct(const ScratchHandle& self, std::uint64_t offset, nb::handle object) {
   const Buffer buffer(object);
-  const auto file = self.share();
-  const ReleaseGil release;
-  file->write_direct(offset, buffer.bytes());
+  without_gil(self.pin(), [&](ScratchFile& file) { file.write_direct(offset, buffer.bytes()); });
 }
 
 void write_rows(const ScratchHandle& self, nb::handle object, std::uint64_t offset, std::uint64_t stride,
                 std::uint64_t count) {
   const Buffer buffer(object);
-  const auto file = self.share();
-  const ReleaseGil release;
-  file->copy_in(offset, stride, count, buffer.bytes());
+  without_gil(self.pin(), [&](ScratchFile& file) { file.copy_in(offset, stride, count, buffer.bytes()); });
 }
 
-// Without the GIL, and with a shared pointer to the file: another thread may close it meanwhile.
 template <auto function>
 auto alone(const ScratchHandle& self) {
-  const auto file = self.share();
-  const ReleaseGil release;
-  return function(*file);
+  return without_gil(self.pin(), [](ScratchFile& file) { return function(file); });
 }
 
 template <auto function>
 auto with_ranges(const ScratchHandle& self, const std::vector<RangeTuple>& tuples) {
-  const auto file = self.share();
-  const ReleaseGil release;
-  return function(*file, to_ranges(tuples));
+  return without_gil(self.pin(), [&](ScratchFile& file) { return function(file, to_ranges(tuples)); });
 }
 
 ArraySpec spec_of(const std::string& name, const std::string& dtype, const std::vector<std::uint64_t>& shape) {
@@ -125,7 +102,7 @@ ArraySpec spec_of(const std::string& name, const std::string& dtype, const std::
 void publish_scratch(const ScratchHandle& self, const std::filesystem::path& path, const std::string& name,
                      const std::string& dtype, const std::vector<std::uint64_t>& shape,
                      const std::map<std::string, std::string>& metadata, bool checksum, bool durable) {
-  const auto file = self.share();
+  const auto file = self.pin();
   LayoutOptions options{.metadata = {metadata.begin(), metadata.end()}, .checksum = checksum};
   const ArraySpec spec = spec_of(name, dtype, shape);
   const ReleaseGil release;
@@ -182,20 +159,39 @@ void bind_scratch(nb::module_& module) {
            nb::arg("ranges"))
       .def("flush", &alone<[](ScratchFile& file) { file.flush(); }>)
       .def("memory", &alone<[](ScratchFile& file) { return file.memory(); }>)
-      .def("seal",
-           &alone<[](ScratchFile& file) { return MappingHandle(std::make_shared<const Mapping>(file.seal())); }>)
+      .def("seal", &alone<[](ScratchFile& file) { return MappingHandle(make_shared<const Mapping>(file.seal())); }>)
       .def("publish", &publish_scratch, nb::arg("path"), nb::kw_only(), nb::arg("name"), nb::arg("dtype"),
            nb::arg("shape"), nb::arg("metadata"), nb::arg("checksum"), nb::arg("durable"))
       .def("close", &ScratchHandle::close)
       .def_prop_ro("closed", &ScratchHandle::closed)
-      .def_prop_ro("sealed", [](const ScratchHandle& self) { return self.get().sealed(); })
-      .def_prop_ro("max_resident", [](const ScratchHandle& self) { return self.get().max_resident(); })
-      .def_prop_ro("head", [](const ScratchHandle& self) { return self.get().head(); })
+      .def_prop_ro("sealed",
+                   [](const ScratchHandle& self) {
+                     const auto file = self.pin();
+                     return file->sealed();
+                   })
+      .def_prop_ro("max_resident",
+                   [](const ScratchHandle& self) {
+                     const auto file = self.pin();
+                     return file->max_resident();
+                   })
+      .def_prop_ro("head",
+                   [](const ScratchHandle& self) {
+                     const auto file = self.pin();
+                     return file->head();
+                   })
       .def_prop_ro(
-          "folder", [](const ScratchHandle& self) { return text_of(self.get().folder()); },
+          "folder",
+          [](const ScratchHandle& self) {
+            const auto file = self.pin();
+            return text_of(file->folder());
+          },
           nb::sig("def folder(self) -> str"))
       .def_prop_ro(
-          "reason", [](const ScratchHandle& self) { return text_of(self.get().reason()); },
+          "reason",
+          [](const ScratchHandle& self) {
+            const auto file = self.pin();
+            return text_of(file->reason());
+          },
           nb::sig("def reason(self) -> str"));
   module.def("create_scratch", &create_scratch, nb::arg("size"), nb::kw_only(), nb::arg("folder"), nb::arg("name"),
              nb::arg("reserve"), nb::arg("anywhere"), nb::arg("head"), nb::arg("max_resident").none());

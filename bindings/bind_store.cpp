@@ -1,7 +1,6 @@
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -63,9 +62,15 @@ constexpr double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9
 }  // namespace
 
 void bind_store(nb::module_& module) {
-  nb::class_<FileHandle>(module, "FileHandle", "A descriptor that closes itself.")
-      .def(nb::new_([](int fd) { return std::make_shared<FileHandle>(fd); }), nb::arg("fd"), "Takes the descriptor.")
-      .def("fileno", &FileHandle::descriptor);
+  using SharedHandle = Shared<const FileHandle>;
+  nb::class_<SharedHandle>(module, "FileHandle", "A descriptor that closes itself.")
+      .def(
+          "__init__", [](SharedHandle* self, int fd) { new (self) SharedHandle(make_shared<const FileHandle>(fd)); },
+          nb::arg("fd"), "Takes the descriptor.")
+      .def("fileno", [](const SharedHandle& self) {
+        const auto file = self.pin();
+        return file->descriptor();
+      });
   nb::class_<Artefact>(module, "Artefact", "What lies in a store.")
       .def_prop_ro(
           "key", [](const Artefact& self) { return text_of(self.key); }, nb::sig("def key(self) -> str"))
@@ -85,7 +90,11 @@ void bind_store(nb::module_& module) {
       .def_prop_ro(
           "reason", [](const Artefact& self) { return text_of(self.reason); }, nb::sig("def reason(self) -> str"))
       .def_prop_ro(
-          "handle", [](const Artefact& self) { return self.file; }, nb::sig("def handle(self) -> FileHandle | None"));
+          "handle",
+          [](const Artefact& self) {
+            return self.file ? std::optional(Shared<const FileHandle>(self.file)) : std::nullopt;
+          },
+          nb::sig("def handle(self) -> FileHandle | None"));
   nb::class_<PruneReport>(module, "PruneReport", "What a prune removed.")
       .def_ro("removed", &PruneReport::removed)
       .def_ro("kept", &PruneReport::kept)

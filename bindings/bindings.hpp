@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "gil.hpp"
 #include "onecopy/files/mapping.hpp"
+#include "shared.hpp"
 
 namespace onecopy::bindings {
 
@@ -61,7 +61,7 @@ class ViewCount {
 
 // Memory that Python accesses through the buffer protocol. Keeps the mapping alive when the file object is closed.
 struct View {
-  std::shared_ptr<const Mapping> mapping;
+  Pin<const Mapping> mapping;
   Bytes bytes;
   ViewCount::Token token;
 };
@@ -72,19 +72,16 @@ nb::object memoryview_of(View view);
 // A mapping that can be closed while views of it live on.
 class MappingHandle {
  public:
-  explicit MappingHandle(std::shared_ptr<const Mapping> mapping) : mapping_(std::move(mapping)) {}
+  explicit MappingHandle(Shared<const Mapping> mapping) : mapping_(std::move(mapping)) {}
 
-  // Throws ValueError when closed.
-  const std::shared_ptr<const Mapping>& get() const;
-  // A shared pointer to it, for code without the GIL: another thread may close this meanwhile.
-  std::shared_ptr<const Mapping> share() const { return get(); }
-  void close() noexcept { mapping_.reset(); }
-  bool closed() const noexcept { return mapping_ == nullptr; }
+  Pin<const Mapping> pin() const { return mapping_.pin(); }
+  void close() noexcept { mapping_.close(); }
+  bool closed() const noexcept { return mapping_.closed(); }
   View view(ByteRange range) const;
   long views() const noexcept { return count_.views(); }
 
  private:
-  std::shared_ptr<const Mapping> mapping_;
+  Shared<const Mapping> mapping_;
   ViewCount count_;
 };
 

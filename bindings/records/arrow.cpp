@@ -16,31 +16,46 @@ using records::Node;
 
 // The owner of exported arrays. Holds no Python object: arrays are released on any thread, and without the GIL.
 struct Export {
-  records::RecordFile file;
+  WithoutGil<records::RecordFile> file;
   ViewCount::Token token;
   std::optional<records::Gathered> copied;  // if the rows are not laid out as Arrow requires
   const Node* node;
-  std::uint64_t start;
+  std::uint64_t start = 0;
   std::uint64_t length;
+
+  Export(const records::RecordFile& of, ViewCount::Token view, const Node& rows, std::uint64_t count)
+      : file(of), token(std::move(view)), node(&rows), length(count) {}
 };
 
-std::shared_ptr<const Export> exported(const Rows& rows) {
-  const auto source = rows.share();  // another thread may close the rows meanwhile
-  const Node& node = rows.decoder().node();
-  auto made = std::make_shared<Export>(Export{source->file, source->views.token(), {}, &node, 0, rows.size()});
-  const bool in_place = !rows.indices() && rows.step() == 1 && is_aligned(node);
-  const ReleaseGil release;
-  source->check_once(node);
-  if (in_place) {
-    made->start = static_cast<std::uint64_t>(rows.start());
-  } else {
-    const std::uint64_t file_bytes = source->file.arrays().mapping()->bytes().size();
-    if (!rows.indices()) records::Budget(file_bytes).charge(records::cost_of(node), rows.size(), node);
-    std::vector<std::uint64_t> places(rows.size());
-    for (std::uint64_t i = 0; i < places.size(); ++i) places[i] = rows.place(i);
-    made->node = &made->copied.emplace(node, places, file_bytes).node();
+// The rows in the form that Arrow requires: in place, or copied.
+void lay_out(Export& made, const Rows& rows) {
+  const Node& node = *made.node;
+  if (!rows.indices() && rows.step() == 1 && is_aligned(node)) {
+    made.start = static_cast<std::uint64_t>(rows.start());
+    return;
   }
-  expect_whole(*source->file.arrays().mapping());
+  const std::uint64_t file_bytes = made.file->arrays().mapping()->bytes().size();
+  if (!rows.indices()) records::Budget(file_bytes).charge(records::cost_of(node), rows.size(), node);
+  std::vector<std::uint64_t> places(rows.size());
+  for (std::uint64_t i = 0; i < places.size(); ++i) places[i] = rows.place(i);
+  made.node = &made.copied.emplace(node, places, file_bytes).node();
+}
+
+// Of a copy of the rows, because user code may change the object while the GIL is released.
+std::shared_ptr<const Export> exported(const Rows& given) {
+  const Rows rows = given;
+  const auto source = rows.source();
+  const auto decoder = rows.decoder();
+  const Node& node = decoder->node();
+  auto made = std::make_shared<Export>(*source->file, source->views.token(), node, rows.size());
+  const bool checked = source->checked.contains(&node);
+  {
+    const ReleaseGil release;
+    if (!checked) records::check(node);
+    lay_out(*made, rows);
+    expect_whole(*source->file->arrays().mapping());
+  }
+  source->checked.insert(&node);
   return made;
 }
 
@@ -71,7 +86,10 @@ nb::object schema_of(const Node& node) {
 
 }  // namespace
 
-nb::object arrow_schema(const Rows& rows) { return schema_of(rows.decoder().node()); }
+nb::object arrow_schema(const Rows& rows) {
+  const auto decoder = rows.decoder();
+  return schema_of(decoder->node());
+}
 
 nb::tuple arrow_array(const Rows& rows) {
   const auto owner = exported(rows);

@@ -21,7 +21,8 @@ class RecordBuilder {
   RecordBuilder(const std::filesystem::path& spool, const std::string& container,
                 const std::map<std::string, std::string>& metadata)
       : pairs_(container == "dict"),
-        builder_({.spool = spool, .container = container, .metadata = {metadata.begin(), metadata.end()}}) {
+        builder_(records::BuilderOptions{
+            .spool = spool, .container = container, .metadata = {metadata.begin(), metadata.end()}}) {
     if (container != "list" && container != "dict") throw nb::value_error("a container is a list or a dict");
   }
 
@@ -50,7 +51,7 @@ class RecordBuilder {
   std::uint64_t extend_json(const MappingHandle& text, const std::vector<std::string>& path, bool lines,
                             nb::handle progress) {
     expect(State::open);
-    const auto mapping = text.share();
+    const auto mapping = text.pin();
     const auto tell = [&](std::uint64_t rows, std::uint64_t bytes) {
       const AcquireGil acquire;
       check_signals();
@@ -65,38 +66,36 @@ class RecordBuilder {
     return rows;
   }
 
-  std::uint64_t length() { return builder_.rows().length(); }
-  std::uint64_t bytes() const { return builder_.bytes(); }
+  std::uint64_t length() { return builder_->rows().length(); }
+  std::uint64_t bytes() const { return builder_->bytes(); }
 
   void save(const std::filesystem::path& path) {
-    finish();
-    const ReleaseGil release;
-    builder_.save(path);
+    (void)finish();
+    alone(State::finished, [&] { builder_->save(path); });
   }
 
   // A descriptor, which the caller must close: of a sealed memory file, or of a nameless one in a folder.
   nb::object save_nameless(const std::string& name, const std::filesystem::path& folder) {
     const std::uint64_t size = finish();
-    const auto file = [&] {
-      const ReleaseGil release;
-      MemoryFileWriter writer(name, size, folder);
-      builder_.write(writer);
-      return writer;
-    }();
-    return in_python([&] { return nb::object(nb::module_::import_("os").attr("dup")(file.descriptor())); });
+    std::optional<WithoutGil<MemoryFileWriter>> file;
+    alone(State::finished, [&] {
+      file.emplace(name, size, folder);
+      builder_->write(**file);
+    });
+    return in_python([&] { return nb::object(nb::module_::import_("os").attr("dup")((*file)->descriptor())); });
   }
 
  private:
   enum class State : std::uint8_t {
     open,
-    busy,  // a row is being encoded, and code that it calls must not re-enter
+    busy,  // a row is being encoded, or the rows are written: code that is called and other threads must not enter
     broken,
     finished,
   };
 
   std::uint64_t import_text(const Mapping& text, const records::JsonOptions& options) {
     try {
-      const std::uint64_t rows = records::import_json(text.bytes(), builder_.rows(), options);
+      const std::uint64_t rows = records::import_json(text.bytes(), builder_->rows(), options);
       expect_whole(text);
       return rows;
     } catch (const FormatError& error) {
@@ -119,7 +118,7 @@ class RecordBuilder {
       throw;
     }
     try {
-      in_python([&] { encoder.add(builder_.rows(), row); });
+      in_python([&] { encoder.add(builder_->rows(), row); });
     } catch (...) {
       state_ = State::broken;
       throw;
@@ -127,10 +126,24 @@ class RecordBuilder {
     state_ = State::open;
   }
 
-  std::uint64_t finish() {
+  // Calls `work` without the GIL; no other thread can use the builder meanwhile.
+  template <class Work>
+  void alone(State after_failure, const Work& work) {
     if (state_ != State::finished) expect(State::open);
-    const std::uint64_t size = builder_.finish();
+    state_ = State::busy;
+    try {
+      const ReleaseGil release;
+      work();
+    } catch (...) {
+      state_ = after_failure;
+      throw;
+    }
     state_ = State::finished;
+  }
+
+  std::uint64_t finish() {
+    std::uint64_t size = 0;
+    alone(state_ == State::finished ? State::finished : State::broken, [&] { size = builder_->finish(); });
     return size;
   }
 
@@ -138,7 +151,7 @@ class RecordBuilder {
   std::uint64_t extend_arrow(nb::handle stream, nb::handle progress) {
     expect(State::open);
     state_ = State::broken;  // until everything is appended
-    const std::uint64_t added = append_arrow_stream(builder_.rows(), stream, [&] {
+    const std::uint64_t added = append_arrow_stream(builder_->rows(), stream, [&] {
       if (!progress.is_none()) in_python([&] { progress(length()); });
     });
     state_ = State::open;
@@ -150,11 +163,11 @@ class RecordBuilder {
     if (state_ == State::broken)
       throw nb::value_error("an earlier row was refused after a part of it was added: start a new builder");
     if (state_ == State::finished) throw nb::value_error("the rows are saved; no more can be added");
-    throw nb::value_error("a row is being added");
+    throw nb::value_error("another call is using the builder");
   }
 
   bool pairs_;
-  records::Builder builder_;
+  WithoutGil<records::Builder> builder_;
   NumpyTypes numpy_;
   State state_ = State::open;
 };

@@ -62,7 +62,7 @@ constexpr std::uint64_t most_bytes = std::uint64_t{1} << 63U;
 
 }  // namespace
 
-Decoder::Decoder(const Node& node, std::shared_ptr<const Source> source)
+Decoder::Decoder(const Node& node, Pin<const Source> source)
     : node_(&node), source_(std::move(source)), cost_(records::cost_of(node)) {
   children_.reserve(node.children.size());
   for (const Node& child : node.children) children_.emplace_back(child, source_);
@@ -242,7 +242,9 @@ nb::object Decoder::dtype() const {
   const bool array = node_->kind == TypeKind::array;
   const std::size_t size = array ? node_->type->item_size : node_->data.width;
   nb::object dtype = nb::module_::import_("numpy").attr("dtype")(array ? node_->type->name.c_str() : dtype_of(*node_));
-  if (nb::cast<std::size_t>(dtype.attr("itemsize")) != size || nb::cast<bool>(dtype.attr("hasobject")))
+  // Only the spelling that is written: others hide text, such as '=U3' or a structured type with a field of it.
+  const bool is_spelled = !array || nb::cast<std::string>(dtype.attr("str")) == node_->type->name;
+  if (!is_spelled || nb::cast<std::size_t>(dtype.attr("itemsize")) != size || nb::cast<bool>(dtype.attr("hasobject")))
     throw FormatError("'" + node_->path() + "': items of " + std::to_string(size) + " bytes of the type " +
                       nb::cast<std::string>(nb::str(dtype)) + ": the file is damaged");
   return dtype;
@@ -262,14 +264,16 @@ nb::object Decoder::view(std::uint64_t begin, std::uint64_t end) const {
   return owned(PyObject_GetItem(column_.ptr(), slice.ptr()));
 }
 
-// numpy converts items of '<U7' to str when they are accessed, and accepts any number as a code point.
+// numpy converts items of '<U7' and '>U7' to str when they are accessed, and accepts any number as a code point.
 void Decoder::expect_characters(Node::Range range) const {
-  if (!node_->type->name.starts_with("<U")) return;
+  const bool swapped = node_->type->name.starts_with(">U");
+  if (!swapped && !node_->type->name.starts_with("<U")) return;
   const std::uint64_t size = node_->type->item_size;
   const Bytes bytes(node_->data.first + range.begin * size, (range.end - range.begin) * size);
-  for (std::uint64_t at = 0; at + sizeof(char32_t) <= bytes.size(); at += sizeof(char32_t)) {
-    char32_t character;  // NOLINT(cppcoreguidelines-init-variables): filled at once
+  for (std::uint64_t at = 0; at + sizeof(std::uint32_t) <= bytes.size(); at += sizeof(std::uint32_t)) {
+    std::uint32_t character;  // NOLINT(cppcoreguidelines-init-variables): filled at once
     std::memcpy(&character, bytes.data() + at, sizeof character);
+    if (swapped) character = __builtin_bswap32(character);
     if (character > 0x10FFFF)
       throw FormatError("'" + node_->path() + "': an array of text has a character that is none: the file is damaged");
   }

@@ -18,7 +18,7 @@ namespace onecopy::bindings {
 
 // What all decoders of a file share.
 struct Source {
-  std::shared_ptr<const Mapping> mapping;
+  Pin<const Mapping> mapping;
   ViewCount::Token token;
   // resolve(name, kinds) -> a function that makes an object of an extension type from its plain value, which is of one
   // of these kinds.
@@ -30,7 +30,7 @@ struct Source {
 // rows.
 class Decoder {
  public:
-  Decoder(const records::Node& node, std::shared_ptr<const Source> source);
+  Decoder(const records::Node& node, Pin<const Source> source);
 
   const records::Node& node() const noexcept { return *node_; }
   const Decoder& child(std::size_t i) const noexcept { return children_[i]; }
@@ -75,7 +75,7 @@ class Decoder {
   void make_templates();
 
   const records::Node* node_;
-  std::shared_ptr<const Source> source_;
+  Pin<const Source> source_;
   std::vector<Decoder> children_;
   records::Cost cost_;
   std::vector<nb::object> names_;      // of fields, interned

@@ -1,7 +1,5 @@
 // d[key] as a slot of the type: from a Python object to a Key, its row, and the value there, without Python code.
 
-#include <nanobind/stl/shared_ptr.h>
-
 #include <array>
 #include <optional>
 #include <string_view>
@@ -17,22 +15,19 @@ namespace {
 using records::HashIndex;
 using records::Key;
 
+struct OpenedDict {
+  static constexpr bool holds_python = true;
+
+  explicit OpenedDict(Pin<const RecordSource> of) : source(std::move(of)), index(HashIndex::of(*source->file)) {}
+
+  const Mapping& mapping() const { return *source->file->arrays().mapping(); }
+
+  Pin<const RecordSource> source;
+  WithoutGil<HashIndex> index;
+};
+
 struct DictRows {
-  explicit DictRows(std::shared_ptr<const RecordSource> of)
-      : source(std::move(of)), index(HashIndex::of(source->file)) {}
-
-  const std::shared_ptr<const RecordSource>& opened() const {
-    if (!source) throw nb::value_error("the file is closed");
-    return source;
-  }
-  std::shared_ptr<const RecordSource> share() const { return opened(); }
-  const HashIndex& opened_index() const {
-    if (!index) throw nb::value_error("the file is closed");
-    return *index;
-  }
-
-  std::shared_ptr<const RecordSource> source;  // none: closed
-  std::optional<HashIndex> index;              // likewise
+  Shared<const OpenedDict> opened;
 };
 
 struct LazyDict {
@@ -139,13 +134,13 @@ std::optional<std::uint64_t> find(const DictRows& dict, PyObject* object) {
   nb::object plain;  // kept until the key has been compared
   if (!is_leaf(object)) {
     plain = plain_key(object);  // may call anything, and that may close the dict
-    if (!plain.is_valid()) return (void)dict.opened(), std::nullopt;
+    if (!plain.is_valid()) return (void)dict.opened.pin(), std::nullopt;
     object = plain.ptr();
   }
-  const auto source = dict.share();  // making a key allocates: the garbage collector may close the dict
+  const auto opened = dict.opened.pin();
   const auto key = key_of(object);
-  const auto row = key ? dict.opened_index().find(*key) : std::nullopt;
-  if (!row) expect_whole(*source->file.arrays().mapping());  // keys in lost pages read as zeros
+  const auto row = key ? opened->index->find(*key) : std::nullopt;
+  if (!row) expect_whole(opened->mapping());  // keys in lost pages read as zeros
   return row;
 }
 
@@ -162,9 +157,9 @@ std::uint64_t row_of(const DictRows& dict, PyObject* key) {
 }
 
 nb::object value_at(const DictRows& dict, std::uint64_t row) {
-  const auto source = dict.share();  // making an object may run user code, too
-  nb::object value = source->decoder.child(1).decode(row);
-  expect_whole(*source->file.arrays().mapping());  // bytes of lost pages read as zeros
+  const auto opened = dict.opened.pin();
+  nb::object value = opened->source->decoder.child(1).decode(row);
+  expect_whole(opened->mapping());  // bytes of lost pages read as zeros
   return value;
 }
 
@@ -191,15 +186,18 @@ int contains(PyObject* self, PyObject* key) noexcept {
 }
 
 Py_ssize_t length(PyObject* self) noexcept {
-  return guarded<Py_ssize_t>(
-      -1, [&] { return static_cast<Py_ssize_t>(nb::inst_ptr<DictRows>(self)->opened()->decoder.node().length); });
+  return guarded<Py_ssize_t>(-1, [&] {
+    const auto opened = nb::inst_ptr<DictRows>(self)->opened.pin();
+    return static_cast<Py_ssize_t>(opened->source->decoder.node().length);
+  });
 }
 
 PyObject* lazy_subscript(PyObject* self, PyObject* key) noexcept {
   return guarded<PyObject*>(nullptr, [&] {
     const DictRows& dict = nb::inst_ptr<LazyDict>(self)->dict;
     const auto row = row_of(dict, key);  // first: comparing keys may close the dict
-    return lazy_value(dict.opened(), dict.opened()->decoder.child(1), row).release().ptr();
+    const auto opened = dict.opened.pin();
+    return lazy_value(opened->source, opened->source->decoder.child(1), row).release().ptr();
   });
 }
 
@@ -208,8 +206,9 @@ const std::array dict_slots{slot(Py_mp_subscript, subscript), slot(Py_mp_length,
 const std::array lazy_slots{slot(Py_mp_subscript, lazy_subscript), PyType_Slot{0, nullptr}};
 
 Rows part(const DictRows& dict, std::size_t position) {
-  const auto& decoder = dict.opened()->decoder;
-  return {dict.opened(), decoder.child(position), 0, 1, decoder.node().length};
+  const auto opened = dict.opened.pin();
+  const Decoder& decoder = opened->source->decoder;
+  return {opened->source, decoder.child(position), 0, 1, decoder.node().length};
 }
 
 nb::list rows_of(const DictRows& dict, nb::handle keys) {
@@ -226,7 +225,12 @@ void bind_dict(const nb::module_& module) {
 
   nb::class_<DictRows>(module, "DictRows", nb::type_slots(dict_slots.data()),
                        "The pairs of a records file, found by key.")
-      .def(nb::init<std::shared_ptr<const RecordSource>>(), nb::arg("source"))
+      .def(
+          "__init__",
+          [](DictRows* self, const Shared<const RecordSource>& source) {
+            new (self) DictRows{make_shared<const OpenedDict>(source.pin())};
+          },
+          nb::arg("source"))
       .def(
           "get",
           [](const DictRows& self, nb::handle key, const nb::object& otherwise) {
@@ -238,8 +242,8 @@ void bind_dict(const nb::module_& module) {
           "The value of a key, or `default`.")
       .def("_dict_rows", &rows_of, nb::arg("keys"))
       .def("_dict_part", &part, nb::arg("position"))
-      .def("_dict_close", [](DictRows& self) { self.source.reset(), self.index.reset(); })
-      .def_prop_ro("closed", [](const DictRows& self) { return self.source == nullptr; })
+      .def("_dict_close", [](DictRows& self) { self.opened.close(); })
+      .def_prop_ro("closed", [](const DictRows& self) { return self.opened.closed(); })
       .def_prop_ro(
           "lazy", [](const DictRows& self) { return LazyDict{self}; },
           "The same dict: `lazy[key]` decodes only what is touched of the value, and views numbers in place.");

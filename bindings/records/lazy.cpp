@@ -14,7 +14,7 @@ using records::Node;
 using records::TypeKind;
 
 struct Lazy {
-  PyObject_HEAD std::shared_ptr<const RecordSource> source;
+  PyObject_HEAD Pin<const RecordSource> source;
   const Decoder* decoder;
   std::uint64_t place;
 };
@@ -73,7 +73,7 @@ nb::object item(const Lazy& lazy, Py_ssize_t i) {
 
 nb::object copy_of(const Lazy& lazy) {
   nb::object value = lazy.decoder->decode(lazy.place);
-  expect_whole(*lazy.source->file.arrays().mapping());
+  expect_whole(*lazy.source->file->arrays().mapping());
   return value;
 }
 
@@ -207,7 +207,7 @@ PyTypeObject* make_type(const char* name, std::array<PyType_Slot, count> slots) 
 
 }  // namespace
 
-nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const Decoder& decoder, std::uint64_t i) {
+nb::object lazy_value(const Pin<const RecordSource>& source, const Decoder& decoder, std::uint64_t i) {
   const Node& node = decoder.node();
   if (node.null(i)) return nb::none();
   switch (node.kind) {

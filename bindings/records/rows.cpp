@@ -9,21 +9,14 @@ namespace onecopy::bindings {
 
 RecordSource::RecordSource(records::RecordFile opened, nb::object resolve)
     : file(std::move(opened)),
-      decoder(file.rows(),
-              std::make_shared<const Source>(Source{file.arrays().mapping(), views.token(), std::move(resolve),
-                                                    file.arrays().mapping()->bytes().size()})) {}
+      decoder(file->rows(), std::make_shared<const Source>(Source{Shared<const Mapping>(file->arrays().mapping()).pin(),
+                                                                  views.token(), std::move(resolve),
+                                                                  file->arrays().mapping()->bytes().size()})) {}
 
-void RecordSource::check_once(const records::Node& node) const {
-  const std::scoped_lock lock(mutex_);
-  if (checked_.contains(&node)) return;
-  records::check(node);
-  checked_.insert(&node);
-}
+Rows::Rows(Pin<const RecordSource> source)
+    : source_(source), decoder_(&source->decoder), size_(decoder_->node().length) {}
 
-Rows::Rows(std::shared_ptr<const RecordSource> source)
-    : source_(std::move(source)), decoder_(&source_->decoder), size_(decoder_->node().length) {}
-
-Rows::Rows(std::shared_ptr<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,
+Rows::Rows(Pin<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,
            std::uint64_t size)
     : source_(std::move(source)), decoder_(&decoder), start_(start), step_(step), size_(size) {
   const auto inside = [&](std::int64_t place) { return place >= 0 && std::cmp_less(place, decoder.node().length); };
@@ -34,16 +27,6 @@ Rows::Rows(std::shared_ptr<const RecordSource> source, const Decoder& decoder, s
   if (size > 0 && (wraps || !inside(start) || !inside(last))) throw nb::value_error("the rows reach beyond the file");
 }
 
-const std::shared_ptr<const RecordSource>& Rows::source() const {
-  if (!source_) throw nb::value_error("the file is closed");
-  return source_;
-}
-
-const Decoder& Rows::decoder() const {
-  (void)source();
-  return *decoder_;
-}
-
 std::uint64_t Rows::at(Py_ssize_t index) const {
   const auto size = static_cast<Py_ssize_t>(size_);
   const Py_ssize_t row = index < 0 ? index + size : index;
@@ -52,14 +35,15 @@ std::uint64_t Rows::at(Py_ssize_t index) const {
 }
 
 nb::object Rows::value(Py_ssize_t index) const {
-  records::Budget budget(decoder().file_bytes());
+  const auto pinned = decoder();
+  records::Budget budget(pinned->file_bytes());
   return value(index, budget);
 }
 
 nb::object Rows::value(Py_ssize_t index, records::Budget& budget) const {
-  const auto held = share();  // user code makes objects of registered types, and may close these rows
+  const auto held = source();  // user code makes objects of registered types, and may close these rows
   nb::object value = decoder_->decode(at(index), budget);
-  expect_whole(*held->file.arrays().mapping());  // bytes of lost pages read as zeros
+  expect_whole(*held->file->arrays().mapping());  // bytes of lost pages read as zeros
   return value;
 }
 
@@ -89,21 +73,21 @@ Rows Rows::select(const std::vector<std::int64_t>& wanted) const {
 }
 
 Rows Rows::field(nb::handle name) const {
-  const Decoder& all = decoder();
+  const auto all = decoder();
   std::ptrdiff_t field = -1;
-  if (all.node().kind == records::TypeKind::fixed && PyLong_Check(name.ptr()) != 0) {
+  if (all->node().kind == records::TypeKind::fixed && PyLong_Check(name.ptr()) != 0) {
     field = PyLong_AsSsize_t(name.ptr());
     if (field == -1) PyErr_Clear();  // beyond 64 bits: no field either
-    if (static_cast<std::size_t>(field) >= all.node().children.size()) field = -1;
+    if (static_cast<std::size_t>(field) >= all->node().children.size()) field = -1;
   } else if (PyUnicode_Check(name.ptr()) != 0) {
-    field = all.find(name);
+    field = all->find(name);
   }
   if (field < 0) {
     PyErr_SetObject(PyExc_KeyError, name.ptr());
     throw nb::python_error();
   }
   Rows rows = *this;
-  rows.decoder_ = &all.child(static_cast<std::size_t>(field));
+  rows.decoder_ = &all->child(static_cast<std::size_t>(field));
   return rows;
 }
 

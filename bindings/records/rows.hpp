@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <unordered_set>
 #include <vector>
 
@@ -14,33 +12,30 @@ namespace onecopy::bindings {
 
 // An opened file. Shared by all rows of it, and by all lazy objects made from them.
 struct RecordSource {
+  static constexpr bool holds_python = true;
+
   explicit RecordSource(records::RecordFile opened, nb::object resolve);
 
-  // Throws FormatError if a node is damaged: validated once, for consumers that trust their input (Arrow).
-  void check_once(const records::Node& node) const;
-
-  records::RecordFile file;
+  WithoutGil<records::RecordFile> file;
   ViewCount views;
   Decoder decoder;
-
- private:
-  mutable std::mutex mutex_;
-  mutable std::unordered_set<const records::Node*> checked_;
+  // Nodes that were validated for consumers that trust their input (Arrow). Used with the GIL, which no fork
+  // interrupts.
+  mutable std::unordered_set<const records::Node*> checked;
 };
 
 class Rows {
  public:
-  explicit Rows(std::shared_ptr<const RecordSource> source);
+  explicit Rows(Pin<const RecordSource> source);
 
   // Some values of a node: start, start + step, ...
-  Rows(std::shared_ptr<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,
+  Rows(Pin<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,
        std::uint64_t size);
 
   std::uint64_t size() const noexcept { return size_; }
-  const Decoder& decoder() const;                             // throws ValueError when closed
-  const std::shared_ptr<const RecordSource>& source() const;  // likewise
-  // A shared pointer to it, for code that releases the GIL or calls user code: either may close these rows.
-  std::shared_ptr<const RecordSource> share() const { return source(); }
+  // These throw ValueError when closed.
+  Pin<const RecordSource> source() const { return source_.pin(); }
+  Pin<const Decoder> decoder() const { return source().part(decoder_); }
 
   // The position of row `index`, negative from the end. Throws IndexError.
   std::uint64_t at(Py_ssize_t index) const;
@@ -55,26 +50,26 @@ class Rows {
   Rows select(const std::vector<std::int64_t>& rows) const;                     // throws IndexError
   Rows field(nb::handle name) const;                                            // of tuples a position; throws KeyError
 
-  void close() noexcept { source_.reset(); }
-  bool closed() const noexcept { return source_ == nullptr; }
+  void close() noexcept { source_.close(); }
+  bool closed() const noexcept { return source_.closed(); }
 
   // The pickled form of these rows: (start, step, size), or None beside the positions.
   std::int64_t start() const noexcept { return start_; }
   std::int64_t step() const noexcept { return step_; }
-  const std::shared_ptr<const std::vector<std::uint64_t>>& indices() const noexcept { return indices_; }
+  const Pin<const std::vector<std::uint64_t>>& indices() const noexcept { return indices_; }
 
  private:
-  std::shared_ptr<const RecordSource> source_;
-  const Decoder* decoder_;
+  Shared<const RecordSource> source_;
+  const Decoder* decoder_;  // of the source
   std::int64_t start_ = 0;
   std::int64_t step_ = 1;
   std::uint64_t size_ = 0;
-  std::shared_ptr<const std::vector<std::uint64_t>> indices_;  // positions; none: start and step define them
+  Pin<const std::vector<std::uint64_t>> indices_;  // positions; none: start and step define them
 };
 
 // A place in the data that is decoded only when it is accessed (lazy.cpp): the result of `rows.lazy[i]`. Numbers, text
 // and None are returned as values, lists of numbers and arrays as read-only views of the mapping.
-nb::object lazy_value(const std::shared_ptr<const RecordSource>& source, const Decoder& decoder, std::uint64_t i);
+nb::object lazy_value(const Pin<const RecordSource>& source, const Decoder& decoder, std::uint64_t i);
 
 // An entry of the table that a type is made of.
 template <class Function>

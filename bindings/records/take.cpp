@@ -169,8 +169,9 @@ std::vector<std::uint64_t> places_of(const Rows& rows, nb::handle indices) {
 }
 
 nb::dict take_columns(const Rows& rows, nb::handle indices, nb::handle columns, const ColumnForm& form) {
-  const auto source = rows.share();  // another thread may close the rows meanwhile
-  const Decoder& decoder = rows.decoder();
+  const auto source = rows.source();
+  const auto pinned = rows.decoder();
+  const Decoder& decoder = *pinned;
   if (decoder.node().kind != TypeKind::record) throw nb::type_error("only rows that are dicts have columns");
   const auto places = places_of(rows, indices);
   const Taking taking(form);
@@ -180,16 +181,17 @@ nb::dict take_columns(const Rows& rows, nb::handle indices, nb::handle columns, 
       taken[decoder.name(i)] = taking.column(decoder.child(i), places);
   else
     for (const nb::handle name : columns) taken[name] = taking.column(decoder.child(field_of(decoder, name)), places);
-  expect_whole(*source->file.arrays().mapping());
+  expect_whole(*source->file->arrays().mapping());
   return taken;
 }
 
 nb::list take_rows(const Rows& rows, nb::handle indices) {
-  const auto source = rows.share();
-  const Decoder& decoder = rows.decoder();
+  const auto source = rows.source();
+  const auto pinned = rows.decoder();
+  const Decoder& decoder = *pinned;
   const auto places = places_of(rows, indices);
   nb::list taken = Taking::values(decoder, places);
-  expect_whole(*source->file.arrays().mapping());
+  expect_whole(*source->file->arrays().mapping());
   return taken;
 }
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 
 def path_beside(target: Path) -> Path:
-    """Return a hidden temporary path in the folder of `target`; remove those left there by killed processes."""
-    for left in target.parent.glob(f".{glob.escape(target.name)}.onecopy-*"):
-        if not _is_running(left.name.rpartition("-")[2]):
+    """Return a hidden temporary path of this call alone beside `target`; remove those left by killed processes."""
+    namespace = Path("/proc/self/ns/pid")  # processes of another one are not visible, and what they write stays
+    ours = f".{target.name}.onecopy-{namespace.stat().st_ino if namespace.exists() else 0:x}-"
+    for left in target.parent.glob(f"{glob.escape(ours)}*") if namespace.exists() else ():
+        if not Path("/proc", left.name.removeprefix(ours).partition("-")[0]).exists():
             remove(left)
-    return target.with_name(f".{target.name}.onecopy-{os.getpid()}")
+    return target.with_name(f"{ours}{os.getpid()}-{os.urandom(4).hex()}")
 
 
 def replace(beside: Path, target: Path, *, overwrite: bool) -> None:
@@ -22,16 +24,12 @@ def replace(beside: Path, target: Path, *, overwrite: bool) -> None:
     if not overwrite and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "the target was created in the meantime", str(target))
     if beside.is_dir() and target.is_dir():
-        old = target.with_name(f".{target.name}.onecopy-old-{os.getpid()}")
+        old = path_beside(target)
         target.rename(old)
         beside.rename(target)
         remove(old)
     else:
         beside.replace(target)
-
-
-def _is_running(pid: str) -> bool:
-    return pid.isdigit() and Path(f"/proc/{pid}").exists() and int(pid) != os.getpid()
 
 
 def remove(path: Path) -> None:

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,15 +33,14 @@ class Checksums {
   std::vector<std::uint32_t> take() {
     const unsigned threads =
         scratch_.max_resident() ? 1 : std::clamp(std::thread::hardware_concurrency(), 1U, checksum_threads);
-    std::mutex failing;
+    std::atomic<bool> failed{false};
     std::exception_ptr failure;
     (void)for_each_piece(found_.size(), threads, [&](std::uint64_t number) noexcept {
       try {
         add(number);
         return true;
       } catch (...) {
-        const std::scoped_lock lock(failing);
-        if (!failure) failure = std::current_exception();
+        if (!failed.exchange(true)) failure = std::current_exception();
         return false;
       }
     });

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "files/fork_mutex.hpp"
 #include "onecopy/base/crc32c.hpp"
 
 namespace onecopy {
@@ -126,7 +127,7 @@ class Verifier final : public Inspector {
   ArrayFile file_;
   const BlockChecksums& checksums_;  // of file_'s index, which stays where it is
   std::atomic<std::uint64_t> verified_{0};
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::vector<BadBlock> bad_;
   std::exception_ptr failure_;
 };

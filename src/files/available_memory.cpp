@@ -33,16 +33,17 @@ bool has_memory(std::string_view controllers) {
 // Where a version of control groups is mounted, and the names of its files and of page cache in `memory.stat`.
 struct Version {
   const char* mount;
-  const char* limit;
+  std::array<const char*, 2> limits;  // what kills, and beyond what the kernel slows processes down without end
   const char* usage;
   std::array<const char*, 2> page_cache;
 };
 
 constexpr Version version_1{"/sys/fs/cgroup/memory",
-                            "memory.limit_in_bytes",
+                            {"memory.limit_in_bytes", "memory.limit_in_bytes"},
                             "memory.usage_in_bytes",
                             {"\ntotal_inactive_file", "\ntotal_active_file"}};
-constexpr Version version_2{"/sys/fs/cgroup", "memory.max", "memory.current", {"\ninactive_file", "\nactive_file"}};
+constexpr Version version_2{
+    "/sys/fs/cgroup", {"memory.max", "memory.high"}, "memory.current", {"\ninactive_file", "\nactive_file"}};
 
 std::uint64_t held_by(const std::string& group, const Version& version) {
   const auto used = number_after(os::read_text(group + "/" + version.usage), "").value_or(0);
@@ -54,9 +55,12 @@ std::uint64_t held_by(const std::string& group, const Version& version) {
 
 // What one group leaves; nullopt where it has no limit ("max" is not a number).
 std::optional<std::uint64_t> left_in(const std::string& group, const Version& version) {
-  const auto limit = number_after(os::read_text(group + "/" + version.limit), "");
-  if (!limit) return std::nullopt;
-  return *limit - std::min(*limit, held_by(group, version));
+  std::optional<std::uint64_t> lowest;
+  for (const char* file : version.limits)
+    if (const auto limit = number_after(os::read_text(group + "/" + file), ""))
+      lowest = std::min(lowest.value_or(*limit), *limit);
+  if (!lowest) return std::nullopt;
+  return *lowest - std::min(*lowest, held_by(group, version));
 }
 
 // The minimum over a group and all groups above it. Inside a container the path may name a group that is not visible;

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "files/fork_mutex.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
 
@@ -37,12 +38,9 @@ struct Closed {
 
 std::atomic<Slot*> slots{nullptr};
 
-// Protects the list, except in the signal handler. Held over a fork, so that a child never inherits it locked by a
-// thread that it does not have.
-std::mutex& lock_of_list() {
-  static std::mutex mutex;
-  static const int around = os::around_fork([] { lock_of_list().lock(); }, [] { lock_of_list().unlock(); });
-  (void)around;
+// Protects the list, except in the signal handler.
+ForkMutex& lock_of_list() {
+  static auto& mutex = *new ForkMutex;  // NOLINT(cppcoreguidelines-owning-memory): outlives mappings closed at exit
   return mutex;
 }
 
@@ -83,11 +81,11 @@ bool replace(Slot& slot, std::byte* first, std::size_t page) noexcept {
 bool repair(const std::byte* address) noexcept {
   for (Slot* slot = slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
     std::byte* const first = slot->first.load(std::memory_order_acquire);
-    const std::size_t size = slot->size.load(std::memory_order_relaxed);
+    const std::size_t size = slot->size.load(std::memory_order_acquire);  // before the address is read again
     if (first == nullptr || address < first) continue;
     const auto distance = static_cast<std::size_t>(address - first);
     // The faulting thread's mapping outlives the handler; a slot reused meanwhile is another mapping's and is ignored.
-    if (distance >= size || slot->first.load(std::memory_order_acquire) != first) continue;
+    if (distance >= size || slot->first.load(std::memory_order_relaxed) != first) continue;
     return replace(*slot, first, distance / os::page_size() * os::page_size());
   }
   return false;
@@ -118,7 +116,7 @@ Guarded::Guarded(const GuardedPages& pages, const std::string& path) {
   slot_ = &free_slot();
   slot_->path = path;
   slot_->file_end = pages.file_end;
-  slot_->size.store(pages.size, std::memory_order_relaxed);
+  slot_->size.store(pages.size, std::memory_order_release);  // a thread that reads it sees that the slot was free
   slot_->fd.store(pages.fd, std::memory_order_relaxed);
   slot_->file_offset.store(pages.file_offset, std::memory_order_relaxed);
   slot_->writable.store(pages.writable, std::memory_order_relaxed);

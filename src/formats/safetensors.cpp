@@ -106,16 +106,17 @@ class Parser {
 
   // Offsets count from the data section in the file, and from the file's start in an Entry.
   void place(Entry& entry, std::uint64_t begin, std::uint64_t end) {
-    const auto range = "bytes [" + std::to_string(begin) + ", " + std::to_string(end) + ")";
-    if (begin > end) throw FormatError(describe(entry.name) + ": " + range + " end before they begin");
+    const auto range = [&] {
+      return describe(entry.name) + ": bytes [" + std::to_string(begin) + ", " + std::to_string(end) + ")";
+    };
+    if (begin > end) throw FormatError(range() + " end before they begin");
     if (!in_bounds(data_size(), begin, end - begin))
-      throw FormatError(describe(entry.name) + ": " + range + " but the data section has " +
-                        std::to_string(data_size()) + ": the file is cut off, or its header is wrong");
+      throw FormatError(range() + " but the data section has " + std::to_string(data_size()) +
+                        ": the file is cut off, or its header is wrong");
     const auto shape = std::span(parts_.dimensions).subspan(shape_starts_.back());
     const auto bits = checked_size(shape, onecopy::bits(entry.dtype));
     if (!bits || *bits % 8 != 0 || *bits / 8 != end - begin)
-      throw FormatError(describe(entry.name) + ": " + range + " do not agree with its dtype " +
-                        std::string(to_string(entry.dtype)) + " and shape");
+      throw FormatError(range() + " do not agree with its dtype " + std::string(to_string(entry.dtype)) + " and shape");
     entry.offset = parts_.data_offset + begin;
     entry.length = end - begin;
   }

@@ -103,7 +103,7 @@ int why_not_writable(const std::string& folder) noexcept;    // 0: this user may
 int set_permissions(int fd, unsigned permissions) noexcept;  // 0644
 unsigned permissions_of_new_files() noexcept;                // 0666 less the umask
 int set_written(int fd, std::int64_t mtime_ns) noexcept;     // sets the time of the last write
-int set_times_now(int fd) noexcept;                          // sets the times of last access and last write to now
+int set_times_now(int fd) noexcept;                          // of last access and last write, in ns of the clock
 Result<std::uint64_t> free_space(int fd) noexcept;           // bytes of its file system that this user may still fill
 // An exclusive lock of the whole file, released when its owner dies. 0: locked; EAGAIN: another process has the lock;
 // else locks are unsupported here. The descriptor must be writable: some file systems (NFS) lock no other.
@@ -115,8 +115,10 @@ int try_lock(int fd) noexcept;
 int try_claim(int fd) noexcept;
 Result<bool> is_claimed(int fd) noexcept;  // by another open file
 
-// Whether the file is open or mapped through another open file, in any process. `fd` must be open for reading alone,
-// and the file must belong to this user. EOPNOTSUPP: the system has no such query.
+// A shared lock of the open file, which its descriptors and mappings keep, in forked children too. Any number of open
+// files of one inode may have it. EOPNOTSUPP: the system has no such lock.
+int mark_in_use(int fd) noexcept;
+// Whether another open file of the inode is marked. Changes nothing, and no other process notices it.
 Result<bool> is_in_use(int fd) noexcept;
 
 // --- access.cpp: unnamed and memory files, reserved space, other ways to a descriptor --------------------------
@@ -139,6 +141,7 @@ int wait_for_writes(int fd) noexcept;
 Result<Fd> reopen_direct(int fd);           // past the page cache; buffers, offsets, lengths on direct_alignment
 Result<Fd> reopen_direct_writable(int fd);  // likewise, to write
 Result<Fd> reopen_read(int fd);             // the same file, through a descriptor that cannot write
+Result<std::string> name_of(int fd);        // last part of the path that the kernel reports
 inline constexpr std::size_t direct_alignment = 4096;
 
 // --- memory.cpp: address space --------------------------------------------------------------------------------
@@ -206,8 +209,8 @@ Result<std::uint64_t> shared_here(Bytes memory) noexcept;
 // first again. A SIGBUS that the program sends to itself is forwarded too, except for the first one after a repair: a
 // handler that was installed later (Python's faulthandler) sends it after its report, and the touch must be repeated.
 int catch_lost_pages(bool (*repair)(const std::byte* address) noexcept) noexcept;
-// Called around every fork: before in the parent, after in parent and child.
-int around_fork(void (*before)(), void (*after)()) noexcept;
+// Called around every fork: before it in the parent, and after it in each process.
+int around_fork(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept;
 
 // --- machine.cpp: the machine and this process ----------------------------------------------------------------
 

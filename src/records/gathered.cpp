@@ -60,8 +60,9 @@ void Gathered::gather_choice(const Node& from, Places places, Node& to) {
   const auto offsets = room(places.size() * from.offsets.width);
   for (std::size_t k = 0; k < places.size(); ++k) {
     const auto [child, at] = from.chosen(places[k]);
-    auto& mine = chosen[static_cast<std::size_t>(child - from.children.data())];
-    tags[k] = from.tags[places[k]];
+    const auto tag = static_cast<std::size_t>(child - from.children.data());
+    auto& mine = chosen[tag];
+    tags[k] = static_cast<std::byte>(tag);  // not read again: a writer may have changed it since
     store(offsets.data(), from.offsets.width, k, mine.size());
     mine.push_back(at);
     if (from.offsets.width == 4 && mine.size() > std::numeric_limits<std::int32_t>::max())

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "onecopy/base/error.hpp"
+#include "onecopy/base/interrupt.hpp"
 #include "onecopy/records/take.hpp"
 
 namespace onecopy::records {
@@ -63,7 +64,9 @@ std::uint64_t add(std::span<std::uint64_t> words, const Node& keys, std::uint64_
 // False: the keys collide more often than random hashes do.
 bool fill(std::span<std::uint64_t> words, const Node& keys, const std::optional<HashSeed>& seed) {
   std::uint64_t looks = 0;
+  constexpr std::uint64_t between_polls = std::uint64_t{1} << 14U;
   for (std::uint64_t row = 0; row < keys.length; ++row) {
+    if (row % between_polls == 0) poll_interrupt();
     looks += add(words, keys, row, seed);
     if (!seed && looks > keys.length * looks_for_row + looks_for_few) return false;
   }

@@ -1,6 +1,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -74,10 +75,12 @@ WarmJob WarmJob::start(std::shared_ptr<const Mapping> mapping, std::vector<ByteR
                        const WarmOptions& options) {
   std::vector<WarmPart> parts;
   parts.push_back({std::move(mapping), std::move(ranges), options.inspector});
-  return start(std::move(parts), options);
+  return WarmJob(std::make_unique<State>(std::move(parts), options));
 }
 
 WarmJob WarmJob::start(std::vector<WarmPart> parts, const WarmOptions& options) {
+  if (options.inspector)
+    throw std::invalid_argument("an inspector knows one file: set it in each WarmPart, not in the options of the job");
   return WarmJob(std::make_unique<State>(std::move(parts), options));
 }
 

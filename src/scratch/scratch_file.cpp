@@ -4,11 +4,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <shared_mutex>
 #include <utility>
 #include <vector>
 
 #include "files/addresses.hpp"
+#include "files/fork_mutex.hpp"
 #include "files/page_span.hpp"
 #include "files/writing/target.hpp"
 #include "onecopy/base/error.hpp"
@@ -153,8 +153,8 @@ struct ScratchFile::State {
   os::MutableBytes mapped;
   WrittenPages pages;
   DirectWrites direct;
-  std::shared_mutex writing;  // shared by those who write through the kernel; exclusive for the end of that
-  std::atomic<int> lost{0};   // errno of the first bytes that did not reach the disk
+  SharedForkMutex writing;   // shared by those who write through the kernel; exclusive for the end of that
+  std::atomic<int> lost{0};  // errno of the first bytes that did not reach the disk
   std::atomic<bool> sealed{false};
   bool published = false;
 };

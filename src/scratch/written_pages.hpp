@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "files/fork_mutex.hpp"
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/residency/report.hpp"
 #include "os/os.hpp"
@@ -51,7 +51,7 @@ class WrittenPages {
   ByteRange whole() const noexcept { return {data_.head, data_.memory.size()}; }
 
   MappedData data_;
-  std::mutex mutex_;                   // of what follows
+  ForkMutex mutex_;                    // of what follows
   std::unique_ptr<WriteQueue> queue_;  // none without a cap
   ByteRange dropped_;                  // the last ranges that drop() was asked for, as far as they continue each other
   std::uint64_t until_look_ = 0;       // bytes to be written before the page cache is queried again

@@ -76,6 +76,11 @@ std::string read_whole(const os::Fd& fd, const File& file) {
   return text;
 }
 
+bool matches(const About& about, const os::Result<os::FileFacts>& artefact) {
+  return artefact && is_ours_alone(artefact.value) && artefact.value.size == about.bytes &&
+         artefact.value.mtime_ns == about.mtime_ns;
+}
+
 }  // namespace
 
 std::string to_text(const About& about) {
@@ -133,12 +138,19 @@ void write_about(const File& file, const About& about) {
   writer.commit();
 }
 
+bool is_as_built(const About& about, const File& artefact) {
+  return counts_in_this_boot(about) && matches(about, facts_of_ours(artefact));
+}
+
 os::Fd open_as_built(const About& about, const File& artefact) {
   if (!counts_in_this_boot(about)) return {};
   auto fd = open_ours(artefact);
-  const auto facts = fd ? os::facts_of(fd.get()) : os::Result<os::FileFacts>{{}, ENOENT};
-  const bool is_built = facts && facts.value.size == about.bytes && facts.value.mtime_ns == about.mtime_ns;
-  return is_built ? std::move(fd) : os::Fd();
+  return fd && matches(about, os::facts_of(fd.get())) ? std::move(fd) : os::Fd();
+}
+
+void record_use(const Files& files) noexcept {
+  const auto description = os::open_no_link(files.about.at());
+  if (description) (void)os::set_times_now(description.value.get());
 }
 
 Artefact described(const About& about, const Files& files) {

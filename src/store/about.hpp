@@ -40,8 +40,15 @@ std::optional<About> read_about_of(const File& file, const std::string& key);
 // Written complete or not at all; flushed, unless it is valid in this boot only. Throws OsError.
 void write_about(const File& file, const About& about);
 
-// The artefact, opened, if it exists and is unchanged; else nothing. Throws OsError for anything else at its path.
+// Whether the artefact exists and is unchanged, without opening it. Throws OsError for anything else at its path.
+bool is_as_built(const About& about, const File& artefact);
+
+// The artefact, opened, if it exists and is unchanged; else nothing. Throws as is_as_built.
 os::Fd open_as_built(const About& about, const File& artefact);
+
+// Sets the time of the last use, with which `described` reports it. Refused on a read-only disk, where prune cannot run
+// either.
+void record_use(const Files& files) noexcept;
 
 // As it stands in the folder; the last use is read from there.
 Artefact described(const About& about, const Files& files);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "files/fork_mutex.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/store/store.hpp"
 #include "os/os.hpp"
@@ -40,30 +41,21 @@ HeldClaims& held_claims() {
   return claims;
 }
 
-std::mutex& plain_lock() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-void before_fork() { plain_lock().lock(); }
-
 // A child must not keep a lock that its parent's death must release. It keeps the list of what the forking thread is
 // building, because requesting one of those in the child would deadlock.
-void after_fork() {
+void release_claims_of_parent() {
   const auto process = os::process_id();
   const auto thread = std::this_thread::get_id();
   auto& claims = held_claims();
   for (const auto& held : claims)
     if (held->process != process) held->fd = os::Fd();
   std::erase_if(claims, [&](const auto& held) { return held->process != process && held->thread != thread; });
-  plain_lock().unlock();
 }
 
 // Held while a claim is opened, locked and entered, and over every fork: no descriptor escapes into a child.
-std::mutex& lock_of_claims() {
-  static const int around = os::around_fork(before_fork, after_fork);
-  (void)around;
-  return plain_lock();
+ForkMutex& lock_of_claims() {
+  static auto& mutex = *new ForkMutex(release_claims_of_parent);  // NOLINT: as the claims
+  return mutex;
 }
 
 constexpr std::size_t facts_size = 96;  // the first line: of fixed length, so that it can be overwritten
@@ -156,6 +148,18 @@ std::optional<Claim> Claim::take(const File& file, const std::string& key) {
   return Claim(std::move(held));
 }
 
+std::optional<Claim> Claim::take(const Folder& folder) {
+  const std::scoped_lock lock(lock_of_claims());
+  auto held = std::make_shared<HeldClaim>(HeldClaim{.file = {folder, "."}, .waits_for = {}});
+  auto opened = os::open_no_link(held->file.at());  // an open file of its own: the lock is not shared
+  const int error = opened ? os::try_lock(opened.value.get()) : opened.error;
+  if (error == EAGAIN) return std::nullopt;
+  if (error != 0) throw OsError("lock", folder.path().string(), error);
+  held->fd = std::move(opened.value);
+  held_claims().push_back(held);
+  return Claim(std::move(held));
+}
+
 bool Claim::is_ours(const File& file) {
   const std::scoped_lock lock(lock_of_claims());
   return std::ranges::any_of(held_claims(), [&](const auto& held) { return is_held_at(*held, file); });
@@ -210,12 +214,11 @@ bool waits_for_us(const Folder& folder, const Holder& holder) {
 void report_progress(std::uint64_t bytes) noexcept {
   const std::scoped_lock lock(store::lock_of_claims());
   const auto& claims = store::held_claims();
-  if (claims.empty()) return;
   const auto of_this_thread = [](const auto& held) { return held->thread == std::this_thread::get_id(); };
   const auto newest = std::ranges::find_if(claims.rbegin(), claims.rend(), of_this_thread);
-  store::HeldClaim& held = newest == claims.rend() ? *claims.back() : **newest;
-  held.bytes = bytes;
-  store::tell(held);
+  if (newest == claims.rend()) return;
+  (*newest)->bytes = bytes;
+  store::tell(**newest);
 }
 
 }  // namespace onecopy

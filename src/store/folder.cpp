@@ -98,6 +98,10 @@ os::Result<os::FileFacts> facts_of_ours(const File& file) {
   return facts;
 }
 
+bool is_ours_alone(const os::FileFacts& facts) noexcept {
+  return (facts.permissions & written_by_others) == 0 && facts.links <= 1;
+}
+
 os::Fd open_ours(const File& file) {
   if (!facts_of_ours(file)) return {};  // first: to open a device may do something
   auto opened = os::open_no_link(file.at());
@@ -106,8 +110,7 @@ os::Fd open_ours(const File& file) {
   const auto facts = os::facts_of(opened.value.get());
   if (!facts) throw OsError("get the attributes of", file.path().string(), facts.error);
   expect_ours(file, facts.value);
-  if ((facts.value.permissions & written_by_others) != 0 || facts.value.links > 1) return {};
-  return std::move(opened.value);
+  return is_ours_alone(facts.value) ? std::move(opened.value) : os::Fd();
 }
 
 void remove_if_there(const File& file) {

@@ -45,8 +45,10 @@ struct File {
 // The facts of a regular file of this user; none if it does not exist. Throws OsError for anything else.
 os::Result<os::FileFacts> facts_of_ours(const File& file);
 
-// The facts of an opened file. None if it does not exist, and if other users might have changed it: they may write it,
-// or it has a second name.
+// Whether no other user could have changed the file: none may write it, and it has no second name.
+bool is_ours_alone(const os::FileFacts& facts) noexcept;
+
+// The file, opened. None if it does not exist, or is not ours alone. Throws OsError as facts_of_ours.
 os::Fd open_ours(const File& file);
 
 // Throws OsError, but for ENOENT.

@@ -94,7 +94,7 @@ Artefact settled(const Files& files) {
     (void)facts_of_ours(files.artefact);  // a folder in its place is not a leftover of a builder
     const auto about = read_about(files.about);
     if (!about) return entry(files.artefact, ArtefactState::leftover, why_not_described(files.about));
-    if (open_as_built(*about, files.artefact)) {
+    if (is_as_built(*about, files.artefact)) {
       auto artefact = described(*about, files);
       artefact.reason =
           about->boot.empty() ? "ready" : "ready, and not flushed: it counts until the machine starts again";

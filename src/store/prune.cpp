@@ -1,11 +1,14 @@
 #include "onecopy/store/prune.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "files/writing/target.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/base/interrupt.hpp"
 #include "os/os.hpp"
 #include "store/claim.hpp"
 #include "store/folder.hpp"
@@ -33,6 +36,23 @@ bool is_in_use(const store::Folder& folder, const Artefact& artefact) {
   if (!opened) return false;  // removed meanwhile
   const auto used = os::is_in_use(opened.value.get());
   return used && used.value;
+}
+
+// One process at a time selects by size: two that remove beside each other list what the other one is about to remove.
+// None: the folder cannot be locked (NFS), or the process with the claim does not continue (it may be stopped).
+std::optional<store::Claim> claim_prune(const store::Folder& folder) {
+  constexpr std::chrono::seconds patience{5};
+  constexpr std::chrono::milliseconds pause{2};
+  const auto end = std::chrono::steady_clock::now() + patience;
+  try {
+    do {
+      if (auto claim = store::Claim::take(folder)) return claim;
+      poll_interrupt();
+      std::this_thread::sleep_for(pause);
+    } while (std::chrono::steady_clock::now() < end);
+  } catch (const OsError&) {
+  }
+  return std::nullopt;
 }
 
 // Appends to `go` those used longest ago, until what stays is small enough; to `kept` those of them that are in use.
@@ -101,6 +121,7 @@ PruneReport prune(const Store& store, const PruneOptions& options) {
   std::vector<Artefact> go;
   const auto now = now_ns();
   const auto folder = onecopy::store::Folder::open(store.folder());
+  const auto claim = options.max_bytes && !options.dry_run ? claim_prune(folder) : std::nullopt;
   for (auto& artefact : onecopy::store::list(folder)) {
     if (artefact.state == ArtefactState::foreign || artefact.state == ArtefactState::building) continue;
     auto reason = reason_to_remove(artefact, options, now);

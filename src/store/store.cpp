@@ -32,7 +32,9 @@ std::string in_seconds(double seconds) {
   return text;
 }
 
+// Marked, so that prune sees the artefact in use. Where the system has no such mark, nothing is in use.
 Artefact opened(Artefact artefact, os::Fd fd) {
+  (void)os::mark_in_use(fd.get());
   artefact.file = std::make_shared<const FileHandle>(fd.release());
   return artefact;
 }
@@ -43,8 +45,7 @@ std::optional<Artefact> attach(const Files& files, const std::string& key) {
   if (!about) return std::nullopt;
   auto fd = store::open_as_built(*about, files.artefact);
   if (!fd || !store::settle_if_old(files, *about, fd)) return std::nullopt;
-  if (const auto description = store::open_ours(files.about))
-    (void)os::set_times_now(description.get());  // refused on a read-only disk, where prune cannot run either
+  store::record_use(files);
   return opened(store::described(*about, files), std::move(fd));
 }
 
@@ -140,7 +141,9 @@ Artefact publish(const Files& files, const std::string& key, const BuildOptions&
     expect_unchanged(options, source);
     const auto about = about_of(fd, files, key, options, source, boot);
     store::write_about(files.about, about);
-    if (store::open_as_built(about, files.artefact)) return opened(store::described(about, files), std::move(fd));
+    if (!store::is_as_built(about, files.artefact)) continue;
+    store::record_use(files);
+    return opened(store::described(about, files), std::move(fd));
   }
   throw OsError("build", files.artefact.path().string(), ESTALE, "the file was changed repeatedly during publication");
 }
@@ -199,6 +202,13 @@ bool end_with_parent(std::uint64_t parent) noexcept {
 
 Mapping Artefact::open(const MappingOptions& options) const {
   return file ? Mapping::from_descriptor(file->descriptor(), path.string(), options) : Mapping::open(path, options);
+}
+
+void mark_if_artefact(int fd) {
+  const auto facts = os::facts_of(fd);  // first: nearly every file that is not of a store is readable by others
+  if (!facts || (facts.value.permissions & 0077U) != 0) return;
+  const auto name = os::name_of(fd);
+  if (name && store::parts_of(name.value).suffix == store::artefact_suffix) (void)os::mark_in_use(fd);
 }
 
 Store Store::open(const fs::path& folder) {

@@ -3,13 +3,16 @@
 A child reads everything in every way after each change: rows, views, columns, keys, Arrow.
 """
 
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.record_files import file_of_rows, node, numbers
 
+import onecopy as oc
 import onecopy.records
 
 TABLE = [
@@ -102,3 +105,17 @@ def test_no_changed_byte_of_the_data_is_more_than_an_error(kind, tmp_path: Path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout == "alive\n"
+
+
+@pytest.mark.parametrize("dtype", ["<U1", ">U1", "=U1", "U1", "U1,", "1U1", "<u2,<u2", "<i4"])
+def test_an_array_of_text_with_an_impossible_character_is_refused_in_every_spelling(tmp_path, dtype):
+    character = struct.pack(">I" if dtype == ">U1" else "<I", 0x7FFF_FFFF)
+    types = node("array", 1, name=dtype, ndim=1, item_size=4)
+    path = tmp_path / "rows.oc"
+    path.write_bytes(file_of_rows(types, {"offsets": numbers("i", [0, 1]), "data": ("U8", [4], character)}))
+    with oc.open_records(path) as rows:
+        if dtype == "<i4":
+            assert rows[0].tolist() == [0x7FFF_FFFF]
+        else:
+            with pytest.raises(oc.FormatError, match="the file is damaged"):
+                rows[0]

@@ -129,8 +129,9 @@ def test_a_forked_child_reads_what_the_parent_mapped_after_the_parent_closed(col
 
 
 LONG_CALLS = """
-    import os, subprocess, sys, time
+    import os, pickle, subprocess, sys, time
     import numpy as np, onecopy as oc
+    from onecopy import _core
     path, what = sys.argv[1], sys.argv[2]
     many = 3_000_000
     if what in ("save", "copy"):
@@ -141,6 +142,12 @@ LONG_CALLS = """
     if what in ("take", "batch"):
         rows = oc.share({"n": i, "text": "x" * 40} for i in range(300_000))
         places = np.random.default_rng(1).integers(0, len(rows), many)
+    if what == "index":
+        builders = [_core.RecordBuilder(os.path.dirname(path), "dict", {}) for _ in range(2)]
+        for builder in builders:
+            builder.extend(((f"key-{i}", i) for i in range(1_000_000)), lambda value: None)
+    if what == "arrow":
+        text = oc.share({"text": "x" * 2000} for _ in range(100_000))
     if what == "value":
         one = oc.share([[True] * 20_000_000])
     calls = {
@@ -149,6 +156,8 @@ LONG_CALLS = """
         "take": lambda: rows.take(places),
         "batch": lambda: rows.__getitems__(places),
         "value": lambda: one[0],
+        "index": lambda: builders.pop().save(path),
+        "arrow": lambda: pickle.loads(pickle.dumps(text)).__arrow_c_stream__(),
     }
     call = calls[what]
     begun = time.process_time()
@@ -168,7 +177,7 @@ LONG_CALLS = """
 """
 
 
-@pytest.mark.parametrize("what", ["save", "copy", "take", "batch", "value"])
+@pytest.mark.parametrize("what", ["save", "copy", "take", "batch", "value", "index", "arrow"])
 def test_ctrl_c_ends_a_long_call_long_before_its_end(tmp_path, what):
     """In CPU time of the same process, so that other work on the machine has no effect."""
     command = [sys.executable, "-c", textwrap.dedent(LONG_CALLS), str(tmp_path / "file"), what]

@@ -1,5 +1,7 @@
 """Processes that ask for one key at once: one builds, all have it, nothing is left."""
 
+import contextlib
+import fcntl
 import os
 import resource
 import signal
@@ -8,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -122,6 +125,107 @@ def test_a_source_that_changed_is_another_key_and_the_old_artefact_goes_with_pru
     assert len(store.ls()) == 2
     assert len(store.prune(missing_source=True).removed) == 1
     assert store.find(oc.file_key(source)).path.read_text() == "two, which is longer"
+
+
+# --- prune beside other processes -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def repeated(work: Callable[[], object]) -> Iterator[None]:
+    """Call `work` again and again in a forked process."""
+    read_end, write_end = os.pipe()
+
+    def until_the_parent_is_done() -> bool:
+        os.close(write_end)
+        os.set_blocking(read_end, False)
+        while True:
+            work()
+            with contextlib.suppress(BlockingIOError):
+                return os.read(read_end, 1) == b""
+
+    child = fork(until_the_parent_is_done)
+    os.close(read_end)
+    try:
+        yield
+    finally:
+        os.close(write_end)
+        assert status_of(child) == 0
+
+
+def test_attaching_never_fails_because_another_process_prunes_and_lists(store):
+    keys = [f"key-{number}" for number in range(20)]
+    for key in keys:
+        store.get_or_build(key, lambda path: path.write_bytes(b"x" * 4096))
+    with repeated(lambda: (store.prune(max_bytes=0, dry_run=True), store.ls())):
+        for _ in range(500):
+            for key in keys:
+                assert store.find(key) is not None
+                oc.Mapping(store.path(key)).close()
+
+
+def test_a_prune_beside_other_processes_that_list_and_prune_removes_the_least_recently_used(store):
+    keys = [f"key-{number:02}" for number in range(20)]
+    for key in keys:
+        store.get_or_build(key, lambda path: path.write_bytes(b"x" * 4096))
+    with repeated(store.ls), repeated(lambda: store.prune(max_bytes=0, dry_run=True)):
+        for _ in range(500):
+            report = store.prune(max_bytes=18 * 4096, dry_run=True)
+            assert [artefact.key for artefact in report.removed] == keys[:2]
+
+
+def test_eight_processes_that_build_at_once_leave_the_most_recently_used(tmp_path, log):
+    """Each builds a file of its own; the limit is that of eight, so that only what was there before is removed."""
+    store = oc.Store(tmp_path / "limited", max_bytes=8 * 4096)
+    for number in range(8):
+        store.get_or_build(f"old-{number}", lambda path: path.write_bytes(b"x" * 4096))
+    for turn in range(5):
+        builders = [
+            fork(
+                lambda key=f"{turn}-{number}": bool(store.get_or_build(key, lambda path: path.write_bytes(b"y" * 4096)))
+            )
+            for number in range(8)
+        ]
+        assert [status_of(pid) for pid in builders] == [0] * 8
+        assert {artefact.key for artefact in store.ls()} == {f"{turn}-{number}" for number in range(8)}
+
+
+@pytest.mark.slow
+def test_a_prune_waits_only_a_while_for_one_that_was_stopped(store):
+    store.get_or_build("k", lambda path: path.write_bytes(b"x"))
+    folder = os.open(store.folder, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    assert [artefact.key for artefact in store.prune(max_bytes=0).removed] == ["k"]
+    os.close(folder)
+
+
+def test_a_file_with_a_lease_of_another_process_is_opened_when_it_ends_whatever_signals_arrive(tmp_path):
+    path = tmp_path / "leased"
+    path.write_bytes(b"content")
+    ready, taken = os.pipe()
+
+    def lease() -> bool:
+        """Take a lease; give it back when the kernel reports that another process opens the file."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
+        with path.open("rb") as file:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            os.write(taken, b"x")
+            signal.sigwait([signal.SIGIO])
+            time.sleep(0.05)
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return True
+
+    child = fork(lease)
+    os.read(ready, 1)
+    before = signal.signal(signal.SIGALRM, lambda *_: None)  # without SA_RESTART: it interrupts system calls
+    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+    try:
+        assert bytes(oc.Mapping(path).view()) == b"content"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert status_of(child) == 0
+    os.close(ready)
+    os.close(taken)
 
 
 # --- forks ------------------------------------------------------------------------------------------------------------

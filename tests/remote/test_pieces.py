@@ -54,3 +54,14 @@ def test_any_damage_of_the_list_is_noticed(pieces, junk, at, another_boot):
         partial.close()
         assert artefact.read_bytes() == CONTENT
         assert list(Path(folder).iterdir()) == [artefact]
+
+
+def test_what_is_written_behind_the_pieces_before_the_file_is_published_loses_none(tmp_path):
+    partial = PartialFile(tmp_path / "0.oc", "key", SIZE)
+    partial.write(0, CONTENT)
+    partial.write(SIZE, b"errors")
+    partial.close()  # killed before it was published
+    partial = PartialFile(tmp_path / "0.oc", "key", SIZE)
+    assert partial.is_whole
+    assert partial.read(0, SIZE) == CONTENT
+    partial.close()

@@ -54,7 +54,6 @@ def opening(flag: int, error: int) -> list[Refusal]:
 
 PARTIAL = {
     "F_OFD_SETLK": [Refusal("fcntl", 1, value=command, error=errno.EINVAL) for command in (36, 37)],  # and F_OFD_GETLK
-    "F_SETLEASE": [Refusal("fcntl", 1, value=1024, error=errno.EINVAL)],  # file systems without leases
     "MADV_COLLAPSE": [Refusal("madvise", 2, value=25, error=errno.EINVAL)],
     "MADV_HUGEPAGE": [Refusal("madvise", 2, value=14, error=errno.EINVAL)],
     "MADV_POPULATE_READ": [Refusal("madvise", 2, value=22, error=errno.EINVAL)],

@@ -5,6 +5,7 @@ What must hold is asserted; what races inside the extension is reported by the s
 """
 
 import argparse
+import contextlib
 import sys
 import tempfile
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import onecopy as oc
+from onecopy import _core
 
 ROWS = [{"id": number, "name": f"row {number}", "box": [number / 2, 1.0]} for number in range(500)]
 ARRAYS = {"a": np.arange(300_000), "b": np.ones((100, 100), np.float32)}
@@ -66,6 +68,50 @@ def use_the_store(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
         assert file["b"].sum() == 10_000
 
 
+def close_arrays_during_calls(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+    """Close a file in another thread while its index is read."""
+    own = _core.open_arrays(folder / "arrays.oc")[0]
+    closing = threading.Thread(target=own.close)
+    closing.start()
+    with contextlib.suppress(ValueError):  # closed
+        while own.names() == list(ARRAYS) and len(own.entries()) == len(ARRAYS):
+            own.view("b")
+    closing.join()
+
+
+def close_rows_during_calls(_folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+    """Close rows in another thread while they are read and exported."""
+    own = oc.share(ROWS)
+    closing = threading.Thread(target=own.close)
+    closing.start()
+    with contextlib.suppress(ValueError):
+        while own[3] == ROWS[3]:
+            own.__arrow_c_stream__()
+    closing.join()
+
+
+def close_scratch_during_writes(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+    """Close a scratch file in another thread while it is written."""
+    own = _core.create_scratch(
+        1 << 20, folder=folder, name="own", reserve=True, anywhere=True, head=0, max_resident=None
+    )
+    closing = threading.Thread(target=own.close)
+    closing.start()
+    with contextlib.suppress(ValueError):
+        while True:
+            own.write(0, bytes(1 << 16))
+            own.view()
+    closing.join()
+
+
+def prune(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+    """Remove from the store what no thread uses."""
+    store = oc.Store(folder / "store")
+    store.get_or_build("another", lambda path: oc.save(path, ARRAYS))
+    store.prune(max_bytes=0)
+    store.ls()
+
+
 ACTIONS: list[Callable[[Path, oc.ArrayFile, oc.List], None]] = [
     read_arrays,
     warm_and_cancel,
@@ -73,6 +119,10 @@ ACTIONS: list[Callable[[Path, oc.ArrayFile, oc.List], None]] = [
     read_rows,
     share_rows,
     use_the_store,
+    close_arrays_during_calls,
+    close_rows_during_calls,
+    close_scratch_during_writes,
+    prune,
 ]
 
 

@@ -1,11 +1,9 @@
 // A file that is held open, even when its path leads to a different file by now.
 #pragma once
 
-#include <memory>
-
 namespace onecopy {
 
-class FileHandle : public std::enable_shared_from_this<FileHandle> {  // for Python's references: see Inspector
+class FileHandle {
  public:
   explicit FileHandle(int descriptor) noexcept : descriptor_(descriptor) {}  // takes ownership
   FileHandle(const FileHandle&) = delete;

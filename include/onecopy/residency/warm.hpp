@@ -27,9 +27,8 @@ enum class Huge : std::uint8_t {
   no,
 };
 
-// Processes bytes as soon as they are in memory, in the pass that reads them: checksums. A reference that a binding
-// passes shares the ownership, so that the last one may be dropped in any thread, without the GIL.
-class Inspector : public std::enable_shared_from_this<Inspector> {
+// Processes bytes as soon as they are in memory, in the pass that reads them: checksums.
+class Inspector {
  public:
   Inspector() = default;
   Inspector(const Inspector&) = delete;
@@ -76,7 +75,7 @@ class WarmJob {
                        const WarmOptions& options = {});
   // Several files as one, with one budget and one report. The threads read pieces of all files in this order, several
   // files at a time. A file that fails ends the job; one that was truncated before ends it before anything is read.
-  // `options.inspector` is not used, because an inspector knows one file.
+  // Throws std::invalid_argument for `options.inspector`: an inspector knows one file, and is set in its part.
   static WarmJob start(std::vector<WarmPart> parts, const WarmOptions& options = {});
 
   WarmJob(WarmJob&&) noexcept;

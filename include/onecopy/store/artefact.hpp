@@ -42,4 +42,8 @@ struct Artefact {
   Mapping open(const MappingOptions& options = {}) const;
 };
 
+// Marks an open file as in use if it is an artefact of a store, so that prune by size keeps it as long as a descriptor
+// or a mapping of this open file exists. For programs that open an artefact by its path; Artefact::file is marked.
+void mark_if_artefact(int fd);
+
 }  // namespace onecopy

@@ -57,6 +57,16 @@ class OwningSpan {
   using const_reverse_iterator = reverse_iterator;
 
   OwningSpan() noexcept = default;
+  OwningSpan(const OwningSpan&) noexcept = default;
+  OwningSpan& operator=(const OwningSpan&) noexcept = default;
+  // What was moved from is empty.
+  OwningSpan(OwningSpan&& other) noexcept : items_(std::move(other.items_)), size_(std::exchange(other.size_, 0)) {}
+  OwningSpan& operator=(OwningSpan&& other) noexcept {
+    items_ = std::move(other.items_);
+    size_ = std::exchange(other.size_, 0);
+    return *this;
+  }
+  ~OwningSpan() = default;
 
   // Takes ownership of the range, without a copy of its elements. Implicit: `index.words = std::move(words);`.
   // Non-owning ranges (std::span) are refused, because moving one moves no elements.

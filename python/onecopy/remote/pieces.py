@@ -123,13 +123,14 @@ class PartialFile:
         text = os.pread(self._list, os.fstat(self._list).st_size, 0)
         lines = text.split(b"\n", 2)
         ours = len(lines) == 3 and lines[0] == head.split(b"\n", 1)[0]
-        if not ours or os.fstat(self._fd).st_size != self.size:
+        if not ours or os.fstat(self._fd).st_size < self.size:
             self.close()
             self.remove()  # and not cut: a process may have parts of it mapped
             self._fd, self._list = _opened(self.path), _opened(self._list_path)
             os.ftruncate(self._fd, self.size)
             self._rewrite(())
             return
+        os.ftruncate(self._fd, self.size)  # without what was written behind the pieces before a publication
         entries = list(_entries(lines[2], self.size))
         if lines[1] != b"" and text.startswith(head):
             for start, length, _ in entries:

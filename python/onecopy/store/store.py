@@ -89,7 +89,7 @@ class Store:
     max_bytes
         Size of the store from which on a build removes the least recently used artefacts, until the rest is at most
         that large: a number of bytes, text such as "50 GiB", "10%" of the file system, or "unlimited". An artefact that
-        a process has open or mapped is never removed for its size. None: ``$ONECOPY_MAX_BYTES``, else "25%".
+        a process has open or mapped through onecopy is never removed for it. None: ``$ONECOPY_MAX_BYTES``, else "25%".
     timeout
         Seconds to wait while another process builds; None: ``$ONECOPY_TIMEOUT``, else until the builder ends.
     on_wait
@@ -279,7 +279,7 @@ class Store:
             Remove artefacts that were not used for this number of seconds.
         max_bytes
             Remove the least recently used artefacts until the rest is at most this size: a number of bytes, or text
-            such as "20 GiB". Artefacts that a process has open or mapped are kept.
+            such as "20 GiB". Artefacts that a process has open or mapped through onecopy are kept.
         missing_source
             Remove artefacts whose source is missing or has changed.
         keys

@@ -2,10 +2,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <climits>
 #include <string>
 
 #include "os/linux/abi.hpp"
 #include "os/os.hpp"
+#include "os/retried.hpp"
 
 namespace onecopy::os {
 namespace {
@@ -14,7 +16,7 @@ std::string own_descriptor(int fd) { return "/proc/self/fd/" + std::to_string(fd
 
 // A new open file description, because the flags of a shared one apply to every descriptor of it.
 Result<Fd> reopen(int fd, int flags) {
-  const int again = ::open(own_descriptor(fd).c_str(), flags | O_CLOEXEC);
+  const int again = retried([&] { return ::open(own_descriptor(fd).c_str(), flags | O_CLOEXEC); });
   if (again < 0) return {{}, errno};
   return {Fd(again), 0};
 }
@@ -24,13 +26,13 @@ constexpr int no_change = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK;
 }  // namespace
 
 Result<Fd> open_folder(const std::string& path) noexcept {
-  const int fd = ::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const int fd = retried([&] { return ::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC); });
   if (fd < 0) return {{}, errno};
   return {Fd(fd), 0};
 }
 
 Result<Fd> create_unnamed(int folder) noexcept {
-  const int fd = ::openat(folder, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
+  const int fd = retried([&] { return ::openat(folder, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0666); });
   if (fd >= 0) return {Fd(fd), 0};
   // EISDIR: a kernel without the flag; EOPNOTSUPP, EINVAL: a file system without it (overlay, NFS, FUSE); ENOSYS: a
   // sandbox. The caller handles all alike.
@@ -43,7 +45,7 @@ bool can_link_unnamed(int fd) { return ::access(own_descriptor(fd).c_str(), F_OK
 
 int link_unnamed(int fd, const Name& to) {
   const std::string from = own_descriptor(fd);
-  return ::linkat(AT_FDCWD, from.c_str(), to.folder, to.text.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+  return error_of([&] { return ::linkat(AT_FDCWD, from.c_str(), to.folder, to.text.c_str(), AT_SYMLINK_FOLLOW); });
 }
 
 Result<Fd> create_sealable(const std::string& name) {
@@ -71,8 +73,10 @@ int reserve_space(int fd, ByteRange range) noexcept {
 }
 
 Outcome start_writeback(int fd, ByteRange range) noexcept {
-  const int result = ::sync_file_range(fd, static_cast<off64_t>(range.offset), static_cast<off64_t>(range.length),
-                                       SYNC_FILE_RANGE_WRITE);
+  const int result = retried([&] {
+    return ::sync_file_range(fd, static_cast<off64_t>(range.offset), static_cast<off64_t>(range.length),
+                             SYNC_FILE_RANGE_WRITE);
+  });
   if (result == 0) return Outcome::applied;
   return errno == ENOSYS ? Outcome::unsupported : Outcome::refused;
 }
@@ -80,7 +84,7 @@ Outcome start_writeback(int fd, ByteRange range) noexcept {
 int write_out(int fd, ByteRange range) noexcept {
   constexpr unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   const auto offset = static_cast<off64_t>(range.offset);
-  if (::sync_file_range(fd, offset, static_cast<off64_t>(range.length), flags) == 0) return 0;
+  if (retried([&] { return ::sync_file_range(fd, offset, static_cast<off64_t>(range.length), flags); }) == 0) return 0;
   // A sandbox or file system without sync_file_range: flushing the whole file includes this range.
   return errno == ENOSYS || errno == EPERM ? sync_file(fd) : errno;
 }
@@ -99,5 +103,13 @@ Result<Fd> reopen_direct(int fd) { return reopen(fd, O_RDONLY | O_DIRECT); }
 Result<Fd> reopen_direct_writable(int fd) { return reopen(fd, O_WRONLY | O_DIRECT); }
 
 Result<Fd> reopen_read(int fd) { return reopen(fd, O_RDONLY); }
+
+Result<std::string> name_of(int fd) {
+  std::string path(PATH_MAX, '\0');
+  const ssize_t size = ::readlink(own_descriptor(fd).c_str(), path.data(), path.size());
+  if (size < 0) return {{}, errno};
+  path.resize(static_cast<std::size_t>(size));
+  return {path.substr(path.rfind('/') + 1), 0};
+}
 
 }  // namespace onecopy::os

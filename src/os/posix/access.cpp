@@ -41,4 +41,6 @@ Result<Fd> reopen_direct_writable(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 
 Result<Fd> reopen_read(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 
+Result<std::string> name_of(int /*fd*/) { return {{}, EOPNOTSUPP}; }
+
 }  // namespace onecopy::os

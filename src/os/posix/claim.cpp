@@ -15,6 +15,8 @@ Result<bool> is_claimed(int fd) noexcept {
   return {false, 0};
 }
 
+int mark_in_use(int) noexcept { return EOPNOTSUPP; }
+
 Result<bool> is_in_use(int) noexcept { return {false, EOPNOTSUPP}; }
 
 }  // namespace onecopy::os

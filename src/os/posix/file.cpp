@@ -9,10 +9,12 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <string_view>
 
 #include "os/os.hpp"
+#include "os/retried.hpp"
 
 namespace onecopy::os {
 namespace {
@@ -43,9 +45,20 @@ FileFacts facts_from(const struct stat& status) noexcept {
   return facts;
 }
 
-// O_NONBLOCK: opening a FIFO without a writer would block for ever; regular files ignore it.
+bool is_regular(const Name& name, int flags) noexcept {
+  struct stat status{};
+  const int follow = (flags & O_NOFOLLOW) != 0 ? AT_SYMLINK_NOFOLLOW : 0;
+  return ::fstatat(name.folder, name.text.c_str(), &status, follow) == 0 && S_ISREG(status.st_mode);
+}
+
+// O_NONBLOCK: opening a FIFO without a writer would block for ever. A regular file on which another process has a lease
+// fails with EWOULDBLOCK: without the flag, the call waits until the kernel has taken the lease back.
 Result<Fd> opened(const Name& name, int flags) noexcept {
-  const int fd = ::openat(name.folder, name.text.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+  const auto open = [&](int more) noexcept {
+    return retried([&] { return ::openat(name.folder, name.text.c_str(), flags | O_CLOEXEC | O_NOCTTY | more, 0600); });
+  };
+  int fd = open(O_NONBLOCK);
+  if (fd < 0 && errno == EWOULDBLOCK && is_regular(name, flags)) fd = open(0);
   if (fd < 0) return {{}, errno};
   return {Fd(fd), 0};
 }
@@ -142,13 +155,12 @@ Result<std::size_t> write_at(int fd, Bytes from, std::uint64_t offset) noexcept 
 }
 
 int set_size(int fd, std::uint64_t size) noexcept {
-  int result = 0;
-  do result = ::ftruncate(fd, static_cast<off_t>(size));
-  while (result != 0 && errno == EINTR);
-  return result == 0 ? 0 : errno;
+  return error_of([&] { return ::ftruncate(fd, static_cast<off_t>(size)); });
 }
 
-int sync_file(int fd) noexcept { return ::fsync(fd) == 0 ? 0 : errno; }
+int sync_file(int fd) noexcept {
+  return error_of([&] { return ::fsync(fd); });
+}
 
 int sync_folder(const Name& folder) noexcept {
   const auto fd = opened(folder, O_RDONLY | O_DIRECTORY);
@@ -156,12 +168,16 @@ int sync_folder(const Name& folder) noexcept {
 }
 
 int rename_file(const Name& from, const Name& to) noexcept {
-  return ::renameat(from.folder, from.text.c_str(), to.folder, to.text.c_str()) == 0 ? 0 : errno;
+  return error_of([&] { return ::renameat(from.folder, from.text.c_str(), to.folder, to.text.c_str()); });
 }
 
-int remove_file(const Name& name) noexcept { return ::unlinkat(name.folder, name.text.c_str(), 0) == 0 ? 0 : errno; }
+int remove_file(const Name& name) noexcept {
+  return error_of([&] { return ::unlinkat(name.folder, name.text.c_str(), 0); });
+}
 
-int create_folder(const std::string& path) noexcept { return ::mkdir(path.c_str(), 0700) == 0 ? 0 : errno; }
+int create_folder(const std::string& path) noexcept {
+  return error_of([&] { return ::mkdir(path.c_str(), 0700); });
+}
 
 int why_not_writable(const std::string& folder) noexcept {
   return ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
@@ -184,13 +200,19 @@ int set_written(int fd, std::int64_t mtime_ns) noexcept {
   times[0].tv_nsec = UTIME_OMIT;
   times[1].tv_sec = static_cast<time_t>((mtime_ns - part) / second);
   times[1].tv_nsec = static_cast<long>(part);
-  return ::futimens(fd, times.data()) == 0 ? 0 : errno;
+  return error_of([&] { return ::futimens(fd, times.data()); });
 }
 
-int set_times_now(int fd) noexcept { return ::futimens(fd, nullptr) == 0 ? 0 : errno; }
+// Without explicit times the kernel takes those of its last timer interrupt, which are equal for several milliseconds.
+int set_times_now(int fd) noexcept {
+  std::array<struct timespec, 2> times{};
+  if (::clock_gettime(CLOCK_REALTIME, times.data()) != 0) return errno;
+  times[1] = times[0];
+  return error_of([&] { return ::futimens(fd, times.data()); });
+}
 
 int set_permissions(int fd, unsigned permissions) noexcept {
-  return ::fchmod(fd, static_cast<mode_t>(permissions)) == 0 ? 0 : errno;
+  return error_of([&] { return ::fchmod(fd, static_cast<mode_t>(permissions)); });
 }
 
 Result<std::uint64_t> free_space(int fd) noexcept {

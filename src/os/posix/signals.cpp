@@ -86,6 +86,8 @@ int catch_lost_pages(bool (*repair)(const std::byte* address) noexcept) noexcept
   return ::sigaction(SIGBUS, &ours, nullptr) == 0 ? 0 : errno;
 }
 
-int around_fork(void (*before)(), void (*after)()) noexcept { return ::pthread_atfork(before, after, after); }
+int around_fork(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept {
+  return ::pthread_atfork(before, in_parent, in_child);
+}
 
 }  // namespace onecopy::os

@@ -6,6 +6,7 @@
 
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/base/interrupt.hpp"
 #include "onecopy/records/arrow.hpp"
 
 namespace onecopy::records {
@@ -147,9 +148,13 @@ bool on_own_size(const Numbers& numbers) noexcept {
   return numbers.width < 2 || reinterpret_cast<std::uintptr_t>(numbers.first) % numbers.width == 0;  // NOLINT
 }
 
-void check_text(const Node& node) {
-  for (std::uint64_t i = 0; i < node.length; ++i)
-    if (!node.null(i) && !json::is_utf8(node.text(i))) node.damaged(i);
+template <class Check>
+void check_values(const Node& node, const Check& check_value) {
+  constexpr std::uint64_t between_polls = std::uint64_t{1} << 14U;
+  for (std::uint64_t i = 0; i < node.length; ++i) {
+    if (i % between_polls == 0) poll_interrupt();
+    check_value(i);
+  }
 }
 
 }  // namespace
@@ -193,11 +198,14 @@ ArrowForm arrow_form(const Node& node, std::string name, std::uint64_t start, st
 }
 
 void check(const Node& node) {
-  if (node.kind == TypeKind::text) check_text(node);
+  if (node.kind == TypeKind::text)
+    check_values(node, [&](std::uint64_t i) {
+      if (!node.null(i) && !json::is_utf8(node.text(i))) node.damaged(i);
+    });
   if (node.kind == TypeKind::choice)
-    for (std::uint64_t i = 0; i < node.length; ++i) (void)node.chosen(i);
+    check_values(node, [&](std::uint64_t i) { (void)node.chosen(i); });
   else if (node.offsets.first != nullptr)
-    for (std::uint64_t i = 0; i < node.length; ++i) (void)node.range(i);
+    check_values(node, [&](std::uint64_t i) { (void)node.range(i); });
   for (const Node& child : node.children) check(child);
 }
 

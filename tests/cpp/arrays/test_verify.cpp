@@ -162,4 +162,13 @@ TEST_CASE("a file without data verifies by its header alone") {
   CHECK(verify(ArrayFile::open(folder / "file")).bytes == 0);
 }
 
+TEST_CASE("a job on several files refuses an inspector that would compare nothing") {
+  const Saved saved;
+  const auto file = saved.open();
+  WarmOptions options;
+  options.inspector = make_verifier(file);
+  CHECK_THROWS_AS((void)WarmJob::start({{file.mapping(), {}, nullptr}}, options), std::invalid_argument);
+  CHECK(WarmJob::start(file.mapping(), {}, options).wait().verified > 0);
+}
+
 }  // namespace onecopy

@@ -68,6 +68,17 @@ TEST_CASE("version 2: a limit minus what is used and is not page cache") {
   CHECK(held_by_group("/nothing", 2) == 0);
 }
 
+TEST_CASE("version 2: the size from which the kernel slows processes down is a limit") {
+  const Tree tree("0::/jobs/7\n");
+  tree.version_2("/jobs/7", "max", 10 * mib, 0);
+  tree.write("/sys/fs/cgroup/jobs/7/memory.high", std::to_string(200 * mib) + "\n");
+  CHECK(tree.available().bytes == 190 * mib);
+  tree.version_2("/jobs/7", std::to_string(150 * mib), 10 * mib, 0);
+  CHECK(tree.available().bytes == 140 * mib);
+  tree.write("/sys/fs/cgroup/jobs/7/memory.high", "max\n");
+  CHECK(tree.available().bytes == 140 * mib);
+}
+
 TEST_CASE("version 2: the group above counts with what siblings use, and a group without a limit does not") {
   const Tree tree("0::/jobs/7\n");
   tree.version_2("/jobs/7", "max", 10 * mib, 0);

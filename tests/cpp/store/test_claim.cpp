@@ -94,6 +94,28 @@ TEST_CASE("a claim records its holder, its key, and the progress of the build") 
   CHECK(facts->holder.since_ns > 1'600'000'000'000'000'000);
 }
 
+TEST_CASE("a thread that builds nothing reports no progress of another thread's build") {
+  const testing::ScratchFolder folder;
+  const auto file = file_in(folder, "a.claim");
+  const auto claim = Claim::take(file, "a");
+  report_progress(1000);
+  std::thread([] { report_progress(77); }).join();
+  CHECK(look_at_claim(file)->holder.bytes == 1000);
+}
+
+TEST_CASE("a folder is claimed by one at a time, without a file, and a forked child does not keep the claim") {
+  const testing::ScratchFolder folder;
+  const auto claimed = file_in(folder, "unused").folder;
+  auto claim = Claim::take(claimed);
+  REQUIRE(claim);
+  CHECK_FALSE(Claim::take(claimed));
+  const Child child([&] { return claim->is_inherited() && !Claim::take(claimed); });
+  CHECK(child.said_yes());
+  claim.reset();
+  CHECK(Claim::take(claimed));  // and the child lives
+  CHECK(folder.file_count() == 0);
+}
+
 TEST_CASE("the claim of a process that was killed is stale, and the next one takes it") {
   const testing::ScratchFolder folder;
   const auto file = file_in(folder, "a.claim");

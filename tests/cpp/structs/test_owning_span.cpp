@@ -93,6 +93,19 @@ TEST_CASE("OwningSpans compare by elements, swap, and iterate both ways") {
   CHECK(look.data() == a.data());
 }
 
+TEST_CASE("what was moved from is empty, and can be read, saved and assigned to") {
+  Words first = std::vector<std::uint64_t>{1, 2, 3};
+  Words second = std::move(first);
+  CHECK(first.empty());  // NOLINT(bugprone-use-after-move): what is tested
+  CHECK(first.begin() == first.end());
+  CHECK(first.span().empty());
+  first = std::move(second);
+  CHECK(second.empty());  // NOLINT(bugprone-use-after-move)
+  CHECK(first.size() == 3);
+  CHECK(std::exchange(first, {}).size() == 3);
+  CHECK(first.empty());
+}
+
 TEST_CASE("elements need not be plain") {
   std::vector<Sub> subs(3);
   subs[1].name = "one";

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,9 +10,11 @@ from pathlib import Path
 
 import pytest
 from tests.support.safetensors_files import file_of
+from tests.support.turns import turns_of_another_thread
 from tests.support.waiting import until
 
 import onecopy as oc
+from onecopy import _core
 from onecopy.memory import proc
 from onecopy.page_cache import WarmReport, residency
 
@@ -206,29 +207,27 @@ def test_a_slow_on_progress_does_not_stretch_the_timeout(slow_file):
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
-def turns_of_another_thread(call: Callable[[], object]) -> int:
-    """Count how often another thread gets its turn during a call: only when the call gives the GIL away."""
-    turns = 0
-    stop = threading.Event()
+@pytest.mark.parametrize("seconds", [1e9, 9.3e9, 1e300, float("inf")])
+def test_a_wait_without_an_end_ends_with_the_job(slow_file, seconds):
+    mapping = _core.open_mapping(slow_file)
+    ranges = [(0, 512 * MIB)]
+    job = _core.start_warm(
+        [(mapping, ranges, None)], threads=1, huge=False, budget=None, mechanism="read", in_order=False
+    )
+    assert job.wait_for(seconds)
+    assert job.report().complete
 
-    def count() -> None:
-        nonlocal turns
-        while not stop.is_set():
-            turns += 1
-            time.sleep(0)  # releases the GIL, which no thread requests here
 
-    before = sys.getswitchinterval()
-    counter = threading.Thread(target=count)
-    sys.setswitchinterval(1000)
-    try:
-        counter.start()
-        first = turns
-        call()
-        return turns - first
-    finally:
-        sys.setswitchinterval(before)
-        stop.set()
-        counter.join()
+def test_a_wait_of_no_number_of_seconds_does_not_wait(slow_file):
+    job = oc.warm(slow_file, wait=False, **SLOWLY)
+    assert not job._core.wait_for(float("nan"))
+    job.cancel()
+    job.wait()
+
+
+def test_a_job_on_no_mapping_is_refused():
+    with pytest.raises(TypeError):
+        _core.start_warm([(None, [], None)], threads=1, huge=None, budget=None, mechanism="read", in_order=False)
 
 
 def test_the_judge_of_the_next_tests_sees_a_call_that_keeps_the_gil():

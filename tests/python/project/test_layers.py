@@ -55,6 +55,31 @@ def test_a_second_type_of_one_name_is_found(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "line", "message"),
     [
+        ("src/store/store.cpp", "static std::mutex lock;", "use ForkMutex"),
+        ("bindings/bind_files.cpp", "  mutable std::shared_mutex lock_;", "use ForkMutex"),
+        ("bindings/bind_files.cpp", "  std::shared_ptr<const Mapping> mapping_;", "use Shared, Pin or WithoutGil"),
+        (
+            "bindings/records/lazy.cpp",
+            "  PyObject_HEAD std::shared_ptr<const T> source;",
+            "use Shared, Pin or WithoutGil",
+        ),
+        ("bindings/bind_store.cpp", "const auto* state = PyEval_SaveThread();", "use ReleaseGil"),
+    ],
+)
+def test_state_that_is_shared_without_the_types_for_it_is_found(
+    tree: Path, place: str, line: str, message: str
+) -> None:
+    assert check_cpp(tree, "check_lifetimes.py").stdout == ""
+    plant(tree / place, line)
+    result = check_cpp(tree, "check_lifetimes.py")
+    assert result.returncode == 1
+    assert result.stdout.startswith(f"{place}:1: ")
+    assert message in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "message"),
+    [
         ("src/formats/index.cpp", '#include "onecopy/files/mapping.hpp"', "formats may use base, formats"),
         ("src/files/mapping.cpp", '#include "residency/plan.hpp"', "files may use base, files, os"),
         ("src/store/store.cpp", '#include "formats/wire/json.hpp"', "store may use base, files, os, store"),

@@ -308,7 +308,7 @@ def test_a_row_cannot_be_added_while_one_is_added():
     builder = new()
 
     def comes_back(value: Any) -> tuple[str, Any]:
-        with pytest.raises(ValueError, match="a row is being added"):
+        with pytest.raises(ValueError, match="another call is using the builder"):
             builder.append(1, registry)
         return "set", []
 

@@ -7,8 +7,6 @@ import os
 import pickle
 import shutil
 import stat
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import pytest
 from tests.support.seccomp import refuse
 
 import onecopy as oc
-from onecopy.store import choose_place
+from onecopy.store import choose_place, views
 
 
 def text(content: str):
@@ -174,38 +172,70 @@ def test_a_build_removes_the_least_recently_used_of_a_store_that_is_too_large(tm
     assert store.get_or_build("b", text("not built")).built is False  # attaching removes nothing
 
 
-@pytest.mark.parametrize("how", ["mapped", "open", "mapped in another process"])
-def test_what_a_process_uses_is_not_removed_for_its_size(tmp_path, how):
+def attached(store: oc.Store) -> object:
+    return store.find("used")
+
+
+def mapped_and_closed(store: oc.Store) -> object:
+    """Map the artefact with a descriptor that is closed at once: the mapping keeps the open file."""
+    artefact = store.find("used")
+    return mmap.mmap(artefact.handle.fileno(), 0, prot=mmap.PROT_READ)
+
+
+def mapped_by_path(store: oc.Store) -> object:
+    return oc.Mapping(store.path("used"))
+
+
+def mapped_by_a_view(store: oc.Store) -> object:
+    return oc.Mapping(views.link(views.view(store.folder, "0" * 32), "model.bin", store.path("used")))
+
+
+def attached_by_a_child(store: oc.Store) -> object:
+    """Attach, fork a child that keeps the open file, and give up the own one."""
+    artefact = store.find("used")
+    read_end, write_end = os.pipe()
+    if os.fork() == 0:
+        os.close(write_end)
+        os.read(read_end, 1)
+        os._exit(0)
+    os.close(read_end)
+    del artefact
+    return contextlib.closing(os.fdopen(write_end, "wb"))
+
+
+WAYS_TO_USE = [attached, mapped_and_closed, mapped_by_path, mapped_by_a_view, attached_by_a_child]
+
+
+@pytest.mark.parametrize("use", WAYS_TO_USE)
+def test_what_a_process_uses_is_not_removed_for_its_size(tmp_path, use):
     store = oc.Store(tmp_path / "limited", max_bytes=1500)
-    with contextlib.ExitStack() as uses:
-        path = store.get_or_build("used", text("x" * 1000)).path
-        if how == "mapped":
-            uses.enter_context(mmapped(path))
-        elif how == "open":
-            uses.enter_context(path.open("rb"))
-        else:
-            code = (
-                "import mmap, sys\n"
-                "with open(sys.argv[1], 'rb') as file:\n"
-                "    kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
-                "print(flush=True), sys.stdin.read()"
-            )
-            other = uses.enter_context(
-                subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            )
-            assert other.stdout is not None
-            other.stdout.readline()
-        use_at(store, "used", time.time() - 1000)
-        store.get_or_build("new", text("y" * 1000))
-        assert ready(store) == {"used", "new"}
-        assert "a process has it open" in {kept.reason for kept in store.prune(max_bytes=0).kept}
+    store.get_or_build("used", text("x" * 1000))
+    in_use = use(store)
+    use_at(store, "used", time.time() - 1000)
+    store.get_or_build("new", text("y" * 1000))
+    assert ready(store) == {"used", "new"}
+    assert "a process has it open" in {kept.reason for kept in store.prune(max_bytes=0).kept}
+    if use is attached_by_a_child:
+        with in_use:
+            pass
+        os.wait()
+    del in_use
     store.get_or_build("newer", text("z" * 1000))
     assert ready(store) == {"newer"}
 
 
-def test_without_leases_what_is_in_use_is_removed_as_well_and_stays_readable(tmp_path, in_child):
+def test_a_file_that_another_program_maps_by_its_path_is_not_in_use_and_stays_readable(tmp_path):
+    store = oc.Store(tmp_path / "limited", max_bytes=1500)
+    mapping = mmapped(store.get_or_build("used", text("x" * 1000)).path)
+    use_at(store, "used", time.time() - 1000)
+    store.get_or_build("new", text("y" * 1000))
+    assert ready(store) == {"new"}
+    assert mapping[:3] == b"xxx"
+
+
+def test_where_open_files_cannot_be_locked_what_is_in_use_is_removed_and_stays_readable(tmp_path, in_child):
     def build() -> tuple[set[str], bytes]:
-        refuse("F_SETLEASE")
+        refuse("F_OFD_SETLK")
         store = oc.Store(tmp_path / "limited", max_bytes=1500)
         mapping = oc.Mapping(store.get_or_build("used", text("x" * 1000)).path)
         use_at(store, "used", time.time() - 1000)
@@ -213,6 +243,15 @@ def test_without_leases_what_is_in_use_is_removed_as_well_and_stays_readable(tmp
         return ready(store), bytes(mapping.view()[:3])
 
     assert in_child(build) == ({"new"}, b"xxx")
+
+
+def test_the_order_of_use_is_exact_within_a_millisecond(store):
+    keys = [f"key-{number}" for number in range(20)]
+    for key in keys:
+        store.get_or_build(key, text("x"))
+    for key in reversed(keys):
+        store.find(key)
+    assert [artefact.key for artefact in store.ls()] == keys
 
 
 def test_the_limit_is_a_size_a_share_of_the_file_system_or_none(tmp_path, monkeypatch):

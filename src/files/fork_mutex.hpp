@@ -1,0 +1,76 @@
+// Mutexes that more than one thread may reach: no fork leaves one locked in the child.
+//
+// A child has only the thread that forked: a mutex that another thread had locked would stay locked for ever.
+// tools/check_lifetimes.py refuses mutexes that do not know of forks.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+
+namespace onecopy {
+
+class AroundForks {
+ public:
+  AroundForks(const AroundForks&) = delete;
+  AroundForks& operator=(const AroundForks&) = delete;
+
+ protected:
+  AroundForks();
+  virtual ~AroundForks();
+
+ private:
+  friend struct Forks;
+
+  // In the process that forks: before the fork, and after it.
+  virtual bool try_lock_for_fork() { return true; }
+  virtual void lock_for_fork() {}
+  virtual void unlock_after_fork() {}
+  virtual void renew() = 0;  // in the child
+
+  AroundForks* previous_ = nullptr;  // of all that exist
+  AroundForks* next_ = nullptr;
+};
+
+// Protects data in memory. A fork waits until no thread holds one: so nothing is waited for that a fork may delay, and
+// no other one is made or destroyed, while one is held.
+class ForkMutex final : public AroundForks {
+ public:
+  // `in_child` is called in every forked child before the mutex is free there.
+  explicit ForkMutex(void (*in_child)() = nullptr) : in_child_(in_child) {}
+
+  void lock() { mutex_.lock(); }
+  bool try_lock() { return mutex_.try_lock(); }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  bool try_lock_for_fork() override { return mutex_.try_lock(); }
+  void lock_for_fork() override { mutex_.lock(); }
+  void unlock_after_fork() override { mutex_.unlock(); }
+  void renew() override {
+    if (in_child_ != nullptr) in_child_();
+    std::construct_at(&mutex_);
+  }
+
+  void (*in_child_)();
+  std::mutex mutex_;
+};
+
+// Excludes long calls from each other, such as writes to a file, and protects no data in memory. A fork does not wait
+// for them, and the child, which does not continue them, finds it free.
+class SharedForkMutex final : public AroundForks {
+ public:
+  SharedForkMutex() = default;
+
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+  void lock_shared() { mutex_.lock_shared(); }
+  void unlock_shared() { mutex_.unlock_shared(); }
+
+ private:
+  void renew() override { std::construct_at(&mutex_); }
+
+  std::shared_mutex mutex_;
+};
+
+}  // namespace onecopy

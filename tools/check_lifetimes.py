@@ -1,0 +1,71 @@
+"""Hold that shared state is protected by the types that are made for it: tools/check_lifetimes.py [ROOT].
+
+A mutex must know of forks (src/files/fork_mutex.hpp). In the bindings, a member that shares an object is a Shared, a
+Pin
+or a WithoutGil (bindings/shared.hpp), and the GIL is released and acquired by their types alone.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Rule(NamedTuple):
+    """What no line may have outside the files that implement it."""
+
+    pattern: re.Pattern[str]
+    folders: tuple[str, ...]
+    exempt: frozenset[str]
+    reason: str
+
+
+RULES = (
+    Rule(
+        re.compile(r"\bstd::(recursive_|timed_|recursive_timed_|shared_|shared_timed_)?mutex\b"),
+        ("include", "src", "bindings"),
+        # A forked child uses no mutex of a job, which belongs to its parent.
+        frozenset({"src/files/fork_mutex.hpp", "src/files/fork_mutex.cpp", "src/residency/warm_job.cpp"}),
+        "a fork may leave it locked for ever in the child: use ForkMutex",
+    ),
+    Rule(
+        re.compile(r"^\s+(PyObject_HEAD )?(mutable |const )*std::(shared|weak)_ptr<.*>\s+\w+(\s*=.*|\{.*\})?;"),
+        ("bindings",),
+        frozenset({"bindings/shared.hpp"}),
+        "it can be dropped during a call, under the GIL: use Shared, Pin or WithoutGil",
+    ),
+    Rule(
+        re.compile(r"\b(PyEval_(Save|Restore)Thread|PyGILState_\w+|Py_BEGIN_ALLOW_THREADS|gil_scoped_\w+)\b"),
+        ("bindings",),
+        frozenset({"bindings/gil.hpp", "bindings/shared.hpp"}),
+        "use ReleaseGil, AcquireGil or without_gil",
+    ),
+)
+
+
+def violations(root: Path) -> list[str]:
+    """Return one sentence for each line that goes around the types."""
+    found = []
+    for rule in RULES:
+        for folder in rule.folders:
+            for path in sorted((root / folder).rglob("*.[ch]pp")):
+                name = str(path.relative_to(root))
+                if name in rule.exempt:
+                    continue
+                for number, line in enumerate(path.read_text().splitlines(), 1):
+                    if match := rule.pattern.search(line.partition("//")[0]):
+                        found.append(f"{name}:{number}: {match[0].strip()}: {rule.reason}")
+    return found
+
+
+def main() -> int:
+    """Print the violations; 1 if there are any."""
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
+    found = violations(root)
+    for sentence in found:
+        print(sentence)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
