@@ -337,14 +337,9 @@ def tied():
     return module
 torch.save(tied().state_dict(), "x.pt")
 module = tied()
-output = module(torch.ones(2, 600)).square().sum()
 before = module[0].weight._version
 module.load_state_dict(torch.load("x.pt"))
 print(module[0].weight._version - before)
-try:
-    output.backward()
-except RuntimeError as error:
-    print(str(error).split("Hint")[0])
 """,
     "what modes see": """
 seen = []
