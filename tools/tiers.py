@@ -122,6 +122,7 @@ def nightly(folder: Path) -> list[Step]:
         replace(torture, command=["env", "ONECOPY_TORTURE=1", *torture.command]),
         pytest(folder, "python-nightly", everywhere, "nightly"),
         pytest(folder, "frameworks-nightly", TIERS["frameworks"][0], "nightly"),
+        Step("conformance", [sys.executable, "tools/conformance.py"]),
         Step("fallbacks", [sys.executable, "-m", "tests.fallbacks.matrix"], alone=True),
         make("fuzz", "fuzz"),
         make("build-sanitized", "sanitized"),

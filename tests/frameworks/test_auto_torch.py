@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from tests.support.programs import run_shared
+from tests.support.programs import run_shared, same_answer
 
 BEGIN = """
 import os, pathlib, sys
@@ -303,3 +303,78 @@ for path in (folder / "none.pt", checkpoint):
     assert len(errors) == 2 and errors[0] == errors[1], errors
 """
     run(tmp_path, code)
+
+
+BOTH = """
+import io, pickle
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+torch.manual_seed(0)
+"""
+SAME = {
+    "where a file was read": """
+torch.save(torch.ones(1 << 19), "x.pt")
+for buffering in (0, -1, 1 << 20):
+    with open("x.pt", "rb", buffering) as file:
+        print(torch.load(file).sum(), file.tell(), len(file.read()))
+""",
+    "a record that has another size": """
+torch.save(torch.ones(1 << 19), "x.pt")
+for nbytes in (1 << 21, 1 << 20, 1 << 22):
+    with open("x.pt", "rb") as file, torch.serialization._open_zipfile_reader(file) as reader:
+        try:
+            found = reader.get_storage_from_record("data/0", nbytes, torch.UntypedStorage)
+            print(found.shape, found.untyped_storage().nbytes())
+        except RuntimeError as error:
+            print(error)
+torch.load("x.pt")
+""",
+    "versions of tied weights": """
+def tied():
+    module = torch.nn.Sequential(torch.nn.Linear(600, 600), torch.nn.Linear(600, 600))
+    module[1].weight = module[0].weight
+    return module
+torch.save(tied().state_dict(), "x.pt")
+module = tied()
+before = module[0].weight._version
+module.load_state_dict(torch.load("x.pt"))
+print(module[0].weight._version - before)
+""",
+    "what modes see": """
+seen = []
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        seen.append(function.__name__)
+        return function(*args, **(kwargs or {}))
+class Operators(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        seen.append(str(function))
+        return function(*args, **(kwargs or {}))
+class Doubled(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.copy_:
+            args = (args[0], args[1] * 2)
+        return function(*args, **(kwargs or {}))
+module = torch.nn.Linear(1000, 1000)
+torch.save(module.state_dict(), "x.pt")
+for mode in (Functions, Operators, Doubled):
+    with mode():
+        module.load_state_dict(torch.load("x.pt"))
+    print(seen, module.weight.sum())
+with torch.device("cpu"):
+    module.load_state_dict(torch.load("x.pt"))
+""",
+    "pickles of methods": """
+torch.save(torch.ones(1 << 19), "x.pt")
+torch.load("x.pt")
+for function in (torch.Tensor.numpy, torch.Tensor.resize_, torch.Tensor.resize_as_, torch.UntypedStorage.resize_):
+    print(pickle.loads(pickle.dumps(function)) is function)
+""",
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_programs_print_the_same(torch, tmp_path, name):
+    outcome = same_answer(SAME[name], tmp_path, prelude=BOTH)
+    assert "x.pt" in outcome.shared

@@ -67,6 +67,16 @@ def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
     return tensor
 
 
+def _is_observed() -> bool:
+    """Return whether a mode of torch sees the functions that are called: it must see those of torch alone."""
+    import torch
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._device import DeviceContext
+
+    modes = _get_current_function_mode_stack()
+    return torch._C._len_torch_dispatch_stack() > 0 or any(type(mode) is not DeviceContext for mode in modes)
+
+
 # --- files of torch.save ----------------------------------------------------------------------------------------------
 
 
@@ -76,7 +86,7 @@ def _open_reader(original: Callable[..., None]) -> Callable[..., None]:
         begin = 0 if descriptor is None else name_or_buffer.tell()
         original(self, name_or_buffer)
         if descriptor is not None:
-            self.file_like = _Reader(self.file_like, descriptor, begin)
+            self.file_like = _Reader(self.file_like, name_or_buffer, begin)
 
     return __init__
 
@@ -103,8 +113,8 @@ def _legacy_load(original: Callable[..., Any]) -> Callable[..., Any]:
 class _Reader:
     """The reader of torch for an archive in a file, of which large storages are on a snapshot."""
 
-    def __init__(self, reader: Any, descriptor: int, begin: int) -> None:
-        self._reader, self._descriptor, self._begin = reader, descriptor, begin
+    def __init__(self, reader: Any, file: Any, begin: int) -> None:
+        self._reader, self._file, self._begin = reader, file, begin
         self._source: Source | None = None
         self._is_refused = False
 
@@ -112,11 +122,11 @@ class _Reader:
         return getattr(self._reader, name)
 
     def get_storage_from_record(self, name: str, numel: int, dtype: Any) -> Any:
-        """Return a tensor of bytes, mapped if possible."""
+        """Return an empty tensor whose storage has the bytes, on a snapshot if possible."""
         import torch
 
         tensor = None
-        if numel >= MIN_ARRAY and dtype is torch.UntypedStorage:
+        if numel >= MIN_ARRAY and dtype is torch.UntypedStorage and not _is_observed():
             try:
                 tensor = self._mapped(name, numel)
             except Exception:  # any: torch reads it, or raises its own error
@@ -127,16 +137,17 @@ class _Reader:
         import numpy as np
 
         if self._source is None and not self._is_refused:
-            self._source = source_of(LOAD, self._descriptor)
+            self._source = source_of(LOAD, self._file.fileno())
             self._is_refused = self._source is None
         begin = self._begin + self._reader.get_record_offset(name)
         source = self._source
-        if source is None or not source.is_of(self._descriptor) or begin % 64 or begin + nbytes > source.nbytes:
+        if source is None or not source.is_of(self._file.fileno()) or begin % 64 or begin + nbytes > source.nbytes:
             return None
-        if self._reader.get_record_size(name) < nbytes:
+        if self._reader.get_record_size(name) != nbytes:
             return None
         array = source.array(begin, (nbytes,), np.dtype(np.uint8))
-        return _tensor_on(array, _loaded, _Second(source.memory(begin, nbytes), source.path))
+        self._file.seek(begin + nbytes)  # where torch stops reading
+        return _tensor_on(array, _loaded, _Second(source.memory(begin, nbytes), source.path))[:0]
 
     def close(self) -> None:
         """Release the snapshot."""
@@ -215,7 +226,7 @@ def _move_to_heap(storage: Any) -> None:
 
 def _load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
     def load_state_dict(*args: Any, **kwargs: Any) -> Any:
-        if _bytes_of(args[1] if len(args) > 1 else kwargs.get("state_dict")) < MIN_BYTES:
+        if _is_observed() or _bytes_of(args[1] if len(args) > 1 else kwargs.get("state_dict")) < MIN_BYTES:
             return original(*args, **kwargs)
         sharing = _Sharing()
         try:
@@ -272,6 +283,8 @@ class _Sharing:
 
     def share(self, target: Any, source: Any) -> bool:
         """Point a weight to shared memory that has the values of `source`; False if they must be copied."""
+        import torch
+
         nbytes = source.numel() * source.element_size()
         if nbytes < _SMALL or source.device.type != "cpu":
             return False
@@ -287,6 +300,7 @@ class _Sharing:
                 _move(target, source, self._part_of_region(region, source, nbytes))
             elif not self._has(target, source, second, nbytes):
                 _move(target, source, second.part(source, nbytes))
+            torch.autograd.graph.increment_version(target)  # as `copy_` does
         except (_Unfit, OSError, RuntimeError) as error:  # without /proc; another version of torch
             self._copied[path, str(error)] = self._copied.get((path, str(error)), 0) + nbytes
             return False
@@ -348,10 +362,7 @@ class _Sharing:
 
 def _move(target: Any, source: Any, array: Any) -> None:
     """Give `target` the memory of an array of bytes, which has the values of `source`."""
-    import torch
-
     target.data = _tensor_on(array, _moved, None).view(source.dtype).view(source.shape)
-    torch.autograd.graph.increment_version(target)  # as `copy_` does
 
 
 def _source_of_region(region: Any) -> Source | str:

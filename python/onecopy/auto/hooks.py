@@ -1,7 +1,7 @@
 """Replaces functions of frameworks right after their import, and imports none itself.
 
-This module is loaded when a process of `onecopy run` starts: it imports nothing but a module of one constant, and
-`sys`, `os` and `importlib`, which the interpreter has loaded already.
+This module is loaded when a process of `onecopy run` starts: it imports nothing but `sys`, `os` and
+`importlib`, which the interpreter has loaded already.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a framework with a loader that calls `_apply`; None for any other module."""
+        """Return the spec of a framework, whose loader calls `_apply`; None for any other module."""
         if name not in FRAMEWORKS:
             return None
         for finder in sys.meta_path:
@@ -66,32 +66,23 @@ class _Finder:
             spec: ModuleSpec | None = None if finder is self or find is None else find(name, path, target)
             if spec is not None:
                 if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec.loader)  # type: ignore[assignment]  # has what a loader has
+                    _apply_after_import(name, spec.loader)
                 return spec
         return None
 
 
-class _Loader:
-    """Imports a framework with the loader that the environment has for it, then replaces its functions."""
+def _apply_after_import(name: str, loader: Any) -> None:
+    """Let a loader call `_apply` when it has imported a framework, once; it stays the same object."""
+    exec_module = loader.exec_module
 
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
+    def import_and_apply(module: ModuleType) -> None:
+        if module.__name__ == name:
+            del loader.exec_module
+        exec_module(module)
+        if module.__name__ == name:  # the loader of a zip file imports others too
+            _apply(module)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Return the module that the loader creates; None for the default."""
-        created: ModuleType | None = self._loader.create_module(spec)
-        return created
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Import the module; afterwards it has its own loader, as without this class."""
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        _apply(module)
+    loader.exec_module = import_and_apply
 
 
 def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -101,7 +92,12 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
     original = getattr(owner, name)
     if not hasattr(original, "replaced_by_onecopy"):
         made: Any = make(original)
+        if type(original) is type(len):  # a function in C binds to no object, also if a class has it as an attribute
+            methods = {"__reduce__": lambda self: self.__name__, "__repr__": lambda _: repr(original)}
+            made = type("function", (), {"__call__": staticmethod(made), **methods})()
         function = getattr(made, "__func__", made)  # of a class method
         update_wrapper(function, original)
+        if not hasattr(original, "__module__"):  # a method in C: pickles have the name of the class that has it here
+            function.__module__, function.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
         function.replaced_by_onecopy = True
         setattr(owner, name, made)

@@ -7,6 +7,7 @@ import venv
 from pathlib import Path
 
 from tests.support.children import CHILD_SECONDS, run_python
+from tests.support.programs import run_shared
 
 import onecopy
 
@@ -48,15 +49,30 @@ def test_functions_are_replaced_when_their_module_is_imported():
     import importlib.util, sys
     spec = importlib.util.find_spec("numpy")  # as transformers does, to see what is installed
     assert spec.origin.endswith("__init__.py") and "numpy" not in sys.modules
+    assert type(spec.loader) is type(importlib.util.find_spec("json").loader)
     import numpy
     assert numpy.fromfile.replaced_by_onecopy
-    assert type(numpy.__loader__).__module__ == type(numpy.__spec__.loader).__module__ != "onecopy.auto.hooks"
+    assert numpy.__loader__ is numpy.__spec__.loader and "exec_module" not in vars(numpy.__loader__)
     import inspect, pickle
     assert "offset" in numpy.fromfile.__doc__
     assert pickle.loads(pickle.dumps(numpy.fromfile)) is numpy.fromfile
     assert inspect.getsource(numpy)
     """
     python(code)
+
+
+def test_a_function_in_c_that_a_class_has_gets_no_object(tmp_path):
+    code = """
+    import copy, inspect, sys, numpy, onecopy.auto
+    class Reader:
+        read = numpy.fromfile
+    numpy.arange(1 << 18).tofile(sys.argv[1])
+    assert Reader().read(sys.argv[1], int).sum() == sum(range(1 << 18))
+    assert onecopy.auto.calls()[-1].shared
+    assert copy.deepcopy(numpy.fromfile) is numpy.fromfile
+    assert repr(numpy.fromfile) == "<built-in function fromfile>" and "offset" in str(inspect.signature(numpy.fromfile))
+    """
+    run_shared(code, tmp_path / "x")
 
 
 def test_functions_of_a_module_that_is_imported_already_are_replaced():
