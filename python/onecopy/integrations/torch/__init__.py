@@ -21,6 +21,5 @@ torch is imported when `load` or `load_into` is called, not when this module is 
 
 from onecopy.integrations.torch._datasets import Attribute, ShareReport, share_dataset
 from onecopy.integrations.torch._load import Copied, LoadReport, load, load_into
-from onecopy.integrations.torch._upload import Upload
 
-__all__ = ["Attribute", "Copied", "LoadReport", "ShareReport", "Upload", "load", "load_into", "share_dataset"]
+__all__ = ["Attribute", "Copied", "LoadReport", "ShareReport", "load", "load_into", "share_dataset"]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import arrays
 from onecopy.integrations.torch._cast import TYPES, cast_once, dtype_of, expect_torch, is_cast, needs_cast
-from onecopy.integrations.torch._upload import Upload, Uploading
 from onecopy.remote import local
 from onecopy.text import size
 
@@ -53,11 +52,11 @@ class LoadReport:
     """Names of parameters and buffers that are still on the meta device, without data."""
     warming: WarmJob | None
     """The job that reads the weights into memory, with ``warm=True`` or a device; else None."""
-    uploaded: Upload | None = None
-    """Report of the copy to a device; None without a device."""
+    sent: int = 0
+    """Bytes of weights that were copied to a device; 0 without a device."""
 
     def __str__(self) -> str:
-        first = f"{size(self.mapped)} mapped" if self.uploaded is None else str(self.uploaded)
+        first = f"{size(self.sent)} sent to a device" if self.sent else f"{size(self.mapped)} mapped"
         lines = [f"{self.path}: {first}, {size(sum(one.bytes for one in self.copied))} copied"]
         lines += [f"  {one.name}, {size(one.bytes)}: {one.reason}" for one in self.copied[:_SHOWN]]
         if len(self.copied) > _SHOWN:
@@ -93,9 +92,8 @@ def load(
         False: copy-on-write pages; a write in place makes a page private. True: read-only pages; a write in place ends
         the process with SIGSEGV, because torch has no read-only tensors.
     device
-        None or "cpu": tensors on the mapping. Another ``torch.device`` or its name: weights are read and copied there.
-        Copies to "cuda" use two pinned buffers of 32 MiB, one filled from the mapping while the other is sent, with the
-        file read ahead; copies to other devices are made by torch.
+        None or "cpu": tensors on the mapping. Another ``torch.device`` or its name: torch copies the weights there, and
+        the file is read ahead.
 
     Returns
     -------
@@ -211,12 +209,13 @@ def load_into(
         unexpected = tuple(name for name in file if name not in expected and name not in unsaved)
         filled = [name for name, one in unsaved.items() if one.is_meta and name in file and _is_like(file, name, one)]
         present = [*(name for name in expected if name in file), *filled]
-        job = uploaded = None
+        job, sent = None, 0
         if is_cpu(device):
             job = file.warm(present, wait=False, max_bytes=max_bytes) if warm else None
             state = _tensors(file, present, writable=private)
         else:
-            state, uploaded, job = _on_device(file, present, device, max_bytes)
+            state, job = _on_device(file, present, device, max_bytes)
+            sent = sum(file.entry(name).nbytes for name in present)
         given = {name: file.entry(name).nbytes for name in present}
     copied = []
     if dtype is not None:
@@ -240,14 +239,14 @@ def load_into(
     gone = {one.name for one in copied}
     return LoadReport(
         path=str(path),
-        mapped=0 if uploaded else sum(nbytes for name, nbytes in given.items() if name not in gone),
+        mapped=0 if sent else sum(nbytes for name, nbytes in given.items() if name not in gone),
         copied=tuple(copied),
         tied=tuple(tuple(group) for group in groups),
         missing=missing,
         unexpected=unexpected,
         on_meta=tuple(name for name, tensor in _every(module) if tensor.is_meta),
         warming=job,
-        uploaded=uploaded,
+        sent=sent,
     )
 
 
@@ -263,26 +262,21 @@ def tensors_in(file: arrays.ArrayFile, names: list[str], *, device: Any, writabl
 
 def _on_device(
     file: arrays.ArrayFile, names: list[str], device: Any, max_bytes: int | str | None = None
-) -> tuple[dict[str, Any], Upload, WarmJob]:
-    """Return tensors in the memory of a device, with reports of the copy and of reading the file."""
-    uploading = Uploading(device)
+) -> tuple[dict[str, Any], WarmJob]:
+    """Return tensors in the memory of a device, and the job that reads the file ahead."""
     in_order = sorted(names, key=lambda name: (file.path_of(name), file.entry(name).offset))
     job = file.warm(in_order, wait=False, max_bytes=max_bytes)
-    state = _tensors(file, in_order, writable=False, uploading=uploading)
-    done = uploading.run()
+    state = _tensors(file, in_order, writable=False, device=device)
     for name in names:
         file.memory_of(name)  # raises DataLost if the file was truncated while it was read
-    return {name: state[name] for name in names}, done, job
+    return {name: state[name] for name in names}, job
 
 
-def _tensors(
-    file: arrays.ArrayFile, names: Iterable[str], *, writable: bool, uploading: Uploading | None = None
-) -> dict[str, Any]:
-    """Return tensors on views of a file, or on the device memory of an upload; same bytes share one storage."""
+def _tensors(file: arrays.ArrayFile, names: Iterable[str], *, writable: bool, device: Any = None) -> dict[str, Any]:
+    """Return tensors on views of a file, or copies of them on a device; same bytes share one storage."""
     import torch
 
     bases: dict[tuple[str, int, int], Any] = {}
-    device = None if uploading is None else uploading.device
     found = {}
     for name in names:
         entry = file.entry(name)
@@ -297,7 +291,7 @@ def _tensors(
                 if not writable:
                     warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
                 here = torch.frombuffer(view, dtype=torch.uint8)
-            bases[part] = here if uploading is None else uploading.place(here)
+            bases[part] = here if device is None else here.to(device)
         base = bases[part]
         if kind not in TYPES:
             found[name] = base

@@ -1,0 +1,63 @@
+"""Weights on a device: those of the file, tied where they were."""
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "model.safetensors"
+    rng = np.random.default_rng(1)
+    oc.save(
+        path,
+        {
+            "big": rng.integers(0, 255, 70 << 20, np.uint8),
+            "weight": rng.standard_normal((4, 5)).astype(np.float32),
+            "bias": np.arange(5.0),
+            "none": np.zeros((0, 3), np.float32),
+        },
+    )
+    return path
+
+
+def test_a_device_without_memory_is_given_the_shapes(path):
+    """torch's meta device takes no bytes, and is a device that is not the host's."""
+    state = oc.torch.load(path, device="meta")
+    assert list(state) == list(oc.torch.load(path))
+    assert {tensor.device.type for tensor in state.values()} == {"meta"}
+    assert (state["weight"].shape, state["weight"].dtype) == ((4, 5), torch.float32)
+
+
+def test_the_host_itself_is_no_device_to_send_to(path):
+    module = torch.nn.Linear(5, 4)
+    oc.save(path, {"weight": np.ones((4, 5), np.float32), "bias": np.ones(4, np.float32)})
+    report = oc.torch.load_into(module, path, device=torch.device("cpu"))
+    assert report.sent == 0
+    assert report.mapped == 96
+
+
+@needs_cuda
+@pytest.mark.parametrize("names", [None, ["bias", "weight"]])
+def test_a_real_device_has_what_the_file_has(path, names):
+    state = oc.torch.load(path, names=names, device="cuda")
+    for name, tensor in oc.torch.load(path, names=names).items():
+        assert state[name].is_cuda
+        assert torch.equal(state[name].cpu(), tensor)
+
+
+@needs_cuda
+def test_a_module_on_a_real_device(tmp_path):
+    path = tmp_path / "linear.safetensors"
+    oc.save(path, {"weight": np.ones((4, 5), np.float32), "bias": np.arange(4, dtype=np.float32)})
+    with torch.device("meta"):
+        module = torch.nn.Linear(5, 4)
+    report = oc.torch.load_into(module, path, device="cuda:0", dtype=torch.bfloat16)
+    assert (report.mapped, report.sent) == (0, 96)
+    assert [one.name for one in report.copied] == ["weight", "bias"]
+    assert module(torch.ones(5, device="cuda", dtype=torch.bfloat16)).tolist() == [5, 6, 7, 8]
