@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from tests.support.children import CHILD_SECONDS, run_python
-from tests.support.programs import run_shared
+from tests.support.same_answers import run_shared
 
 SHARED = """
 def shared(function):

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from tests.support.programs import run_shared, same_answer
+from tests.support.same_answers import run_shared, same_answer
 
 BEGIN = """
 import os, pathlib, sys

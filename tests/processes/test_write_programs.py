@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.support.programs import ROOT
 from tests.support.rounds import rounds
+from tests.support.same_answers import ROOT
 
 PROGRAMS = rounds(24)
 SEED = 20_000

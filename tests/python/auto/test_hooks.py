@@ -7,7 +7,7 @@ import venv
 from pathlib import Path
 
 from tests.support.children import CHILD_SECONDS, run_python
-from tests.support.programs import run_shared
+from tests.support.same_answers import run_shared
 
 import onecopy
 

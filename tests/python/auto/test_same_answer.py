@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.support.programs import same_answer
+from tests.support.same_answers import PRELUDE, same_answer
 
 LOADS = {
     "float64": "np.arange(210_000.0).reshape(700, 300)",
@@ -121,6 +121,7 @@ values = {
 
 
 def test_objects_of_joblib(tmp_path):
+    pytest.importorskip("joblib", reason="joblib is not installed")
     code = """
     joblib.dump(values, "x")
     found = joblib.load("x")
@@ -138,14 +139,13 @@ def test_objects_of_joblib(tmp_path):
         except Exception as error:
             print(type(error).__name__, str(error)[:60])
     """
-    from tests.support.programs import PRELUDE
-
     outcome = same_answer(code, tmp_path, prelude=PRELUDE + JOBLIB)
     assert outcome.shared["x"] > 2 * 210_000 * 8
     assert "of another byte order" in outcome.reasons
 
 
 def test_objects_that_load_others_while_they_are_loaded(tmp_path):
+    pytest.importorskip("joblib", reason="joblib is not installed")
     code = """
     import joblib
     class Ensemble:

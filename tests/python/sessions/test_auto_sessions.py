@@ -2,9 +2,10 @@
 
 import json
 
-import onnxruntime
 import pytest
 from tests.support.onnx_models import IDS, save_external, save_inline
+
+onnxruntime = pytest.importorskip("onnxruntime")
 
 PROGRAM = """
 import contextlib, hashlib, io, json, os, sys, tempfile
