@@ -55,15 +55,18 @@ def test_arrays_are_those_that_were_saved(on_fuse, options):
     assert served >= 8 * MIB
 
 
-def test_auto_mode_copies_and_names_the_file_system(on_fuse):
+def test_auto_mode_takes_a_snapshot_and_names_the_file_system(on_fuse, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
+
     def work(path, faults):
         with oc.open(path, mode="auto") as file:
             before = faults.reads
             return file.mode, file.mode_reason, wrong_bytes(file), faults.reads - before
 
     mode, reason, wrong, later_reads = on_fuse(work)
-    assert (mode, wrong, later_reads) == ("copy", 0, 0)
+    assert (mode, wrong, later_reads) == ("snapshot", 0, 0)
     assert "on fuse" in reason
+    assert reason.endswith("a snapshot in the store")
 
 
 def test_residency_and_evict_report_the_page_cache(on_fuse):

@@ -302,8 +302,10 @@ OTHER_FORMATS = {
     "a zip file, as of torch.save": too_long(b"PK\x03\x04\x14\x00\x08\x08"),
     "HDF5": known(b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
     "ELF": known(b"\x7fELF\x02\x01\x01\x00", "a program or library"),
-    "a page of HTML": too_long(b"<!DOCTYPE html>"),
-    "a pointer of git-lfs": too_long(b"version https://git-lfs.github.com/spec/v1"),
+    "a page of HTML": known(b"<!DOCTYPE html>", "an HTML page, as a failed download leaves it"),
+    "a pointer of git-lfs": known(
+        b"version https://git-lfs.github.com/spec/v1", "a pointer of git-lfs: 'git lfs pull' fetches the file"
+    ),
 }
 
 REFUSED = SHORT | LENGTHS | JSON | ENTRIES | DATA | METADATA | OTHER_FORMATS

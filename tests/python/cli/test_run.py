@@ -115,6 +115,7 @@ def test_a_file_that_is_not_of_a_run_is_not_written(npy, tmp_path, monkeypatch):
     other = tmp_path / "precious"
     other.write_text("data")
     monkeypatch.setenv("ONECOPY_RUN", str(other))
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
     code = "import onecopy.auto; " + LOAD + "; assert onecopy.auto.calls()"
     subprocess.run([sys.executable, "-c", code, npy], check=True, timeout=CHILD_SECONDS, stdout=subprocess.DEVNULL)
     assert other.read_text() == "data"

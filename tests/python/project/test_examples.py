@@ -33,7 +33,8 @@ OF_ITS_OWN = ("auto.", "runs.call_log")
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if module.startswith(OF_ITS_OWN)])
-def test_the_examples_of_a_module_that_replaces_functions_are_true(module, python):
+def test_the_examples_of_a_module_that_replaces_functions_are_true(module, python, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
     code = f"import doctest, onecopy.{module} as module; print(doctest.testmod(module))"
     assert re.fullmatch(r"TestResults\(failed=0, attempted=[1-9]\d*\)\n", python(code))
 
