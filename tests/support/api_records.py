@@ -58,7 +58,7 @@ def share_refused(w: World) -> None:
     refused(TypeError, oc.share, "text")
     refused(ValueError, oc.Store, place="elsewhere")
     refused(StopError, oc.share, stop, store=w.store.with_options(where="here"))
-    refused(StopError, oc.share, range(20_000), progress=stop)
+    refused(StopError, oc.share, list(range(20_000)), progress=stop)
     refused(StopError, oc.share, stop, "key of what fails", store=oc.Store(w.folder / "store", where="here"))
 
 
