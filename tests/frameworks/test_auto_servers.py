@@ -55,6 +55,7 @@ def model(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def environment(model, tmp_path, monkeypatch):
     monkeypatch.setenv("MODEL", model.path)
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
     monkeypatch.setenv("TOGETHER", str(tmp_path / "together"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 

@@ -210,7 +210,8 @@ def test_strided_weights_are_made_contiguous_on_request(path):
     check_same(theirs.load_file(path), model.state_dict())
 
 
-def test_load_model_with_onecopy_auto_moves_weights_to_the_mapping(path):
+def test_load_model_with_onecopy_auto_moves_weights_to_the_mapping(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
     run_python(
         """
 import sys, torch
