@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -119,6 +119,7 @@ def test_what_the_safetensors_package_writes_opens_the_same(tmp_path, tensors, m
 
 @given(name=names, other=names)
 def test_a_name_is_found_and_another_is_not(write_tensors, name, other):
+    assume(name != "__metadata__")  # of the format itself
     file = oc.open(write_tensors({name: ("U8", [1], b"x")}))
     assert list(file) == [name]
     assert (name in file, other in file) == (True, name == other)
