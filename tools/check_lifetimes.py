@@ -1,8 +1,7 @@
 """Hold that shared state is protected by the types that are made for it: tools/check_lifetimes.py [ROOT].
 
 A mutex must know of forks (src/files/fork_mutex.hpp). In the bindings, a member that shares an object is a Shared, a
-Pin
-or a WithoutGil (bindings/shared.hpp), and the GIL is released and acquired by their types alone.
+Pin or a WithoutGil (bindings/shared.hpp), and the GIL is released and acquired by their types alone.
 """
 
 import re

@@ -41,6 +41,8 @@ def _from_pretrained(original: Any) -> Any:
             try:
                 folder, reason = _folder(name, kwargs)
                 if folder is not None:
+                    from onecopy.integrations.transformers import _given_casts
+
                     path = str(folder)
                     files, dtype = _casts(folder, _files(folder, kwargs), kwargs)
                     casts.enter_context(_given_casts(files, dtype))
@@ -80,12 +82,6 @@ def _files(folder: Path, given: dict[str, Any]) -> list[Path]:
         return _files_in(folder, given.get("variant"))
     except FileNotFoundError:  # a model of another format
         return []
-
-
-def _given_casts(files: dict[Path, Path], dtype: Any) -> Any:
-    from onecopy.integrations.transformers import _given_casts
-
-    return _given_casts(files, dtype)
 
 
 def _casts(folder: Path, files: list[Path], given: dict[str, Any]) -> tuple[dict[Path, Path], Any]:
