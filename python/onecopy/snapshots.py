@@ -179,7 +179,7 @@ def _made(keeper: socket.socket, descriptor: int, path: str, identity: FileIdent
     available = _core.available_memory()
     if available is not None and identity.nbytes > available[0] // 2:
         return None  # the keeper sees that the connection is closed
-    _settle(descriptor)
+    _settle(descriptor, identity)
     try:
         memory = _core.take_snapshot(descriptor, (MEMORY_NAME + path)[-200:] if len(path) > 200 else MEMORY_NAME + path)
     except MemoryError:
@@ -195,10 +195,12 @@ def _made(keeper: socket.socket, descriptor: int, path: str, identity: FileIdent
         memory.close()
 
 
-def _settle(descriptor: int) -> None:
+def _settle(descriptor: int, identity: FileIdentity) -> None:
     """Wait until a further write would get another time than the last one."""
-    settled_identity(descriptor)
-    if file_identity(descriptor)[1]:
+    found, is_settled = settled_identity(descriptor, expected=identity)
+    if found != identity:
+        raise NoSnapshot("it is being written")
+    if not is_settled:
         raise NoSnapshot("its time of change is in the future")
 
 
@@ -209,7 +211,7 @@ def _of_store(descriptor: int, path: str, identity: FileIdentity) -> Snapshot:
     from onecopy.store import Store
 
     def build(target: Path) -> None:
-        _settle(descriptor)
+        _settle(descriptor, identity)
         with suppress(OSError):  # a file without data
             os.lseek(descriptor, 0, os.SEEK_DATA)  # waits for a write that has begun
         os.fdatasync(descriptor)

@@ -69,25 +69,32 @@ def test_a_write_through_a_mapping_that_was_dirty_before_is_seen(keeper, file):
         assert contents(take(str(file)))[:1] == b"c"
 
 
-def test_a_file_that_is_written_without_pause_gives_whole_contents_or_none(keeper, file):
+@pytest.mark.parametrize("pause", [0.0, 0.06])
+def test_a_file_that_is_written_all_the_time_gives_whole_contents_or_none(keeper, file, pause):
     code = """
-import sys
+import sys, time
 file = open(sys.argv[1], "r+b", 0)
 while True:
     for c in b"ab":
-        file.seek(0); file.write(bytes([c]) * (2 << 20))
+        file.seek(0); file.write(bytes([c]) * (2 << 20)); time.sleep(float(sys.argv[2]))
 """
-    writer = subprocess.Popen([sys.executable, "-c", code, str(file)])
+    taken = tried = 0
+
+    def is_enough():
+        nonlocal taken, tried
+        tried += 1
+        try:
+            found = contents(take(str(file)))
+        except NoSnapshot:
+            return not pause and tried >= 60
+        taken += 1
+        assert found in (b"a" * len(found), b"b" * len(found))
+        return taken >= 20
+
+    writer = subprocess.Popen([sys.executable, "-c", code, str(file), str(pause)])
     try:
         until(lambda: file.read_bytes()[:1] in (b"a", b"b"))
-        taken = 0
-        for _ in range(60):
-            try:
-                found = contents(take(str(file)))
-            except NoSnapshot:
-                continue
-            taken += 1
-            assert found in (b"a" * len(found), b"b" * len(found))
+        until(is_enough)
     finally:
         writer.kill()
         writer.wait()

@@ -175,7 +175,7 @@ def _identified(paths: list[str], words: list[str]) -> tuple[list[FileIdentity],
     identities: list[FileIdentity] = []
     lines = words
     for path in paths:
-        identity = settled_identity(path)
+        identity, _ = settled_identity(path)
         begin = path.rfind("/") + 1
         folder = path[:begin]
         if folder not in folders:  # resolving each path would take most of the time

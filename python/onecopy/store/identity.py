@@ -60,11 +60,16 @@ def file_identity(path: str | os.PathLike[str] | int) -> tuple[FileIdentity, boo
     return identity, found.st_ctime_ns > time.time_ns() - tick
 
 
-def settled_identity(path: str | os.PathLike[str] | int) -> FileIdentity:
-    """Return the identity of a file that each later write changes; waits 20 ms for a file that was changed just now."""
+def settled_identity(
+    path: str | os.PathLike[str] | int, *, expected: FileIdentity | None = None
+) -> tuple[FileIdentity, bool]:
+    """Wait until a file has not been changed for 20 ms; return its identity, and whether each later write changes it.
+
+    Waits 2.1 s at most (times in the future are those of another clock), and no longer than the identity is `expected`.
+    """
     identity, is_recent = file_identity(path)
-    deadline = time.monotonic() + 2.1 if is_recent else 0  # seconds; times in the future are those of another clock
-    while is_recent and time.monotonic() < deadline:
+    deadline = time.monotonic() + 2.1 if is_recent else 0
+    while is_recent and time.monotonic() < deadline and expected in (None, identity):
         time.sleep(0.005)
         identity, is_recent = file_identity(path)
-    return identity
+    return identity, not is_recent

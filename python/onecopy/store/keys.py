@@ -41,7 +41,7 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     >>> before == oc.file_key(path, version="2")
     False
     """
-    found, real = settled_identity(path), os.path.realpath(os.fsdecode(path))
+    (found, _), real = settled_identity(path), os.path.realpath(os.fsdecode(path))
     words = [real, f"{found.nbytes} bytes", f"written {found.modified}, changed {found.changed}"]
     words.append(f"inode {found.inode} of {found.device}")
     return ", ".join([*words, f"version {version}"] if version else words)
