@@ -27,6 +27,7 @@ from onecopy.store.fork import trim_heap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from types import ModuleType
 
     from onecopy.memory.addresses import Pages, Regions
@@ -38,7 +39,7 @@ _SMALL = 4096
 _loaded: dict[int, _Second] = {}
 """By address: the storages on snapshots that `torch.load` returned, with a second mapping of the same bytes."""
 _moved: dict[int, None] = {}
-"""Addresses of the storages on snapshots that `load_state_dict` gave to weights."""
+"""Addresses of the storages on snapshots and casts that weights got instead of memory of torch."""
 
 
 def apply(torch: ModuleType) -> None:
@@ -219,6 +220,19 @@ def _move_to_heap(storage: Any) -> None:
             shape, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
             tensor.data = torch.empty(0, dtype=tensor.dtype).set_(fresh, offset, shape, stride)
     storage._set_cdata(fresh._cdata)
+
+
+def load_resizable(path: Path) -> dict[str, Any]:
+    """Return the weights of a file of casts, on its copy-on-write pages; torch resizes them like weights of its own."""
+    import torch
+
+    from onecopy.integrations.torch import load
+
+    def resizable(weight: Any) -> Any:
+        raw = weight.reshape(-1).view(torch.uint8).numpy()
+        return _tensor_on(raw, _moved, None).view(weight.dtype).view(weight.shape)
+
+    return {name: resizable(weight) if weight.is_floating_point() else weight for name, weight in load(path).items()}
 
 
 # --- modules ----------------------------------------------------------------------------------------------------------

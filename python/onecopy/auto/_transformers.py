@@ -41,11 +41,12 @@ def _from_pretrained(original: Any) -> Any:
             try:
                 folder, reason = _folder(name, kwargs)
                 if folder is not None:
+                    from onecopy.auto._torch import load_resizable
                     from onecopy.integrations.transformers import _given_casts
 
                     path = str(folder)
                     files, dtype = _casts(folder, _files(folder, kwargs), kwargs)
-                    casts.enter_context(_given_casts(files, dtype))
+                    casts.enter_context(_given_casts(files, dtype, load_resizable))
             except Exception as error:  # any: transformers loads, or raises its own error
                 reason = str(error)
             model = function(cls, *args, **kwargs)

@@ -171,7 +171,9 @@ _ASYNC = "HF_DEACTIVATE_ASYNC_LOAD"
 
 
 @contextlib.contextmanager
-def _given_casts(casts: dict[Path, Path], dtype: Any) -> Iterator[None]:
+def _given_casts(
+    casts: dict[Path, Path], dtype: Any, load_cast: Callable[[Path], dict[str, Any]] = load
+) -> Iterator[None]:
     """Inside the block, casts of weights on the mapping of these files return the weights of the cast files.
 
     transformers decides which weights are cast: its calls of ``Tensor.to`` are intercepted. Casts that are not
@@ -184,7 +186,7 @@ def _given_casts(casts: dict[Path, Path], dtype: Any) -> Iterator[None]:
         before = os.environ.get(_ASYNC)
         os.environ[_ASYNC] = "1"  # a mode of torch applies to one thread
         try:
-            with _mode(casts, dtype):
+            with _mode(casts, dtype, load_cast):
                 yield
         finally:
             os.environ.pop(_ASYNC, None)
@@ -192,14 +194,14 @@ def _given_casts(casts: dict[Path, Path], dtype: Any) -> Iterator[None]:
                 os.environ[_ASYNC] = before
 
 
-def _mode(casts: dict[Path, Path], dtype: Any) -> Any:
+def _mode(casts: dict[Path, Path], dtype: Any, load_cast: Callable[[Path], dict[str, Any]]) -> Any:
     from torch import Tensor
     from torch.overrides import TorchFunctionMode
 
     class Casts(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
         def __init__(self) -> None:
             super().__init__()
-            self._known = _KnownCasts(casts)
+            self._known = _KnownCasts(casts, load_cast)
 
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
@@ -218,11 +220,11 @@ def _mode(casts: dict[Path, Path], dtype: Any) -> Any:
 class _KnownCasts:
     """Finds the cast of a weight by the address of the weight."""
 
-    def __init__(self, casts: dict[Path, Path]) -> None:
+    def __init__(self, casts: dict[Path, Path], load_cast: Callable[[Path], dict[str, Any]]) -> None:
         self._weights: dict[str, dict[int, Any]] = {}
         """Cast weights by the real path of the uncast file and the offset of the uncast weight."""
         for file, cast in casts.items():
-            tensors = load(cast)
+            tensors = load_cast(cast)
             with arrays.open_arrays(file) as source:
                 self._weights[os.path.realpath(file)] = {
                     source.entry(name).offset: tensors[name] for name in source if source.entry(name).nbytes

@@ -1,0 +1,262 @@
+"""Models of transformers under `onecopy run`: weights, training, errors and files are those of the plain program."""
+
+import pytest
+from tests.support.same_answers import same_answer
+
+pytest.importorskip("transformers")
+
+PRELUDE = """
+import copy, hashlib, io, os, pickle, shutil, sys, warnings
+from pathlib import Path
+import torch, transformers
+from transformers import AutoModel, AutoModelForCausalLM
+
+transformers.logging.set_verbosity_error()
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+def digest(data):
+    return hashlib.sha256(data).hexdigest()[:12]
+
+def bytes_of(tensor):
+    return tensor.detach().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+def facts(tensor):
+    storage = tensor.untyped_storage()
+    return (
+        type(tensor).__name__,
+        str(tensor.dtype),
+        tuple(tensor.shape),
+        tensor.stride(),
+        tensor.requires_grad,
+        tensor.is_leaf,
+        tensor.is_shared(),
+        tensor._version,
+        str(tensor.device),
+        storage.resizable(),
+        storage.nbytes(),
+        tensor.storage_offset(),
+        digest(bytes_of(tensor)),
+    )
+
+def show(what, model):
+    tied = {}
+    for name, tensor in [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]:
+        print(what, name, facts(tensor), "same as", tied.setdefault(id(tensor), name))
+    print(what, model.dtype, model.training, digest(repr(model).encode()))
+
+def attempt(what, f):
+    try:
+        result = f()
+    except Exception as error:
+        print(what, type(error).__name__, str(error).splitlines()[:2])
+    else:
+        print(what, type(result).__name__ if hasattr(result, "parameters") else result)
+        return result
+
+def llama(**options):
+    config = transformers.LlamaConfig(
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=4096,
+        max_position_embeddings=128,
+        **options,
+    )
+    return transformers.LlamaForCausalLM(config).eval()
+
+TOKENS = torch.arange(24).view(2, 12) % 512
+
+def out(model, **more):
+    with torch.no_grad():
+        result = model(TOKENS, **more)
+    return digest(bytes_of(result[0]))
+"""
+
+ARCHITECTURES = """
+small = dict(vocab_size=4096)
+MODELS = {
+    "llama": llama(tie_word_embeddings=True),
+    "gpt2": transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_embd=256, n_layer=2, n_head=4, n_positions=128, **small)
+    ),
+    "t5": transformers.T5ForConditionalGeneration(
+        transformers.T5Config(d_model=256, d_ff=512, num_layers=2, num_heads=4, **small)
+    ),
+}
+for name, model in MODELS.items():
+    model.save_pretrained(name)
+    model.save_pretrained(name + "-parts", max_shard_size="1MB")
+    for folder in (name, name + "-parts"):
+        print(folder, sorted(path.name for path in Path(folder).iterdir()))
+        for dtype in (None, "auto", torch.bfloat16, torch.float16):
+            again = type(model).from_pretrained(folder, **({} if dtype is None else {"dtype": dtype}))
+            show(f"{folder} {dtype}", again)
+            if name.startswith(("llama", "gpt2")):
+                print("out", out(again))
+    old = io.BytesIO()
+    torch.save(model.state_dict(), old)
+    Path(name + "-bin").mkdir()
+    shutil.copy(name + "/config.json", name + "-bin")
+    Path(name + "-bin/pytorch_model.bin").write_bytes(old.getvalue())
+    again = attempt("bin", lambda: type(model).from_pretrained(name + "-bin"))
+    if again is not None:
+        show(name + "-bin", again)
+"""
+
+USES = """
+llama().save_pretrained("m")
+load = lambda folder="m", **more: AutoModelForCausalLM.from_pretrained(folder, **more)
+# A step of training, and what is written then
+model = load().train()
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+for _ in range(2):
+    loss = model(TOKENS, labels=TOKENS).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("loss", float(loss))
+show("trained", model)
+model.save_pretrained("trained")
+print(digest(Path("trained/model.safetensors").read_bytes()), digest(Path("m/model.safetensors").read_bytes()))
+show("again", load("trained"))
+# Copies
+model = load()
+for name, copied in (
+    ("deepcopy", copy.deepcopy(model)),
+    ("pickle", pickle.loads(pickle.dumps(model))),
+    ("half", load().half()),
+    ("double", load().double()),
+    ("share", load().share_memory()),
+    ("train", load().train()),
+):
+    show(name, copied)
+    print(name, out(copied) if name != "half" else "")
+# In place
+with torch.no_grad():
+    for parameter in model.parameters():
+        parameter.mul_(2)
+show("in place", model)
+show("untouched", load())
+model = load()
+model.resize_token_embeddings(5000)
+torch.manual_seed(1)
+print(
+    [tuple(p.shape) for p in model.parameters()][:2], digest(bytes_of(model.get_input_embeddings().weight[:4096]))
+)
+model = load()
+attempt("resize", lambda: model.get_input_embeddings().weight.data.resize_(8192, 256))
+model = load()
+model.requires_grad_(False)
+show("frozen", model)
+model = load()
+model.load_state_dict(load("trained").state_dict())
+show("load_state_dict", model)
+model = load()
+model.load_state_dict(load("trained").state_dict(), assign=True)
+show("assign", model)
+model = load(dtype=torch.bfloat16)
+model.load_state_dict(load("trained").state_dict())
+show("cast", model)
+# A child writes to its copy
+model = load()
+before = out(model)
+child = os.fork()
+if child == 0:
+    with torch.no_grad():
+        next(model.parameters()).zero_()
+    os._exit(0 if out(model) != before else 1)
+print("child", os.waitpid(child, 0)[1], out(model) == before)
+print("generate", load().generate(TOKENS[:1], max_new_tokens=5, do_sample=False, pad_token_id=0).tolist())
+"""
+
+WRITES = """
+first, second = llama(), llama()
+first.save_pretrained("one")
+second.save_pretrained("two")
+load = lambda folder, **more: AutoModelForCausalLM.from_pretrained(folder, **more)
+reference = out(load("two"))
+held = load("one")
+print(out(held))
+second.save_pretrained("one")  # over the files of a loaded model
+print("saved over", out(held), out(load("one")) == reference)
+held = load("one")
+held.save_pretrained("one")
+print("saved over itself", out(held), out(load("one")))
+path = Path("one/model.safetensors")
+whole = path.read_bytes()
+held = load("one")
+with path.open("r+b") as file:
+    file.seek(-4096, 2)
+    file.write(bytes(4096))
+print("written", out(held), out(load("one")))
+os.truncate(path, 4096)
+attempt("short", lambda: load("one"))
+path.write_bytes(whole)
+held = load("one")
+path.unlink()
+print("removed", out(held))
+attempt("none", lambda: load("one"))
+path.write_bytes(whole)
+held = load("one")
+shutil.copyfile("two/model.safetensors", path)
+print("copied over", out(held), out(load("one")) == reference)
+path.write_bytes(whole)
+held = load("one")
+os.replace("two/model.safetensors", path)
+print("replaced", out(held), out(load("one")) == reference)
+path.write_bytes(b"garbage" * 1000)
+attempt("garbage", lambda: load("one"))
+path.write_bytes(whole)
+attempt("mismatched", lambda: load("one", vocab_size=5000))
+model, info = load("one", vocab_size=5000, ignore_mismatched_sizes=True, output_loading_info=True)
+print(
+    sorted(
+        (key, sorted(map(str, value)) if isinstance(value, (set, list)) else value) for key, value in info.items()
+    )
+)
+model, info = transformers.LlamaModel.from_pretrained("one", output_loading_info=True)
+print(
+    sorted(
+        (key, sorted(map(str, value)) if isinstance(value, (set, list)) else value) for key, value in info.items()
+    )
+)
+show("base", model)
+attempt("revision", lambda: load("one", variant="fp16"))
+attempt("map", lambda: out(load("one", device_map="cpu")))
+attempt("meta", lambda: str(load("one", device_map="meta").device))
+attempt(
+    "state",
+    lambda: (
+        out(
+            transformers.LlamaForCausalLM.from_pretrained(None, config=first.config, state_dict=second.state_dict())
+        )
+        == reference
+    ),
+)
+os.chmod(path, 0o444)
+print("read only", out(load("one")))
+os.chmod(path, 0o644)
+os.link(path, "hard")
+os.makedirs("linked")
+shutil.copy("one/config.json", "linked")
+os.symlink("../hard", "linked/model.safetensors")
+held = load("linked")
+with path.open("r+b") as file:
+    file.seek(-4096, 2)
+    file.write(bytes(4096))
+print("through links", out(held), out(load("linked")))
+print(len(os.listdir("/proc/self/fd")))
+"""
+
+
+@pytest.mark.parametrize("program", [ARCHITECTURES, USES, WRITES], ids=["architectures", "uses", "writes"])
+def test_a_program_with_models_prints_the_same(tmp_path, monkeypatch, program):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
+    outcome = same_answer(program, tmp_path, prelude=PRELUDE)
+    assert bool(outcome.shared) == ("dtype" in program)
