@@ -14,6 +14,7 @@ import tempfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+PACKAGES = sysconfig.get_path("purelib")
 SUITES = {
     "numpy.format": ["numpy.lib.tests.test_format"],
     "numpy.io": [
@@ -23,9 +24,15 @@ SUITES = {
     "joblib": [f"joblib.test.test_{name}" for name in ("numpy_pickle", "numpy_pickle_utils", "memory", "hashing")],
     "joblib.memmapping": ["joblib.test.test_memmapping"],
     "sklearn.neighbors": ["sklearn.neighbors.tests", "-k", "pickle or dump or memmap or mmap or readonly or joblib"],
+    "examples": [
+        *("--doctest-modules", "--doctest-continue-on-failure"),
+        *("-o", "doctest_optionflags=ELLIPSIS NORMALIZE_WHITESPACE"),
+        *(f"{PACKAGES}/{name}.py" for name in ("numpy/__init__", "numpy/_core/memmap", "torch/serialization")),
+        *(f"{PACKAGES}/{name}.py" for name in ("joblib/memory", "joblib/parallel", "sklearn/model_selection/_search")),
+    ],
     "sklearn.model_selection": ["sklearn.model_selection.tests.test_search", "-k", "pickle or memmap or mmap or jobs"],
 }
-"""Modules with tests, and options of pytest that leave out what loads no file."""
+"""Modules with tests or examples, and options of pytest that leave out what loads no file."""
 LOW = """
 from onecopy.runs import call_log
 call_log.MIN_BYTES = 64
@@ -33,6 +40,13 @@ from onecopy.auto import mapped
 mapped.MIN_ARRAY = 64
 """
 """The module `sitecustomize` of the processes with low limits: run before functions are replaced."""
+NAMES = """
+import numpy, pytest
+@pytest.fixture(autouse=True)
+def names_of_examples(doctest_namespace):
+    doctest_namespace["np"] = numpy
+"""
+"""A plugin of pytest: what the examples of numpy expect to be imported."""
 WAYS = ("plain", "run", "low limits")
 MAX_SECONDS = 3600
 
@@ -44,8 +58,9 @@ def run(suite: str, way: str, folder: Path) -> Outcomes:
     folder.mkdir()
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "sitecustomize.py").write_text(LOW if way == "low limits" else "")
-    packages = sysconfig.get_path("purelib")  # no conftest.py and no settings of this project
-    modules = ["-c", f"{folder}/pytest.ini", f"--confcutdir={packages}", "--pyargs", *SUITES[suite]]
+    (folder / "names_of_examples.py").write_text(NAMES)
+    alone = ["-c", f"{folder}/pytest.ini", f"--confcutdir={PACKAGES}"]  # no conftest.py, no settings of this project
+    modules = [*alone, "-p", "names_of_examples", "--pyargs", *SUITES[suite]]
     quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:onecopy", f"--junitxml={folder}/results.xml"]
     command = [sys.executable, "-m", "pytest", *quiet, *modules]
     if way != "plain":
