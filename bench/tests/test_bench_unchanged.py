@@ -1,4 +1,4 @@
-"""`bench unchanged`: programs that are not edited, and what is made of the numbers."""
+"""`bench unchanged`: unmodified programs, and what is made of the numbers."""
 
 from dataclasses import replace
 

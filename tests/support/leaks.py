@@ -89,7 +89,7 @@ def files() -> Counter[str]:
 
 
 def hooks() -> Counter[str]:
-    """Count finders of modules that replace functions of frameworks: `onecopy.auto` belongs into other interpreters."""
+    """Count finders of modules that replace functions of frameworks: `onecopy.auto` belongs in other interpreters."""
     found = (type(finder) for finder in sys.meta_path)
     return Counter(one.__qualname__ for one in found if one.__module__.startswith("onecopy.auto"))
 

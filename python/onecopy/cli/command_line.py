@@ -27,7 +27,7 @@ VERBS = {
     "warm": ("warm", "read files into memory; --hold keeps them there"),
     "evict": ("evict", "drop files from the page cache"),
     "verify": ("verify", "compare every byte of a file with its stored checksums"),
-    "run": ("run", "run a program that is not edited: its processes hold what they load once"),
+    "run": ("run", "run an unmodified program: its processes hold what they load once"),
     "fetch": ("fetch", "fetch files behind URLs into the store of this machine"),
     "store": ("store", "list and prune what was built once for this machine"),
     "top": ("memory.top", "show which processes and files hold memory, each counted once, live"),

@@ -1,4 +1,4 @@
-"""Programs that are not edited, as they are and with `onecopy.auto`.
+"""Unmodified programs, as they are and with `onecopy.auto`.
 
 `scenario` has the command; processes that are measured do not import it.
 """

@@ -1,4 +1,4 @@
-"""`onecopy bench unchanged`: programs that are not edited, as they are and with `onecopy.auto`.
+"""`onecopy bench unchanged`: unmodified programs, as they are and with `onecopy.auto`.
 
 Several processes load the same file at the same time with the calls of a framework, and then answer requests, one
 process after the other. What is measured is the time to load, the memory of all processes beside that of the file, and
@@ -212,7 +212,7 @@ SCENARIO = Scenario(NAME, described, tables_of, findings, by_case(DRAWN))
 @click.command(NAME)
 @cli.common(SCENARIO, Options())
 def command(*, options: Options, measure: Measure) -> None:
-    """Measure programs that are not edited, as they are and with onecopy.auto: memory, time to load, time of requests.
+    """Measure unmodified programs, as they are and with onecopy.auto: memory, time to load, time of requests.
 
     Several processes load a file with torch, transformers, ONNX Runtime, scikit-learn, gensim, pandas or numpy, and
     answer requests one after the other.
