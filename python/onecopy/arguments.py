@@ -11,8 +11,6 @@ from onecopy.text import parse_size
 if TYPE_CHECKING:
     from typing import TypeGuard
 
-__all__ = ["byte_count", "cpu_count", "decoder_threads", "is_url", "non_negative", "path_text", "thread_count"]
-
 SCHEMES = frozenset({"s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "file"})
 """Schemes of the URLs that `onecopy.remote` fetches."""
 

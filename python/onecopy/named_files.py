@@ -17,17 +17,6 @@ from onecopy.text import is_text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "SetError",
-    "begins_as_json",
-    "index_text",
-    "is_index",
-    "is_inside",
-    "names_in",
-    "names_of_index",
-    "parse_index",
-]
-
 _MAX_INDEX = 100 << 20
 """Maximum size of an index in bytes: that of a safetensors header."""
 _MAX_FILES, _MAX_DEPTH, _MAX_NAME = 10_000, 32, 255

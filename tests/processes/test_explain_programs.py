@@ -13,7 +13,7 @@ from tests.support.watched import Watched
 
 import onecopy as oc
 from onecopy.memory import Cause, copies, proc
-from onecopy.runs.explaining import causes_of_run
+from onecopy.runs.report import causes_of_run
 
 pytestmark = pytest.mark.processes
 

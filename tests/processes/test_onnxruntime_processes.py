@@ -100,7 +100,7 @@ def test_of_several_that_wait_one_prepacks(tmp_path):
 # The child that prepacks in the background, stopped before or after one of its functions: it makes a file and waits.
 CHILD = """
     import pathlib, signal, sys
-    from onecopy.integrations.onnxruntime import _prepack, _prepacking
+    from onecopy.integrations.onnxruntime import _prepacking
     moment, reached, *arguments = sys.argv[1:]
     def stop():
         pathlib.Path(reached).touch()
@@ -117,11 +117,11 @@ CHILD = """
         save = _prepacking._save
         _prepacking._save = lambda *given: (save(*given), stop())[0]
     elif moment == "before the claim is released":
-        _prepack.write = stopping_after(_prepack.write)
+        _prepacking.write = stopping_after(_prepacking.write)
     else:
         assert moment == "after everything"
-        _prepack.main = stopping_after(_prepack.main)
-    _prepack.main(*arguments)
+        _prepacking.main = stopping_after(_prepacking.main)
+    _prepacking.main(*arguments)
 """
 # What the store has at each moment: files, by what they are; bytes in the largest that has a hidden name, at least.
 MOMENTS = {

@@ -39,9 +39,9 @@ with file as entered:
 # Residency.
 reveal_type(oc.warm(file))  # revealed: onecopy._core.WarmReport
 reveal_type(oc.warm("data.bin", [(0, 5)], wait=True))  # revealed: onecopy._core.WarmReport
-reveal_type(oc.warm(mapping, wait=False))  # revealed: onecopy.page_cache.warming.WarmJob
+reveal_type(oc.warm(mapping, wait=False))  # revealed: onecopy.page_cache.pages.WarmJob
 reveal_type(file.warm(["w", ("w", slice(0, 5))]))  # revealed: onecopy._core.WarmReport
-reveal_type(file.warm(wait=False))  # revealed: onecopy.page_cache.warming.WarmJob
+reveal_type(file.warm(wait=False))  # revealed: onecopy.page_cache.pages.WarmJob
 reveal_type(oc.warm(mapping, wait=False).wait(2.5))  # revealed: onecopy._core.WarmReport
 reveal_type(oc.warm(mapping, wait=False).progress)  # revealed: tuple[int, int]
 reveal_type(oc.warm(mapping).cached_after)  # revealed: int | None
@@ -62,28 +62,28 @@ oc.explain(file, 5)  # refused: call-arg
 # The store.
 store = oc.Store("folder", where="here", durable=False, timeout=5, on_wait=None)
 reveal_type(store.get_or_build("key", print, source="x").path)  # revealed: pathlib.Path
-reveal_type(store.find("key"))  # revealed: onecopy.store.artefact.Artefact | None
+reveal_type(store.find("key"))  # revealed: onecopy.store.store.Artefact | None
 reveal_type(store.with_options(timeout=1))  # revealed: onecopy.store.store.Store
-reveal_type(store.prune(max_bytes="20 GiB").removed)  # revealed: list[onecopy.store.artefact.Artefact]
+reveal_type(store.prune(max_bytes="20 GiB").removed)  # revealed: list[onecopy.store.store.Artefact]
 oc.Store(where="there")  # refused: arg-type
 oc.share([1], store=5)  # refused: call-overload
 oc.share([1], "key", store=store, progress=lambda done, total: print(done / total))
 oc.images.open("slide.ndpi", store=store)
 
 # Records.
-reveal_type(oc.open_records("x"))  # revealed: onecopy.records.rows.List[Any] | onecopy.records.dicts.Dict[Any, Any]
-reveal_type(oc.open_records("x", oc.Table))  # revealed: onecopy.records.table.Table[Any]
-reveal_type(oc.open_records("x", oc.Dict))  # revealed: onecopy.records.dicts.Dict[Any, Any]
+reveal_type(oc.open_records("x"))  # revealed: onecopy.records.rows.List[Any] | onecopy.records.rows.Dict[Any, Any]
+reveal_type(oc.open_records("x", oc.Table))  # revealed: onecopy.records.rows.Table[Any]
+reveal_type(oc.open_records("x", oc.Dict))  # revealed: onecopy.records.rows.Dict[Any, Any]
 reveal_type(oc.open(oc.Store().get_or_build("x", print)))  # revealed: onecopy.arrays.file.ArrayFile
 oc.open_records("x", list)  # refused: type-var
 reveal_type(oc.share(["a", "b"]))  # revealed: onecopy.records.rows.List[str]
 reveal_type(oc.share(lambda: [{"id": 1}], key="k")[0])  # revealed: dict[str, int]
-reveal_type(oc.share({"a": 1.5}))  # revealed: onecopy.records.dicts.Dict[str, float]
+reveal_type(oc.share({"a": 1.5}))  # revealed: onecopy.records.rows.Dict[str, float]
 reveal_type(oc.share(lambda: {"a": 1}, key="k")["a"])  # revealed: int
 
 # Images.
 reveal_type(oc.images.open("slide.ndpi", level=1).array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
-reveal_type(oc.images.open("slide.ndpi").artefact)  # revealed: onecopy.store.artefact.Artefact | None
+reveal_type(oc.images.open("slide.ndpi").artefact)  # revealed: onecopy.store.store.Artefact | None
 reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.scratch_arrays.writable.Scratch
 reveal_type(oc.images.codecs.read_facts("slide.ndpi").levels)  # revealed: tuple[tuple[int, ...], ...]
 reveal_type(oc.images.register(["a.tif", np.zeros((3, 3))], (1, 2)).guessed)  # revealed: tuple[int, ...]
@@ -131,11 +131,11 @@ reveal_type(canvas.array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtyp
 reveal_type(canvas.release((slice(0, 5), ..., 3)))  # revealed: onecopy._core.ReleaseReport
 reveal_type(canvas.prefetch(0))  # revealed: onecopy._core.WarmReport
 reveal_type(canvas.memory().over)  # revealed: int | None
-reveal_type(canvas.seal())  # revealed: onecopy.scratch_arrays.sealed.SealedArray
+reveal_type(canvas.seal())  # revealed: onecopy.scratch_arrays.writable.SealedArray
 reveal_type(canvas.save("x").copied)  # revealed: bool
 reveal_type(np.asarray(canvas))  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 small = alloc(1000, np.float32, "1 MiB")
-reveal_type(small)  # revealed: onecopy.scratch_arrays.writable.Scratch | onecopy.scratch_arrays.heap.HeapArray
+reveal_type(small)  # revealed: onecopy.scratch_arrays.writable.Scratch | onecopy.scratch_arrays.writable.HeapArray
 reveal_type(oc.warm(canvas.seal()))  # revealed: onecopy._core.WarmReport
 with canvas as entered_canvas:
     reveal_type(entered_canvas)  # revealed: onecopy.scratch_arrays.writable.Scratch

@@ -9,21 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from onecopy.arguments import is_url, path_text
-from onecopy.arrays.one_file import OneFile
+from onecopy.arrays.file import OneFile, expect_unchanged, key_of
 from onecopy.errors import FormatError
 from onecopy.named_files import begins_as_json
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
+    from pathlib import Path
 
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
     from onecopy.files import ArraysMode
     from onecopy.remote.partners import Peers
     from onecopy.store import Artefact
-
-__all__ = ["open", "open_arrays"]
 
 
 def open(  # noqa: A001 - as `onecopy.open`
@@ -164,14 +163,14 @@ def open_arrays(
     except FormatError as error:
         if not begins_as_json(given):
             raise _with_advice(error) from None
-        from onecopy.arrays import shards
+        from onecopy.arrays.several_files import How, of_index
 
-        return shards.of_index(given, mode, private=private, threads=threads)
+        return of_index(given, How(mode, private, threads))
     if file.container != "onnx" or "elsewhere" not in file.metadata:
         return file
-    from onecopy.arrays import models
+    from onecopy.arrays.several_files import How, of_model
 
-    return models.of_model(file, private=private, threads=threads, mode=mode)
+    return of_model(file, How(mode, private, threads))
 
 
 ADVICE = {
@@ -227,6 +226,18 @@ def _open_selected(
         raise
 
 
+# --- aligned copies ---------------------------------------------------------------------------------------------------
+#
+# In protobuf files, zip archives and files of other writers an array can begin at any byte offset; some consumers
+# reject such memory, and others are slow with it. The aligned copy is a safetensors file in the store. Its key is the
+# identity of all files that it was made from.
+
+_VERSION = "1"
+"""Version of the aligned copies; a change invalidates all existing ones."""
+_MIN_ALIGN, _MAX_ALIGN = 64, 2 << 20
+"""Smallest and largest alignment of `save`, in bytes."""
+
+
 def _open_aligned(
     path: str | os.PathLike[str] | Artefact,
     mode: ArraysMode | Literal["auto"],
@@ -234,21 +245,41 @@ def _open_aligned(
     threads: int | None,
     align: int,
 ) -> ArrayFile:
-    from onecopy.arrays import aligned  # here, because it loads the store
-
-    aligned.check(align)
+    if not 1 <= align <= _MAX_ALIGN or align & (align - 1):
+        raise ValueError(f"align must be a power of two from 1 to {_MAX_ALIGN}, not {align}")
     opened: str | os.PathLike[str] | Artefact = path
     with open_arrays(path) as source:
-        names = aligned.misaligned(source, align)
+        count = sum(bool(entry.nbytes and entry.offset % align) for entry in source.entries)
         reason = f"every array is aligned to {align} bytes"
-        if names:
+        if count:
             if source.kind not in ("foreign", "arrays"):
                 raise FormatError(f"{source.path}: cannot make an aligned copy of a file of kind {source.kind!r}")
-            opened = aligned.make(source, align)
+            opened = _aligned_copy(source, align)
             reason = (
-                f"an aligned copy, because {len(names)} of {len(source)} arrays of {source.path} are not aligned to "
+                f"an aligned copy, because {count} of {len(source)} arrays of {source.path} are not aligned to "
                 f"{align} bytes"
             )
     file = open_arrays(opened, mode, private=private, threads=threads)
-    file.add_reason(reason)
+    file.mode_reason += f"; {reason}"
     return file
+
+
+def _aligned_copy(file: ArrayFile, align: int) -> Artefact:
+    """Return an aligned copy from the default store, made by this call if it does not exist."""
+    from onecopy.arrays import saving
+    from onecopy.store import Store
+
+    if lacking := saving.not_savable(file.entries):
+        name, dtype = next(iter(lacking.items()))
+        more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise FormatError(
+            f"{file.path}: cannot make an aligned copy: safetensors has no element type for {name!r}, which is "
+            f"{dtype}{more}"
+        )
+
+    def build(target: Path) -> None:
+        saving.save(target, file, metadata=file.metadata, align=max(align, _MIN_ALIGN))
+        expect_unchanged(file)
+
+    key = key_of(file, f"aligned to {align}, version {_VERSION}")
+    return Store().get_or_build(key, build, source=file.path)

@@ -6,10 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.arrays.entries import Entry, Memory, Part, array_of, dtype_of, name_of, range_of
-from onecopy.arrays.file import ArrayFile, no_array
-from onecopy.arrays.members import How
-from onecopy.arrays.one_file import AS_REQUESTED, OneFile
-from onecopy.arrays.shards import of_opened
+from onecopy.arrays.file import ArrayFile, OneFile, no_array
+from onecopy.arrays.several_files import How, close, of_shards
 from onecopy.errors import FormatError, NoChecksum
 from onecopy.files import Mapping
 from onecopy.named_files import index_text, is_index, parse_index
@@ -21,12 +19,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.arrays.members import Member
-    from onecopy.files import ArraysMode, Identity
+    from onecopy.arrays.several_files import Member
+    from onecopy.files import Identity
     from onecopy.page_cache import Range, Selection
     from onecopy.remote import Origin, Version
-
-__all__ = ["SelectedArrays", "of_url"]
 
 
 class SelectedArrays(ArrayFile):
@@ -46,6 +42,7 @@ class SelectedArrays(ArrayFile):
         verifiable: bool = True,
     ) -> None:
         self._file, self._reopen, self._verifiable = file, reopen, verifiable
+        self.mode, self.mode_reason, self.container, self.kind = file.mode, file.mode_reason, file.container, file.kind
         self._parts: dict[str, Part] = {}
         self._entries: dict[str, Entry] = {}
         for part in parts:
@@ -147,33 +144,9 @@ class SelectedArrays(ArrayFile):
         return self._file.closed
 
     @property
-    def mode(self) -> ArraysMode:
-        """The mode in which the file was opened: "map" or "copy"."""
-        return self._file.mode
-
-    @property
-    def mode_reason(self) -> str:
-        """The reason for `mode`: a sentence for ``mode="auto"``, else "as requested"."""
-        return self._file.mode_reason
-
-    def add_reason(self, reason: str) -> None:
-        """Append to `mode_reason`; used by the functions that open files."""
-        self._file.add_reason(reason)
-
-    @property
     def metadata(self) -> dict[str, str]:
         """Metadata of the file."""
         return self._file.metadata
-
-    @property
-    def container(self) -> str:
-        """The format of the file: "safetensors", "safetensors set", ..."""
-        return self._file.container
-
-    @property
-    def kind(self) -> str:
-        """The kind of contents of the file, as that of `ArrayFile`."""
-        return self._file.kind
 
     def close(self) -> None:
         """Release the mapping; the memory is unmapped when the last view is gone. Further calls do nothing."""
@@ -267,23 +240,23 @@ class _Source(NamedTuple):
 
         name = self.origin.name
         path = str(remote.fetch_versions([(name, self.origin, self._version(name, self.origin))]))
-        with Mapping(path) as index:
-            places, _ = parse_index(path, index_text(index))
-        for part in parts:
-            if name_of(part) not in places:
-                raise KeyError(name_of(part))
-        by_shard: dict[str, list[Part]] = {}
-        for part in parts:
-            by_shard.setdefault(places[name_of(part)], []).append(part)
+        index = Mapping(path)
         opened: dict[str, OneFile] = {}
         try:
+            files, metadata = parse_index(path, index_text(index))
+            for name in map(name_of, parts):
+                if name not in files:
+                    raise KeyError(name)
+            by_shard: dict[str, list[Part]] = {}
+            for part in parts:
+                by_shard.setdefault(files[name_of(part)], []).append(part)
             for shard, of_shard in by_shard.items():
                 opened[shard] = self.of_one(shard, self.origin.beside(shard), of_shard)
-            files = {name_of(part): places[name_of(part)] for part in parts}
-            return of_opened(path, opened, files, How("map", AS_REQUESTED, self.private, None))
+            numbers = {shard: number for number, shard in enumerate(opened)}
+            places = {name: numbers[files[name]] for name in map(name_of, parts)}
+            return of_shards(index, list(opened.values()), places, metadata, How("map", self.private))
         except BaseException:
-            for file in opened.values():
-                file.close()
+            close(index, *opened.values())
             raise
 
 

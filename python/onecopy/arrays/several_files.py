@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+import errno
+import os
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
-from onecopy.arrays.entries import Entry, Memory, Part, name_of, range_of
-from onecopy.arrays.file import ArrayFile, no_array
-from onecopy.arrays.members import How, Member, close
-from onecopy.files import OpenFile, absolute
+from onecopy import _core, page_cache
+from onecopy.arguments import path_text
+from onecopy.arrays.entries import Entry, Memory, Part, array_of, name_of, range_of
+from onecopy.arrays.file import AS_REQUESTED, ArrayFile, OneFile, no_array
+from onecopy.errors import FileChanged, NoChecksum
+from onecopy.files import Mapping, OpenFile, absolute, check_mode
+from onecopy.named_files import SetError, index_text, names_of_index, parse_index
 from onecopy.text import is_text
 
 if TYPE_CHECKING:
@@ -16,11 +22,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.files import ArraysMode, Identity
-    from onecopy.page_cache import Range
+    from onecopy.page_cache import Portion, Range
 
 
 class SeveralFiles(ArrayFile):
     """The arrays of several mapped files; every operation applies to all of the files."""
+
+    kind = "foreign"  # onecopy writes only single files
 
     def __init__(
         self,
@@ -34,7 +42,8 @@ class SeveralFiles(ArrayFile):
     ) -> None:
         """Take ownership of open files; `reopen` opens them again when the object is unpickled."""
         self._owner, self._members, self._places = owner, tuple(members), places
-        self._container, self._metadata, self._how = container, metadata, how
+        self.container, self._metadata, self._how = container, metadata, how
+        self.mode, self.mode_reason = cast("ArraysMode", how.mode), how.reason
         self._absolute, self._reopen = absolute(owner.path), reopen
         self._closed = False
 
@@ -115,33 +124,9 @@ class SeveralFiles(ArrayFile):
         return self._closed
 
     @property
-    def mode(self) -> ArraysMode:
-        """The mode in which the files were opened: "map" or "copy"."""
-        return self._how.mode
-
-    @property
-    def mode_reason(self) -> str:
-        """The reason for `mode`: a sentence for ``mode="auto"``, else "as requested"."""
-        return self._how.reason
-
-    def add_reason(self, reason: str) -> None:
-        """Append to `mode_reason`; used by the functions that open files."""
-        self._how = self._how._replace(reason=f"{self._how.reason}; {reason}")
-
-    @property
     def metadata(self) -> dict[str, str]:
         """Metadata of the index or the model; values that are not text as JSON."""
         return dict(self._metadata)
-
-    @property
-    def container(self) -> str:
-        """The format: that of the shards followed by " set" ("safetensors set"), or "onnx"."""
-        return self._container
-
-    @property
-    def kind(self) -> str:
-        """Always "foreign": onecopy writes only single files."""
-        return "foreign"
 
     def close(self) -> None:
         """Release the mappings; the memory is unmapped when the last view is gone. Further calls do nothing."""
@@ -157,3 +142,231 @@ class SeveralFiles(ArrayFile):
             return f"<onecopy.ArrayFile {self.path!r} closed>"
         facts = f"{len(self)} arrays in {len(self._members)} files, {self.nbytes / 1e6:.1f} MB, {self.mode}"
         return f"<onecopy.ArrayFile {self.path!r} {facts}>"
+
+
+Member: TypeAlias = "OneFile | DataFile"
+"""One of the open files that contain arrays."""
+
+
+class DataFile(Mapping):
+    """A file of raw bytes in which a model has arrays at given offsets."""
+
+    def __init__(self, path: str, how: How) -> None:
+        handle, mode = None, how.mode
+        if mode == "snapshot":
+            from onecopy import snapshots  # here, because it may load the store
+
+            handle, _ = snapshots.handle_of(path)
+            mode = "copy" if handle is None else "snapshot"
+        if handle is None:
+            super().__init__(path, mode="copy" if mode == "copy" else "map", private=how.private, threads=how.threads)
+        else:
+            self._path, self._absolute, self._options = path, "", (0, None, "map", how.private, 0)
+            self._core = _core.map_descriptor(handle.fileno(), path, private_pages=how.private)
+        self._entries: dict[str, Entry] = {}
+
+    def add(self, entry: Entry, model: str) -> None:
+        """Add an array; FormatError if the file is too short for it."""
+        if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
+            raise SetError(
+                f"{self.path}: {entry.name!r}: {model} places it at bytes [{entry.offset}, "
+                f"{entry.offset + entry.nbytes}), but the file has {self.nbytes} bytes"
+            )
+        self._entries[entry.name] = entry
+
+    def entry(self, name: str) -> Entry:
+        """Return the entry of one array; KeyError if this file has no array of that name."""
+        return self._entries[name]
+
+    def portion(self, ranges: list[Range] | None, *, verify: bool) -> Portion:
+        """Return ranges, or the whole file, as a portion for `onecopy.page_cache`; NoChecksum for ``verify=True``."""
+        if verify:
+            raise NoChecksum(f"{self.path}: cannot verify: the file has no checksums")
+        return self.core, ranges, None
+
+    def memory_of(self, name: str) -> Memory:
+        """Return the bytes of one array with type and shape."""
+        entry = self._entries[name]
+        return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return array_of(self.path, name, self.memory_of(name))
+
+
+class How(NamedTuple):
+    """Options with which the files of a set are opened, and the identities they must have when unpickled."""
+
+    mode: ArraysMode | Literal["auto"]
+    private: bool = False
+    threads: int | None = None
+    reason: str = AS_REQUESTED
+    expected: tuple[Identity, ...] = ()
+    """Identities of the index or model, and of the other files in order; empty: any file is accepted."""
+
+
+def close(*opened: OpenFile) -> None:
+    """Close files."""
+    for file in opened:
+        file.close()
+
+
+def confined(owner: str, locations: Iterable[str]) -> list[str]:
+    """Return the paths of the files that `owner` names; SetError if symbolic links lead out of its folder."""
+    folder = os.path.dirname(owner)  # noqa: PTH120 - as given
+    homes = (os.path.realpath(folder), os.path.dirname(os.path.realpath(owner)))  # noqa: PTH120
+    paths = []
+    for location in locations:
+        path = os.path.join(folder, location)  # noqa: PTH118
+        if "/" in location or os.path.islink(path):  # noqa: PTH114
+            real = os.path.realpath(path)
+            if not any(os.path.commonpath([home, real]) == home for home in homes):
+                raise SetError(f"{owner}: {location!r} resolves to {real}, which is outside the folder of {owner}")
+        paths.append(path)
+    return paths
+
+
+@contextlib.contextmanager
+def named_by(owner: str) -> Iterator[None]:
+    """Add the index or model that names the file to the message of an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, f"{error.strerror} (named by {owner})", error.filename) from None
+
+
+def expect(file: OpenFile, how: How, number: int) -> None:
+    """Raise FileChanged if a file is not the one that was pickled."""
+    if how.expected and (number >= len(how.expected) or file.identity != tuple(how.expected[number])):
+        raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
+
+
+def decided(how: How, owner: str, paths: list[str]) -> tuple[How, bool]:
+    """Choose between mapping and copying by the total size of the files; return whether to request 2 MiB pages too."""
+    if how.mode != "auto":
+        _ = how.mode == "snapshot" or check_mode(how.mode)
+        return how, False
+    # A missing file is reported when it is opened.
+    whole = sum(os.stat(path).st_size for path in paths if os.path.exists(path))  # noqa: PTH110, PTH116 - text
+    copied, huge, reason = _core.choose_mode(owner, whole=whole)
+    return how._replace(mode="snapshot" if copied else "map", reason=reason), huge and not how.private
+
+
+def of_index(path: str, how: How) -> SeveralFiles:
+    """Open the shards that an index names; `onecopy.open` calls this for a file that begins like JSON.
+
+    Raises
+    ------
+    FormatError
+        The JSON is not an index, or a shard is damaged.
+    SetError
+        The index names a missing array or a file outside its folder; the message has the path and the reason.
+    FileChanged
+        A file was modified or replaced since it was pickled.
+    OSError
+        A file cannot be opened; ``filename`` is its path.
+    """
+    index = Mapping(path)
+    shards: list[OneFile] = []
+    try:
+        expect(index, how, 0)
+        weight_map, metadata = parse_index(path, index_text(index))
+        numbers: dict[str, int] = {}
+        places = {name: numbers.setdefault(file, len(numbers)) for name, file in weight_map.items()}
+        paths = confined(path, numbers)
+        how, huge = decided(how, path, paths)
+        for number, shard in enumerate(paths, start=1):
+            with named_by(path):
+                shards.append(OneFile(shard, mode=how.mode, private=how.private, threads=how.threads))
+            expect(shards[-1], how, number)
+        opened = of_shards(index, shards, places, metadata, how)
+        if huge:
+            page_cache.warm(opened, mechanism="advise")
+    except BaseException:
+        close(index, *shards)
+        raise
+    return opened
+
+
+def of_shards(
+    index: Mapping, shards: list[OneFile], places: dict[str, int], metadata: dict[str, str], how: How
+) -> SeveralFiles:
+    """Return open shards as one file; SetError if a shard lacks an array, or the shards have two formats."""
+    for name, at in places.items():
+        if name not in shards[at]:
+            raise SetError(f"{index.path}: {name!r} is missing in {shards[at].path}, which the index names for it")
+    container = shards[0].container if shards else "safetensors"
+    for shard in shards:
+        if shard.container != container:
+            raise SetError(
+                f"{index.path}: shards of two formats: {shards[0].path} is {container}, {shard.path} {shard.container}"
+            )
+    return SeveralFiles(index, shards, places, f"{container} set", metadata, how, of_index)
+
+
+def files_of_index(path: str | os.PathLike[str]) -> list[str]:
+    """Return the paths of the files that an index names, without opening them; errors are those of `of_index`."""
+    return confined(path_text(path), dict.fromkeys(names_of_index(path)))
+
+
+def of_model(model: OneFile, how: How) -> SeveralFiles:
+    """Open the files of external data that an open ONNX model names; called by `onecopy.open`.
+
+    The returned object owns the model, which is closed if an error is raised.
+
+    Raises
+    ------
+    SetError
+        A file is too short, or a symbolic link points outside the folder; the message names both paths.
+    FileChanged
+        A file was modified or replaced since it was pickled.
+    OSError
+        A file cannot be opened; ``filename`` is its path, ``strerror`` names the model.
+    """
+    data: list[DataFile] = []
+    try:
+        expect(model, how, 0)
+        expect(model, how, 1)
+        outside = _outside(model)
+        numbers: dict[str, int] = {}
+        places = dict.fromkeys(model, 0)
+        for location, entry in outside:
+            places[entry.name] = numbers.setdefault(location, len(numbers) + 1)
+        paths = confined(model.path, numbers)
+        how, huge = decided(how, model.path, [model.path, *paths])
+        for number, path in enumerate(paths, start=2):
+            with named_by(model.path):
+                data.append(DataFile(path, how))
+            expect(data[-1], how, number)
+        for location, entry in outside:
+            data[numbers[location] - 1].add(entry, model.path)
+        metadata = {key: text for key, text in model.metadata.items() if key != "elsewhere" or not data}
+        opened = SeveralFiles(model, [model, *data], places, model.container, metadata, how, reopened_model)
+        if huge:
+            page_cache.warm(opened, mechanism="advise")
+    except BaseException:
+        close(model, *data)
+        raise
+    return opened
+
+
+def _outside(model: OneFile) -> list[tuple[str, Entry]]:
+    """Return the arrays in other files with their locations; duplicate names get the suffix "~2", "~3", ..."""
+    tensors = cast("list[tuple[Any, ...]]", _core.parse_onnx(model.core)["tensors"])
+    taken = dict.fromkeys([*model, *(name for name, *_, is_initializer in tensors if is_initializer)], 1)
+    outside = []
+    for name, kind, dtype, shape, storage, offset, nbytes, location, is_initializer in tensors:
+        if storage != "external":
+            continue
+        own = name
+        while not is_initializer and own in taken:
+            taken[name] += 1  # the last number used as a suffix
+            own = f"{name}~{taken[name]}"
+        taken.setdefault(own, 1)
+        outside.append((location, Entry(own, dtype or kind, tuple(shape), offset, nbytes)))
+    return outside
+
+
+def reopened_model(path: str, how: How) -> SeveralFiles:
+    """Open files that were pickled in another process; FileChanged if one was modified or replaced since."""
+    model = OneFile(path, mode=how.mode, private=how.private, threads=how.threads, identity=how.expected[0])
+    return of_model(model, how)

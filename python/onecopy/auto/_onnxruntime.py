@@ -118,7 +118,7 @@ def _why_read(options: Any, given: dict[str, Any]) -> str:
 
 
 def _note_shared(path: Any, opening: Opening) -> None:
-    from onecopy.integrations.onnxruntime._report import mapped_files
+    from onecopy.integrations.onnxruntime._ladder import mapped_files
 
     shared = sum(file.bytes for file in mapped_files(opening.files))
     note(SESSION, os.path.abspath(os.fsdecode(path)), shared=shared)  # noqa: PTH100 - text

@@ -87,7 +87,7 @@ def _files(folder: Path, given: dict[str, Any]) -> list[Path]:
 
 def _casts(folder: Path, files: list[Path], given: dict[str, Any]) -> tuple[dict[Path, Path], Any]:
     """Return the files that are cast with the files of their casts, made if the store lacks them, and the dtype."""
-    from onecopy.integrations.torch._cast import cast_once, dtype_of, needs_cast
+    from onecopy.integrations.torch._load import cast_once, dtype_of, needs_cast
     from onecopy.integrations.transformers import _type_of
 
     dtype = given.get("dtype", given.get("torch_dtype", "auto"))

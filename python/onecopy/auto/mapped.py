@@ -19,8 +19,6 @@ from onecopy.store.identity import file_identity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["MIN_ARRAY", "Source", "descriptor_of", "source_of"]
-
 MIN_ARRAY = 256 << 10
 """Bytes; smaller arrays of a file are read: a mapping costs more than a copy."""
 

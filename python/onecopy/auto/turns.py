@@ -22,8 +22,6 @@ from pathlib import Path
 from onecopy import _core
 from onecopy.runs import call_log
 
-__all__ = ["MAX_SECONDS", "finished", "registered"]
-
 MAX_SECONDS = 300.0
 """Seconds that a process waits in total."""
 IDLE_SECONDS = 5.0

@@ -20,8 +20,7 @@ import onecopy
 from onecopy.arrays import open_arrays
 from onecopy.arrays.saving import not_savable
 from onecopy.cli import screen
-from onecopy.cli.quantities import SIZE
-from onecopy.cli.words import counted, significant, size
+from onecopy.cli.words import SIZE, counted, significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,7 @@ from rich.progress import DownloadColumn
 from onecopy import images
 from onecopy.cli import screen
 from onecopy.cli.images_stitch import VIEW, stitch
-from onecopy.cli.quantities import SIZE
-from onecopy.cli.words import escape, significant, size
+from onecopy.cli.words import SIZE, escape, significant, size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,8 +14,7 @@ from rich.progress import DownloadColumn
 
 from onecopy import images
 from onecopy.cli import screen
-from onecopy.cli.quantities import SIZE
-from onecopy.cli.words import significant, size
+from onecopy.cli.words import SIZE, significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from onecopy import _core
 from onecopy.cli import screen
 from onecopy.cli.words import escape, share, size
-from onecopy.records.schema import Schema, schema_of
+from onecopy.records.columnar import Schema, schema_of
 from onecopy.records.types import maker_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onecopy.arrays.one_file import OneFile
+    from onecopy.arrays.file import OneFile
 
 _BELOW = {"list": ("item",), "tuple": ("item",), "map": ("key", "value"), "extension": ("storage",)}
 

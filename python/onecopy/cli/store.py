@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onecopy.cli import screen
-from onecopy.cli.quantities import SIZE, TIME
-from onecopy.cli.words import duration, escape, size
+from onecopy.cli.words import SIZE, TIME, duration, escape, size
 from onecopy.store import Store, default_folder
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from rich.progress import DownloadColumn
 import onecopy
 from onecopy.arrays import open_arrays
 from onecopy.cli import holding, reports, screen, targets
-from onecopy.cli.quantities import SIZE, Quantity
-from onecopy.cli.words import escape, parse_duration
+from onecopy.cli.words import SIZE, Quantity, escape, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

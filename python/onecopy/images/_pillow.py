@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.images._form import Form
+    from onecopy.images.sharing import Form
 
 _BAND = 4 << 20
 """Size in bytes of one copied band."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from onecopy.page_cache import WarmJob, WarmOptions, WarmReport
     from onecopy.store import Artefact
 
-__all__ = ["Images"]
-
 
 class Images(Closeable):
     """A read-only sequence of decoded images, whose pixels are mapped pages that all processes share.

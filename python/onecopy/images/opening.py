@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from onecopy.arguments import non_negative
-from onecopy.arrays.one_file import OneFile
+from onecopy.arrays.file import OneFile
 from onecopy.errors import FileChanged
 from onecopy.files import Mapping
 from onecopy.images import codecs
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from onecopy.scratch_arrays import HeapArray, Scratch
     from onecopy.store import Artefact
     from onecopy.store.identity import FileIdentity
-
-__all__ = ["decode", "open"]
 
 _VERSION = "1"
 """Version of the artefacts, part of their keys: with a new version all images are decoded again."""

@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import arrays, page_cache, remote
 from onecopy.arguments import is_url
-from onecopy.arrays.shards import files_of_index
+from onecopy.arrays.several_files import files_of_index
 from onecopy.files import Mapping
-from onecopy.integrations.torch._cast import cast_once, dtype_of, needs_cast
-from onecopy.integrations.torch._load import is_cpu, load
+from onecopy.integrations.torch._load import cast_once, dtype_of, is_cpu, load, needs_cast
 from onecopy.memory import proc
 from onecopy.text import size
 

@@ -21,16 +21,15 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from onecopy.objects.loading import Copied, LoadReport, load_object
-    from onecopy.objects.saving import save_object
-    from onecopy.objects.sharing import share_object
+    from onecopy.objects.loading import Copied, LoadReport, load_object, share_object
+    from onecopy.objects.pickling import save_object
 
 _HOMES = {
     "Copied": "loading",
     "LoadReport": "loading",
     "load_object": "loading",
-    "save_object": "saving",
-    "share_object": "sharing",
+    "save_object": "pickling",
+    "share_object": "loading",
 }
 
 __all__ = ["Copied", "LoadReport", "load_object", "save_object", "share_object"]

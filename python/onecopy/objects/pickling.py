@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
+from collections import deque
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.objects import made
-from onecopy.objects.layout import version_of
-from onecopy.objects.naming import is_array, is_tensor, paths_of
+from onecopy.objects.loading import BUFFERS, METADATA, MIN_BYTES, PICKLE, SMALL, SMALL_ALIGNMENT, About, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import os
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
+if TYPE_CHECKING:
     Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
-
-__all__ = ["Part", "Pickled", "pickled"]
 
 
 class Part(NamedTuple):
@@ -194,3 +195,176 @@ class _Pickler(pickle.Pickler):
 
     def _name(self, value: Any) -> str:
         return self._paths.get(id(value)) or self.buffers.name("array")
+
+
+_MAX_OBJECTS = 100_000
+"""Objects that are visited; arrays that are not found until then are named after the class that holds them."""
+_MAX_ITEMS = 1000
+"""Items of a list or dict that are visited."""
+_MAX_NAME = 200
+"""Characters of a name."""
+_OF_MODULES = ("_modules", "_parameters", "_buffers")
+"""Attributes of modules of torch, which names of weights leave out: "0.weight"."""
+_PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), type)
+
+
+def paths_of(value: Any) -> dict[int, str]:
+    """Return the paths of the arrays and tensors in an object by their `id`; the shortest path of each.
+
+    No method of the object is called: attributes are read from ``__dict__``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> inner = np.zeros(3)
+    >>> paths_of({"layers": [inner], "x y": 1})[id(inner)]
+    'layers[0]'
+    """
+    found: dict[int, str] = {}
+    seen = {id(value)}
+    waiting = deque([("", value)])
+    while waiting and len(seen) < _MAX_OBJECTS:
+        path, one = waiting.popleft()
+        if is_array(one) or is_tensor(one):
+            found[id(one)] = path or type(one).__name__
+            continue
+        for name, part in _parts(path, one):
+            if id(part) not in seen and not isinstance(part, _PLAIN):
+                seen.add(id(part))
+                waiting.append((name, part))
+    return found
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is a numpy array; does not import numpy."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of torch; does not import torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each part of an object."""
+    if isinstance(value, dict):
+        for number, (key, part) in enumerate(value.items()):
+            if number >= _MAX_ITEMS:
+                return
+            yield _joined(path, key), part
+    elif isinstance(value, (list, tuple)):
+        for number, part in enumerate(value[:_MAX_ITEMS]):
+            yield f"{path}[{number}]", part
+    if isinstance(getattr(value, "__dict__", None), dict):
+        for name, part in value.__dict__.items():
+            yield _joined(path, name), part
+
+
+def _joined(path: str, key: Any) -> str:
+    if key in _OF_MODULES:
+        return path
+    if isinstance(key, str) and (key.isidentifier() or key.isdigit()):
+        return f"{path}.{key}" if path else key
+    if isinstance(key, (str, int, tuple)) and path:
+        return f"{path}[{key!r}]"
+    return f"{path}.{key}" if path else str(key) if isinstance(key, (str, int)) else type(key).__name__
+
+
+class Names:
+    """Gives each array of a file a name of its own."""
+
+    def __init__(self, reserved: tuple[str, ...]) -> None:
+        self._taken = set(reserved)
+
+    def unique(self, wanted: str) -> str:
+        """Return the wanted name, as valid text, with a number if it is taken."""
+        text = wanted.encode("utf-8", "backslashreplace").decode()[:_MAX_NAME]
+        if text.startswith("#") or not text:  # reserved by the file format
+            text = f"array {text}"
+        name, number = text, 1
+        while name in self._taken:
+            number += 1
+            name = f"{text} ({number})"
+        self._taken.add(name)
+        return name
+
+
+def save_object(
+    path: str | os.PathLike[str],
+    value: object,
+    *,
+    durable: bool = True,
+    progress: Callable[[int, int], object] | None = None,
+) -> None:
+    """Write an object to a file from which `load_object` maps its arrays.
+
+    The file is a valid safetensors file, written complete or not at all, with checksums, as by `onecopy.save`. These
+    are arrays of the file, at multiples of 64 bytes: numpy arrays, CPU tensors of torch, and all buffers that classes
+    pass on with pickle protocol 5 (pandas, SciPy, scikit-learn, Arrow). They are named after their paths in the object,
+    "coef_" or "layers.0.weight", and arrays of Fortran order appear transposed. Everything else is a pickle in the
+    array "object.pickle": also arrays of Python objects, subclasses of arrays other than `numpy.memmap`, and what other
+    classes pickle as bytes.
+
+    Parameters
+    ----------
+    path
+        Path of the file; an existing file is replaced.
+    value
+        Any object that can be pickled. Its classes must be importable where it is loaded.
+    durable, progress
+        As for `onecopy.save`.
+
+    Raises
+    ------
+    OSError, ValueError
+        As for `onecopy.save`.
+    Exception
+        The object cannot be pickled; the exception of its class, usually pickle.PicklingError or TypeError.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.oc")
+    >>> oc.save_object(path, {"weights": np.zeros((1000, 8)), "labels": ["cat", "dog"]})
+    >>> oc.open(path)["weights"].shape
+    (1000, 8)
+    >>> oc.load_object(path, trusted=True)["labels"]
+    ['cat', 'dog']
+    """
+    import numpy as np
+
+    from onecopy.arrays import save
+
+    done = pickled(value)
+    arrays, rows, small = _placed(done.parts)
+    kind = type(value)
+    about = About(f"{kind.__module__}.{kind.__qualname__}", list(arrays), python_version(), done.packages)
+    own = {
+        PICKLE: np.frombuffer(done.pickle, np.uint8),
+        BUFFERS: np.array(rows, np.int64).reshape(-1, 4),
+        SMALL: np.frombuffer(small, np.uint8),
+    }
+    save(path, own | arrays, {METADATA: about.to_json()}, 64, durable=durable, progress=progress)
+
+
+def python_version() -> str:
+    """Return the version of Python as it is recorded: "3.11"."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _placed(parts: list[Part]) -> tuple[dict[str, Any], list[tuple[int, int, int, int]], bytearray]:
+    """Return the arrays that hold one buffer each, the rows of "object.buffers", and "object.small"."""
+    arrays: dict[str, Any] = {}
+    rows, small, names = [], bytearray(), Names((PICKLE, BUFFERS, SMALL))
+    for part in parts:
+        nbytes = part.raw.nbytes
+        if nbytes >= MIN_BYTES:
+            arrays[names.unique(part.name)] = part.content
+            rows.append((len(arrays), 0, nbytes, int(part.is_tensor)))
+        else:
+            small += bytes(-len(small) % SMALL_ALIGNMENT)
+            rows.append((0, len(small), nbytes, int(part.is_tensor)))
+            small += part.raw
+    return arrays, rows, small

@@ -9,9 +9,22 @@ Private copies (``mode="copy"``) are not affected. Every function releases the G
 """
 
 from onecopy._core import EvictReport, MappedPages, PageCache, PinReport, Residency, WarmReport
-from onecopy.page_cache.pages import available_memory, cachestat, evict, mapped_in, pin, residency, unpin
-from onecopy.page_cache.targets import Portion, Range, Selection
-from onecopy.page_cache.warming import Mechanism, WarmJob, WarmOptions, warm
+from onecopy.page_cache.pages import (
+    Mechanism,
+    Portion,
+    Range,
+    Selection,
+    WarmJob,
+    WarmOptions,
+    available_memory,
+    cachestat,
+    evict,
+    mapped_in,
+    pin,
+    residency,
+    unpin,
+    warm,
+)
 
 __all__ = [
     "EvictReport",

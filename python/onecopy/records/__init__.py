@@ -11,41 +11,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onecopy.records.arrow import arrow_rows
-    from onecopy.records.columnar import Ragged
-    from onecopy.records.dicts import Dict
-    from onecopy.records.importing import import_csv, import_json, import_jsonl, import_parquet
-    from onecopy.records.opening import attach, open_records
-    from onecopy.records.rows import Chain, List
-    from onecopy.records.schema import Schema
+    from onecopy.records.columnar import Ragged, Schema
+    from onecopy.records.rows import Chain, Dict, List, Table, attach, open_records
     from onecopy.records.sharing import share
-    from onecopy.records.sources import RowSource, json_rows, jsonl_rows
-    from onecopy.records.table import Table
-    from onecopy.records.tabular import csv_rows, parquet_rows
+    from onecopy.records.sources import (
+        RowSource,
+        arrow_rows,
+        csv_rows,
+        import_csv,
+        import_json,
+        import_jsonl,
+        import_parquet,
+        json_rows,
+        jsonl_rows,
+        parquet_rows,
+    )
     from onecopy.records.types import Unloaded, register
     from onecopy.records.writing import Writer, save
 
 _HOMES = {
     "Chain": "rows",
-    "Dict": "dicts",
+    "Dict": "rows",
     "List": "rows",
     "Unloaded": "types",
     "Ragged": "columnar",
     "RowSource": "sources",
-    "Schema": "schema",
-    "Table": "table",
+    "Schema": "columnar",
+    "Table": "rows",
     "Writer": "writing",
-    "arrow_rows": "arrow",
-    "attach": "opening",
-    "csv_rows": "tabular",
-    "import_csv": "importing",
-    "import_json": "importing",
-    "import_jsonl": "importing",
-    "import_parquet": "importing",
+    "arrow_rows": "sources",
+    "attach": "rows",
+    "csv_rows": "sources",
+    "import_csv": "sources",
+    "import_json": "sources",
+    "import_jsonl": "sources",
+    "import_parquet": "sources",
     "json_rows": "sources",
     "jsonl_rows": "sources",
-    "open_records": "opening",
-    "parquet_rows": "tabular",
+    "open_records": "rows",
+    "parquet_rows": "sources",
     "register": "types",
     "save": "writing",
     "share": "sharing",

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["unions_as_structs"]
-
 
 def unions_as_structs(table: Any) -> Any:
     """Return a ``pyarrow.Table`` without unions; columns without unions are not copied.

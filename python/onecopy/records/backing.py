@@ -7,16 +7,47 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from onecopy.files import Closeable, absolute
-from onecopy.records._read_only import ReadOnly
 
 if TYPE_CHECKING:
     from onecopy import _core
     from onecopy.arrays import VerifyReport
-    from onecopy.arrays.one_file import OneFile
+    from onecopy.arrays.file import OneFile
     from onecopy.page_cache import EvictReport, PinReport, Residency, WarmJob, WarmReport
     from onecopy.store import Artefact
 
 __all__ = ["Backed", "Origin"]
+
+
+_WRITERS = {
+    "append",
+    "clear",
+    "extend",
+    "insert",
+    "pop",
+    "popitem",
+    "remove",
+    "reverse",
+    "setdefault",
+    "sort",
+    "update",
+}
+_ADVICE = "shared data is read-only: change it before it is shared, or change a copy, list(data) or dict(data)"
+
+
+class ReadOnly:
+    """Base class whose errors for writing methods give advice; `hasattr` is False for these methods."""
+
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(f"{text}: {_ADVICE}" if name in _WRITERS else text, name=name, obj=self)
+
+        def __setitem__(self, index: Any, value: Any) -> None:
+            raise TypeError(f"{type(self).__name__!r} object does not support item assignment: {_ADVICE}")
+
+        def __delitem__(self, index: Any) -> None:
+            raise TypeError(f"{type(self).__name__!r} object does not support item deletion: {_ADVICE}")
 
 
 class Origin:
@@ -37,7 +68,7 @@ class Origin:
     def file(self) -> OneFile:
         """The file as named arrays, created on first use."""
         if self._file is None:
-            from onecopy.arrays.one_file import OneFile
+            from onecopy.arrays.file import OneFile
 
             self._file = OneFile.of_compiled(self.core, self.given)
         return self._file

@@ -1,12 +1,19 @@
-"""`List`: a read-only list of Python values in a mapped file, shared by all processes.
+"""`List`, `Table` and `Dict`: read-only rows of Python values in a mapped file, shared by all processes.
 
     data = oc.share(lambda: load_annotations(), key=oc.file_key("annotations.json"))
     data[7]              # a new Python object
     data[::2], data.select([5, 3, 5]), data.concat(more)     # no copies
     data.lazy[7].bbox    # decodes only this field; numbers are viewed in place
 
-A pickled List contains the path and the identity of its file, less than 200 bytes, so it can be passed to DataLoader
-workers and other processes cheaply with any start method.
+    data.take([5, 3, 900], columns=["bbox", "area"], out="torch")    # of a Table, whose rows are all dicts
+    data.column("area").numpy()                                      # the whole column, without a copy
+
+    boxes = oc.share(lambda: {name: box_of(name) for name in names}, key=...)    # a Dict: its index is in the file
+    boxes["a.jpg"], boxes.select(train)
+
+Opening builds nothing and reads no data. A pickled List contains the path and the identity of its file, less than 200
+bytes, so it can be passed to DataLoader workers and other processes cheaply with any start method. Keys of a Dict are
+str, bytes, int, float, bool, None, and tuples of these.
 
 **Threads.** All methods may be called from any thread.
 """
@@ -18,27 +25,33 @@ import itertools
 import operator
 import reprlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar, overload
 
+from onecopy import _core
+from onecopy.arguments import is_url, path_text
 from onecopy.errors import FormatError
-from onecopy.records.backing import Backed
-from onecopy.records.columnar import Columnar
+from onecopy.records.backing import Backed, Origin
+from onecopy.records.columnar import Columnar, Out, Ragged, row_numbers, wrapper_of
 from onecopy.text import size
 
 if TYPE_CHECKING:
-    from typing import Self
+    import os
 
-    from onecopy import _core
-    from onecopy.records.backing import Origin
+    from onecopy.files import Identity
+    from onecopy.store import Artefact
+
+if TYPE_CHECKING:
+    from typing import Self
 
     Base = Sequence
 else:  # the compiled base class has its own metaclass; registered as a Sequence below
     Base = Generic
 
-__all__ = ["Chain", "List"]
 
+K = TypeVar("K")
 T = TypeVar("T", covariant=True)  # noqa: PLC0105
+V = TypeVar("V", covariant=True)  # noqa: PLC0105
 
 
 class Joined(Base[T]):
@@ -157,8 +170,6 @@ class List(Columnar, Backed, Joined[T]):
         self._rows_close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from onecopy.records.opening import attach  # here, because it imports this module
-
         places = self._rows_places
         rows = self._rows_range if places is None else array("q", places).tobytes()
         return attach, self._origin.handle(rows, self._fields)
@@ -230,3 +241,364 @@ def _start(rows: Sequence[Any]) -> str:
     except FormatError as error:
         return f"<{error}>"
     return "[" + ", ".join(shown + ["..."] * (len(rows) > len(shown))) + "]"
+
+
+class Table(List[T]):
+    """The rows of a records file that are all dicts with str keys: a `List` with columns.
+
+    Created by `onecopy.share` and `onecopy.open_records`.
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> boxes = oc.share([{"id": 1, "box": [0.5, 2.5]}, {"id": 2, "box": []}, {"id": 3, "box": [4.0]}])
+    >>> boxes.columns
+    ('id', 'box')
+    >>> boxes.take([2, 0])["box"]
+    Ragged(values=array([4. , 0.5, 2.5]), offsets=array([0, 1, 3]))
+    """
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The keys of all rows, in the order of their first occurrence."""
+        return tuple(self._rows_fields)
+
+    def column(self, name: str) -> List[Any]:
+        """Return one column as a List without a copy, a column of dicts as a Table; None for rows without the key.
+
+        KeyError if no row has the key.
+
+        Examples
+        --------
+        >>> import onecopy as oc
+        >>> table = oc.share([{"id": 1, "at": {"x": 3}}, {"id": 2, "at": {"x": 4}}])
+        >>> list(table.column("id")), table.column("at").column("x")[-1]
+        ([1, 2], 4)
+        """
+        return list_of(self._rows_field(name), self._origin, (*self._fields, name))
+
+    def take(
+        self, indices: Iterable[SupportsIndex], columns: Iterable[str] | None = None, *, out: Out = "numpy"
+    ) -> dict[str, Any]:
+        """Copy rows into columns, in one call that creates no Python objects for numbers.
+
+        Parameters
+        ----------
+        indices
+            Row numbers in any order, with repetitions: a list, an array or a tensor; negative ones count from the end.
+        columns
+            Names of the columns; None: all.
+        out
+            "numpy", or "torch" for tensors on the memory of the arrays, made by ``torch.from_numpy``.
+
+        Returns
+        -------
+        dict
+            One entry per column, in the order of `columns`. Its form depends on the type of the column (see `schema`),
+            and so is the same for every batch:
+
+            * integers: an array of the narrowest type that fits the column. If the column contains None anywhere:
+              float64 with NaN for None, where integers beyond 2**53 are rounded, as in pyarrow and pandas.
+            * floats, and floats mixed with ints: float64, NaN for None. Booleans without None: bool.
+            * lists and tuples of these, of any length: ``Ragged(values, offsets)``; None becomes an empty list. Lists
+              of lists: a Ragged whose values are a Ragged. One-dimensional arrays: a Ragged of their dtype.
+            * dicts, and tuples with one type per element, without None and not empty: a dict or a tuple of columns.
+            * any other type: a list of Python values: text, bytes, None, booleans with None, integers beyond 64 bits,
+              dates and other objects, arrays of several dimensions, values of several types.
+
+            A key that is missing in a row counts as None.
+
+        Raises
+        ------
+        KeyError
+            There is no such column.
+        IndexError
+            A row number is out of range.
+
+        Examples
+        --------
+        >>> import onecopy as oc
+        >>> table = oc.share([{"id": i, "label": "ab"[i % 2], "score": i / 2 or None} for i in range(1000)])
+        >>> batch = table.take([0, 999, -1])
+        >>> batch["id"], batch["score"], batch["label"]
+        (array([  0, 999, 999], dtype=int16), array([  nan, 499.5, 499.5]), ['a', 'b', 'b'])
+        """
+        if isinstance(columns, str):
+            raise TypeError(f"columns must be a list of names: [{columns!r}]")
+        names = None if columns is None else list(columns)
+        return self._rows_take_columns(row_numbers(indices), names, ragged=Ragged, wrap=wrapper_of(out))
+
+    def rows(self, indices: Iterable[SupportsIndex]) -> list[T]:
+        """Return several rows as a list of dicts, prefetching their memory; the same as ``__getitems__``."""
+        return self.__getitems__(indices)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._rows_arrow_stream()
+
+    def to_arrow(self, *, unions: Literal["dense", "struct"] = "dense") -> Any:
+        """Return the table as a ``pyarrow.Table`` on the same memory, without a copy; needs pyarrow.
+
+        Other libraries accept the Table itself: ``polars.DataFrame(table)``, ``duckdb.sql("select ... from rows")``.
+        The arrays keep the memory mapped. Selections, and slices with a step, are copied. All offsets and strings are
+        validated once, because consumers of Arrow trust them. docs/howto/arrow.md lists the Arrow type of each type.
+
+        Parameters
+        ----------
+        unions
+            The type of columns with values of several types. "dense": a dense union on the same memory, which datasets
+            and polars cannot read. "struct": a struct with one field per type (``int``, ``string``, ``list``,
+            ``struct``, ...), of which only the field of the value's type is not null; these columns are copied.
+
+        Raises
+        ------
+        FormatError
+            The file is damaged.
+
+        Examples
+        --------
+        >>> import onecopy as oc
+        >>> rows = oc.share([{"area": [0.5, 2.0]}, {"area": {"counts": [3]}}])
+        >>> rows.to_arrow(unions="struct")["area"].to_pylist()
+        [{'list': [0.5, 2.0], 'struct': None}, {'list': None, 'struct': {'counts': [3]}}]
+        """
+        import pyarrow as pa
+
+        if unions not in ("dense", "struct"):
+            raise ValueError(f"unions must be 'dense' or 'struct', not {unions!r}")
+        table = pa.table(self)
+        if unions == "dense":
+            return table
+        from onecopy.records._arrow_unions import unions_as_structs
+
+        return unions_as_structs(table)
+
+
+class Dict(_core.DictRows, Backed, Generic[K, V]):
+    """The pairs of a records file as a read-only mapping; created by `onecopy.share` and `onecopy.open_records`.
+
+    ``d[key]`` decodes the value into a new Python object. Keys are compared as in a dict, by ``==`` and ``hash``, so
+    that 1, 1.0 and True are one key; a NaN is never found.
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> ages = oc.share({"Ada": 36, "Grace": 85})
+    >>> ages["Ada"], ages.get("Alan"), "Grace" in ages, len(ages)
+    (36, None, True, 2)
+    >>> list(ages.items())
+    [('Ada', 36), ('Grace', 85)]
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        super().__init__(origin.source)
+        self._origin = origin
+
+    if TYPE_CHECKING:  # implemented in the compiled module
+
+        def __getitem__(self, key: Any) -> V: ...
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._part(0))
+
+    def keys(self) -> KeysView[K]:
+        """Return the keys, in the order in which they were written."""
+        return KeysView(self)  # Dict is registered as a Mapping below: a compiled class has its own metaclass
+
+    def values(self) -> List[V]:
+        """Return the values in the order of the keys, without a copy: a Table if all values are dicts, else a List."""
+        return self._part(1)
+
+    def items(self) -> ItemsView[K, V]:
+        """Return the pairs (key, value), in the order in which they were written."""
+        return _Items(self)
+
+    def select(self, keys: Iterable[K]) -> List[V]:
+        """Return the values of some keys, in their order, as a List or a Table; takes 8 bytes per key, copies no value.
+
+        Raises
+        ------
+        KeyError
+            One of the keys is missing.
+
+        Examples
+        --------
+        >>> import onecopy as oc
+        >>> sizes = oc.share({"a": {"w": 3}, "b": {"w": 4}, "c": {"w": 5}})
+        >>> sizes.select(["c", "a"]).take([0, 1])["w"]
+        array([5, 3], dtype=int8)
+        """
+        return self._part(1).select(self._dict_rows(keys))
+
+    def _part(self, position: int) -> List[Any]:
+        return list_of(self._dict_part(position), self._origin, (position,))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        missing = object()
+        return len(self) == len(other) and all(other.get(key, missing) == value for key, value in self.items())
+
+    __hash__ = None  # type: ignore[assignment]  # like dict
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<onecopy.Dict, closed>"
+        about = f"{len(self):,} keys in {size(self.nbytes)}, {self._origin.given}"
+        return f"<onecopy.Dict of {about}: {self._start()}>"
+
+    def _start(self) -> str:
+        """Return the first pairs as shortened text; the message of the error if a pair cannot be decoded."""
+        try:
+            first = itertools.islice(self.items(), 2)
+            shown = [f"{SHORT.repr(key)}: {SHORT.repr(value)}" for key, value in first]
+        except FormatError as error:
+            return f"<{error}>"
+        return "{" + ", ".join(shown + ["..."] * (len(self) > len(shown))) + "}"
+
+    def close(self) -> None:
+        """Release the file; lists and views made from this dict stay valid."""
+        self._dict_close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return attach, self._origin.handle(None)
+
+
+Mapping.register(Dict)
+
+
+class _Items(ItemsView[K, V]):
+    """Items that iterate over keys and values in parallel, without a lookup per key."""
+
+    _mapping: Dict[K, V]
+
+    def __init__(self, mapping: Dict[K, V]) -> None:
+        super().__init__(mapping)
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        return zip(self._mapping, self._mapping.values(), strict=True)
+
+
+KindT = TypeVar("KindT", bound="List[Any] | Dict[Any, Any]")
+
+
+@overload
+def open_records(path: str | os.PathLike[str] | Artefact) -> List[Any] | Dict[Any, Any]: ...
+
+
+@overload
+def open_records(path: str | os.PathLike[str] | Artefact, kind: type[KindT]) -> KindT: ...
+
+
+def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None = None) -> Any:
+    """Open a file of records by mapping, as a List, a Table (a List whose rows are all dicts) or a Dict.
+
+    Opening reads no data and executes no code of the file; `onecopy.records.types` describes how values of classes are
+    read.
+
+    Parameters
+    ----------
+    path
+        Path of a file that `onecopy.share`, `onecopy.records.save` or a `Writer` wrote, or an `Artefact` of a `Store`.
+    kind
+        The expected class, `List`, `Table` or `Dict`, which is also the static type of the result; None: any.
+
+    Raises
+    ------
+    FormatError
+        The file does not contain records, or not of that kind, or its buffers do not match its schema.
+    OSError
+        The file cannot be opened or mapped: FileNotFoundError, PermissionError, ...
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "names.oc")
+    >>> records.save(path, ["Ada", "Grace"])
+    >>> oc.open_records(path, oc.List)[1]
+    'Grace'
+    """
+    if is_url(path):
+        from onecopy.remote import local
+
+        path = local(path)
+    given = path_text(path)
+    opened = of_path(given, trusted=False, handle=getattr(path, "handle", None))
+    if kind is not None and not isinstance(opened, kind):
+        opened.close()
+        raise FormatError(f"{given}: not a {kind.__name__} of records: it is a {type(opened).__name__}")
+    return opened
+
+
+def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None) -> Any:
+    """Open a file, by its path or its open `handle`, as a List, a Table or a Dict."""
+    return _whole(_origin_of(_mapped(path, handle=handle), path, trusted=trusted))
+
+
+def _mapped(path: str, identity: Identity | None = None, handle: _core.FileHandle | None = None) -> _core.ArrayFile:
+    return _core.open_arrays(path, expected=identity, handle=handle)[0]
+
+
+def _whole(origin: Origin) -> Any:
+    if origin.source.container == "dict":
+        return Dict(origin)
+    return list_of(_core.Rows(origin.source), origin)
+
+
+def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> List[Any]:
+    """Return rows as a Table if all of them are dicts with str keys, else as a List."""
+    kind, nullable, *_ = rows._rows_type
+    if kind == "record" and not nullable:
+        return Table(rows, origin, fields)
+    return List(rows, origin, fields)
+
+
+def _maker_of(name: str, kinds: tuple[str, ...]) -> Any:
+    from onecopy.records import types  # here, because it imports many modules, and most rows have no such objects
+
+    return types.maker_of(name, kinds)
+
+
+def _maker_with_pickles(name: str, kinds: tuple[str, ...]) -> Any:
+    from onecopy.records import types
+
+    return types.maker_with_pickles(name, kinds)
+
+
+def _origin_of(core: _core.ArrayFile, given: str, *, trusted: bool) -> Origin:
+    pickles = trusted and core.metadata().get("codec") == "pickle"  # types.CODEC
+    source = _core.open_records(core, _maker_with_pickles if pickles else _maker_of)
+    return Origin(core, given, source, trusted=trusted)
+
+
+def attach(
+    path: str,
+    identity: Identity,
+    rows: tuple[int, int, int] | bytes | None,
+    fields: tuple[str | int, ...] = (),
+    trusted: bool = False,
+) -> List[Any] | Dict[Any, Any]:
+    """Open the rows that a pickled List, Table or Dict refers to.
+
+    Raises
+    ------
+    FileChanged
+        The file was modified or replaced since it was pickled.
+    FileNotFoundError
+        The file was removed; for data without a key: the process that shared it has ended or closed it.
+    """
+    try:
+        core = _mapped(path, identity)
+    except FileNotFoundError as error:
+        if not path.startswith("/proc/"):
+            raise
+        gone = f"the process that shared the data (pid {path.split('/')[2]}) has ended or closed it"
+        raise FileNotFoundError(error.errno, gone, path) from None
+    origin = _origin_of(core, path, trusted=trusted)
+    if rows is None:
+        whole: Dict[Any, Any] = _whole(origin)
+        return whole
+    part = _core.Rows(origin.source) if isinstance(rows, bytes) else _core.Rows(origin.source, *rows)
+    for field in fields:
+        part = part._rows_field(field)
+    return list_of(part._rows_select(array("q", rows)) if isinstance(rows, bytes) else part, origin, fields)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from onecopy import _core
-from onecopy.records.opening import of_path
+from onecopy.records.rows import of_path
 from onecopy.store import Store, choose_place, report_progress
 from onecopy.store.fork import call_in_child, free_unused_memory
 from onecopy.store.identity import start_of
@@ -30,11 +30,8 @@ from onecopy.store.identity import start_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from onecopy.records.dicts import Dict
-    from onecopy.records.rows import List
+    from onecopy.records.rows import Dict, List
     from onecopy.store import Artefact
-
-__all__ = ["share"]
 
 K = TypeVar("K")
 T = TypeVar("T")

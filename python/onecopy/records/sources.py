@@ -10,21 +10,22 @@ take a few MB of memory, whatever the size of the file. Iterate a source to see 
 from __future__ import annotations
 
 import abc
+import io
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy.arguments import is_url, path_text
 from onecopy.errors import FormatError
-from onecopy.files import Mapping
+from onecopy.files import Mapping as FileMapping
+from onecopy.files import open_regular
 
 if TYPE_CHECKING:
     import os
 
     from onecopy import _core
-
-__all__ = ["Container", "OnProgress", "RowSource", "json_rows", "jsonl_rows"]
+    from onecopy.records.rows import Dict, List
 
 Container = Literal["list", "dict"]
 OnProgress = Callable[[int, int], object]
@@ -111,7 +112,7 @@ class JsonRows(RowSource):
             if self._lines:
                 return 0
             raise FormatError(f"{self._path}: not JSON: the file is empty")
-        with Mapping(self._path) as text:
+        with FileMapping(self._path) as text:
             return builder.extend_json(text.core, path=self._members, lines=self._lines, progress=on_progress)
 
 
@@ -178,3 +179,390 @@ def jsonl_rows(source: str | os.PathLike[str], *, progress: OnProgress | None = 
     {'id': 2}
     """
     return JsonRows(source, [], True, "list", progress)
+
+
+Converter = Callable[[str], Any]
+Types = Mapping[str, Converter] | Literal["infer"] | None
+
+
+def csv_rows(
+    source: str | os.PathLike[str],
+    *,
+    types: Types = None,
+    columns: Sequence[str] | None = None,
+    encoding: str = "utf-8-sig",
+    progress: OnProgress | None = None,
+    **dialect: Any,
+) -> RowSource:
+    r"""Return the rows of a CSV file as a source; each row is a dict from column to value.
+
+    Parameters
+    ----------
+    source
+        Path of a file whose first line has the names of the columns, unless `columns` is given.
+    types
+        None: all values are str. A mapping from column to a function of the text, such as `int` or `float`; other
+        columns are str. "infer": pyarrow reads the whole table into memory and infers booleans, integers, floats, dates
+        and times, with None for empty fields; ``007`` becomes 7, and integers beyond 64 bits become floats, so give the
+        types of columns with such identifiers instead.
+    columns
+        Names of the columns, for a file without a header line.
+    encoding
+        Encoding of the text; "utf-8-sig" skips a byte order mark of UTF-8.
+    progress
+        Called about 20 times per second with (bytes done, bytes in total).
+    **dialect
+        Options of `csv.reader`: ``delimiter="\t"``, ``quotechar="'"``, ...; with "infer", delimiter, quotechar,
+        escapechar and doublequote.
+
+    Raises
+    ------
+    FormatError
+        When the rows are read: a row has another number of fields than the header, a column name is duplicate, a
+        function of `types` raises, or the text is invalid in `encoding`. The message has the file and, unless
+        ``types="infer"``, the line.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "files.csv")
+    >>> _ = path.write_text("name,label,score\na.jpg,3,0.5\nb.jpg,1,\n")
+    >>> oc.share(records.csv_rows(path, types="infer"))[1]
+    {'name': 'b.jpg', 'label': 1, 'score': None}
+    """
+    if not (types is None or types == "infer" or isinstance(types, Mapping)):
+        raise ValueError(f"types must be None, 'infer' or a mapping from column to function, not {types!r}")
+    if types == "infer":
+        return InferredCsvRows(source, columns, encoding, dialect, progress)
+    return CsvRows(source, types or {}, columns, encoding, {"strict": True, **dialect}, progress)
+
+
+def parquet_rows(
+    source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, progress: OnProgress | None = None
+) -> RowSource:
+    """Return the rows of a Parquet file as a source; each row is a dict as in ``pyarrow.Table.to_pylist``.
+
+    Needs pyarrow, which reads one batch of rows at a time. Numbers, text, bytes, lists and structs are copied from the
+    memory of Arrow; a batch with a column of another type (times, decimals, maps) is converted to Python objects first.
+
+    Parameters
+    ----------
+    source
+        Path of the file.
+    columns
+        Names of the columns to read; None: all.
+    progress
+        Called with (bytes done, bytes in total), estimated from the number of rows, after each batch.
+
+    Raises
+    ------
+    ImportError
+        When the rows are read: pyarrow is not installed. Errors of pyarrow are passed on.
+    """
+    return ParquetRows(source, columns, progress)
+
+
+class CsvRows(RowSource):
+    """Rows of a CSV file, read by Python's `csv`."""
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        types: Mapping[str, Converter],
+        columns: Sequence[str] | None,
+        encoding: str,
+        dialect: dict[str, Any],
+        progress: OnProgress | None,
+    ) -> None:
+        super().__init__(source, progress)
+        self._types = types
+        self._columns = columns
+        self._encoding = encoding
+        self._dialect = dialect
+
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
+        """Append all rows to a builder and return their number."""
+        lines = _Lines(self._path, self._encoding, self._dialect, self._columns)
+        before, size = builder.length, Path(self._path).stat().st_size
+
+        def report(rows: int) -> None:
+            self._report(lines.done, size)
+            if on_rows is not None:
+                on_rows(rows)
+
+        count = builder.extend(lines.rows(self._types), registry, progress=report)
+        report(before + count)
+        return count
+
+
+class _Lines:
+    """The lines of a CSV file."""
+
+    def __init__(self, path: str, encoding: str, dialect: dict[str, Any], columns: Sequence[str] | None) -> None:
+        self._path = path
+        self._encoding = encoding
+        self._dialect = dialect
+        self._columns = columns
+        self._line = 0
+        self.done = 0  # bytes read so far
+
+    def rows(self, types: Mapping[str, Converter]) -> Iterator[dict[str, Any]]:
+        """Yield the rows with converted values."""
+        converters: list[tuple[str, Converter]] | None = None
+        for header, fields in self._fields():
+            if converters is None:
+                if missing := types.keys() - set(header):
+                    raise self._error(f"no column {min(missing)!r}: the columns are {', '.join(header)}")
+                converters = list(types.items())
+            row: dict[str, Any] = dict(zip(header, fields, strict=True))
+            for name, convert in converters:
+                try:
+                    row[name] = convert(row[name])
+                except (ArithmeticError, TypeError, ValueError) as error:
+                    raise self._error(f"column {name!r}: {error}") from error
+            yield row
+
+    def _fields(self) -> Iterator[tuple[Sequence[str], list[str]]]:
+        """Yield the names of the columns and the fields of each row."""
+        import csv
+
+        header = self._columns
+        with open_regular(self._path) as binary, io.TextIOWrapper(binary, self._encoding, newline="") as text:
+            reader = csv.reader(text, **self._dialect)
+            try:
+                for fields in reader:
+                    self._line, self.done = reader.line_num, binary.tell()
+                    if header is None:
+                        header = fields
+                        if len(set(header)) < len(header):
+                            raise self._error(f"duplicate column names: {', '.join(header)}")
+                    elif len(fields) == len(header):
+                        yield header, fields
+                    elif fields:
+                        raise self._error(f"{len(fields)} fields, but {len(header)} columns")
+            except (UnicodeDecodeError, csv.Error) as error:
+                raise self._error(str(error)) from error
+
+    def _error(self, what: str) -> FormatError:
+        return FormatError(f"{self._path}: line {self._line}: {what}")
+
+
+class InferredCsvRows(RowSource):
+    """Rows of a CSV file whose column types pyarrow infers."""
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        columns: Sequence[str] | None,
+        encoding: str,
+        dialect: dict[str, Any],
+        progress: OnProgress | None,
+    ) -> None:
+        super().__init__(source, progress)
+        if unknown := dialect.keys() - _ARROW_DIALECT.keys():
+            known = ", ".join(_ARROW_DIALECT)
+            raise TypeError(f"option {min(unknown)!r} is not supported with types='infer': pyarrow.csv has {known}")
+        self._columns = columns
+        self._encoding = encoding
+        self._dialect = dialect
+
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
+        """Append all rows to a builder and return their number."""
+        size = Path(self._path).stat().st_size
+        if size == 0:
+            return 0
+        table = self._read()
+        names = table.column_names
+        if len(set(names)) < len(names):
+            raise FormatError(f"{self._path}: duplicate column names: {', '.join(names)}")
+        before, count = builder.length, 0
+        for batch in table.to_batches(max_chunksize=_BATCH):
+            count += _extend(builder, batch, registry)
+            self._report(size * count // len(table), size)
+            if on_rows is not None:
+                on_rows(before + count)
+        return count
+
+    def _read(self) -> Any:
+        try:
+            from pyarrow import csv as arrow_csv
+        except ImportError as error:
+            raise ImportError("types='infer' needs pyarrow: pip install pyarrow") from error
+        given = {_ARROW_DIALECT[name]: value for name, value in self._dialect.items()}
+        try:
+            with open_regular(self._path) as file:
+                return arrow_csv.read_csv(
+                    file,
+                    arrow_csv.ReadOptions(column_names=self._columns, encoding=self._encoding),
+                    arrow_csv.ParseOptions(newlines_in_values=True, **given),
+                )
+        except (UnicodeDecodeError, ValueError) as error:  # ArrowInvalid is a ValueError
+            raise FormatError(f"{self._path}: {error}") from error
+
+
+_ARROW_DIALECT = {
+    "delimiter": "delimiter",
+    "quotechar": "quote_char",
+    "escapechar": "escape_char",
+    "doublequote": "double_quote",
+}
+"""Options of `csv.reader`, and their names in ``pyarrow.csv.ParseOptions``."""
+_BATCH = 1 << 16  # rows between two reports of progress
+
+
+class ParquetRows(RowSource):
+    """Rows of a Parquet file."""
+
+    def __init__(
+        self, source: str | os.PathLike[str], columns: Sequence[str] | None, progress: OnProgress | None
+    ) -> None:
+        super().__init__(source, progress)
+        self._columns = columns
+
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
+        """Append all rows to a builder and return their number."""
+        try:
+            from pyarrow import parquet
+        except ImportError as error:
+            raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
+        size = Path(self._path).stat().st_size
+        before, count = builder.length, 0
+        with parquet.ParquetFile(self._path) as file:
+            for batch in file.iter_batches(columns=self._columns):
+                count += _extend(builder, batch, registry)
+                self._report(size * count // file.metadata.num_rows, size)
+                if on_rows is not None:
+                    on_rows(before + count)
+        return count
+
+
+def _extend(builder: _core.RecordBuilder, batch: Any, registry: Any) -> int:
+    """Append the rows of a record batch, from the memory of Arrow if all types allow it, else as Python objects."""
+    plain = all(_is_plain(column.type) for column in batch.columns)
+    return builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return whether the compiled module reads an Arrow type itself, with the same values as `to_pylist`."""
+    from pyarrow import types
+
+    if types.is_struct(kind) or types.is_list(kind) or types.is_large_list(kind):
+        return all(_is_plain(kind.field(i).type) for i in range(kind.num_fields))
+    leaves = ("boolean", "integer", "float32", "float64", "string", "large_string", "binary", "large_binary")
+    return any(getattr(types, f"is_{leaf}")(kind) for leaf in leaves)
+
+
+class ArrowRows(Iterable[dict[str, Any]]):
+    """Rows of an Arrow stream that has not been read yet; created by `arrow_rows`."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def _arrow_stream(self) -> object:
+        """Return the capsule of the stream, for the builder of the compiled module."""
+        return self._table.__arrow_c_stream__()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        raise TypeError("cannot iterate Arrow rows: give them to onecopy.share, onecopy.records.save or Writer.extend")
+
+    def __repr__(self) -> str:
+        return f"<onecopy rows from a {type(self._table).__name__}>"
+
+
+def arrow_rows(table: Any) -> ArrowRows:
+    """Return the rows of a table that has the Arrow PyCapsule interface, as dicts with one key per column.
+
+    Parameters
+    ----------
+    table
+        A ``pyarrow.Table`` or ``RecordBatchReader``, a ``polars.DataFrame``, a DuckDB relation, ``dataset.data.table``
+        of Hugging Face datasets, a `Table`, or another object with ``__arrow_c_stream__`` whose rows are structs.
+
+    Returns
+    -------
+    ArrowRows
+        Rows for `onecopy.share`, `onecopy.records.save` and `Writer.extend`. Integers become int and are stored in the
+        narrowest type that fits the column; floats of any width become float, strings str, binary bytes, lists list,
+        structs and maps dict, nulls None; dictionary-encoded values and values of unions become the values themselves.
+
+    Raises
+    ------
+    TypeError
+        The object has no ``__arrow_c_stream__``.
+    FormatError
+        When the rows are read: a column has a type that records do not support (decimals, dates, times).
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> from onecopy import records
+    >>> table = oc.share([{"id": 1, "box": [0.5]}, {"id": 2, "box": None}])
+    >>> oc.share(records.arrow_rows(table))[1]
+    {'id': 2, 'box': None}
+    """
+    if not hasattr(table, "__arrow_c_stream__"):
+        raise TypeError(f"not an Arrow table: {type(table).__name__} has no __arrow_c_stream__")
+    return ArrowRows(table)
+
+
+def import_json(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    path: str | Sequence[str] = (),
+    container: Container = "list",
+    progress: OnProgress | None = None,
+) -> List[Any] | Dict[Any, Any]:
+    """Write the rows of a JSON file to a records file, and open it; see `json_rows` for the options and errors.
+
+    The write is atomic, like that of `save`: readers of `target` see the old file or the new one.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "captions.json").write_text('{"annotations": [{"id": 1, "caption": "a cat"}]}')
+    >>> rows = records.import_json(folder / "captions.json", folder / "captions.oc", path="annotations")
+    >>> rows[0]["caption"]
+    'a cat'
+    """
+    rows: List[Any] | Dict[Any, Any] = _into(target, json_rows(source, path, container=container, progress=progress))
+    return rows
+
+
+def import_jsonl(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: OnProgress | None = None
+) -> List[Any]:
+    """Write the rows of a JSON Lines file to a records file, and open it; see `jsonl_rows` for the errors."""
+    rows: List[Any] = _into(target, jsonl_rows(source, progress=progress))
+    return rows
+
+
+def import_csv(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, types: Types = None, **options: Any
+) -> List[Any]:
+    """Write the rows of a CSV file to a records file, and open it; see `csv_rows` for the options and errors."""
+    rows: List[Any] = _into(target, csv_rows(source, types=types, **options))
+    return rows
+
+
+def import_parquet(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    progress: OnProgress | None = None,
+) -> List[Any]:
+    """Write the rows of a Parquet file to a records file, and open it; see `parquet_rows` for options and errors."""
+    rows: List[Any] = _into(target, parquet_rows(source, columns=columns, progress=progress))
+    return rows
+
+
+def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
+    from onecopy.records.rows import open_records  # here, because writing imports this module
+    from onecopy.records.writing import save
+
+    save(target, rows)
+    return open_records(target)

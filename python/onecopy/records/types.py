@@ -30,8 +30,6 @@ from typing import Any, NoReturn, TypeVar
 
 from onecopy.errors import FormatError, NotShareable
 
-__all__ = ["Unloaded", "register"]
-
 T = TypeVar("T")
 ToPlain = Callable[[Any], Any]
 FromPlain = Callable[[Any], Any]

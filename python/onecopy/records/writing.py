@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onecopy import _core
 from onecopy.arguments import path_text
 from onecopy.errors import NotShareable
-from onecopy.records.dicts import Dict
-from onecopy.records.rows import Chain, List
+from onecopy.records.rows import Chain, Dict, List
 from onecopy.records.sources import Container, RowSource
 from onecopy.records.types import plain_of
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Self
-
-__all__ = ["Writer", "save"]
 
 
 class Writer:

@@ -20,8 +20,6 @@ from onecopy.runs import RUN
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Call", "calls", "calls_of_run", "note", "parse_calls"]
-
 RUN_FILE = "onecopy-run"
 """Name of this file, which is in memory and belongs to `onecopy run`: nothing is left when that is killed."""
 MIN_BYTES = 1 << 20

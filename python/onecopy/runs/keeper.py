@@ -33,8 +33,6 @@ from onecopy.store.identity import FileIdentity, file_identity
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Keeper"]
-
 MAX_KEPT = 400
 """Snapshots that are kept, each with a descriptor."""
 _GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from onecopy.runs import call_log
 
-__all__ = ["ReadFile", "Sampler", "private_bytes"]
-
 LARGE = 16 << 20
 """Bytes; smaller files that are read are not reported."""
 _WRITABLE = os.O_WRONLY | os.O_RDWR

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy.safetensors import _opening, _saving
+from onecopy.safetensors import _opening
 
 if TYPE_CHECKING:
     import os
@@ -81,7 +81,7 @@ def save_file(
     >>> from onecopy.safetensors.numpy import save_file
     >>> save_file({"weight": np.zeros((2, 3), np.float32)}, pathlib.Path(tempfile.mkdtemp(), "model.safetensors"))
     """
-    _saving.write(filename, tensor_dict, metadata)
+    _opening.write(filename, tensor_dict, metadata)
 
 
 def load(data: bytes) -> dict[str, NDArray[Any]]:
@@ -111,4 +111,4 @@ def save(tensor_dict: dict[str, NDArray[Any]], metadata: dict[str, str] | None =
     >>> len(save({"weight": np.arange(3.0)}))
     96
     """
-    return _saving.serialized(tensor_dict, metadata)
+    return _opening.serialized(tensor_dict, metadata)

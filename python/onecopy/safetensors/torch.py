@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy.safetensors import _opening, _saving
+from onecopy.safetensors import _opening
 
 if TYPE_CHECKING:
     import os
@@ -84,7 +84,7 @@ def save_file(
     >>> from onecopy.safetensors.torch import save_file
     >>> save_file({"weight": torch.zeros(3)}, "model.safetensors")  # doctest: +SKIP
     """
-    _saving.write(filename, _checked(tensors), metadata)
+    _opening.write(filename, _checked(tensors), metadata)
 
 
 def load(data: bytes) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def save(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> byt
     >>> len(save({"weight": torch.zeros(3)}))  # doctest: +SKIP
     84
     """
-    return _saving.serialized(_checked(tensors), metadata)
+    return _opening.serialized(_checked(tensors), metadata)
 
 
 def save_model(

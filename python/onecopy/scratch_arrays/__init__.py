@@ -23,9 +23,7 @@ and a failing disk ends the process (SIGBUS). A full disk cannot, because the sp
 
 from __future__ import annotations
 
-from onecopy.scratch_arrays.heap import HeapArray, alloc
-from onecopy.scratch_arrays.reports import ReleaseReport, Saved, ScratchMemory
-from onecopy.scratch_arrays.sealed import SealedArray
-from onecopy.scratch_arrays.writable import Scratch, scratch
+from onecopy._core import ReleaseReport
+from onecopy.scratch_arrays.writable import HeapArray, Saved, Scratch, ScratchMemory, SealedArray, alloc, scratch
 
 __all__ = ["HeapArray", "ReleaseReport", "Saved", "Scratch", "ScratchMemory", "SealedArray", "alloc", "scratch"]

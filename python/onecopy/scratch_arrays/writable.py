@@ -2,27 +2,260 @@
 
 from __future__ import annotations
 
+import abc
 import errno
+import operator
+import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.arguments import byte_count, non_negative, path_text
+from onecopy.arrays import dtypes
 from onecopy.arrays.saving import CHUNK
 from onecopy.errors import FormatError
-from onecopy.scratch_arrays.array_protocol import ArrayProtocol, Kind, kind_of
+from onecopy.files import Closeable
 from onecopy.scratch_arrays.regions import Region, box_of, ranges_of, run_axis, strides_of
-from onecopy.scratch_arrays.reports import ReleaseReport, Saved, ScratchMemory
-from onecopy.scratch_arrays.sealed import SealedArray
+from onecopy.text import size
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Mapping
 
+    import numpy as np
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+    from onecopy.files import Identity
     from onecopy.page_cache import Range, WarmReport
 
-__all__ = ["Scratch", "scratch"]
+
+@dataclass(frozen=True)
+class ScratchMemory:
+    """Memory of a scratch array in bytes, in whole pages; None if the kernel does not report a number.
+
+    Examples
+    --------
+    >>> print(ScratchMemory(resident=300_000_000, dirty=100_000_000, clean=200_000_000, shared=0, cap=None, over=0))
+    300 MB in memory: 100 MB dirty, 200 MB clean; 0 B mapped elsewhere too; no cap
+    """
+
+    resident: int | None
+    """Bytes of the array in the page cache, counted once for all processes."""
+    dirty: int | None
+    """Resident bytes that are not yet written back to disk."""
+    clean: int | None
+    """Resident bytes that are on disk; the kernel evicts them when memory is short."""
+    shared: int | None
+    """Resident bytes that this process and another mapping have mapped."""
+    cap: int | None
+    """``max_resident`` in bytes; None without a cap."""
+    over: int | None
+    """Resident bytes above the cap, from writes to `Scratch.array`; 0 without a cap."""
+
+    def __str__(self) -> str:
+        parts = f"{_in_words(self.resident)} in memory: {_in_words(self.dirty)} dirty, {_in_words(self.clean)} clean"
+        cap = "no cap" if self.cap is None else f"cap {size(self.cap)}, {_in_words(self.over)} over"
+        return f"{parts}; {_in_words(self.shared)} mapped elsewhere too; {cap}"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Result of saving an array."""
+
+    path: str
+    """Path of the saved file."""
+    copied: bool
+    """False if the scratch file itself was linked to the path; True if the array was copied."""
+    reason: str
+    """A sentence on why it was copied or not."""
+
+
+def _in_words(nbytes: int | None) -> str:
+    return "unknown" if nbytes is None else size(nbytes)
+
+
+class Kind:
+    """Shape and element type of an array, for numpy and for the file."""
+
+    def __init__(self, shape: tuple[int, ...], name: str) -> None:
+        self.shape = shape
+        self.name = name
+        self.dtype = dtypes.to_numpy(name)
+        self.nbytes = self.dtype.itemsize
+        for extent in shape:
+            self.nbytes *= extent
+
+    def over(self, memory: memoryview) -> NDArray[Any]:
+        """Return an array on this memory."""
+        import numpy as np
+
+        return np.ndarray(self.shape, self.dtype, memory[: self.nbytes])
+
+
+def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
+    """Return shape and element type, validated for array files.
+
+    Raises
+    ------
+    ValueError
+        An extent is negative, or the dtype is not little-endian.
+    TypeError
+        safetensors has no such element type.
+    """
+    import numpy as np
+
+    extents = tuple(map(operator.index, shape)) if hasattr(shape, "__iter__") else (operator.index(shape),)
+    if any(extent < 0 for extent in extents):
+        raise ValueError(f"extents must not be negative: shape {extents}")
+    wanted = np.dtype(dtype)
+    name = dtypes.of_numpy(wanted)
+    if name is None or dtypes.is_raw(name):
+        raise TypeError(f"dtype {wanted} is not supported: safetensors has no such element type")
+    if wanted != wanted.newbyteorder("<"):
+        raise ValueError(f"dtype {wanted} is not supported: scratch arrays are little-endian")
+    return Kind(extents, name)
+
+
+class ArrayProtocol(Closeable, abc.ABC):
+    """Base class of arrays whose `array` is a numpy array on their memory."""
+
+    _kind: Kind
+
+    @property
+    @abc.abstractmethod
+    def array(self) -> NDArray[Any]:
+        """The array as a C-order view, which keeps the memory alive after `close`. ValueError if closed."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Release the memory; it is freed with the last view. Closing twice has no effect."""
+
+    @property
+    @abc.abstractmethod
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the axes."""
+        return self._kind.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self._kind.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the array in bytes."""
+        return self._kind.nbytes
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a 0-dimensional array has no length")
+        return self.shape[0]
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        import numpy as np
+
+        array = self.array
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise ValueError(f"converting {array.dtype} to {np.dtype(dtype)} needs a copy, but copy is False")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __buffer__(self, flags: int) -> memoryview:  # Python 3.12; before it, memoryview(x.array)
+        return self.array.data
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # kDLCPU
+
+
+class SealedArray(ArrayProtocol):
+    """A read-only scratch array. `Scratch.seal` returns it.
+
+    It pickles as a handle of about a hundred bytes. Unpickling in another process of the same user maps the same pages
+    without a copy, as long as some process has the array open; otherwise it raises FileNotFoundError. `onecopy.warm`,
+    `evict` and `residency` accept it.
+
+    Examples
+    --------
+    >>> import onecopy as oc, pickle
+    >>> with oc.scratch((2, 3), "u2") as canvas:
+    ...     canvas.array[:] = 7
+    ...     sealed = canvas.seal()
+    >>> pickle.loads(pickle.dumps(sealed)).array.sum()
+    np.uint64(42)
+    >>> sealed.array[0, 0] = 1
+    Traceback (most recent call last):
+        ...
+    ValueError: assignment destination is read-only
+    """
+
+    def __init__(self, core: _core.Mapping, kind: Kind, head: int) -> None:
+        self._core = core
+        self._kind = kind
+        self._head = head
+        self._array: NDArray[Any] | None = None
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The read-only array, which keeps the memory alive after `close`. ValueError if closed."""
+        if self._core.closed:
+            raise ValueError("the array is closed")
+        if self._array is None:
+            self._array = self._kind.over(self._core.view(0, self._kind.nbytes))
+        return self._array
+
+    @property
+    def core(self) -> _core.Mapping:
+        """The mapping of the C++ core, for `onecopy.page_cache`."""
+        return self._core
+
+    @property
+    def path(self) -> str:
+        """Path of the unnamed file in ``/proc``, valid while this process has it open."""
+        return f"/proc/{os.getpid()}/fd/{self._core.fileno()}"
+
+    def close(self) -> None:
+        """Release the memory; it is freed with the last view. Closing twice has no effect."""
+        self._array = None
+        self._core.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._core.closed
+
+    def __reduce__(self) -> tuple[object, ...]:
+        kind = self._kind
+        return _attach, (self.path, self._core.identity, self._head, kind.name, kind.shape)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "sealed"
+        return f"<onecopy.SealedArray {self.shape} {self.dtype} {state}>"
+
+
+def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[int, ...]) -> SealedArray:
+    """Map the array that another process sealed."""
+    kind = Kind(shape, name)
+    try:
+        core = _core.open_mapping(path, offset=head, length=max(kind.nbytes, 1), expected=identity)
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise _gone(path) from error
+    return SealedArray(core, kind, head)
+
+
+def _gone(path: str) -> FileNotFoundError:
+    process = path.split("/")[2]
+    reason = f"cannot attach to the sealed array: process {process} has ended or has closed it"
+    return FileNotFoundError(errno.ENOENT, reason, path)
+
 
 _NEEDS_A_COPY = (errno.EXDEV, errno.EOPNOTSUPP, errno.EOVERFLOW)
 """Errors of linking: another file system; unnamed files cannot be linked; the header does not fit before the data."""
@@ -198,7 +431,7 @@ class Scratch(ArrayProtocol):
         """
         self._core.write_direct(non_negative("offset", offset), as_bytes(values))
 
-    def release(self, region: Region = None) -> ReleaseReport:
+    def release(self, region: Region = None) -> _core.ReleaseReport:
         """Write a part to disk and evict its pages, rounded outwards to whole pages.
 
         Regions of more than 16384 separate ranges include the bytes between them. Pages that the kernel does not evict
@@ -398,3 +631,158 @@ class _BlockWriter:
             self.core.write(offset, block)
         else:
             self.core.write_rows(block, offset=offset, stride=self.strides[axis], count=rows)
+
+
+HEAP_BELOW = "64 MiB"
+
+
+def alloc(
+    shape: int | Iterable[int],
+    dtype: DTypeLike,
+    heap_below: int | str | None = None,
+    *,
+    dir: str | os.PathLike[str] | None = None,  # noqa: A002 - as `scratch` has it
+    max_resident: int | str | None = None,
+) -> Scratch | HeapArray:
+    """Make a writable array of zeros: small ones on the heap, large ones in a scratch file.
+
+    Parameters
+    ----------
+    shape, dtype
+        As for `scratch`.
+    heap_below
+        Arrays of fewer bytes are on the heap: a number, or text such as "64 MiB". None is ``$ONECOPY_HEAP_BELOW``, or
+        64 MiB if that is not set. With 0, no array is on the heap.
+    dir, max_resident
+        Arguments of `scratch` for arrays in scratch files.
+
+    Returns
+    -------
+    Scratch or HeapArray
+        Both have the same methods; reports of a `HeapArray` have the reason that it is on the heap.
+
+    Raises
+    ------
+    OSError
+        The scratch file cannot be made; see `scratch`.
+    ValueError
+        `heap_below` or ``$ONECOPY_HEAP_BELOW`` is not a size.
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> from onecopy.scratch_arrays import alloc
+    >>> type(alloc(1000, "f4")).__name__, type(alloc(1000, "f4", heap_below="1 kB")).__name__
+    ('HeapArray', 'Scratch')
+    """
+    below = os.environ.get("ONECOPY_HEAP_BELOW", HEAP_BELOW) if heap_below is None else heap_below
+    kind = kind_of(shape, dtype)
+    if kind.nbytes < byte_count("heap_below", below):
+        return HeapArray(kind)
+    return scratch(kind.shape, kind.dtype, dir, max_resident=max_resident)
+
+
+class HeapArray(ArrayProtocol):
+    """A writable array on the heap with the methods of `Scratch`. `alloc` returns it."""
+
+    path = ""
+    """Empty: a heap array has no folder."""
+    reason = "on the heap, because it is small"
+    """A sentence on where the array is and why."""
+
+    def __init__(self, kind: Kind) -> None:
+        import numpy as np
+
+        self._kind = kind
+        # numpy itself requests huge pages for arrays of 4 MiB and more.
+        self._array: NDArray[Any] | None = np.zeros(kind.shape, kind.dtype)
+        self._file: Scratch | None = None
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The array in C order, writable until `seal`."""
+        if self._array is None:
+            raise ValueError("the array is closed")
+        return self._array
+
+    def write(self, index: Region, values: ArrayLike) -> None:
+        """Write values into a part of the array; see `Scratch.write`. PermissionError if sealed."""
+        if self.sealed:
+            raise PermissionError("the array is sealed")
+        box = box_of(index, self.shape)
+        part = tuple(slice(start, start + length) for start, length in zip(box.starts, box.lengths, strict=True))
+        import numpy as np
+
+        self.array[part] = np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
+
+    def write_direct(self, offset: int, values: NDArray[Any]) -> None:
+        """Write values at a byte offset; see `Scratch.write_direct`."""
+        if self.sealed:
+            raise PermissionError("the array is sealed")
+        import numpy as np
+
+        start, given, whole = non_negative("offset", offset), as_bytes(values), self.array.reshape(-1).view(np.uint8)
+        if start > len(whole) - len(given):
+            raise OSError(errno.EINVAL, f"bytes [{start}, +{len(given)}) of {len(whole)}")
+        whole[start : start + len(given)] = given
+
+    def release(self, region: Region = None) -> _core.ReleaseReport:
+        """Do nothing, and return a report with the reason: heap memory cannot be evicted."""
+        box_of(region, self.shape)
+        return _core.ReleaseReport(self.reason)
+
+    def prefetch(self, region: Region = None) -> _core.ReleaseReport:
+        """Do nothing, and return a report with the reason."""
+        return self.release(region)
+
+    def flush(self) -> None:
+        """Do nothing: heap memory has no file."""
+
+    def memory(self) -> ScratchMemory:
+        """Return the memory report: no bytes are shared; the other numbers are unknown (None)."""
+        return ScratchMemory(None, None, None, 0, None, 0)
+
+    def seal(self) -> SealedArray:
+        """Copy the array into a scratch file and return it as a read-only array for other processes."""
+        return self._in_file().seal()
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        name: str = "data",
+        metadata: Mapping[str, str] | None = None,
+        *,
+        checksum: bool = True,
+        durable: bool = True,  # noqa: ARG002 - `onecopy.save` always flushes
+    ) -> Saved:
+        """Write the array to a safetensors file; see `Scratch.save`."""
+        from onecopy.arrays.saving import save
+
+        save(path, {name: self.array}, metadata, checksum=checksum)
+        return Saved(os.fspath(path), copied=True, reason=self.reason)
+
+    def _in_file(self) -> Scratch:
+        if self._file is None:
+            self._file = scratch(self.shape, self.dtype)
+            self._file.write(None, self.array)
+            self.array.flags.writeable = False
+        return self._file
+
+    @property
+    def sealed(self) -> bool:
+        """Whether `seal` was called."""
+        return self._file is not None
+
+    def close(self) -> None:
+        """Release the memory; it is freed with the last view. Closing twice has no effect."""
+        self._array = None
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._array is None
+
+    def __repr__(self) -> str:
+        return f"<onecopy.HeapArray {self.shape} {self.dtype} {'closed' if self.closed else 'on the heap'}>"

@@ -23,10 +23,21 @@ network file systems are not reliable. Between users: the folder belongs to one 
 forked during a build does not own that build.
 """
 
-from onecopy.store.artefact import Artefact, PruneReport, State, Waiting
 from onecopy.store.keys import file_key
-from onecopy.store.place import Place, choose_place
-from onecopy.store.store import OnWait, Store, Where, announce, default_folder, report_progress
+from onecopy.store.store import (
+    Artefact,
+    OnWait,
+    Place,
+    PruneReport,
+    State,
+    Store,
+    Waiting,
+    Where,
+    announce,
+    choose_place,
+    default_folder,
+    report_progress,
+)
 
 __all__ = [
     "Artefact",

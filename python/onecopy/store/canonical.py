@@ -30,8 +30,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["EQUIVALENTS", "Form", "NoIdentity"]
-
 EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
     functools.cached_property: lambda value: value.func,
     functools._lru_cache_wrapper: lambda value: value.__wrapped__,

@@ -9,8 +9,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["FileIdentity", "boot_identity", "file_identity", "settled_identity", "start_of"]
-
 
 def boot_identity() -> str:
     """Return the identity of this run of the kernel; empty where there is none."""

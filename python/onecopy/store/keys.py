@@ -15,8 +15,6 @@ from onecopy.store.identity import settled_identity
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["digest_of", "file_key", "name_of", "text_of"]
-
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     """Return a key for the current contents of a file: text that changes when the file is written or replaced.

@@ -2,25 +2,184 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from onecopy import _core
 from onecopy.arguments import byte_count, path_text
 from onecopy.store import views
-from onecopy.store.artefact import Artefact, PruneReport, Waiting
 from onecopy.store.fork import call_in_child
 from onecopy.text import size
 
 if TYPE_CHECKING:
     import logging
+    from builtins import bytes as bytes_type
     from collections.abc import Callable, Iterable
 
-    from onecopy.store.place import Place
+State: TypeAlias = Literal["ready", "building", "partial", "stale claim", "leftover", "damaged", "foreign"]
 
 
-__all__ = ["OnWait", "Store", "Where", "announce", "default_folder", "report_progress"]
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A file in a store; from `Store.ls` also an unfinished build or a file that a killed builder left."""
+
+    key: str
+    """Key of the artefact; empty if unknown."""
+    path: Path
+    """Absolute path of the file in the folder of the store."""
+    bytes: int
+    """Size of the file in bytes."""
+    created: float
+    """Time of the build, in seconds since 1970."""
+    last_used: float
+    """Time of the last use, in seconds since 1970."""
+    source: str | None
+    """Path of the file or folder that it was built from; None if none was given."""
+    source_present: bool | None
+    """Whether the source exists and is unchanged (inode, size, time of the last write); None without a source."""
+    place: Place
+    """Kind of file system of the store: "disk" or "memory"."""
+    state: State = "ready"
+    """State of the file; `Store.ls` alone returns other states than "ready"."""
+    built: bool = False
+    """Whether this call built the file."""
+    waited: float = 0.0
+    """Seconds that this call waited for other processes that were building."""
+    seconds: float = 0.0
+    """Seconds that the whole call took."""
+    reason: str = ""
+    """Explanation of the result or of the state, as a sentence."""
+    handle: _core.FileHandle | None = field(default=None, repr=False, compare=False)
+    """The open file, which stays readable if the file at `path` is removed or replaced; None from `Store.ls`."""
+
+    def __fspath__(self) -> str:
+        """Return the path; `onecopy.open` and `onecopy.open_records` use `handle`, even if the path was removed."""
+        return str(self.path)
+
+    def read_bytes(self) -> bytes_type:
+        """Return the contents of the file that was found or built, as a private copy."""
+        if self.handle is None:
+            return self.path.read_bytes()
+        pieces: list[bytes_type] = []
+        while piece := os.pread(self.handle.fileno(), self.bytes, sum(map(len, pieces))):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def without_handle(self) -> Artefact:
+        """Return a copy without the open file, which does not keep a file descriptor."""
+        return replace(self, handle=None)
+
+    def __reduce__(self) -> tuple[object, ...]:  # a file descriptor cannot be pickled
+        return type(self), tuple(getattr(self, name) for name in self.__slots__ if name != "handle")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The state of a build by another process, as passed to `on_wait`."""
+
+    key: str
+    """Key of the artefact that is being built."""
+    pid: int
+    """Process id of the builder; 0 if it is not known yet."""
+    since: float
+    """Time at which the build began, in seconds since 1970."""
+    bytes: int
+    """Bytes built so far, as reported by `report_progress`; 0 if nothing was reported."""
+    seconds: float
+    """Seconds waited so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """The artefacts that `Store.prune` removed, or would remove with ``dry_run=True``."""
+
+    removed: list[Artefact]
+    """Removed artefacts, each with a ``reason``."""
+    kept: list[Artefact]
+    """Artefacts that matched but are being built or were used in the meantime, each with a ``reason``."""
+    bytes: int
+    """Total size of the removed files; the space of a mapped file is freed when it is unmapped."""
+
+
+Place: TypeAlias = Literal["disk", "memory"]
+
+_SPARE = 64 << 20  # bytes of memory that are left for other processes
+
+
+def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto") -> tuple[Place, str]:
+    """Return the place for an artefact of `nbytes` bytes, and the reason as a sentence.
+
+    "auto" is the disk, whose pages are shared and cached in memory as well, and can be reclaimed by the kernel; it is
+    memory only if the artefact does not fit on the disk. "memory" is memory if the artefact fits into the free space of
+    ``/dev/shm`` (64 MB in most containers) and into the available memory of the machine and of the control group; else
+    it is the disk. "disk" is always the disk.
+
+    Raises
+    ------
+    OSError
+        ENOSPC: the artefact does not fit, with the free bytes of each place.
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> from onecopy import store
+    >>> store.choose_place(1000)[0]
+    'disk'
+    """
+    if wanted not in ("auto", "disk", "memory"):
+        raise ValueError(f"place must be 'auto', 'disk' or 'memory', not {wanted!r}")
+    if nbytes < 0:
+        raise ValueError(f"nbytes must not be negative, but is {nbytes}")
+    first, second = _obstacle("memory", nbytes), _obstacle("disk", nbytes)
+    obstacles: dict[Place, str] = {"memory": first, "disk": second}
+    order: tuple[Place, Place] = ("memory", "disk") if wanted == "memory" else ("disk", "memory")
+    if not obstacles[order[0]]:
+        return order[0], _default_reason(wanted)
+    if wanted == "disk" or obstacles[order[1]]:
+        reasons = "; ".join(obstacles[place] for place in order[: 1 if wanted == "disk" else 2])
+        raise OSError(errno.ENOSPC, f"not enough space for {nbytes} bytes: {reasons}", _folder(order[0]))
+    preposition = "in" if order[1] == "memory" else "on"
+    return order[1], f"{preposition} {order[1]}, because {obstacles[order[0]]}"
+
+
+def _default_reason(wanted: str) -> str:
+    if wanted == "auto":
+        return "on disk, where the kernel can reclaim the pages when memory is short"
+    return "in memory, as requested" if wanted == "memory" else "on disk, as requested"
+
+
+def _folder(place: Place) -> str:
+    return _core.default_folder(memory=place == "memory")[0]
+
+
+def _obstacle(place: Place, nbytes: int) -> str:
+    """Return the reason why an artefact does not fit into a place; empty if it fits."""
+    folder = _folder(place)
+    free = free_on(Path(folder))
+    if free is None:
+        return f"{folder} cannot be created on this system"
+    if free < nbytes:
+        return f"the file system of {folder} has {free} bytes free"
+    if place == "memory" and (left := _core.available_memory()) is not None and left[0] < nbytes + _SPARE:
+        return f"{left[1]} leaves {left[0]} bytes"
+    return ""
+
+
+def free_on(folder: Path) -> int | None:
+    """Return the free bytes of the file system of a folder, which need not exist; None if ``/dev/shm`` is missing."""
+    for at in (folder, *folder.parents):
+        if at == Path("/dev"):
+            return None  # the system has no /dev/shm
+        try:
+            facts = os.statvfs(at)
+        except OSError:
+            continue
+        return facts.f_bavail * facts.f_frsize
+    return None
+
 
 Where: TypeAlias = Literal["here", "fork"]
 OnWait: TypeAlias = Union["Callable[[Waiting], None]", Literal["announce"], None]

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["link", "sweep", "view"]
-
 FOLDER = "views"
 """Name of the folder of all views, in the folder of a store; `Store.ls` does not list it."""
 

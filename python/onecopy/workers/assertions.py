@@ -16,8 +16,6 @@ from onecopy.text import size
 if TYPE_CHECKING:
     from onecopy.files import Identity
 
-__all__ = ["MemoryOfWorker", "Sharing", "assert_shared"]
-
 GROWTH = 64 << 20  # bytes; a forked worker copies about as much of torch's objects by counting references
 
 

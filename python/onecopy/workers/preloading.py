@@ -23,16 +23,14 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
-__all__ = ["PreloadReport", "WorkerStart", "preload"]
-
 POOLS = {  # thread pools: part of the file name of a library, and the variable that limits it to one thread
     "openblas": "OPENBLAS_NUM_THREADS",
     "mkl": "MKL_NUM_THREADS",
     "omp": "OMP_NUM_THREADS",
     "numexpr": "NUMEXPR_NUM_THREADS",
 }
-READERS = ("onecopy.records.opening", "onecopy.records.table", "onecopy.records.dicts")
-"""Modules that a worker imports to read shared rows: half a megabyte that the preload shares."""
+READERS = ("onecopy.records.rows",)
+"""What a worker imports to read shared rows: half a megabyte that the preload shares."""
 
 
 @dataclass(frozen=True)

@@ -111,14 +111,16 @@ def test_a_set_is_copied_into_one_file_and_anew_when_a_shard_changes(odd, tmp_pa
 
 
 def test_a_file_that_is_replaced_meanwhile_is_reported(odd, tmp_path, monkeypatch):
-    from onecopy.arrays import aligned
+    from onecopy.arrays import saving
+
+    save = saving.save
 
     def replace(target, file, **options):
-        oc.save(target, file, **options)
+        save(target, file, **options)
         shutil.copy(odd, tmp_path / "new")
         (tmp_path / "new").replace(odd)
 
-    monkeypatch.setattr(aligned, "save", replace)
+    monkeypatch.setattr(saving, "save", replace)
     with pytest.raises(oc.FileChanged) as error:
         oc.open(odd, align=64)
     assert error.value.filename == str(odd)

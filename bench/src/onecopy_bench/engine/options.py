@@ -14,8 +14,7 @@ from typing import Any
 import click
 
 from onecopy.cli import screen, targets
-from onecopy.cli.quantities import SIZE_OF_SOMETHING
-from onecopy.cli.words import parse_size
+from onecopy.cli.words import SIZE_OF_SOMETHING, parse_size
 from onecopy_bench.engine import pages, pictures
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.pages import Scenario

@@ -11,7 +11,7 @@ import click
 from onecopy.cli import screen
 from onecopy.memory.causes import Code
 from onecopy.memory.explaining import Explanation, explain
-from onecopy.runs.explaining import causes_of_run
+from onecopy.runs.report import causes_of_run
 
 WRONG = 3
 

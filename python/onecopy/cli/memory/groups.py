@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onecopy.cli.quantities import TIME
+from onecopy.cli.words import TIME
 from onecopy.memory import Sampler
 
 if TYPE_CHECKING:

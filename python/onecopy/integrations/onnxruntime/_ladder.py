@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import onnxruntime
 
 from onecopy import _core
+from onecopy.errors import FormatError
 from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _prepacking
-from onecopy.integrations.onnxruntime._model import SMALLEST, Kind, Model, parse
+from onecopy.memory import proc
 from onecopy.store import Store, default_folder
-from onecopy.store.place import free_on
+from onecopy.store.store import free_on
 from onecopy.text import size
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from onecopy.integrations.onnxruntime._report import Copied
 
 WORTH_IT = 16 << 20  # bytes of weights: below, `auto` does not prepack, but uses existing prepacked weights
 WORTH_ALIGNING = 1 << 18  # misaligned bytes: below, `direct` lets ONNX Runtime copy them
@@ -270,3 +271,218 @@ def parsed(request: Request) -> Iterator[tuple[Model, FileMapping]]:
         yield model, mapping
     finally:
         mapping.close()
+
+
+SMALLEST = 1024  # bytes; smaller weights stay in the message and are copied by ONNX Runtime
+
+Kind = Literal["onnx", "ort"]
+
+
+class Tensor(NamedTuple):
+    """A constant of an ONNX model, as `onecopy._core.parse_onnx` returns it."""
+
+    name: str
+    type: str
+    dtype: str | None
+    shape: Sequence[int]
+    storage: str
+    offset: int
+    bytes: int
+    location: str
+    is_initializer: bool
+
+    @property
+    def alignment(self) -> int:
+        """Required alignment in bytes: the size of an element, or 1 for elements smaller than a byte."""
+        return max(self.bytes // max(prod(self.shape), 1), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model file and its external data files."""
+
+    path: str
+    kind: Kind
+    tensors: tuple[Tensor, ...] = ()
+    """Constants of an ``.onnx`` model; empty for ``.ort``."""
+
+    @property
+    def folder(self) -> str:
+        """Folder of the model and its external data."""
+        return os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120 - no links are resolved
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Names of the external data files in the model."""
+        return tuple(dict.fromkeys(tensor.location for tensor in self.tensors if tensor.storage == "external"))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of the model and of its external data files."""
+        return (self.path, *(os.path.join(self.folder, location) for location in self.locations))  # noqa: PTH118
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all constants; for ``.ort``, the size of the file."""
+        if self.kind == "ort":
+            return os.stat(self.path).st_size  # noqa: PTH116
+        return sum(tensor.bytes for tensor in self.tensors)
+
+    @property
+    def copied(self) -> tuple[Copied, ...]:
+        """Constants that ONNX Runtime copies even with mapped files, the largest first."""
+        found = [Copied(t.name, t.bytes, reason) for t in self.tensors if (reason := why_copied(t))]
+        return tuple(sorted(found, key=lambda weight: -weight.bytes))
+
+
+def parse(path: str, kind: Kind) -> tuple[Model, FileMapping]:
+    """Map a model and list its weights; the caller closes the mapping.
+
+    Raises
+    ------
+    OSError, FormatError
+        As `onecopy.open`.
+    """
+    mapping = FileMapping(path)
+    try:
+        if kind == "ort":
+            return Model(path, kind), mapping
+        found = _core.parse_onnx(mapping.core)
+    except BaseException:
+        mapping.close()
+        raise
+    model = Model(path, kind, tuple(Tensor(*row) for row in found["tensors"]))  # type: ignore[attr-defined]
+    try:
+        _expect_whole(model)
+    except BaseException:
+        mapping.close()
+        raise
+    return model, mapping
+
+
+def _expect_whole(model: Model) -> None:
+    """Refuse external data that ends before its weights do."""
+    sizes = {place: os.stat(path).st_size for place, path in zip(model.locations, model.files[1:], strict=True)}  # noqa: PTH116
+    for tensor in model.tensors:
+        if tensor.storage == "external" and tensor.offset + tensor.bytes > sizes[tensor.location]:
+            raise FormatError(
+                f"{model.path}: {tensor.name!r} needs bytes [{tensor.offset}, {tensor.offset + tensor.bytes}) of "
+                f"{tensor.location}, which has {sizes[tensor.location]} bytes"
+            )
+
+
+def why_copied(tensor: Tensor) -> str:
+    """Return why a constant is copied; empty if it is used in place."""
+    if not tensor.is_initializer:
+        return "a constant of a node, or of the body of a control-flow node"
+    if tensor.storage == "coded":
+        return "stored in an encoding that has to be decoded"
+    if tensor.storage == "in place" and tensor.bytes < SMALLEST:
+        return f"smaller than {SMALLEST} bytes"
+    if tensor.offset % tensor.alignment:
+        return f"begins at byte {tensor.offset} of the file, which is not a multiple of {tensor.alignment}"
+    return ""
+
+
+_SHOWN = 5  # copied weights in the printed report; all of them are in `copied`
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A file of the model that this process has mapped, from ``/proc/self/maps``."""
+
+    path: str
+    bytes: int
+    """Mapped bytes (address space); `onecopy.residency` returns how many of them are in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A weight of the file that is not used in place."""
+
+    name: str
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a session was made. `str` gives a few lines of text."""
+
+    path: str
+    requested: str
+    """The requested mode."""
+    mode: str
+    """The mode that was used: "read", "map", "direct" or "prepacked"."""
+    reason: str
+    """A sentence on why this mode was used."""
+    seconds: float
+    """Time to make the session, in seconds."""
+    weights: int | None
+    """Bytes of all initializers; None if the file was not parsed."""
+    private: int | None
+    """Growth of the anonymous memory of the process, in bytes. None if unknown: the kernel does not report it, or the
+    growth is less than what was copied, because the heap had free memory."""
+    mapped: tuple[Mapped, ...]
+    """Files of the model that are mapped; empty if none is."""
+    copied: tuple[Copied, ...] = ()
+    """In mode "direct": weights that are not used in place, with reasons."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: {self.mode} ({self.reason})"]
+        lines.append(f"  made in {self.seconds * 1e3:.0f} ms; {self._private_words}")
+        lines += [f"  {size(file.bytes)} of {file.path} are mapped" for file in self.mapped]
+        if not self.mapped:
+            lines.append("  no file of the model is mapped")
+        if self.copied:
+            lines.append(f"  {size(sum(weight.bytes for weight in self.copied))} of weights are copied:")
+            lines += [f"    {weight.name}, {size(weight.bytes)}: {weight.reason}" for weight in self.copied[:_SHOWN]]
+            if len(self.copied) > _SHOWN:
+                lines.append(f"    and {len(self.copied) - _SHOWN} more")
+        return "\n".join(lines)
+
+    @property
+    def _private_words(self) -> str:
+        if self.private is not None:
+            return f"the process grew by {size(self.private)} of private memory"
+        return "growth of private memory unknown: the heap had free memory"
+
+
+def private_of(grown: int | None, certain: int) -> int | None:
+    """Return the growth of a process if it measures the memory of a session; else None.
+
+    A heap with free memory grows by less than what is copied: a growth below `certain` bytes is no measurement.
+
+    >>> private_of(9 << 20, 512), private_of(256, 512), private_of(0, 0), private_of(None, 0)
+    (9437184, None, None, None)
+    """
+    return grown if grown is not None and grown > 0 and grown >= certain else None
+
+
+def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
+    """Return the files among `paths` that this process has mapped, with the mapped bytes."""
+    files = {(facts.st_dev, facts.st_ino): path for path in paths if (facts := _facts(path)) is not None}
+    names = {
+        os.path.realpath(path): path for path in files.values()
+    }  # on overlayfs, maps and stat differ in the device
+    found: dict[str, int] = {}
+    for region in proc.maps(os.getpid()):
+        path = files.get((region.dev, region.inode)) or (None if region.deleted else names.get(region.path))
+        if path is not None:
+            found[path] = found.get(path, 0) + region.end - region.start
+    return tuple(Mapped(path, total) for path, total in found.items())
+
+
+def anonymous_memory() -> int | None:
+    """Return the resident anonymous memory of this process in bytes; None without /proc."""
+    try:
+        return proc.status(os.getpid()).rss_anon
+    except OSError:  # no /proc
+        return None
+
+
+def _facts(path: str) -> os.stat_result | None:
+    try:
+        return Path(path).stat()
+    except OSError:
+        return None

@@ -34,6 +34,7 @@ from zlib import crc32
 
 import onnxruntime
 
+from onecopy import _core
 from onecopy._core import PREPACKED_END
 from onecopy.errors import FormatError
 from onecopy.integrations.onnxruntime import _options
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from onecopy.store import Artefact
-
-__all__ = ["Prepacked", "Recipe", "prepack", "start_in_background"]
 
 _TRAILER = 24 + len(PREPACKED_END)
 _CLOCK_TICK = 0.02
@@ -339,7 +338,7 @@ def _written(folder: Path, before: set[str]) -> int:
 def _command() -> list[str]:
     if not sys.executable:
         raise OSError("there is no Python interpreter to start: sys.executable is empty")
-    return [sys.executable, "-m", "onecopy.integrations.onnxruntime._prepack"]
+    return [sys.executable, "-m", "onecopy.integrations.onnxruntime._prepacking"]
 
 
 def _hidden_name(path: Path) -> str:
@@ -369,3 +368,18 @@ def wait_for_background(timeout: float) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+_NICENESS = 10  # low priority: other processes serve requests meanwhile
+
+
+def main(caller: str, text: str, *path: str) -> None:
+    """Run the child that prepacks: for a waiting parent, whose process ID `caller` is, or in the background."""
+    recipe = Recipe.of_json(text)
+    if caller != "background":
+        if _core.end_with_parent(int(caller)):
+            write(recipe, Path(path[0]))
+        return
+    os.nice(_NICENESS)
+    with contextlib.suppress(TimeoutError):  # another process is building it
+        recipe.built(recipe.store.with_options(timeout=0), write)

@@ -12,7 +12,7 @@ import onnxruntime
 from onecopy import page_cache
 from onecopy.errors import FormatError
 from onecopy.integrations.onnxruntime import _ladder, _options
-from onecopy.integrations.onnxruntime._report import Report, anonymous_memory, mapped_files, private_of
+from onecopy.integrations.onnxruntime._ladder import Report, anonymous_memory, mapped_files, private_of
 from onecopy.remote import local
 from onecopy.store.fork import trim_heap
 

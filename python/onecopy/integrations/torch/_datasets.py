@@ -23,22 +23,32 @@ This module does not import torch; tensors are found if the program has imported
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import pickle
 import sys
 from dataclasses import dataclass, field
+from itertools import islice
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from onecopy import records
 from onecopy.arguments import byte_count
 from onecopy.errors import NotShareable
-from onecopy.integrations.torch._estimate import estimated_bytes
-from onecopy.integrations.torch._mapped import array_in, bytes_of, is_mapped, tensor_in
+from onecopy.files import Mapping
+from onecopy.memory.addresses import Pages
+from onecopy.records.backing import Backed
 from onecopy.store.fork import free_unused_memory
 from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Attribute", "ShareReport", "share_dataset"]
+    from numpy.typing import NDArray
+
+    from onecopy.records import List
 
 DatasetT = TypeVar("DatasetT")
 
@@ -242,3 +252,186 @@ def _length(value: Any) -> int | None:
 def _kind(value: Any) -> str:
     dtype = getattr(value, "dtype", None)
     return type(value).__name__ if dtype is None else f"{type(value).__name__} {str(dtype).removeprefix('torch.')}"
+
+
+BREADTHS = (256, 16, 8, 4)  # sampled children by depth; contents below the last depth are not counted
+
+
+def estimated_bytes(value: Any, depth: int = 0) -> int:
+    """Return an estimate of the bytes of an object with all its contents; arrays and tensors are exact.
+
+    An object with several references in a container counts once, and so do the keys of dicts in it.
+
+    Examples
+    --------
+    >>> estimated_bytes([]), estimated_bytes(["abcdefg" * 100] * 1000) < 10_000
+    (56, True)
+    """
+    with contextlib.suppress(RuntimeError):  # sparse tensors have no nbytes
+        if isinstance(nbytes := getattr(value, "nbytes", None), int):  # arrays, tensors
+            return nbytes
+    own = sys.getsizeof(value, 0)
+    if depth == len(BREADTHS):
+        return own
+    if isinstance(value, dict):
+        keys = 0 if depth else _of_children(list(_sample(value, depth)), len(value), depth)  # records share their keys
+        return own + keys + _of_values(value, depth)
+    if isinstance(value, list | tuple | set | frozenset):
+        return own + _of_children(list(_sample(value, depth)), len(value), depth)
+    return own + (estimated_bytes(vars(value), depth + 1) if hasattr(value, "__dict__") else 0)
+
+
+def _of_values(value: dict[Any, Any], depth: int) -> int:
+    return _of_children([value[key] for key in _sample(value, depth)], len(value), depth)
+
+
+def _sample(container: Any, depth: int) -> islice[Any]:
+    """Return evenly spaced elements of a list or tuple, or the first elements of another container."""
+    step = max(1, len(container) // BREADTHS[depth])
+    if isinstance(container, list | tuple):
+        return islice(container[::step], BREADTHS[depth])
+    return islice(container, BREADTHS[depth])
+
+
+def _of_children(sample: list[Any], count: int, depth: int) -> int:
+    """Return an estimate of the bytes of `count` children from a sample, which keeps them alive, so that ids differ."""
+    if not sample:
+        return 0
+    different = {id(child): child for child in sample}
+    total = sum(estimated_bytes(child, depth + 1) for child in different.values())
+    if len(different) < len(sample):  # few objects with many references, or nearly all different
+        return total * count // len(sample) if len(different) > len(sample) // 2 else total
+    return total * count // len(sample)
+
+
+class MappedArray(np.ndarray[Any, np.dtype[Any]]):
+    """An array on mapped memory. Views and results are plain arrays."""
+
+    _rows: List[Any] | None = None  # None for views
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.view(np.ndarray)[key]
+
+    def __iter__(self) -> Any:
+        return iter(self.view(np.ndarray))
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return array[()] if return_scalar else array.view(np.ndarray)
+
+    def copy(self, order: Any = "C") -> NDArray[Any]:  # type: ignore[override]
+        """Return a copy as a plain array in private memory."""
+        return self.view(np.ndarray).copy(order)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.view(np.ndarray).__reduce_ex__(protocol)
+
+
+def _sent_array(array: MappedArray) -> Any:
+    if array._rows is None or _is_written(array.ctypes.data, array.nbytes):
+        return array.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+    return array_in, (array._rows, array.dtype, array.shape)
+
+
+def _sent_tensor(tensor: Any) -> Any:
+    if _is_written(tensor.data_ptr(), tensor.nbytes):
+        return tensor.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+    return tensor_in, (tensor._rows, tensor.dtype, tuple(tensor.shape))
+
+
+def _is_written(address: int, nbytes: int) -> bool:
+    """Return whether copy-on-write memory was written to; True if that is not known."""
+    try:
+        with Pages() as pages:
+            return pages.private_bytes(address, nbytes) > 0
+    except OSError:  # without /proc
+        return True
+
+
+ForkingPickler.register(MappedArray, _sent_array)
+
+
+def is_mapped(value: Any) -> bool:
+    """Return whether an object is already on a mapped file of onecopy."""
+    return isinstance(value, Backed | MappedArray) or hasattr(type(value), "mapped_by_onecopy")
+
+
+def bytes_of(value: Any) -> NDArray[np.uint8]:
+    """Return the bytes of an array or tensor in C order; NotShareable with the reason for other objects."""
+    if type(value) is np.ndarray:
+        if value.dtype.hasobject:
+            raise NotShareable("an array of Python objects; a list of them can be shared")
+        return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _bytes_of_tensor(torch, value)
+    raise NotShareable(_why_not(value))
+
+
+def _bytes_of_tensor(torch: Any, value: Any) -> NDArray[np.uint8]:
+    if type(value) is not torch.Tensor or value.requires_grad:
+        raise NotShareable(f"a {type(value).__name__} has more than data: share tensor.detach()")
+    if value.device.type != "cpu" or value.layout != torch.strided or value.is_quantized:
+        raise NotShareable(
+            f"a tensor on {value.device} with layout {value.layout}: only dense CPU tensors can be shared"
+        )
+    contiguous = value.resolve_conj().resolve_neg().contiguous()
+    raw: NDArray[np.uint8] = contiguous.flatten().view(torch.uint8).numpy()
+    return raw
+
+
+def _why_not(value: Any) -> str:
+    kind = type(value).__name__
+    if isinstance(value, np.memmap):
+        return "already mapped, but it pickles as a copy of its data: open it in each worker, or use oc.Mapping"
+    if isinstance(value, list | tuple | dict | np.ndarray):
+        return f"a {kind} may differ from its base class: convert it to the base class"
+    if isinstance(value, set | frozenset):
+        return f"a {kind} cannot be shared: convert it to a sorted list or a dict"
+    if hasattr(value, "__dict__"):
+        return f"a {kind} is an object: call oc.torch.share_dataset on it to share its attributes"
+    return f"a {kind} cannot be shared"
+
+
+def array_in(rows: List[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> MappedArray:
+    """Return an array on the bytes of the row, without reading them."""
+    array = np.ndarray(shape, dtype, _memory_of(rows)).view(MappedArray)
+    array._rows = rows
+    return array
+
+
+def tensor_in(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
+    """Return a tensor on the bytes of the row, without reading them."""
+    import torch
+
+    flat = torch.frombuffer(_memory_of(rows), dtype=torch.uint8)
+    tensor = flat.view(dtype).reshape(shape).as_subclass(_tensor_class())
+    tensor._rows = rows  # keeps the file open, and with it the handle valid
+    return tensor
+
+
+def _memory_of(rows: List[Any]) -> memoryview:
+    """Map the bytes of the row again with copy-on-write pages."""
+    raw = np.asarray(rows.lazy[0])
+    offset = raw.__array_interface__["data"][0] - rows.file.core.address
+    return Mapping(rows.path, offset, raw.nbytes, private=True).view()
+
+
+@functools.cache
+def _tensor_class() -> Any:
+    """Return the class of mapped tensors, made when it is first needed, because torch is optional."""
+    import torch
+
+    class MappedTensor(torch.Tensor):  # type: ignore[misc]
+        """A tensor on mapped memory. Views and results are plain tensors."""
+
+        mapped_by_onecopy = True
+        __torch_function__ = torch._C._disabled_torch_function_impl
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            return self.clone()
+
+    ForkingPickler.register(MappedTensor, _sent_tensor)
+    return MappedTensor

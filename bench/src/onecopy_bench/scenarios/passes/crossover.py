@@ -22,7 +22,7 @@ from typing import Any, Literal, cast
 
 import click
 
-from onecopy.cli.quantities import SIZE
+from onecopy.cli.words import SIZE
 from onecopy.memory import cgroup
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import pages
