@@ -39,9 +39,9 @@ with file as entered:
 # Residency.
 reveal_type(oc.warm(file))  # revealed: onecopy._core.WarmReport
 reveal_type(oc.warm("data.bin", [(0, 5)], wait=True))  # revealed: onecopy._core.WarmReport
-reveal_type(oc.warm(mapping, wait=False))  # revealed: onecopy.page_cache.pages.WarmJob
+reveal_type(oc.warm(mapping, wait=False))  # revealed: onecopy.page_cache.WarmJob
 reveal_type(file.warm(["w", ("w", slice(0, 5))]))  # revealed: onecopy._core.WarmReport
-reveal_type(file.warm(wait=False))  # revealed: onecopy.page_cache.pages.WarmJob
+reveal_type(file.warm(wait=False))  # revealed: onecopy.page_cache.WarmJob
 reveal_type(oc.warm(mapping, wait=False).wait(2.5))  # revealed: onecopy._core.WarmReport
 reveal_type(oc.warm(mapping, wait=False).progress)  # revealed: tuple[int, int]
 reveal_type(oc.warm(mapping).cached_after)  # revealed: int | None

@@ -22,7 +22,7 @@ from onecopy.text import is_text
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Unpack
 
     from numpy.typing import NDArray
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
         EvictReport,
         PinReport,
         Portion,
-        Range,
         Residency,
-        Selection,
         WarmJob,
         WarmOptions,
         WarmReport,
@@ -76,6 +74,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     kind: str
     """The kind of contents: "arrays", "struct", "records" or "image" of onecopy; "foreign" for other tools."""
 
+    _owner: OpenFile | ArrayFile
+    """The file that was opened: it names the others, or it is the only one."""
+
     # --- arrays ---------------------------------------------------------------------------------------------------
 
     @property
@@ -107,47 +108,51 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     def files(self) -> tuple[Member, ...]:
         """The open files that contain the arrays: this file, or each shard, or the model and its external data."""
 
-    @property
-    def portions(self) -> tuple[Portion, ...]:
-        """The mappings of all files as a whole, for `onecopy.page_cache`."""
-        return self._selection(None).portions
+    def portions(self, names: Iterable[Part] | None = None, *, verify: bool = False) -> list[Portion]:
+        """Return the mappings that contain some arrays, each with ranges, or all of them, for `onecopy.page_cache`.
+
+        With `verify`, in whole blocks and with inspectors that compare their checksums; NoChecksum if there are none.
+        """
+        if isinstance(names, str):
+            raise TypeError(f"names must be a list of names: [{names!r}]")
+        return self._portions(None if names is None else list(names), verify)
+
+    @abc.abstractmethod
+    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]: ...
 
     @property
-    @abc.abstractmethod
     def path(self) -> str:
         """The path that was given to `onecopy.open`: of the file, the index or the model."""
+        return self._owner.path
 
     @property
-    @abc.abstractmethod
     def identity(self) -> Identity:
         """The identity of the opened file at `path`: (device, inode, size in bytes, time of the last write in ns)."""
+        return self._owner.identity
 
-    @abc.abstractmethod
     def changed(self) -> bool:
         """Return whether a path now refers to another file, or a file was modified since it was opened."""
+        return self._owner.changed() or any(file.changed() for file in self.files)
 
     @property
-    @abc.abstractmethod
     def views(self) -> int:
         """The number of views (arrays, memoryviews) in use; they keep the memory mapped after `close`."""
+        return sum(file.views for file in self.files)
 
     @property
-    @abc.abstractmethod
     def closed(self) -> bool:
         """Whether `close` was called."""
+        return self._owner.closed
 
-    @abc.abstractmethod
     def close(self) -> None:
         """Release the mappings; the memory is unmapped when the last view is gone. Further calls do nothing."""
+        for file in (self._owner, *self.files):
+            file.close()
 
     @property
     @abc.abstractmethod
     def metadata(self) -> dict[str, str]:
         """Metadata of the file, the index or the model, without the entry of onecopy; other values as JSON."""
-
-    @abc.abstractmethod
-    def _select(self, names: Iterable[Part] | None) -> Sequence[tuple[Member, list[Range] | None]]:
-        """Return the files that contain some arrays, each with ranges; for None, all files, each with None."""
 
     # --- parts of arrays ------------------------------------------------------------------------------------------
 
@@ -263,7 +268,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         """
         from onecopy import page_cache
 
-        report: WarmReport | WarmJob = page_cache.warm(self._selection(names, verify=verify), **options)
+        report: WarmReport | WarmJob = page_cache.warm(self.portions(names, verify=verify), **options)
         return report
 
     def verify(
@@ -322,32 +327,33 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         """Drop arrays from memory; see `onecopy.evict`."""
         from onecopy import page_cache
 
-        return page_cache.evict(self._selection(names))
+        return page_cache.evict(self.portions(names))
 
     def residency(self, names: Iterable[Part] | None = None) -> Residency:
         """Report how much of the arrays is in memory; see `onecopy.residency`."""
         from onecopy import page_cache
 
-        return page_cache.residency(self._selection(names))
+        return page_cache.residency(self.portions(names))
 
     def pin(self, names: Iterable[Part] | None = None) -> PinReport:
         """Lock arrays into memory; see `onecopy.pin`."""
         from onecopy import page_cache
 
-        return page_cache.pin(self._selection(names))
+        return page_cache.pin(self.portions(names))
 
     def unpin(self, names: Iterable[Part] | None = None) -> None:
         """Unlock arrays that `pin` has locked."""
         from onecopy import page_cache
 
-        page_cache.unpin(self._selection(names))
+        page_cache.unpin(self.portions(names))
 
-    def _selection(self, names: Iterable[Part] | None, *, verify: bool = False) -> Selection:
-        from onecopy.page_cache import Selection
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<onecopy.ArrayFile {self.path!r} closed>"
+        return f"<onecopy.ArrayFile {self.path!r} {self._counted()}, {self.nbytes / 1e6:.1f} MB, {self.mode}>"
 
-        if isinstance(names, str):
-            raise TypeError(f"names must be a list of names: [{names!r}]")
-        return Selection(tuple(file.portion(at, verify=verify) for file, at in self._select(names)))
+    def _counted(self) -> str:
+        return f"{len(self)} arrays"
 
     __hash__ = object.__hash__
 
@@ -496,15 +502,14 @@ class OneFile(OpenFile, ArrayFile):
         self.entry(name)
         return self._path
 
-    def _select(self, names: Iterable[Part] | None) -> list[tuple[OneFile, list[Range] | None]]:
-        return [(self, None if names is None else [range_of(self.entry(name_of(part)), part) for part in names])]
+    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
+        from onecopy.page_cache import Portion
 
-    def portion(self, ranges: list[Range] | None, *, verify: bool) -> Portion:
-        """Return ranges, or the whole file, as a portion for `onecopy.page_cache`; with `verify`, also its verifier."""
+        ranges = None if parts is None else [range_of(self.entry(name_of(part)), part) for part in parts]
         if not verify:
-            return self.core, ranges, None
+            return [Portion(self.core, ranges)]
         wide = self._core.ranges_to_verify([(0, 0)] if ranges == [] else ranges or [])
-        return self.core, wide, self._core.verifier()
+        return [Portion(self.core, wide, self._core.verifier())]
 
     # --- the file -------------------------------------------------------------------------------------------------
 
@@ -534,11 +539,6 @@ class OneFile(OpenFile, ArrayFile):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reattach, (self._absolute, self.mode, self._private, self._threads, self.identity)
-
-    def __repr__(self) -> str:
-        if self.closed:
-            return f"<onecopy.ArrayFile {self._path!r} closed>"
-        return f"<onecopy.ArrayFile {self._path!r} {len(self)} arrays, {self.nbytes / 1e6:.1f} MB, {self.mode}>"
 
 
 def _snapshot(path: str, reason: str) -> tuple[ArraysMode, _core.FileHandle | None, str]:

@@ -207,7 +207,7 @@ def _open_selected(
     *,
     verify: bool,
 ) -> ArrayFile:
-    from onecopy.arrays.selected import SelectedArrays, of_url
+    from onecopy.arrays.several_files import SelectedArrays, of_url
 
     if align is not None:
         raise ValueError("names and align exclude each other")

@@ -147,8 +147,7 @@ def _files_in(place: Path, variant: str | None) -> list[Path]:
 
 def _warm(files: Iterable[Path], max_bytes: int | str | None) -> WarmJob:
     """Start reading the files into memory in the order in which transformers reads them."""
-    portions = tuple((Mapping(file).core, None, None) for file in files)
-    return page_cache.warm(page_cache.Selection(portions), max_bytes=max_bytes, wait=False)
+    return page_cache.warm([Mapping(file) for file in files], max_bytes=max_bytes, wait=False)
 
 
 def _type_of(dtype: Any, place: Path) -> Any:

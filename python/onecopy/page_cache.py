@@ -1,18 +1,120 @@
-"""Query, evict and lock the pages of files, and report how much memory is available."""
+"""Query and control which parts of files are in the page cache: `residency`, `warm`, `evict`, `pin`.
+
+The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return a report of what the
+kernel did. A hint that the kernel refused is noted in the report and not raised; a number that the kernel does not
+report is None, never zero. A file that was truncated while mapped raises `onecopy.DataLost`.
+
+All processes of the machine share the page cache, so a file that one process has warmed is warm for all of them.
+Private copies (``mode="copy"``) are not affected. Every function releases the GIL and may be called from any thread.
+"""
 
 from __future__ import annotations
 
 import os
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 from onecopy import _core
+from onecopy._core import EvictReport, MappedPages, PageCache, PinReport, Residency, WarmReport
 from onecopy.arguments import byte_count, non_negative, path_text, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from onecopy._core import EvictReport, MappedPages, PageCache, PinReport, Residency, WarmReport
+__all__ = [
+    "EvictReport",
+    "MappedPages",
+    "Mechanism",
+    "PageCache",
+    "PinReport",
+    "Portion",
+    "Range",
+    "Residency",
+    "WarmJob",
+    "WarmOptions",
+    "WarmReport",
+    "available_memory",
+    "cachestat",
+    "evict",
+    "mapped_in",
+    "pin",
+    "residency",
+    "unpin",
+    "warm",
+]
+
+Range: TypeAlias = tuple[int, int]
+"""(offset, length) in bytes from the start of the mapping; rounded outwards to whole pages."""
+
+Mechanism: TypeAlias = Literal["auto", "populate", "read", "advise", "none"]
+
+
+class Portion(NamedTuple):
+    """Ranges of one mapping, as a target; `onecopy.ArrayFile.portions` returns those of some arrays."""
+
+    mapping: _core.Mapping
+    """The mapping of the compiled module."""
+    ranges: Sequence[Range] | None = None
+    """None: the whole mapping; an empty list: no bytes."""
+    inspector: _core.Inspector | None = None
+    """Checks the bytes while they are read; None: they are not checked."""
+
+
+class Mapped(Protocol):
+    """An object with one mapping: `onecopy.Mapping`, or an `onecopy.ArrayFile` of one file."""
+
+    @property
+    def core(self) -> _core.Mapping:
+        """The mapping of the compiled module."""
+
+
+class Several(Protocol):
+    """An object with mappings of several files, or of parts of them: any `onecopy.ArrayFile`."""
+
+    def portions(self) -> list[Portion]:
+        """Return the portions, one or more per file."""
+
+
+Opened: TypeAlias = "Mapped | Several | Portion"
+Target: TypeAlias = "Opened | str | os.PathLike[str] | Sequence[Opened | str | os.PathLike[str]]"
+"""An open file, a path, or a list of these, which are treated as one."""
+
+
+def _portions(
+    target: Target,
+    ranges: Sequence[Range] | None = None,
+    inspector: _core.Inspector | None = None,
+    *,
+    maps_paths: bool = True,
+) -> list[tuple[_core.Mapping, Sequence[Range], _core.Inspector | None]]:
+    """Return the mappings of a target, each with its ranges; a path is mapped by this call with `maps_paths`.
+
+    TypeError if `target` is not an open file, or if `ranges` are given for several files.
+    """
+    if maps_paths and isinstance(target, str | bytes | os.PathLike):
+        return [_checked(Portion(_core.open_mapping(path_text(target)), ranges, inspector))]
+    core = getattr(target, "core", None)
+    if core is not None:
+        return [_checked(Portion(core, ranges, inspector))]
+    if isinstance(target, Portion):
+        parts = [_checked(target)]
+    elif isinstance(target, list | tuple):
+        parts = [part for single in target for part in _portions(single, maps_paths=maps_paths)]
+    elif hasattr(target, "portions"):
+        parts = [_checked(part) for part in target.portions()]
+    else:
+        raise TypeError(f"expected an open onecopy file, not {target!r}: onecopy.Mapping(path) opens any file")
+    if ranges is not None or inspector is not None:
+        raise TypeError("ranges cannot be given for several files: give names of arrays instead, file.warm([...])")
+    return parts
+
+
+def _checked(part: Portion) -> tuple[_core.Mapping, Sequence[Range], _core.Inspector | None]:
+    """Return a portion for the compiled module: [] for the whole mapping, [(0, 0)] for no bytes at all."""
+    if part.ranges is None:
+        return part.mapping, [], part.inspector
+    ranges = [(non_negative("offset", offset), non_negative("length", length)) for offset, length in part.ranges]
+    return part.mapping, ranges or [(0, 0)], part.inspector
 
 
 def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
@@ -29,7 +131,7 @@ def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
     >>> oc.evict(path).bytes
     1048576
     """
-    return _core.total_evicted([_core.evict(core, part) for core, part, _ in of_target(target, ranges)])
+    return _core.total_evicted([_core.evict(core, part) for core, part, _ in _portions(target, ranges)])
 
 
 def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residency:
@@ -46,7 +148,7 @@ def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residenc
     >>> oc.residency(path).bytes
     1048576
     """
-    return _core.total_residency([_core.residency(core, part) for core, part, _ in of_target(target, ranges)])
+    return _core.total_residency([_core.residency(core, part) for core, part, _ in _portions(target, ranges)])
 
 
 def cachestat(descriptor: int, offset: int = 0, length: int = 0) -> PageCache:
@@ -107,7 +209,7 @@ def mapped_in(pid: int, address: int, length: int) -> MappedPages:
     return _core.mapped_in(non_negative("pid", pid), non_negative("address", address), non_negative("length", length))
 
 
-def pin(target: Opened, ranges: Sequence[Range] | None = None) -> PinReport:
+def pin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = None) -> PinReport:
     """Lock the pages of an open file into memory until `unpin` is called or the mapping is released.
 
     Pages that are not in memory are read. RLIMIT_MEMLOCK (often 8 MiB) limits how much can be locked; the report has
@@ -122,13 +224,13 @@ def pin(target: Opened, ranges: Sequence[Range] | None = None) -> PinReport:
     ...     oc.pin(mapping).bytes
     65536
     """
-    portions = of_opened(target, ranges)  # not a path: its mapping, and with it the lock, would end with this call
+    portions = _portions(target, ranges, maps_paths=False)  # its mapping, and so the lock, would end with this call
     return _core.total_pinned([_core.pin(core, part) for core, part, _ in portions])
 
 
-def unpin(target: Opened, ranges: Sequence[Range] | None = None) -> None:
+def unpin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = None) -> None:
     """Unlock pages that `pin` has locked."""
-    for core, part, _ in of_opened(target, ranges):
+    for core, part, _ in _portions(target, ranges, maps_paths=False):
         _core.unpin(core, part)
 
 
@@ -146,86 +248,6 @@ def available_memory() -> int | None:
     """
     left = _core.available_memory()
     return None if left is None else left[0]
-
-
-Range: TypeAlias = tuple[int, int]
-"""(offset, length) in bytes from the start of the mapping; rounded outwards to whole pages."""
-
-SEVERAL = "ranges cannot be given for several files: give names of arrays instead, file.warm([...])"
-
-CorePortions: TypeAlias = "list[tuple[_core.Mapping, list[Range], _core.Inspector | None]]"
-"""Portions as the compiled module takes them: an empty list of ranges is the whole mapping."""
-
-
-class Mapped(Protocol):
-    """An object with one mapping: `onecopy.Mapping`, or an `onecopy.ArrayFile` of one file."""
-
-    @property
-    def core(self) -> _core.Mapping:
-        """The mapping of the compiled module."""
-
-
-Portion: TypeAlias = "tuple[_core.Mapping, Sequence[Range] | None, _core.Inspector | None]"
-"""A mapping, ranges of it (None: the whole mapping), and an optional inspector that checks the bytes while reading."""
-
-
-class Selection:
-    """Portions of one or several files, as a target."""
-
-    def __init__(self, portions: tuple[Portion, ...]) -> None:
-        self.portions = portions
-
-
-class Several(Protocol):
-    """An object with portions of several files: an `onecopy.ArrayFile` of several files, or a `Selection`."""
-
-    @property
-    def portions(self) -> tuple[Portion, ...]:
-        """The portions, one or more per file."""
-
-
-Opened: TypeAlias = "Mapped | Several"
-Single: TypeAlias = "Opened | str | os.PathLike[str]"
-Target: TypeAlias = "Single | Sequence[Single]"
-"""An open file, a path, or a list of these, which are treated as one."""
-
-
-def of_target(target: Target, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> CorePortions:
-    """Return the mappings of a target, each with its ranges; a path is mapped by this call."""
-    if isinstance(target, list | tuple):
-        if ranges is not None or inspector is not None:
-            raise TypeError(SEVERAL)
-        return [part for single in target for part in of_target(single, None)]
-    if isinstance(target, str | bytes | os.PathLike):
-        core = _core.open_mapping(path_text(target))
-        return [(core, _ranges(ranges), inspector)]
-    return of_opened(target, ranges, inspector)
-
-
-def of_opened(target: object, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> CorePortions:
-    """Return the mappings of an open file, each with its ranges.
-
-    TypeError if `target` is not an open file, or if `ranges` are given for several files.
-    """
-    core = getattr(target, "core", None)
-    if core is not None:
-        return [(core, _ranges(ranges), inspector)]
-    portions = getattr(target, "portions", None)
-    if portions is None:
-        raise TypeError(f"expected an open onecopy file, not {target!r}: onecopy.Mapping(path) opens any file")
-    if ranges is not None:
-        raise TypeError(SEVERAL)
-    return [(core, _ranges(part), inspects) for core, part, inspects in portions]
-
-
-def _ranges(ranges: Sequence[Range] | None) -> list[Range]:
-    """Return ranges for the compiled module: [] for None, the whole mapping; [(0, 0)] for [], no bytes at all."""
-    if ranges is None:
-        return []
-    return [(non_negative("offset", offset), non_negative("length", length)) for offset, length in ranges] or [(0, 0)]
-
-
-Mechanism: TypeAlias = Literal["auto", "populate", "read", "advise", "none"]
 
 
 class WarmJob:
@@ -419,7 +441,7 @@ def warm(
         raise ValueError("progress cannot be given with wait=False: give it to the wait() of the job")
     threads = thread_count(threads)
     limit = None if max_bytes is None else byte_count("max_bytes", max_bytes)
-    portions = of_target(target, ranges, inspector)
+    portions = _portions(target, ranges, inspector)
     core = _core.start_warm(portions, threads=threads, huge=huge, budget=limit, mechanism=mechanism, in_order=in_order)
     job = WarmJob(core)
     return job.wait(progress=progress) if wait else job
