@@ -117,6 +117,30 @@ def test_data_frames_share_their_columns(round_trip):
     assert (changed["number"][0], loaded["number"][0]) == (7, 0)
 
 
+def test_frames_of_polars_share_their_columns(round_trip):
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(
+        {
+            "number": np.arange(10_000),
+            "text": [f"row {i} is longer than what polars keeps in place" for i in range(10_000)],
+            "lists": [[1.0, 2.5], None] * 5000,
+            "kind": polars.Series(["a", "b"] * 5000, dtype=polars.Categorical),
+            "named": polars.Series(["a", "b"] * 5000, dtype=polars.Enum(["b", "a"])),
+        }
+    )
+    for value in (frame, frame["text"], {"inner": frame.lazy().collect()}):
+        loaded, report, _ = round_trip(value)
+        one, other = (loaded["inner"], value["inner"]) if isinstance(value, dict) else (loaded, value)
+        assert type(one) is type(other)
+        assert one.equals(other)
+        assert report.shared > 300_000
+        assert copied(report) < 55_000  # codes of Categorical and Enum, which polars makes from those of Arrow
+    assert round_trip(frame)[0].schema == frame.schema
+    objects = polars.Series("objects", [object], dtype=polars.Object)  # which Arrow does not have
+    with pytest.raises(Exception, match=r"[Oo]bject"):
+        round_trip(objects)
+
+
 def test_tables_of_arrow_and_sparse_matrices_share_their_buffers(round_trip):
     arrow, sparse = pytest.importorskip("pyarrow"), pytest.importorskip("scipy.sparse")
     table = arrow.table({"number": np.arange(10_000), "text": [f"row {i}" for i in range(10_000)]})

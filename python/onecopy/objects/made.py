@@ -43,6 +43,18 @@ def parameter(data: Any, requires_grad: bool) -> Any:
     return torch.nn.Parameter(data, requires_grad)
 
 
+def polars_frame(table: Any) -> Any:
+    """Return a frame of polars on the buffers of an Arrow table."""
+    import polars as pl
+
+    return pl.from_arrow(table)
+
+
+def polars_series(table: Any) -> Any:
+    """Return a series of polars on the buffers of the one column of an Arrow table."""
+    return polars_frame(table).to_series()
+
+
 OPTIONS_OF_SPACY_VECTORS = ("name", "mode", "minn", "maxn", "hash_count", "hash_seed", "bow", "eow", "attr")
 
 

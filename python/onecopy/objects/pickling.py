@@ -94,6 +94,22 @@ def _is_spacy_vectors(value: Any) -> bool:
     return (kind.__module__, kind.__name__) == ("spacy.vectors", "Vectors") and is_array(value.data)
 
 
+def _arrow_of(value: Any) -> Any:
+    """Return a frame or series of polars, which pickles itself as bytes, as an Arrow table; None if it is neither.
+
+    None also without pyarrow, and for what Arrow does not give back as it was, such as columns of Python objects.
+    """
+    polars = sys.modules.get("polars")
+    if polars is None or type(value) not in (polars.DataFrame, polars.Series):
+        return None
+    try:
+        frame = value if type(value) is polars.DataFrame else value.to_frame()
+        table = frame.to_arrow(compat_level=polars.CompatLevel.newest())
+        return table if made.polars_frame(table).schema == frame.schema else None
+    except Exception:  # any: of polars, of Arrow, or pyarrow is missing
+        return None
+
+
 class _Buffers:
     """The buffers that are left out of a pickle.
 
@@ -149,13 +165,22 @@ class _Pickler(pickle.Pickler):
         if type(value) is _Storage:
             buffer = self.buffers.describe(value.raw, value.name, value.content, is_tensor=True)
             return made.storage, (buffer,)
+        if (reduced := self._reduced_of_library(value)) is not None:
+            return reduced
+        if not hasattr(value, "__qualname__") and type(value).__module__.partition(".")[0] != "numpy":
+            self.buffers.owner = type(value).__name__
+        return NotImplemented
+
+    def _reduced_of_library(self, value: Any) -> Reduced | None:
+        """Return how an object is made that its library would pickle as bytes; None for any other."""
+        if (table := _arrow_of(value)) is not None:
+            self.buffers.owner, self.modules = type(value).__name__, self.modules | {"polars"}
+            return (made.polars_frame if self.buffers.owner == "DataFrame" else made.polars_series), (table,)
         if _is_spacy_vectors(value):
             self.buffers.owner, self.modules = "Vectors", self.modules | {"spacy"}
             options = {name: getattr(value, name) for name in made.OPTIONS_OF_SPACY_VECTORS}
             return made.spacy_vectors, (value.strings, value.data, value.key2row, options)
-        if not hasattr(value, "__qualname__") and type(value).__module__.partition(".")[0] != "numpy":
-            self.buffers.owner = type(value).__name__
-        return NotImplemented
+        return None
 
     def _reduced_array(self, value: NDArray[Any]) -> Reduced | Any:
         import numpy as np
