@@ -131,6 +131,10 @@ class Job(NamedTuple):
         def one(codec: Codec) -> Kind:
             facts = codecs.facts_of(codec, path, 0)
             codecs.check_size(path, facts, self.max_bytes)
+            if self.form.upright:
+                from onecopy.images import _pillow
+
+                facts = facts._replace(shape=_pillow.upright_shape(path, facts.shape))
             shape, dtype = self.form.applied(path, facts)
             return shape, np.dtype(dtype)
 

@@ -1,7 +1,7 @@
 """Decoding with Pillow: JPEG, PNG, WebP, GIF, BMP, ... Pillow decodes the whole image in the heap.
 
 The pixels equal ``numpy.asarray(PIL.Image.open(path))``: palette images give palette indices, and EXIF orientation is
-not applied. Pillow's own limit, ``PIL.Image.MAX_IMAGE_PIXELS``, stays in force.
+applied where a `Form` says so alone. Pillow's own limit, ``PIL.Image.MAX_IMAGE_PIXELS``, stays in force.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from onecopy.images.facts import PALETTE, CodecError, Facts, no_level
 
@@ -82,14 +82,28 @@ def decoded(path: str, form: Form) -> NDArray[Any]:
     """
     with _opened(path) as opened:
         image: Image.Image = opened
-        height, width = form.sides(image.height, image.width)
+        is_turned = form.upright and _is_turned(image)
+        height, width = form.sides(*(image.size if is_turned else image.size[::-1]))
         if form.size is not None:
-            image.draft(None, (2 * width, 2 * height))
+            image.draft(None, (2 * height, 2 * width) if is_turned else (2 * width, 2 * height))
+        if form.upright:
+            image = ImageOps.exif_transpose(image)
         if form.color not in (None, image.mode):
             image = image.convert(form.color)
         if image.size != (width, height):
             image = image.resize((width, height), Image.Resampling.BILINEAR)
         return np.asarray(image)
+
+
+def upright_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of an image after it is turned as its EXIF orientation says."""
+    with _opened(path) as image:
+        return (shape[1], shape[0], *shape[2:]) if _is_turned(image) else shape
+
+
+def _is_turned(image: Image.Image) -> bool:
+    """Return whether the EXIF orientation exchanges height and width."""
+    return image.getexif().get(0x0112) in (5, 6, 7, 8)
 
 
 def _opened(path: str) -> Image.Image:

@@ -27,34 +27,36 @@ _SAMPLES = {"L": 1, "RGB": 3, "RGBA": 4}
 
 
 class Form(NamedTuple):
-    """The colour mode and the size of images; both None: images as they are decoded."""
+    """The colour mode, size and orientation of images; None, None and False: images as they are decoded."""
 
     color: str | None
     """Name of one of Pillow's modes, or None for that of the image."""
     size: tuple[int, int] | int | None
     """(height, width), or the number of pixels of the longer side, or None for the size of the image."""
+    upright: bool
+    """Whether images are turned as their EXIF orientation says."""
 
     @classmethod
-    def of(cls, color: str | None, size: tuple[int, int] | int | None) -> Form:
-        """Return the form of two arguments of `onecopy.images.share`; ValueError if one is invalid."""
+    def of(cls, color: str | None, size: tuple[int, int] | int | None, upright: bool) -> Form:
+        """Return the form of three arguments of `onecopy.images.share`; ValueError if one is invalid."""
         if color is not None and color not in _SAMPLES:
             raise ValueError(f"color must be one of {', '.join(map(repr, _SAMPLES))} or None, not {color!r}")
         sides = size if isinstance(size, tuple) else (1, 1) if size is None else (size, size)
         if len(sides) != 2 or not all(isinstance(side, int) and 0 < side < 1 << 16 for side in sides):
             raise ValueError(f"size must be (height, width) or the longer side, each from 1 to 65535, not {size!r}")
-        return cls(color, size)
+        return cls(color, size, upright)
 
     @property
     def is_original(self) -> bool:
         """Whether images stay as they are decoded."""
-        return self.color is None and self.size is None
+        return self.color is None and self.size is None and not self.upright
 
     def sides(self, height: int, width: int) -> tuple[int, int]:
         """Return the (height, width) of an image of this height and width.
 
         Examples
         --------
-        >>> Form("RGB", 640).sides(1080, 1920), Form("RGB", (224, 224)).sides(1080, 1920)
+        >>> Form("RGB", 640, False).sides(1080, 1920), Form("RGB", (224, 224), False).sides(1080, 1920)
         ((360, 640), (224, 224))
         """
         if self.size is None:
@@ -90,6 +92,7 @@ def share(
     *,
     size: tuple[int, int] | int | None = None,
     color: Literal["RGB", "RGBA", "L"] | None = "RGB",
+    upright: bool = False,
     transform: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
     version: str = "",
     on_error: Literal["raise", "skip"] = "raise",
@@ -118,9 +121,12 @@ def share(
         1/4 or 1/8 of its size first, so that pixels differ a little from those of a whole decode.
     color
         The mode that Pillow converts images to: "RGB" and "RGBA" have three axes, "L" (grey) has two. None: each image
-        as it is decoded, which must be of one dtype and number of axes for all; without `size` by the libraries of
-        `onecopy.images.codecs`, 16-bit TIFF files included. Palettes then stay indices. EXIF orientation is never
-        applied.
+        as it is decoded, which must be of one dtype and number of axes for all; without `size` and `upright` by the
+        libraries of `onecopy.images.codecs`, 16-bit TIFF files included. Palettes then stay indices.
+    upright
+        Whether images are turned or mirrored as the orientation in their EXIF data says, as ``ImageOps.exif_transpose``
+        of Pillow does; `size` is that of the upright image. False: pixels are in the order of the file, as those of
+        ``PIL.Image.open``.
     transform
         A function from an array, which it may change, to an array with any dtype of array files. It is called in
         threads of the process that decodes. The shape of its result may depend only on the shape of its argument; it is
@@ -179,7 +185,7 @@ def share(
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
-    form, named = Form.of(color, size), _named(paths)
+    form, named = Form.of(color, size, upright), _named(paths)
     opened = Store.of(store).with_options(durable=False)
     if progress is not None:
         opened = opened.with_options(where="here")
