@@ -297,3 +297,37 @@ def test_a_buffer_of_another_type_is_not_taken(tmp_path):
         module = Rotary()
     with pytest.raises(RuntimeError, match="not in the file: frequencies"):
         oc.torch.load_into(module, path)
+
+
+def test_a_part_of_a_file_is_loaded_by_its_prefix(tmp_path):
+    torch.manual_seed(4)
+    inner, path = torch.nn.Linear(8, 8), tmp_path / "checkpoint.pt"
+    torch.save({"model": inner.state_dict(), "step": torch.tensor(3)}, path)
+    with torch.device("meta"):
+        module = torch.nn.Linear(8, 8)
+    with pytest.raises(RuntimeError, match="not in the file: weight, bias"):
+        oc.torch.load_into(module, path)
+    report = oc.torch.load_into(module, path, prefix="model.")
+    assert torch.equal(module.weight, inner.weight)
+    assert report.unexpected == report.missing == report.on_meta == ()
+    assert report.mapped == 8 * 8 * 4 + 8 * 4
+    assert set(oc.torch.load_into(module, path, prefix="other.", strict=False).missing) == {"weight", "bias"}
+
+
+def test_a_dict_of_modules_and_tensors_is_given_a_file(tmp_path):
+    torch.manual_seed(5)
+    model, ema, path = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), tmp_path / "checkpoint.pt"
+    torch.save({"model": model.state_dict(), "ema": {"net": ema.state_dict()}, "step": torch.arange(4)}, path)
+    with torch.device("meta"):
+        parts = {"model": torch.nn.Linear(8, 8), "ema": {"net": torch.nn.Linear(8, 8)}, "step": torch.empty(4).long()}
+    given = parts["model"]
+    report = oc.torch.load_into(parts, path)
+    assert parts["model"] is given
+    assert torch.equal(given.weight, model.weight)
+    assert torch.equal(parts["ema"]["net"].bias, ema.bias)
+    assert parts["step"].tolist() == [0, 1, 2, 3]
+    assert (report.copied, report.on_meta) == ((), ())
+    with pytest.raises(TypeError, match="'lr' must be a module, a tensor or a dict of these, not a float"):
+        oc.torch.load_into({"model": given, "lr": 0.1}, path)
+    with pytest.raises(RuntimeError, match=r"not in the module: .*step"):
+        oc.torch.load_into({"model": given}, path)

@@ -223,3 +223,23 @@ def test_threads_that_load_at_once_get_their_own_and_the_environment_is_as_it_wa
 def test_swapped_arguments_are_refused_with_their_order(tmp_path):
     with pytest.raises(TypeError, match="first argument must be a class with from_pretrained"):
         oc.transformers.from_pretrained(str(tmp_path), transformers.AutoModel)
+
+
+def test_a_model_that_is_made_on_meta_from_a_config_is_given_a_file(tmp_path):
+    config = transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000
+    )
+    torch.manual_seed(0)
+    saved = transformers.LlamaForCausalLM(config).eval()
+    saved.save_pretrained(tmp_path)
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(config).eval()
+    with pytest.raises(RuntimeError, match=r"inv_freq.* \(make them outside of torch\.device\('meta'\)"):
+        oc.torch.load_into(model, tmp_path / "model.safetensors")
+    for module in model.modules():
+        if any(buffer.is_meta for buffer in module.buffers(recurse=False)):
+            module.__init__(config)
+    report = oc.torch.load_into(model, tmp_path / "model.safetensors")
+    assert report.copied == report.on_meta == ()
+    ids = torch.arange(12)[None]
+    assert torch.equal(model(ids).logits, saved(ids).logits)

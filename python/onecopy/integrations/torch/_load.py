@@ -241,6 +241,7 @@ def load_into(
     *,
     dtype: Any = None,
     cast: Literal["private", "store"] = "private",
+    prefix: str = "",
     strict: bool = True,
     unsafe_shared: bool = False,
     warm: bool = False,
@@ -256,7 +257,8 @@ def load_into(
     Parameters
     ----------
     module
-        A ``torch.nn.Module``.
+        A ``torch.nn.Module``; or a dict of modules, tensors and such dicts, whose keys begin the names in the file, as
+        in a file of ``torch.save({"model": model.state_dict(), ...})``. Its tensors are replaced in the dict.
     path
         Path of any file that `onecopy.open` reads.
     dtype
@@ -265,6 +267,8 @@ def load_into(
     cast
         Where cast weights are. "private": in memory of this process, cast by each process. "store": in a file of the
         default `Store`, cast once per machine and mapped by all processes.
+    prefix
+        How the names of the weights begin in the file, such as "model."; arrays with other names are ignored.
     strict
         Raise RuntimeError for names that the file or the module does not have, and for buffers left on the meta device.
         Names tied to a name in the file are not missing. Buffers that a module does not save (``persistent=False``) are
@@ -292,7 +296,8 @@ def load_into(
         A shape differs between file and module; with `strict`, names differ, or buffers stay on the meta device. The
         module is unchanged.
     TypeError, ValueError
-        `dtype` is neither a dtype of torch nor the name of one; `cast` is neither "private" nor "store".
+        A value of a dict is no module, tensor or dict. `dtype` is neither a dtype of torch nor the name of one; `cast`
+        is neither "private" nor "store".
 
     Examples
     --------
@@ -305,6 +310,7 @@ def load_into(
     dtype = dtype_of(dtype)
     if cast not in ("private", "store"):
         raise ValueError(f"cast must be 'private' or 'store', not {cast!r}")
+    given, module = module, _as_module(module)
     groups = _tied(module)
     path = local(path)
     if dtype is not None and cast == "store" and needs_cast(path, dtype):
@@ -313,17 +319,21 @@ def load_into(
     with arrays.open_arrays(path, private=private) as file:
         expected = module.state_dict(keep_vars=True)
         unsaved = {name: one for name, one in module.named_buffers() if name not in expected}
-        unexpected = tuple(name for name in file if name not in expected and name not in unsaved)
-        filled = [name for name, one in unsaved.items() if one.is_meta and name in file and _is_like(file, name, one)]
-        present = [*(name for name in expected if name in file), *filled]
+        entries = {name[len(prefix) :]: file.entry(name) for name in file if name.startswith(prefix)}
+        unexpected = tuple(name for name in entries if name not in expected and name not in unsaved)
+        filled = [
+            name for name, one in unsaved.items() if one.is_meta and name in entries and _is_like(entries[name], one)
+        ]
+        present = [*(name for name in expected if name in entries), *filled]
+        names = [entries[name].name for name in present]
         job, sent = None, 0
         if is_cpu(device):
-            job = file.warm(present, wait=False, max_bytes=max_bytes) if warm else None
-            state = _tensors(file, present, writable=private)
+            job = file.warm(names, wait=False, max_bytes=max_bytes) if warm else None
+            tensors = _tensors(file, names, writable=private)
         else:
-            state, job = _on_device(file, present, device, max_bytes)
-            sent = sum(file.entry(name).nbytes for name in present)
-        given = {name: file.entry(name).nbytes for name in present}
+            tensors, job = _on_device(file, names, device, max_bytes)
+            sent = sum(entries[name].nbytes for name in present)
+        state = {name: tensors[entries[name].name] for name in present}
     copied = []
     if dtype is not None:
         for name, tensor in state.items():
@@ -343,10 +353,11 @@ def load_into(
     for name, tensor in buffers.items():
         _set(module, name, tensor)
     _tie(module, groups)
+    _give_back(given, module)
     gone = {one.name for one in copied}
     return LoadReport(
         path=str(path),
-        mapped=0 if sent else sum(nbytes for name, nbytes in given.items() if name not in gone),
+        mapped=0 if sent else sum(entries[name].nbytes for name in present if name not in gone),
         copied=tuple(copied),
         tied=tuple(tuple(group) for group in groups),
         missing=missing,
@@ -409,9 +420,34 @@ def _tensors(file: arrays.ArrayFile, names: Iterable[str], *, writable: bool, de
     return found
 
 
-def _is_like(file: arrays.ArrayFile, name: str, tensor: Any) -> bool:
+def _as_module(given: Any) -> Any:
+    """Return a module; for a dict, one that has its modules and tensors under its keys."""
+    import torch
+
+    if not isinstance(given, dict):
+        return given
+    module = torch.nn.Module()
+    for key, value in given.items():
+        if isinstance(value, (dict, torch.nn.Module)):
+            module._modules[str(key)] = _as_module(value)
+        elif isinstance(value, torch.Tensor):
+            module.register_buffer(str(key), value)
+        else:
+            raise TypeError(f"{key!r} must be a module, a tensor or a dict of these, not a {type(value).__name__}")
+    return module
+
+
+def _give_back(given: Any, module: Any) -> None:
+    """Replace the tensors of a dict by those that the module of `_as_module` has now."""
+    for key, value in given.items() if isinstance(given, dict) else ():
+        if isinstance(value, dict):
+            _give_back(value, module._modules[str(key)])
+        elif str(key) in module._buffers:
+            given[key] = module._buffers[str(key)]
+
+
+def _is_like(entry: arrays.Entry, tensor: Any) -> bool:
     """Return whether an array of a file has the dtype and shape of a tensor."""
-    entry = file.entry(name)
     return TYPES.get(entry.dtype) == str(tensor.dtype)[6:] and tuple(entry.shape) == tuple(tensor.shape)
 
 
@@ -474,7 +510,7 @@ def _check(
     if strict and unexpected:
         lines.append(f"not in the module: {', '.join(unexpected)}")
     if strict and unusable:
-        how = "make the module on the CPU, or pass strict=False and give them values"
+        how = "make them outside of torch.device('meta'), or pass strict=False and give them values"
         lines.append(f"on the meta device and not in the file: {', '.join(unusable)} ({how})")
     for name, tensor in module.state_dict(keep_vars=True).items():
         if name in state and tuple(state[name].shape) != tuple(tensor.shape):
