@@ -17,6 +17,8 @@ from importlib import import_module
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from onecopy import images, memory
     from onecopy.arrays import ArrayFile, open, save  # noqa: A004
     from onecopy.caching import cached
@@ -39,39 +41,18 @@ _SUBPACKAGES = ("images", "memory")
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages named after frameworks. Not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
 _HOMES = {
-    "ArrayFile": "arrays",
-    "open": "arrays",
-    "save": "arrays",
-    "ChecksumError": "errors",
-    "DataLost": "errors",
-    "FileChanged": "errors",
-    "FormatError": "errors",
-    "NoChecksum": "errors",
-    "Mapping": "files",
-    "check": "files",
-    "guard": "files",
-    "cached": "caching",
-    "watch": "memory",
-    "Dict": "records",
-    "List": "records",
-    "load_object": "objects",
-    "save_object": "objects",
-    "share_object": "objects",
-    "NotShareable": "errors",
-    "Table": "records",
-    "open_records": "records",
-    "share": "records",
-    "evict": "page_cache",
-    "explain": "memory",
-    "pin": "page_cache",
-    "residency": "page_cache",
-    "unpin": "page_cache",
-    "warm": "page_cache",
-    "Scratch": "scratch_arrays",
-    "scratch": "scratch_arrays",
-    "Store": "store",
-    "file_key": "store",
+    "arrays": ("ArrayFile", "open", "save"),
+    "errors": ("ChecksumError", "DataLost", "FileChanged", "FormatError", "NoChecksum", "NotShareable"),
+    "files": ("Mapping", "check", "guard"),
+    "caching": ("cached",),
+    "memory": ("explain", "watch"),
+    "records": ("Dict", "List", "Table", "open_records", "share"),
+    "objects": ("load_object", "save_object", "share_object"),
+    "page_cache": ("evict", "pin", "residency", "unpin", "warm"),
+    "scratch_arrays": ("Scratch", "scratch"),
+    "store": ("Store", "file_key"),
 }
+"""Names by the module that has them."""
 
 __all__ = [
     "ArrayFile",
@@ -112,6 +93,22 @@ __all__ = [
 ]
 
 
+def _loader(package: str, homes: dict[str, tuple[str, ...]]) -> "Callable[[str], object]":
+    """Return a ``__getattr__`` that imports the module of a name when the name is first used."""
+    modules = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
+
+    def load(name: str) -> object:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(modules[name]), name)
+        setattr(import_module(package), name, value)  # the next access does not call this function
+        return value
+
+    return load
+
+
+_load = _loader(__name__, _HOMES)
+
 if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> object:
@@ -122,13 +119,7 @@ if not TYPE_CHECKING:  # a type checker would accept every name
             return globals()[name]
         if name in _SUBPACKAGES:
             return import_module(f"onecopy.{name}")
-        if name in _INTEGRATIONS:
-            return import_module(f"onecopy.integrations.{name}")
-        if name in _HOMES:
-            value = getattr(import_module(f"onecopy.{_HOMES[name]}"), name)
-            globals()[name] = value  # the next access does not call this function
-            return value
-        raise AttributeError(f"module 'onecopy' has no attribute {name!r}")
+        return import_module(f"onecopy.integrations.{name}") if name in _INTEGRATIONS else _load(name)
 
 
 def __dir__() -> list[str]:

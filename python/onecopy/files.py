@@ -16,7 +16,7 @@ import abc
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, BinaryIO, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
 from onecopy import _core
 from onecopy.arguments import non_negative, path_text, thread_count
@@ -318,27 +318,14 @@ class Mapping(OpenFile):
     def __len__(self) -> int:
         return self.nbytes
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __getstate__(self) -> tuple[object, ...]:
         if not self._absolute:
             raise TypeError(f"{self!r} cannot be pickled, because it has no path: send its descriptor instead")
-        return _reattach, (type(self), self._absolute, *self._options, self.identity)
+        return self._absolute, *self._options, self.identity
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:  # FileChanged if the file was modified or replaced since
+        self._set(*state)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.nbytes} bytes, {self._options[2]}"
         return f"<onecopy.{type(self).__name__} {self._path!r} {state}>"
-
-
-def _reattach(
-    cls: type[Mapping],
-    path: str,
-    offset: int,
-    length: int | None,
-    mode: Mode,
-    private: bool,
-    threads: int,
-    identity: Identity,
-) -> Mapping:
-    """Open a mapping that was pickled in another process; FileChanged if the file was modified or replaced since."""
-    mapping = cls.__new__(cls)
-    mapping._set(path, offset, length, mode, private, threads, identity)
-    return mapping

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
-from onecopy import _core
+from onecopy import _core, page_cache
 from onecopy.arguments import path_text, thread_count
 from onecopy.arrays.entries import Entry, Memory, Part, array_of, dtype_of, name_of, range_of
 from onecopy.errors import FileChanged
@@ -266,8 +266,6 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         ...     model.warm(["b"]).complete
         True
         """
-        from onecopy import page_cache
-
         report: WarmReport | WarmJob = page_cache.warm(self.portions(names, verify=verify), **options)
         return report
 
@@ -325,26 +323,18 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
 
     def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
         """Drop arrays from memory; see `onecopy.evict`."""
-        from onecopy import page_cache
-
         return page_cache.evict(self.portions(names))
 
     def residency(self, names: Iterable[Part] | None = None) -> Residency:
         """Report how much of the arrays is in memory; see `onecopy.residency`."""
-        from onecopy import page_cache
-
         return page_cache.residency(self.portions(names))
 
     def pin(self, names: Iterable[Part] | None = None) -> PinReport:
         """Lock arrays into memory; see `onecopy.pin`."""
-        from onecopy import page_cache
-
         return page_cache.pin(self.portions(names))
 
     def unpin(self, names: Iterable[Part] | None = None) -> None:
         """Unlock arrays that `pin` has locked."""
-        from onecopy import page_cache
-
         page_cache.unpin(self.portions(names))
 
     def __repr__(self) -> str:
@@ -430,8 +420,6 @@ class OneFile(OpenFile, ArrayFile):
         )
         self._set(opened, given, mode, reason, private, number)
         if huge and not private:
-            from onecopy import page_cache
-
             page_cache.warm(self, mechanism="advise")
 
     def _set(
@@ -503,13 +491,11 @@ class OneFile(OpenFile, ArrayFile):
         return self._path
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
-        from onecopy.page_cache import Portion
-
         ranges = None if parts is None else [range_of(self.entry(name_of(part)), part) for part in parts]
         if not verify:
-            return [Portion(self.core, ranges)]
+            return [page_cache.Portion(self.core, ranges)]
         wide = self._core.ranges_to_verify([(0, 0)] if ranges == [] else ranges or [])
-        return [Portion(self.core, wide, self._core.verifier())]
+        return [page_cache.Portion(self.core, wide, self._core.verifier())]
 
     # --- the file -------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from onecopy.arrays.file import AS_REQUESTED, ArrayFile, OneFile, no_array
 from onecopy.errors import FileChanged, FormatError, NoChecksum
 from onecopy.files import Mapping, OpenFile, absolute, check_mode
 from onecopy.named_files import SetError, index_text, is_index, names_of_index, parse_index
+from onecopy.page_cache import Portion
 from onecopy.text import is_text
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.files import ArraysMode, Identity
-    from onecopy.page_cache import Portion, Range
+    from onecopy.page_cache import Range
     from onecopy.remote import Origin, Version
 
 
@@ -148,8 +149,6 @@ class DataFile(Mapping):
         return self._entries[name]
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
-        from onecopy.page_cache import Portion
-
         if verify:
             raise NoChecksum(f"{self.path}: cannot verify: the file has no checksums")
         return [Portion(self.core, None if parts is None else [range_of(self.entry(name_of(p)), p) for p in parts])]

@@ -24,7 +24,9 @@ not fit on the disk when decoded: `tifffile` and OpenSlide decode only the parts
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from onecopy import _loader
 
 if TYPE_CHECKING:
     from onecopy.images import codecs
@@ -38,19 +40,14 @@ if TYPE_CHECKING:
     from onecopy.images.thumbnails import thumbnail
 
 _HOMES = {
-    "CodecError": "facts",
-    "DamagedError": "facts",
-    "Image": "image",
-    "Images": "dataset",
-    "decode": "opening",
-    "open": "opening",
-    "Link": "registering",
-    "Registration": "registering",
-    "register": "registering",
-    "share": "sharing",
-    "Mosaic": "stitching",
-    "mosaic": "stitching",
-    "thumbnail": "thumbnails",
+    "facts": ("CodecError", "DamagedError"),
+    "image": ("Image",),
+    "dataset": ("Images",),
+    "opening": ("decode", "open"),
+    "registering": ("Link", "Registration", "register"),
+    "sharing": ("share",),
+    "stitching": ("Mosaic", "mosaic"),
+    "thumbnails": ("thumbnail",),
 }
 
 __all__ = [
@@ -72,15 +69,10 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker would accept every attribute name
+    _load = _loader(__name__, _HOMES)
 
-    def __getattr__(name: str) -> Any:
-        if name == "codecs":
-            return import_module("onecopy.images.codecs")
-        if name in _HOMES:
-            value = getattr(import_module(f"onecopy.images.{_HOMES[name]}"), name)
-            globals()[name] = value  # the next access does not call __getattr__
-            return value
-        raise AttributeError(f"module 'onecopy.images' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        return import_module("onecopy.images.codecs") if name == "codecs" else _load(name)
 
 
 def __dir__() -> list[str]:

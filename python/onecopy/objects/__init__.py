@@ -17,27 +17,7 @@ makes all of them in each process. For weights alone: `onecopy.save`.
 
 from __future__ import annotations
 
-from importlib import import_module
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from onecopy.objects.loading import Copied, LoadReport, load_object, share_object
-    from onecopy.objects.pickling import save_object
-
-_HOMES = {
-    "Copied": "loading",
-    "LoadReport": "loading",
-    "load_object": "loading",
-    "save_object": "pickling",
-    "share_object": "loading",
-}
+from onecopy.objects.loading import Copied, LoadReport, load_object, share_object
+from onecopy.objects.pickling import save_object
 
 __all__ = ["Copied", "LoadReport", "load_object", "save_object", "share_object"]
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name in _HOMES:
-            return getattr(import_module(f"onecopy.objects.{_HOMES[name]}"), name)
-        raise AttributeError(f"module 'onecopy.objects' has no attribute {name!r}")

@@ -7,8 +7,9 @@ operations of a List are in `onecopy.records.rows`, the supported types of value
 Importing this package loads none of its modules, so that a worker that receives a List loads only the reading modules.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from onecopy import _loader
 
 if TYPE_CHECKING:
     from onecopy.records.columnar import Ragged, Schema
@@ -30,29 +31,23 @@ if TYPE_CHECKING:
     from onecopy.records.writing import Writer, save
 
 _HOMES = {
-    "Chain": "rows",
-    "Dict": "rows",
-    "List": "rows",
-    "Unloaded": "types",
-    "Ragged": "columnar",
-    "RowSource": "sources",
-    "Schema": "columnar",
-    "Table": "rows",
-    "Writer": "writing",
-    "arrow_rows": "sources",
-    "attach": "rows",
-    "csv_rows": "sources",
-    "import_csv": "sources",
-    "import_json": "sources",
-    "import_jsonl": "sources",
-    "import_parquet": "sources",
-    "json_rows": "sources",
-    "jsonl_rows": "sources",
-    "open_records": "rows",
-    "parquet_rows": "sources",
-    "register": "types",
-    "save": "writing",
-    "share": "sharing",
+    "rows": ("Chain", "Dict", "List", "Table", "attach", "open_records"),
+    "types": ("Unloaded", "register"),
+    "columnar": ("Ragged", "Schema"),
+    "sources": (
+        "RowSource",
+        "arrow_rows",
+        "csv_rows",
+        "import_csv",
+        "import_json",
+        "import_jsonl",
+        "import_parquet",
+        "json_rows",
+        "jsonl_rows",
+        "parquet_rows",
+    ),
+    "writing": ("Writer", "save"),
+    "sharing": ("share",),
 }
 
 __all__ = [
@@ -83,13 +78,7 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker would accept every name
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module 'onecopy.records' has no attribute {name!r}")
-        value = getattr(import_module(f"onecopy.records.{_HOMES[name]}"), name)
-        globals()[name] = value  # the next access does not call this function
-        return value
+    __getattr__ = _loader(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar,
 from onecopy import _core
 from onecopy.arguments import is_url, path_text
 from onecopy.errors import FormatError
-from onecopy.records.backing import Backed, Origin
-from onecopy.records.columnar import Columnar, Out, Ragged, row_numbers, wrapper_of
+from onecopy.records.columnar import Backed, Columnar, Origin, Out, Ragged, row_numbers, wrapper_of
 from onecopy.text import size
 
 if TYPE_CHECKING:

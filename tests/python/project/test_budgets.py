@@ -25,7 +25,7 @@ IMPORTS = {
     "arrays: what opening needs, before numpy": ("import onecopy; onecopy.open", 26, 3000),
     "rows, with their codecs": ("import onecopy; onecopy.share", 68, 8000),
     "all modules: as much as numpy alone": (
-        "import onecopy; [importlib.import_module(f'onecopy.{name}') for name in {*onecopy._HOMES.values()}]",
+        "import onecopy; [importlib.import_module(f'onecopy.{name}') for name in onecopy._HOMES]",
         88,
         8000,
     ),
@@ -69,7 +69,8 @@ def test_the_python_files_stay_below_1_43_megabytes():
         path: path.stat().st_size for path in HOME.rglob("*") if path.suffix in {".py", ".pyi", ".html", ".css", ".js"}
     }
     assert 500_000 < sum(sizes.values()) <= 1_430_000
-    assert max(sizes.values()) <= 25_000, max(sizes, key=sizes.__getitem__)
+    # 800 lines of one subject, with its docstrings: a limit of 25,000 bytes divided subjects by their size.
+    assert max(sizes.values()) <= 35_000, max(sizes, key=sizes.__getitem__)
 
 
 def test_the_extension_stays_small():

@@ -195,7 +195,7 @@ def expect_prepackable(request: Request) -> None:
     """Raise Unfit if the session cannot use prepacked weights."""
     if not request.is_on_cpu:
         raise Unfit("prepacked weights are for the CPU execution provider, but others were requested")
-    if _options.prepacking_is_off(request.sess_options):
+    if _options.entry(request.sess_options, _options.PREPACKING_OFF) == "1":
         raise Unfit("the session options disable prepacking")
 
 
@@ -229,9 +229,9 @@ def missing_space(model: Model, recipe: _prepacking.Recipe) -> str:
 
 def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
     """Return the opening of a session on an artefact, with its prepacked or its plain weights."""
-    entries = _options.in_folder(str(found.path.parent))
+    entries = {_options.FOLDER: str(found.path.parent)}
     if mode == "direct":
-        entries |= _options.not_prepacked()
+        entries[_options.PREPACKING_OFF] = "1"
     return Opening(
         mode,
         reason,

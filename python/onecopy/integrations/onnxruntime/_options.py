@@ -20,13 +20,14 @@ _IDENTITY = bytes.fromhex(
 )
 """A minimal ONNX model, which returns its input."""
 
-_PREPACKING_OFF = "session.disable_prepacking"
-_FOLDER = "session.model_external_initializers_file_folder_path"
+PREPACKING_OFF = "session.disable_prepacking"
+FOLDER = "session.model_external_initializers_file_folder_path"
+"""Entries: prepacking is disabled ("1"); the folder of the external data of a model that is given as bytes."""
 
-IN_PLACE = {_PREPACKING_OFF: "1", "session.use_external_initializer_file_buffers_directly": "1"}
+IN_PLACE = {PREPACKING_OFF: "1", "session.use_external_initializer_file_buffers_directly": "1"}
 """Entries that make ONNX Runtime use the given weights in place, without prepacking."""
 ORT_MAPPED = {"session.use_memory_mapped_ort_model": "1"}
-ORT_IN_PLACE = ORT_MAPPED | {"session.use_ort_model_bytes_for_initializers": "1", _PREPACKING_OFF: "1"}
+ORT_IN_PLACE = ORT_MAPPED | {"session.use_ort_model_bytes_for_initializers": "1", PREPACKING_OFF: "1"}
 
 DECIDING = (
     # Entries that change the optimised graph or the prepacked form; other entries apply when a session is opened.
@@ -52,7 +53,7 @@ DECIDING = (
     "session.x64quantprecision",
 )
 OTHER_THAN_RESULTS = (
-    _PREPACKING_OFF,
+    PREPACKING_OFF,
     "session.dynamic_block_base",
     "session.force_spinning_stop",
     "session.inter_op.allow_spinning",
@@ -134,16 +135,6 @@ def _model_of(location: str) -> bytes:
     return b"\x08\x08" + field(7, node, field(2, b"g"), tensor, output) + field(8, b"\x10\x0d")
 
 
-def in_folder(folder: str) -> dict[str, str]:
-    """Return entries for a model given as bytes: the folder of its external data."""
-    return {_FOLDER: folder}
-
-
-def not_prepacked() -> dict[str, str]:
-    """Return entries that disable prepacking."""
-    return {_PREPACKING_OFF: "1"}
-
-
 def entry(options: onnxruntime.SessionOptions | None, name: str) -> str | None:
     """Return an entry of session options; None if it is not set."""
     if options is None:
@@ -155,15 +146,9 @@ def entry(options: onnxruntime.SessionOptions | None, name: str) -> str | None:
     return value
 
 
-def prepacking_is_off(options: onnxruntime.SessionOptions | None) -> bool:
-    """Return whether the session options disable prepacking."""
-    return entry(options, _PREPACKING_OFF) == "1"
-
-
 def deciding(options: onnxruntime.SessionOptions | None) -> dict[str, str]:
     """Return the entries that decide the optimised model and its prepacked weights."""
-    level = onnxruntime.SessionOptions().graph_optimization_level if options is None else _level(options)
-    found = {"graph_optimization_level": level.name}
+    found = {"graph_optimization_level": (options or onnxruntime.SessionOptions()).graph_optimization_level.name}
     found.update({name: value for name in DECIDING if (value := entry(options, name)) is not None})
     return found
 
@@ -182,7 +167,3 @@ def with_deciding(entries: Mapping[str, str]) -> onnxruntime.SessionOptions:
 def digest(entries: Mapping[str, str]) -> str:
     """Return a short digest of the entries of `deciding`."""
     return sha256("\n".join(f"{name}={entries[name]}" for name in sorted(entries)).encode()).hexdigest()[:16]
-
-
-def _level(options: onnxruntime.SessionOptions) -> onnxruntime.GraphOptimizationLevel:
-    return options.graph_optimization_level
