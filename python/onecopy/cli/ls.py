@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onecopy import objects
 from onecopy.arrays import open_arrays
 from onecopy.arrays.file import OneFile
 from onecopy.cli import record_tree, screen
 from onecopy.cli.words import counted, escape, share, size
 from onecopy.errors import FormatError
-from onecopy.objects import loading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,9 +114,9 @@ def grid_of(lines: Sequence[Line]) -> screen.Grid:
 def heading_of(file: Any) -> str:
     """Return the first line: path, container, kind of a file of onecopy or class of an object, and files of a set."""
     words = [f"{file.path}: {file.container}"]
-    if loading.METADATA in file.metadata:
+    if objects.METADATA in file.metadata:
         with suppress(FormatError):
-            words.append(f"object of the class {escape(loading.about_of(file).type)}")
+            words.append(f"object of the class {escape(objects.about_of(file).type)}")
     if file.kind != "foreign":
         words.append(f"{file.kind} of onecopy")
     if len(file.files) > 1:

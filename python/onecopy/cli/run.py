@@ -15,8 +15,7 @@ import click
 from onecopy.cli import BLOCKED_EARLY, child
 from onecopy.runs import RUN, call_log
 from onecopy.runs.keeper import Keeper
-from onecopy.runs.report import Report
-from onecopy.runs.sampling import Sampler
+from onecopy.runs.report import Report, Sampler
 from onecopy.snapshots import KEEPER, MAP_WRITABLE
 
 if TYPE_CHECKING:

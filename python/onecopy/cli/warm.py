@@ -1,4 +1,8 @@
-"""`onecopy warm FILE...`: read files, or some of their arrays, into the page cache; --hold keeps them there."""
+"""`onecopy warm FILE...`: read files, or some of their arrays, into the page cache; --hold keeps them there.
+
+With --hold, changes are lines on stdout and lost files lines on stderr, flushed at once for the log of a service. On a
+terminal, a status line stands below them.
+"""
 
 from __future__ import annotations
 

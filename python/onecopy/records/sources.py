@@ -4,7 +4,9 @@
 
 JSON is parsed by the compiled module without the GIL, CSV by Python's `csv` or pyarrow, and Parquet by pyarrow. The
 file is opened when the rows are read, so a source costs nothing if the artefact of its key exists. JSON and Parquet
-take a few MB of memory, whatever the size of the file. Iterate a source to see its rows.
+take a few MB of memory, whatever the size of the file. Iterate a source to see its rows. Rows of Arrow tables of other
+libraries (`arrow_rows`) are read batch by batch, without Python objects. `import_json` and its like write a file of
+records from a source.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def mapped(place: str, path: str) -> None:
 
 def _report_private(pid: int) -> None:
     """Report the private memory of this process in what it shares, when it ends."""
-    from onecopy.runs.sampling import private_bytes
+    from onecopy.runs.report import private_bytes
 
     with suppress(OSError, ValueError):
         if pid == os.getpid():

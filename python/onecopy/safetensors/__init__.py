@@ -15,6 +15,263 @@ process, and the file never changes. ``save_file`` writes a file that is laid ou
 must not be edited: ``onecopy run`` (`onecopy.auto`). docs/howto/replace-safetensors.md lists what differs.
 """
 
-from onecopy.safetensors._opening import SafetensorError, safe_open
+from __future__ import annotations
+
+import errno
+import json
+from math import prod
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any
+
+from onecopy import arrays
+from onecopy.arguments import path_text
+from onecopy.arrays import dtypes, saving
+from onecopy.arrays.entries import dtype_of
+from onecopy.errors import FormatError
+from onecopy.files import Closeable
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping
+
+    from onecopy.arrays import ArrayFile, Entry
+    from onecopy.files import Mode
 
 __all__ = ["SafetensorError", "safe_open"]
+
+FRAMEWORKS = {"pt": "pt", "torch": "pt", "pytorch": "pt", "np": "np", "numpy": "np"}
+"""The names of each framework, and the short one."""
+_MODES: dict[str, Mode] = {"mmap": "map", "pread": "copy"}
+"""The mode of `onecopy.open` for each backend."""
+
+
+class SafetensorError(FormatError):
+    """A file is not a valid safetensors file, or an argument cannot be used with it.
+
+    It has the name of the exception of the package ``safetensors``, and is another class: code that catches one of them
+    imports it from where it imports the function. It is a `onecopy.FormatError`, and so a ValueError.
+    """
+
+
+SafetensorError.__module__ = "onecopy.safetensors"  # what users import and read in a traceback
+
+
+class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
+    """A safetensors file, whose arrays or tensors are returned by name, as views of a copy-on-write mapping.
+
+    Parameters
+    ----------
+    filename
+        Path of the file; or a URL, which is fetched once per machine, as for `onecopy.open`.
+    framework
+        "pt", "torch" or "pytorch": tensors of torch. "np" or "numpy": arrays of numpy.
+    device
+        The device of tensors: its name, an integer for an accelerator, or a ``torch.device``. None: the CPU. Tensors on
+        another device are complete copies there. numpy has the CPU only.
+    backend
+        "mmap": the file is mapped. "pread": the whole file is read into private memory when it is opened, so that later
+        accesses cannot fail, for example on a network file system.
+
+    Raises
+    ------
+    SafetensorError
+        The file is not a valid safetensors file, or an argument is unknown.
+    OSError
+        FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, pathlib
+    >>> from onecopy.safetensors import safe_open
+    >>> from onecopy.safetensors.numpy import save_file
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+    >>> save_file({"weight": np.arange(8.0).reshape(4, 2)}, path)
+    >>> with safe_open(path, framework="np") as file:
+    ...     print(file.keys(), file.get_slice("weight")[1:3, 0])
+    ['weight'] [2. 4.]
+    """
+
+    def __init__(
+        self, filename: str | os.PathLike[str], framework: str, device: Any = "cpu", *, backend: str = "mmap"
+    ) -> None:
+        for name, given, known in (("framework", framework, FRAMEWORKS), ("backend", backend, _MODES)):
+            if given not in known:
+                raise SafetensorError(f"{name} must be one of {', '.join(map(repr, known))}, not {given!r}")
+        self._device = "cpu" if device is None else device
+        self._is_numpy = FRAMEWORKS[framework] == "np"
+        if self._is_numpy and self._device != "cpu":
+            raise SafetensorError(f"device must be 'cpu' for numpy, not {device!r}")
+        self._opened: ArrayFile | None = _open(filename, _MODES[backend])
+
+    def keys(self) -> list[str]:
+        """Return the names of the arrays in the file, sorted."""
+        return sorted(self._file)
+
+    def offset_keys(self) -> list[str]:
+        """Return the names of the arrays in the order of their bytes in the file."""
+        return [entry.name for entry in sorted(self._file.entries, key=lambda one: (one.offset, one.nbytes))]
+
+    def metadata(self) -> dict[str, str] | None:
+        """Return the metadata of the file, without the entry of onecopy; None if there is none."""
+        return self._file.metadata or None
+
+    def get_tensor(self, name: str) -> Any:
+        """Return one array or tensor, without reading it; SafetensorError if the file has no array of that name."""
+        return self._get([name])[name]
+
+    def get_tensors(self) -> dict[str, Any]:
+        """Return all arrays or tensors by name, in the order of their bytes in the file, without reading them."""
+        return self._get(self.offset_keys())
+
+    def get_slice(self, name: str) -> Slice:
+        """Return an object that is indexed to get part of an array; SafetensorError if there is no such array."""
+        entry = self._entry(name)
+        whole = self._array(entry) if self._is_numpy else _tensors(self._file, [entry], "cpu")[name]
+        return Slice(entry, whole, "cpu" if self._is_numpy else self._device)
+
+    def close(self) -> None:
+        """Close the file; arrays and tensors stay valid. Further calls do nothing."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @property
+    def _file(self) -> ArrayFile:
+        if self._opened is None:
+            raise SafetensorError("the file is closed")
+        return self._opened
+
+    def _entry(self, name: str) -> Entry:
+        try:
+            return self._file.entry(name)
+        except KeyError:
+            if not isinstance(name, str):
+                raise TypeError(f"the name of an array must be a str, not {name!r}") from None
+            raise SafetensorError(f"{self._file.path}: there is no array named {name!r}: keys() lists them") from None
+
+    def _get(self, names: list[str]) -> dict[str, Any]:
+        entries = [self._entry(name) for name in names]
+        if self._is_numpy:
+            return {entry.name: self._array(entry) for entry in entries}
+        return _tensors(self._file, entries, self._device)
+
+    def _array(self, entry: Entry) -> Any:
+        if dtype_of(entry.dtype)[1]:
+            raise SafetensorError(f"{self._file.path}: {entry.name!r}: numpy has no dtype for {entry.dtype} elements")
+        array = self._file[entry.name]
+        return array if array.flags.aligned else array.copy()
+
+
+class Slice:
+    """An array of an open file, of which an index returns a part; `safe_open.get_slice` returns it.
+
+    It keeps the file mapped, also after the file was closed.
+    """
+
+    def __init__(self, entry: Entry, whole: Any, device: Any) -> None:
+        self._entry, self._whole, self._device = entry, whole, device
+
+    def get_shape(self) -> list[int]:
+        """Return the shape of the whole array."""
+        return list(self._entry.shape)
+
+    def get_dtype(self) -> str:
+        """Return the name of the element type in the file: "F32", "BF16", ..."""
+        return self._entry.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a part, indexed as by numpy or torch: a view where the index consists of integers and slices.
+
+        SafetensorError if an index of numpy is out of range; torch raises an IndexError.
+        """
+        if hasattr(self._whole, "untyped_storage"):
+            part = self._whole[index]
+            return part if self._device == "cpu" else part.to(self._device)
+        import numpy as np
+
+        try:
+            return np.asarray(self._whole[index])  # an array also for a single element
+        except IndexError as error:
+            raise SafetensorError(f"{self._entry.name!r} has the shape {self._entry.shape}: {error}") from None
+
+
+def _open(filename: str | os.PathLike[str], mode: Mode) -> ArrayFile:
+    """Open a safetensors file with writable pages; SafetensorError for a file of another format."""
+    path = path_text(filename)
+    try:
+        file = arrays.open_arrays(path, mode, private=True)
+    except FormatError as error:
+        raise SafetensorError(str(error)) from error
+    except OSError as error:
+        if error.errno == errno.ENODATA:
+            raise SafetensorError(f"{path}: not a safetensors file: it is empty") from error
+        raise
+    if file.container == "safetensors":
+        return file
+    file.close()
+    raise SafetensorError(f"{path}: not a safetensors file, but of the format {file.container}: use onecopy.open")
+
+
+def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, Any]:
+    """Return tensors on the mapping of a file, or on a device; F4 as torch has it, two elements in an item."""
+    from onecopy.integrations.torch._load import TYPES, expect_torch, tensors_in
+
+    expect_torch()
+    import torch
+
+    packed = getattr(torch, "float4_e2m1fn_x2", None)
+    for entry in entries:
+        if entry.dtype not in TYPES and (entry.dtype != "F4" or packed is None):
+            raise SafetensorError(f"{file.path}: {entry.name!r}: torch has no dtype for {entry.dtype} elements")
+    found = tensors_in(file, [entry.name for entry in entries], device=device, writable=True)
+    for entry in entries:
+        if entry.dtype == "F4":
+            if entry.shape[-1:] == () or entry.shape[-1] % 2:
+                raise SafetensorError(f"{file.path}: {entry.name!r}: torch has pairs of F4 elements: {entry.shape}")
+            found[entry.name] = found[entry.name].view(packed).view(*entry.shape[:-1], entry.shape[-1] // 2)
+    return found
+
+
+def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, Any]:
+    """Return what `load_file` returns for a file with these bytes, in private memory."""
+    with NamedTemporaryFile(suffix=".safetensors") as file:
+        file.write(data)
+        file.flush()
+        return load_file(file.name, backend="pread")
+
+
+_RANKS = {one.name: rank for rank, one in enumerate(dtypes.TYPES)}
+"""The order of element types by which safetensors sorts arrays, the last one first."""
+
+
+def write(path: str | os.PathLike[str], values: Mapping[str, Any], metadata: Mapping[str, str] | None) -> None:
+    """Write arrays or CPU tensors by `onecopy.save`; SafetensorError for what the format cannot hold."""
+    _described(values)
+    try:
+        saving.save(path, values, metadata)
+    except FormatError as error:
+        raise SafetensorError(f"{path_text(path)}: {error}") from error
+
+
+def serialized(values: Mapping[str, Any], metadata: Mapping[str, str] | None) -> bytes:
+    """Return arrays or CPU tensors as the bytes of a safetensors file, equal to those of safetensors."""
+    specs = sorted(_described(values), key=lambda spec: (-_RANKS[spec[1]], spec[0]))
+    saving.check_texts([name for name, _, _ in specs], metadata)
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    end = 0
+    for name, dtype, shape in specs:
+        begin, end = end, end + prod(shape) * dtypes.item_size(dtype)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    data: Iterator[Any] = (chunk for name, _, _ in specs for chunk in saving.chunks(name, values[name]))
+    return b"".join([len(text).to_bytes(8, "little"), text, *data])
+
+
+def _described(values: Mapping[str, Any]) -> list[saving.Spec]:
+    if "__metadata__" in values:
+        raise SafetensorError("the name '__metadata__' is reserved by the format")
+    try:
+        return [saving.describe(name, value) for name, value in values.items()]
+    except TypeError as error:
+        raise SafetensorError(str(error)) from None

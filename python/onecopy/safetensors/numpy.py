@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy.safetensors import _opening
+from onecopy.safetensors import loaded, safe_open, serialized, write
 
 if TYPE_CHECKING:
     import os
@@ -46,7 +46,7 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dic
     >>> load_file(path)["weight"]
     array([0., 1., 2.])
     """
-    with _opening.safe_open(filename, "np", backend=backend) as file:
+    with safe_open(filename, "np", backend=backend) as file:
         return file.get_tensors()
 
 
@@ -81,7 +81,7 @@ def save_file(
     >>> from onecopy.safetensors.numpy import save_file
     >>> save_file({"weight": np.zeros((2, 3), np.float32)}, pathlib.Path(tempfile.mkdtemp(), "model.safetensors"))
     """
-    _opening.write(filename, tensor_dict, metadata)
+    write(filename, tensor_dict, metadata)
 
 
 def load(data: bytes) -> dict[str, NDArray[Any]]:
@@ -96,7 +96,7 @@ def load(data: bytes) -> dict[str, NDArray[Any]]:
     >>> load(save({"weight": np.arange(3.0)}))["weight"]
     array([0., 1., 2.])
     """
-    return _opening.loaded(load_file, data)
+    return loaded(load_file, data)
 
 
 def save(tensor_dict: dict[str, NDArray[Any]], metadata: dict[str, str] | None = None) -> bytes:
@@ -111,4 +111,4 @@ def save(tensor_dict: dict[str, NDArray[Any]], metadata: dict[str, str] | None =
     >>> len(save({"weight": np.arange(3.0)}))
     96
     """
-    return _opening.serialized(tensor_dict, metadata)
+    return serialized(tensor_dict, metadata)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy.safetensors import _opening
+from onecopy.safetensors import loaded, safe_open, serialized, write
 
 if TYPE_CHECKING:
     import os
@@ -44,7 +44,7 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu", *, backend:
     >>> load_file("model.safetensors")["weight"].add_(1)  # doctest: +SKIP
     tensor([1., 2., 3.])
     """
-    with _opening.safe_open(filename, "pt", device, backend=backend) as file:
+    with safe_open(filename, "pt", device, backend=backend) as file:
         return file.get_tensors()
 
 
@@ -84,7 +84,7 @@ def save_file(
     >>> from onecopy.safetensors.torch import save_file
     >>> save_file({"weight": torch.zeros(3)}, "model.safetensors")  # doctest: +SKIP
     """
-    _opening.write(filename, _checked(tensors), metadata)
+    write(filename, _checked(tensors), metadata)
 
 
 def load(data: bytes) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def load(data: bytes) -> dict[str, Any]:
     >>> load(save({"weight": torch.zeros(3)}))["weight"]  # doctest: +SKIP
     tensor([0., 0., 0.])
     """
-    return _opening.loaded(load_file, data)
+    return loaded(load_file, data)
 
 
 def save(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
@@ -112,7 +112,7 @@ def save(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> byt
     >>> len(save({"weight": torch.zeros(3)}))  # doctest: +SKIP
     84
     """
-    return _opening.serialized(_checked(tensors), metadata)
+    return serialized(_checked(tensors), metadata)
 
 
 def save_model(

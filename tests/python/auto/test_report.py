@@ -6,8 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from onecopy.runs.call_log import Call, parse_calls
-from onecopy.runs.report import Report
-from onecopy.runs.sampling import ReadFile
+from onecopy.runs.report import ReadFile, Report
 
 MODEL = Call("torch.load", "/m/model.pt", 1_500_000_000, 0, "", 1)
 

@@ -14,7 +14,7 @@ from tests.support.places import DATA, needs
 from tests.support.sessions import MODES, PREPACKING_OFF, answer, from_store, is_mapped, make
 
 import onecopy as oc
-from onecopy.integrations.onnxruntime import _ladder, _prepacking, _session
+from onecopy.integrations.onnxruntime import _ladder, _prepacking
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -194,13 +194,13 @@ def test_auto_leaves_small_models_alone_where_the_store_cannot_be_read(tmp_path)
 
 def test_growth_that_measures_nothing_is_unknown(tmp_path, monkeypatch):
     """The heap had free memory: the process does not grow, though weights are copied."""
-    monkeypatch.setattr(_session, "anonymous_memory", lambda: 5000)
+    monkeypatch.setattr(_ladder, "anonymous_memory", lambda: 5000)
     for mode in ("read", "map", "direct"):
         report = oc.onnxruntime.session(make("aligned", tmp_path), mode).onecopy
         assert report.private is None
         assert "private memory unknown: the heap had free memory" in str(report)
     grows = itertools.count(5000, 256)  # less than the 512 bytes of the bias, which is copied
-    monkeypatch.setattr(_session, "anonymous_memory", lambda: next(grows))
+    monkeypatch.setattr(_ladder, "anonymous_memory", lambda: next(grows))
     assert oc.onnxruntime.session(make("aligned", tmp_path), "direct").onecopy.private is None
     grows = itertools.count(5000, 600)
     assert oc.onnxruntime.session(make("aligned", tmp_path), "direct").onecopy.private == 600

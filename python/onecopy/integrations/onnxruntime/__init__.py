@@ -35,7 +35,6 @@ except ModuleNotFoundError as error:
         "oc.onnxruntime needs ONNX Runtime: pip install 'onecopy[onnxruntime]'", name="onnxruntime"
     ) from None
 
-from onecopy.integrations.onnxruntime._ladder import Copied, Mapped, Report
-from onecopy.integrations.onnxruntime._session import Mode, Session, session
+from onecopy.integrations.onnxruntime._ladder import Copied, Mapped, Mode, Report, Session, session
 
 __all__ = ["Copied", "Mapped", "Mode", "Report", "Session", "session"]
