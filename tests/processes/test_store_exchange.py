@@ -19,7 +19,7 @@ from tests.support.rounds import rounds
 import onecopy as oc
 import onecopy.records
 from onecopy import _core
-from onecopy.records import types, writing
+from onecopy.records import sources, types
 
 pytestmark = [
     pytest.mark.processes,
@@ -47,7 +47,7 @@ class Command:
 def save_pickles(path: Path, mark: Path) -> None:
     """Write records as `share(codec="pickle")` does, of an object that runs a command."""
     builder = _core.RecordBuilder(str(path.parent), "list", {types.CODEC: "pickle"})
-    writing.fill(builder, [Command(mark)], types.plain_or_pickle, None)
+    sources.fill(builder, [Command(mark)], types.plain_or_pickle, None)
     builder.save(str(path))
 
 

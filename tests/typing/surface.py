@@ -62,9 +62,9 @@ oc.explain(file, 5)  # refused: call-arg
 # The store.
 store = oc.Store("folder", where="here", durable=False, timeout=5, on_wait=None)
 reveal_type(store.get_or_build("key", print, source="x").path)  # revealed: pathlib.Path
-reveal_type(store.find("key"))  # revealed: onecopy.store.store.Artefact | None
-reveal_type(store.with_options(timeout=1))  # revealed: onecopy.store.store.Store
-reveal_type(store.prune(max_bytes="20 GiB").removed)  # revealed: list[onecopy.store.store.Artefact]
+reveal_type(store.find("key"))  # revealed: onecopy.store.Artefact | None
+reveal_type(store.with_options(timeout=1))  # revealed: onecopy.store.Store
+reveal_type(store.prune(max_bytes="20 GiB").removed)  # revealed: list[onecopy.store.Artefact]
 oc.Store(where="there")  # refused: arg-type
 oc.share([1], store=5)  # refused: call-overload
 oc.share([1], "key", store=store, progress=lambda done, total: print(done / total))
@@ -83,8 +83,8 @@ reveal_type(oc.share(lambda: {"a": 1}, key="k")["a"])  # revealed: int
 
 # Images.
 reveal_type(oc.images.open("slide.ndpi", level=1).array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
-reveal_type(oc.images.open("slide.ndpi").artefact)  # revealed: onecopy.store.store.Artefact | None
-reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.scratch_arrays.writable.Scratch
+reveal_type(oc.images.open("slide.ndpi").artefact)  # revealed: onecopy.store.Artefact | None
+reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.scratch_arrays.Scratch
 reveal_type(oc.images.codecs.read_facts("slide.ndpi").levels)  # revealed: tuple[tuple[int, ...], ...]
 reveal_type(oc.images.register(["a.tif", np.zeros((3, 3))], (1, 2)).guessed)  # revealed: tuple[int, ...]
 reveal_type(oc.images.mosaic([lambda: np.zeros((3, 3))], [(0, 0)], "a.oc"))  # revealed: onecopy.images.stitching.Mosaic
@@ -126,19 +126,19 @@ os.fspath(file)  # refused: call-overload
 
 # Scratch arrays.
 canvas = oc.scratch((3, 4), "u2", Path("folder"), max_resident="64 MiB")
-reveal_type(canvas)  # revealed: onecopy.scratch_arrays.writable.Scratch
+reveal_type(canvas)  # revealed: onecopy.scratch_arrays.Scratch
 reveal_type(canvas.array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 reveal_type(canvas.release((slice(0, 5), ..., 3)))  # revealed: onecopy._core.ReleaseReport
 reveal_type(canvas.prefetch(0))  # revealed: onecopy._core.WarmReport
 reveal_type(canvas.memory().over)  # revealed: int | None
-reveal_type(canvas.seal())  # revealed: onecopy.scratch_arrays.writable.SealedArray
+reveal_type(canvas.seal())  # revealed: onecopy.scratch_arrays.SealedArray
 reveal_type(canvas.save("x").copied)  # revealed: bool
 reveal_type(np.asarray(canvas))  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 small = alloc(1000, np.float32, "1 MiB")
-reveal_type(small)  # revealed: onecopy.scratch_arrays.writable.Scratch | onecopy.scratch_arrays.writable.HeapArray
+reveal_type(small)  # revealed: onecopy.scratch_arrays.Scratch | onecopy.scratch_arrays.HeapArray
 reveal_type(oc.warm(canvas.seal()))  # revealed: onecopy._core.WarmReport
 with canvas as entered_canvas:
-    reveal_type(entered_canvas)  # revealed: onecopy.scratch_arrays.writable.Scratch
+    reveal_type(entered_canvas)  # revealed: onecopy.scratch_arrays.Scratch
 
 # Memory of a block.
 with oc.watch([1], children=False, hz=20) as watched:

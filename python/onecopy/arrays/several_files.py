@@ -465,7 +465,6 @@ def _selected(entry: Entry, part: Part) -> Entry:
 def of_url(
     url: str,
     parts: Sequence[Part],
-    *,
     private: bool = False,
     verify: bool = False,
     versions: dict[str, Version] | None = None,
@@ -479,19 +478,12 @@ def of_url(
 
     source = _Source(remote.Origin(url), {} if versions is None else dict(versions), private, verify)
     file = source.of_index(parts) if is_index(url) else source.of_one(source.origin.name, source.origin, parts)
-    reopen = of_url_again, (url, tuple(parts), private, verify, source.versions)
+    reopen = of_url, (url, tuple(parts), private, verify, source.versions)
     try:
         return SelectedArrays(file, parts, reopen=reopen, verifiable=verify)
     except BaseException:
         file.close()
         raise
-
-
-def of_url_again(
-    url: str, parts: Sequence[Part], private: bool, verify: bool, versions: dict[str, Version]
-) -> ArrayFile:
-    """Open what was pickled in another process; FileChanged if something is missing and the object has changed."""
-    return of_url(url, parts, private=private, verify=verify, versions=versions)
 
 
 class _Source(NamedTuple):

@@ -42,9 +42,9 @@ HEAD = 4096
 class Layout:
     """Where the arrays of a dataset are in its file.
 
-    They are ``offsets`` and ``shapes`` (only if shapes differ), ``paths``, ``pixels``, and ``errors`` if images could not
-    be decoded. The header takes 4096 bytes and is written last, because the length of ``errors`` is known last. There
-    are no checksums: the pieces of the file are written in any order.
+    They are ``offsets`` and ``shapes`` (only if shapes differ), ``paths``, ``pixels``, and ``errors`` if images could
+    not be decoded. The header takes 4096 bytes and is written last, because the length of ``errors`` is known last.
+    There are no checksums: the pieces of the file are written in any order.
 
     Parameters
     ----------

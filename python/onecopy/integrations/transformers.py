@@ -26,12 +26,13 @@ from onecopy.arguments import is_url
 from onecopy.arrays.several_files import files_of_index
 from onecopy.files import Mapping
 from onecopy.integrations.torch._load import cast_once, dtype_of, is_cpu, load, needs_cast
-from onecopy.memory import proc
+from onecopy.memory.addresses import Regions
 from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from onecopy.memory import proc
     from onecopy.page_cache import WarmJob
     from onecopy.store import Store
 
@@ -235,19 +236,16 @@ class _KnownCasts:
         at = tensor.data_ptr()
         region = next((region for region, _ in self._held if region.start <= at < region.end), None)
         if region is None:
-            region = next((one for one in self._regions() if one.start <= at < one.end), None)
+            try:
+                region = Regions().at(at)
+            except OSError:  # without /proc, every cast is private
+                return None
             if region is None or region.path not in self._weights:
                 return None
             self._held.append((region, tensor))
         found = self._weights[region.path].get(region.offset + at - region.start)
         fits = found is not None and found.shape == tensor.shape and tensor.is_contiguous()
         return found if fits else None
-
-    def _regions(self) -> list[proc.Region]:
-        try:
-            return proc.maps(os.getpid())
-        except OSError:  # without /proc, every cast is private
-            return []
 
 
 def _warn_of_copies(model: Any) -> None:
@@ -257,10 +255,10 @@ def _warn_of_copies(model: Any) -> None:
     }
     total = sum(addresses.values())
     try:
-        of_files = [one for one in proc.maps(os.getpid()) if one.inode and not one.path.startswith("/dev/zero")]
+        regions = [region for region in map(Regions().at, addresses) if region is not None]
     except OSError:
         return
-    if total >= 1 << 20 and not any(one.start <= at < one.end for one in of_files for at in addresses):
+    if total >= 1 << 20 and not any(one.inode and not one.path.startswith("/dev/zero") for one in regions):
         warnings.warn(
             f"all {size(total)} of the weights are private memory of this process: transformers converted them, or "
             "read them without mapping the files; print(onecopy.explain(model)) lists them",

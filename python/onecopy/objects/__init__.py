@@ -205,9 +205,9 @@ def _report(path: str, rows: Sequence[Buffer], used: Sequence[bool], skeleton: i
 # The file has one array for each buffer of 1 KiB and more, named after its path in the object, and these:
 #
 # * "object.pickle", U8: the pickle (protocol 5, buffers out of band).
-# * "object.buffers", I64 of shape (n, 4): a row for each buffer, in the order in which the pickle takes them: the number
-#   of its array (0: "object.small"; i: the i-th of the list "arrays" in the metadata), the offset of its first byte
-#   there, its size in bytes, and 1 if it is memory of a torch tensor, else 0.
+# * "object.buffers", I64 of shape (n, 4): a row for each buffer, in the order in which the pickle takes them: the
+#   number of its array (0: "object.small"; i: the i-th of the list "arrays" in the metadata), the offset of its first
+#   byte there, its size in bytes, and 1 if it is memory of a torch tensor, else 0.
 # * "object.small", U8: all smaller buffers, each at a multiple of 16 bytes.
 #
 # The metadata has the key "onecopy.object": a JSON object with "version", "type" (the class of the object), "arrays",

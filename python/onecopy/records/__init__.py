@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onecopy.records.sharing import share
     from onecopy.records.sources import (
         RowSource,
+        Writer,
         arrow_rows,
         csv_rows,
         import_csv,
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
         json_rows,
         jsonl_rows,
         parquet_rows,
+        save,
     )
     from onecopy.records.types import Unloaded, register
-    from onecopy.records.writing import Writer, save
 
 _HOMES = {
     "rows": ("Chain", "Dict", "List", "Table", "attach", "open_records"),
@@ -36,6 +37,7 @@ _HOMES = {
     "columnar": ("Ragged", "Schema"),
     "sources": (
         "RowSource",
+        "Writer",
         "arrow_rows",
         "csv_rows",
         "import_csv",
@@ -45,8 +47,8 @@ _HOMES = {
         "json_rows",
         "jsonl_rows",
         "parquet_rows",
+        "save",
     ),
-    "writing": ("Writer", "save"),
     "sharing": ("share",),
 }
 

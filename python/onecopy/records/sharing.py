@@ -139,7 +139,7 @@ def share(
         raise ValueError(f"codec must be 'records' or 'pickle', not {codec!r}")
     job = _Job(data, codec, progress)
     if job.in_heap:
-        from onecopy.records.writing import rows_of
+        from onecopy.records.sources import rows_of
 
         rows_of(data)  # raises for other containers, also where the artefact exists
     shared: List[T] | Dict[Any, T]
@@ -177,9 +177,9 @@ class _Job:
         """Consume the rows on the first call; later calls return the same builder."""
         if self.built is not None:
             return self.built
-        from onecopy.records import types, writing
+        from onecopy.records import sources, types
 
-        container, rows = writing.rows_of(self.data() if callable(self.data) else self.data)
+        container, rows = sources.rows_of(self.data() if callable(self.data) else self.data)
         metadata = {types.CODEC: self.codec} if self.codec == "pickle" else {}
         builder = _core.RecordBuilder(spool, container, metadata)
 
@@ -190,7 +190,7 @@ class _Job:
             if self.progress is not None:
                 self.progress(done, total)
 
-        writing.fill(builder, rows, types.plain_of if self.codec == "records" else types.plain_or_pickle, report)
+        sources.fill(builder, rows, types.plain_of if self.codec == "records" else types.plain_or_pickle, report)
         if not self.in_heap:
             del rows
             free_unused_memory()
@@ -274,7 +274,7 @@ def _nameless(job: _Job, store: Store | None) -> Any:
 
 
 def _spool_folder(beside: Path) -> str:
-    from onecopy.records.writing import spool_folder
+    from onecopy.records.sources import spool_folder
 
     return spool_folder(beside)
 

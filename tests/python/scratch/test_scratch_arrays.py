@@ -66,7 +66,7 @@ def test_write_is_what_numpy_would_have_done(drawn, chunk, broadcast):
     values = -np.arange(1, naive[region].size + 1.0).reshape(naive[region].shape)
     if broadcast and values.ndim:
         values = values[..., -1:]
-    from onecopy.scratch_arrays import writable
+    from onecopy import scratch_arrays as writable
 
     before = writable.CHUNK
     writable.CHUNK = chunk

@@ -122,7 +122,7 @@ def test_direct_of_weights_that_are_not_aligned_takes_an_aligned_copy(tmp_path, 
     assert "misaligned in the file: process" in first.onecopy.reason
     assert "begins at byte" in first.onecopy.copied[0].reason
     first.close()
-    assert _prepacking.wait_for_background(60)
+    assert {child.wait(60) for child in _prepacking._background} == {0}
     second = oc.onnxruntime.session(model, "direct", store=store)
     assert "aligned copy" in second.onecopy.reason
     assert [file.path for file in second.onecopy.mapped] == [str(path) for path in from_store(store)]
@@ -135,7 +135,7 @@ def test_the_first_session_reads_while_a_child_prepacks_for_the_next(model, stor
     assert "is prepacking the weights in the background" in first.onecopy.reason
     second = oc.onnxruntime.session(model, "prepacked", store=store)
     assert second.onecopy.mode in ("read", "prepacked")
-    assert _prepacking.wait_for_background(60)
+    assert {child.wait(60) for child in _prepacking._background} == {0}
     third = oc.onnxruntime.session(model, "prepacked", store=store)
     assert third.onecopy.mode == "prepacked"
     assert third.onecopy.reason == "as requested"

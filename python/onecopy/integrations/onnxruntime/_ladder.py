@@ -19,9 +19,8 @@ from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _prepacking
 from onecopy.memory import proc
 from onecopy.remote import local
-from onecopy.store import Store, default_folder
+from onecopy.store import Store, default_folder, free_on
 from onecopy.store.fork import trim_heap
-from onecopy.store.store import free_on
 from onecopy.text import size
 
 if TYPE_CHECKING:

@@ -338,7 +338,8 @@ def _written(folder: Path, before: set[str]) -> int:
 def _command() -> list[str]:
     if not sys.executable:
         raise OSError("there is no Python interpreter to start: sys.executable is empty")
-    return [sys.executable, "-m", "onecopy.integrations.onnxruntime._prepacking"]
+    program = "import sys; from onecopy.integrations.onnxruntime._prepacking import main; main(*sys.argv[1:])"
+    return [sys.executable, "-c", program]
 
 
 def _hidden_name(path: Path) -> str:
@@ -358,16 +359,6 @@ def _cpu_features() -> str:
     telling = ("flags", "Features", "vendor_id", "cpu family", "model\t", "CPU implementer", "CPU part")
     lines = sorted(line for line in first.splitlines() if line.startswith(telling))
     return sha256("\n".join(lines).encode()).hexdigest()[:16]
-
-
-def wait_for_background(timeout: float) -> bool:
-    """Wait until no child of this process prepacks any more; False: one still does."""
-    end = time.monotonic() + timeout
-    while any(child.poll() is None for child in _background):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 _NICENESS = 10  # low priority: other processes serve requests meanwhile

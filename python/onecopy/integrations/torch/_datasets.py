@@ -307,8 +307,8 @@ def _of_children(sample: list[Any], count: int, depth: int) -> int:
 # --- arrays and tensors on the bytes of a list of one row -------------------------------------------------------------
 #
 # Their pages are copy-on-write, so that code may write to an item in place: torch has no read-only tensors, and warns
-# about tensors of read-only arrays. Written pages are private to the process. multiprocessing sends them to processes as
-# the handle of the list while they are as they were shared; all else that pickles them pickles their data.
+# about tensors of read-only arrays. Written pages are private to the process. multiprocessing sends them to processes
+# as the handle of the list while they are as they were shared; all else that pickles them pickles their data.
 
 
 class MappedArray(np.ndarray[Any, np.dtype[Any]]):
