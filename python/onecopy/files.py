@@ -137,10 +137,6 @@ class OpenFile(Closeable, abc.ABC):
     def core(self) -> _core.Mapping:
         """The mapping of the compiled module, for `onecopy.page_cache`."""
 
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Release the mapping; the memory is unmapped when the last view is gone. Further calls do nothing."""
-
     @property
     def path(self) -> str:
         """The path that was given when the file was opened."""

@@ -271,7 +271,7 @@ pipeline.to_disk(sys.argv[1])
 """
     use = """
 import sys, spacy
-from onecopy.memory.addresses import Regions
+from onecopy.memory.proc import Regions
 pipeline = spacy.load(sys.argv[1])
 vectors = pipeline.vocab.vectors
 region = Regions().at(vectors.data.ctypes.data)

@@ -10,7 +10,7 @@ from tests.support.safetensors_files import bytes_of
 
 import onecopy.safetensors.torch as ours
 from onecopy.integrations.torch._load import TYPES
-from onecopy.memory.addresses import Regions
+from onecopy.memory.proc import Regions
 from onecopy.safetensors import SafetensorError, safe_open
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -1,4 +1,4 @@
-"""The entry of an array: its description in the header, the range of its bytes, and the numpy array on them."""
+"""The entry of an array: its description in the header, its bytes and their numpy array; names of element types."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.page_cache import Range
+
 
 READ_SUFFIXES = (".npy", ".npz", ".pt", ".pth", ".gguf", ".onnx", ".ort", ".pte", ".ptd")
 """Suffixes of the formats of other tools that `onecopy.open` reads."""
@@ -85,6 +86,107 @@ def array_of(where: str, name: str, memory: Memory) -> NDArray[Any]:
 @functools.cache
 def dtype_of(name: str) -> tuple[np.dtype[Any], bool]:
     """Return the numpy dtype of an element type, and whether its elements are given as raw bytes."""
-    from onecopy.arrays import dtypes
+    return to_numpy(name), is_raw(name)
 
-    return dtypes.to_numpy(name), dtypes.is_raw(name)
+
+class Type(NamedTuple):
+    """The names of one element type."""
+
+    name: str
+    """Name in safetensors files."""
+    numpy: str | None
+    """Little-endian numpy dtype; None if numpy has no such type."""
+    ml_dtypes: str | None
+    """Name in ml_dtypes, for types that numpy does not have."""
+    dlpack: tuple[int, int]
+    """(type code, bits) in DLPack."""
+
+
+TYPES = (
+    Type("BOOL", "?", None, (6, 8)),
+    Type("U8", "u1", None, (1, 8)),
+    Type("I8", "i1", None, (0, 8)),
+    Type("F8_E5M2", None, "float8_e5m2", (12, 8)),
+    Type("F8_E4M3", None, "float8_e4m3fn", (10, 8)),
+    Type("F8_E8M0", None, "float8_e8m0fnu", (14, 8)),
+    Type("F8_E4M3FNUZ", None, "float8_e4m3fnuz", (11, 8)),
+    Type("F8_E5M2FNUZ", None, "float8_e5m2fnuz", (13, 8)),
+    Type("I16", "<i2", None, (0, 16)),
+    Type("U16", "<u2", None, (1, 16)),
+    Type("F16", "<f2", None, (2, 16)),
+    Type("BF16", None, "bfloat16", (4, 16)),
+    Type("I32", "<i4", None, (0, 32)),
+    Type("U32", "<u4", None, (1, 32)),
+    Type("F32", "<f4", None, (2, 32)),
+    Type("C64", "<c8", None, (5, 64)),
+    Type("F64", "<f8", None, (2, 64)),
+    Type("I64", "<i8", None, (0, 64)),
+    Type("U64", "<u8", None, (1, 64)),
+)
+PACKED = ("F4", "F6_E2M3", "F6_E3M2")
+"""Types with elements smaller than a byte, which are given as raw bytes."""
+
+_NUMPY_ORDERS = tuple("<>|=")  # byte orders, with which a numpy type string begins
+
+_BY_NAME = {one.name: one for one in TYPES}
+_BY_NUMPY = {one.numpy.lstrip("<"): one.name for one in TYPES if one.numpy}
+_BY_ML_DTYPES = {one.ml_dtypes: one.name for one in TYPES if one.ml_dtypes}
+_BY_DLPACK = {one.dlpack: one.name for one in TYPES}
+
+
+def is_raw(name: str) -> bool:
+    """Return whether elements are given as raw bytes: packed types, and types that only one format has."""
+    return name not in _BY_NAME and name[:1] not in _NUMPY_ORDERS
+
+
+def to_numpy(name: str) -> np.dtype[Any]:
+    """Return the numpy dtype for the name of an element type.
+
+    Types that numpy does not have (BF16, F8) are dtypes of ml_dtypes. Types with elements smaller than a byte, and
+    types that only one format has, are uint8 with the name of the type in ``dtype.metadata["onecopy"]``. Type strings
+    of numpy ("<U5"), as in .npy files, are converted by numpy.
+    """
+    import numpy as np
+
+    if name[:1] in _NUMPY_ORDERS:
+        return np.dtype(name)
+    if is_raw(name):
+        return np.dtype("u1", metadata={"onecopy": name})
+    one = _BY_NAME[name]
+    if one.numpy is not None:
+        return np.dtype(one.numpy)
+    import ml_dtypes
+
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, str(one.ml_dtypes)))
+    return found
+
+
+def of_numpy(dtype: np.dtype[Any]) -> str | None:
+    """Return the safetensors name of a numpy dtype of any byte order; None if safetensors has no such type."""
+    marked: Any = dtype.metadata
+    if marked and "onecopy" in marked:
+        return str(marked["onecopy"])
+    if dtype.name in _BY_ML_DTYPES:
+        return _BY_ML_DTYPES[dtype.name]
+    return _BY_NUMPY.get("?" if dtype.kind == "b" else f"{dtype.kind}{dtype.itemsize}")
+
+
+def in_safetensors(name: str) -> bool:
+    """Return whether `save` can write elements of a type, given its name in a file of any format.
+
+    Examples
+    --------
+    >>> [name for name in ("F32", ">f4", "<U5", "Q4_K", "INT4", "COMPLEX128", "F4") if in_safetensors(name)]
+    ['F32', '>f4']
+    """
+    return not is_raw(name) and of_numpy(to_numpy(name)) is not None
+
+
+def item_size(name: str) -> int:
+    """Return the size in bytes of an element of a safetensors type; KeyError for packed types."""
+    return _BY_NAME[name].dlpack[1] // 8
+
+
+def of_dlpack(code: int, bits: int) -> str | None:
+    """Return the safetensors name of a DLPack type; None if safetensors has no such type."""
+    return _BY_DLPACK.get((code, bits))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import builtins
 import errno
+import functools
 import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
@@ -524,7 +525,10 @@ class OneFile(OpenFile, ArrayFile):
         self._core.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reattach, (self._absolute, self.mode, self._private, self._threads, self.identity)
+        reopen = functools.partial(
+            OneFile, mode=self.mode, private=self._private, threads=self._threads, identity=self.identity
+        )
+        return reopen, (self._absolute,)  # FileChanged if the file was modified or replaced since
 
 
 def _snapshot(path: str, reason: str) -> tuple[ArraysMode, _core.FileHandle | None, str]:
@@ -533,8 +537,3 @@ def _snapshot(path: str, reason: str) -> tuple[ArraysMode, _core.FileHandle | No
     handle, place = snapshots.handle_of(path)
     reason = place if reason == AS_REQUESTED else f"{reason}; {place}"
     return "copy" if handle is None else "snapshot", handle, reason
-
-
-def _reattach(path: str, mode: ArraysMode, private: bool, threads: int, identity: Identity) -> OneFile:
-    """Open a file that was pickled in another process; FileChanged if it was modified or replaced since."""
-    return OneFile(path, mode=mode, private=private, threads=threads, identity=identity)

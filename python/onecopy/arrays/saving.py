@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.arguments import non_negative, path_text
-from onecopy.arrays import dtypes
-from onecopy.arrays.entries import READ_SUFFIXES
+from onecopy.arrays.entries import PACKED, READ_SUFFIXES, in_safetensors, item_size, of_dlpack, of_numpy
 
 if TYPE_CHECKING:
     import os
@@ -94,7 +93,7 @@ def save(
     writer = _core.make_writer(
         path_text(path), specs, metadata=dict(metadata or {}), align=align, checksum=checksum, durable=durable
     )
-    done, total = 0, sum(prod(shape) * dtypes.item_size(dtype) for _, dtype, shape in specs)
+    done, total = 0, sum(prod(shape) * item_size(dtype) for _, dtype, shape in specs)
     for number in writer.order:
         spec = specs[number]
         value = arrays[names[number]]
@@ -111,7 +110,7 @@ def save(
 
 def not_savable(entries: Iterable[Entry]) -> dict[str, str]:
     """Return the names and types of arrays that `save` cannot write: quantised, packed, text, 16-byte complex, ..."""
-    return {entry.name: entry.dtype for entry in entries if not dtypes.in_safetensors(entry.dtype)}
+    return {entry.name: entry.dtype for entry in entries if not in_safetensors(entry.dtype)}
 
 
 _OTHER_SUFFIXES = (*READ_SUFFIXES, ".pkl", ".h5", ".hdf5", ".parquet", ".arrow", ".zarr")
@@ -140,7 +139,7 @@ def check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
 def describe(name: str, value: Any) -> Spec:
     """Return name, element type and shape of a value; TypeError if safetensors has no such element type."""
     dtype, array = _as_array(name, value)
-    if dtype in dtypes.PACKED:
+    if dtype in PACKED:
         raise TypeError(f"{name!r}: cannot save packed {dtype} elements: as bytes they have lost their shape")
     return name, dtype, array.shape
 
@@ -189,7 +188,7 @@ def _as_array(name: str, value: Any) -> tuple[str, NDArray[Any]]:
 
 
 def _of_numpy(name: str, array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
-    dtype = dtypes.of_numpy(array.dtype)
+    dtype = of_numpy(array.dtype)
     if dtype is None:
         raise TypeError(f"{name!r}: safetensors has no element type for the numpy dtype {array.dtype}")
     return dtype, array
@@ -206,7 +205,7 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
         raise TypeError(
             f"{name!r}: cannot read a {type(value).__name__} in place ({error}): only CPU tensors can be saved"
         ) from error
-    dtype = dtypes.of_dlpack(code, bits)
+    dtype = of_dlpack(code, bits)
     if dtype is None:
         raise TypeError(f"{name!r}: safetensors has no element type for DLPack type code {code} of {bits} bits")
     item = bits // 8

@@ -223,16 +223,8 @@ def decided(how: How, owner: str, paths: list[str]) -> tuple[How, bool]:
 def of_index(path: str, how: How) -> SeveralFiles:
     """Open the shards that an index names; `onecopy.open` calls this for a file that begins like JSON.
 
-    Raises
-    ------
-    FormatError
-        The JSON is not an index, or a shard is damaged.
-    SetError
-        The index names a missing array or a file outside its folder; the message has the path and the reason.
-    FileChanged
-        A file was modified or replaced since it was pickled.
-    OSError
-        A file cannot be opened; ``filename`` is its path.
+    FormatError or its subclass SetError, with the path and the reason, if the index or a shard is damaged, lacks an
+    array or is outside the folder; FileChanged for other files than those that were pickled; OSError with ``filename``.
     """
     index = Mapping(path)
     shards: list[OneFile] = []
@@ -280,16 +272,8 @@ def files_of_index(path: str | os.PathLike[str]) -> list[str]:
 def of_model(model: OneFile, how: How) -> SeveralFiles:
     """Open the files of external data that an open ONNX model names; called by `onecopy.open`.
 
-    The returned object owns the model, which is closed if an error is raised.
-
-    Raises
-    ------
-    SetError
-        A file is too short, or a symbolic link points outside the folder; the message names both paths.
-    FileChanged
-        A file was modified or replaced since it was pickled.
-    OSError
-        A file cannot be opened; ``filename`` is its path, ``strerror`` names the model.
+    The returned object owns the model, which is closed if an error is raised: SetError with both paths if a file is too
+    short or outside the folder; FileChanged for other files than were pickled; OSError, which names the model.
     """
     data: list[DataFile] = []
     try:

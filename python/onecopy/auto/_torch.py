@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from onecopy.memory.addresses import Pages, Regions
+    from onecopy.memory.proc import Pages, Regions
 
 LOAD = "torch.load"
 _SMALL = 4096
@@ -352,14 +352,14 @@ class _Sharing:
         return file.memory(offset, nbytes)
 
     def _why_private(self, address: int, nbytes: int) -> str:
-        from onecopy.memory.addresses import Pages
+        from onecopy.memory.proc import Pages
 
         if self._pages is None:
             self._pages = Pages().__enter__()
         return "changed after it was loaded" if self._pages.private_bytes(address, nbytes) else ""
 
     def _region(self, source: Any) -> Any:
-        from onecopy.memory.addresses import Regions
+        from onecopy.memory.proc import Regions
 
         if self._regions is None:
             self._regions = Regions()
@@ -380,7 +380,7 @@ def _move(target: Any, source: Any, array: Any) -> None:
 
 
 def _source_of_region(region: Any) -> Source | str:
-    from onecopy.memory.addresses import Regions
+    from onecopy.memory.proc import Regions
 
     if region.deleted:
         return "the file was removed after it was mapped"

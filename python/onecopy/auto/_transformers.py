@@ -102,7 +102,7 @@ def _note(model: Any, path: str, casts: dict[Path, Path], reason: str) -> None:
 
     Weights on the files of the model are in memory once without onecopy, too: transformers maps them.
     """
-    from onecopy.memory.addresses import Regions
+    from onecopy.memory.proc import Regions
 
     regions = Regions()
     weights = {one.data_ptr(): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.arrays import ArrayFile, Entry
+    from onecopy.arrays import ArrayFile
 
 SHOWN = 10
 """Maximum number of omitted arrays that are printed; the JSON has all."""
@@ -63,10 +63,7 @@ class Chosen(Mapping[str, "NDArray[Any]"]):
 def choose(file: ArrayFile, pattern: str, unknown: Unknown) -> tuple[list[str], dict[str, str]]:
     """Return the names of the arrays to write, and the types of those that safetensors does not have.
 
-    Raises
-    ------
-    ValueError
-        No array matches, or all are omitted; or safetensors does not have a type, and `unknown` is "error".
+    ValueError if no array matches, or all are omitted; or if safetensors lacks a type, and `unknown` is "error".
     """
     if file.kind not in ("foreign", "arrays"):
         raise ValueError(f"{file.path}: cannot convert a {file.kind} of onecopy: arrays alone lose its structure")
@@ -100,11 +97,6 @@ def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
     return again
 
 
-def _form(entry: Entry) -> dict[str, object]:
-    """Return dtype and shape of an array that is written as bytes, for its readers."""
-    return {"dtype": entry.dtype, "shape": entry.shape}
-
-
 def convert(
     source: str, target: str, *, pattern: str, unknown: Unknown, drop_tied: bool, align: int | None
 ) -> dict[str, Any]:
@@ -122,7 +114,8 @@ def convert(
         if drop_tied:
             names = [name for name in names if name not in again]
             metadata = {**metadata, **again}  # as safetensors.torch.save_model does
-        as_bytes = {} if unknown == "skip" else {name: _form(file.entry(name)) for name in names if name in lacking}
+        kept = [] if unknown == "skip" else [file.entry(name) for name in names if name in lacking]
+        as_bytes = {entry.name: {"dtype": entry.dtype, "shape": entry.shape} for entry in kept}  # for their readers
         if as_bytes:
             metadata = {**metadata, UNKNOWN_TYPES: json.dumps(as_bytes)}
         task = bar.add_task("convert", total=None)

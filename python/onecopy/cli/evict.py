@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 import onecopy
-from onecopy.cli import reports, screen, targets
+from onecopy.cli import reports, screen
 
 if TYPE_CHECKING:
     from onecopy.page_cache import EvictReport
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def evict(path: str) -> EvictReport:
     """Drop a file and the files that it names; return the report."""
-    with targets.opened(path) as target:
+    with reports.opened(path) as target:
         return onecopy.evict(target)
 
 

@@ -1,13 +1,23 @@
-"""Reports of the library as JSON and as sentences.
+"""Files that are named on the command line, and reports of the library about them as JSON and as sentences.
 
 The JSON has all public attributes of a report, so that new attributes appear without a change here.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from onecopy.arrays import open_arrays
+from onecopy.arrays.entries import READ_SUFFIXES
 from onecopy.cli.words import share, significant, size
+from onecopy.errors import FormatError
+from onecopy.files import Mapping
+from onecopy.named_files import SetError
+
+if TYPE_CHECKING:
+    from onecopy.arrays import ArrayFile
 
 
 def facts_of(report: object) -> dict[str, Any]:
@@ -65,3 +75,28 @@ def reason_sentences(report: Any) -> list[str]:
 
 def _part(cached: int | None, whole: int) -> str:
     return "unknown" if cached is None else share(cached, whole)
+
+
+_SUFFIXES = (".safetensors", *READ_SUFFIXES)
+"""Suffixes of the files that are expected to contain arrays."""
+
+
+def opened(path: str) -> ArrayFile | Mapping:
+    """Open any file; with the index of a set, or a model, also the files that it names.
+
+    A file that is no array file is mapped as bytes; if its suffix is that of one, with a warning, because it may be an
+    incomplete download. OSError if a file cannot be opened; SetError if the files of a set do not match.
+    """
+    try:
+        return open_arrays(path)
+    except SetError:
+        raise
+    except FormatError as error:
+        if path.endswith(_SUFFIXES):
+            warnings.warn(f"{error}; mapped as bytes", stacklevel=2)
+        return Mapping(path)
+
+
+def has_folder(path: str | None) -> bool:
+    """Return whether the folder of the path exists; True also for stdout ("-") and None."""
+    return path in (None, "-") or Path(str(path)).absolute().parent.is_dir()

@@ -23,7 +23,7 @@ from rich.text import Text
 
 import onecopy
 from onecopy.arrays import open_arrays
-from onecopy.cli import reports, screen, targets
+from onecopy.cli import reports, screen
 from onecopy.cli.words import SIZE, Quantity, escape, parse_duration, share, size
 from onecopy.holding import Hold
 
@@ -53,7 +53,7 @@ def warm(
 ) -> Any:
     """Open the file, warm all of it or the arrays that match, and return the report."""
     if pattern is None and not verify:
-        with targets.opened(path) as target:
+        with reports.opened(path) as target:
             return onecopy.warm(target, **options, progress=watch)
     with open_arrays(path) as file:
         names = None if pattern is None else names_matching(file, pattern)

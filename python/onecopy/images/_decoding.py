@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from onecopy.arguments import cpu_count, thread_count
-from onecopy.arrays.dtypes import of_numpy
+from onecopy.arrays.entries import of_numpy
 from onecopy.errors import FileChanged
 from onecopy.images import codecs
 from onecopy.images.facts import CodecError

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from onecopy.arguments import byte_count, decoder_threads, non_negative, path_text
-from onecopy.arrays.dtypes import of_numpy
+from onecopy.arrays.entries import of_numpy
 from onecopy.errors import FileChanged, FormatError
 from onecopy.files import open_regular
 from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, NoLevelError

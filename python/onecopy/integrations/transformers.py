@@ -26,7 +26,7 @@ from onecopy.arguments import is_url
 from onecopy.arrays.several_files import files_of_index
 from onecopy.files import Mapping
 from onecopy.integrations.torch._load import cast_once, dtype_of, is_cpu, load, needs_cast
-from onecopy.memory.addresses import Regions
+from onecopy.memory.proc import Regions
 from onecopy.text import size
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from onecopy.memory import proc
-from onecopy.memory.addresses import Pages, Regions
 from onecopy.memory.causes import Cause, causes_of
+from onecopy.memory.proc import Pages, Regions
 from onecopy.text import size
 
 if TYPE_CHECKING:

@@ -242,10 +242,6 @@ class About(NamedTuple):
     packages: dict[str, str]
     """Versions of the packages whose classes the pickle names."""
 
-    def to_json(self) -> str:
-        """Return the text of the metadata."""
-        return json.dumps({"version": VERSION, **self._asdict()})
-
 
 def version_of(package: str) -> str | None:
     """Return the version of a package as it is recorded; None if it is not imported, or has none."""
@@ -448,10 +444,10 @@ class _Described(NamedTuple):
 
 def _content(flat: NDArray[Any], raw: NDArray[Any]) -> NDArray[Any]:
     """Return an array as it is saved; as bytes, with an axis for those of an element, if safetensors lacks its type."""
-    from onecopy.arrays import dtypes
+    from onecopy.arrays.entries import of_numpy
 
     little = flat.dtype.newbyteorder("<") == flat.dtype
-    return flat if little and dtypes.of_numpy(flat.dtype) else raw.reshape(*flat.shape, flat.dtype.itemsize)
+    return flat if little and of_numpy(flat.dtype) else raw.reshape(*flat.shape, flat.dtype.itemsize)
 
 
 def _is_parameter(value: Any) -> bool:
@@ -743,7 +739,14 @@ def save_object(
         BUFFERS: np.array(rows, np.int64).reshape(-1, 4),
         SMALL: np.frombuffer(small, np.uint8),
     }
-    save(path, own | arrays, {METADATA: about.to_json()}, 64, durable=durable, progress=progress)
+    save(
+        path,
+        own | arrays,
+        {METADATA: json.dumps({"version": VERSION, **about._asdict()})},
+        64,
+        durable=durable,
+        progress=progress,
+    )
 
 
 def python_version() -> str:

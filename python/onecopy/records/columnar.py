@@ -7,7 +7,6 @@ them, creates no Python objects for numbers, and releases the GIL.
 
 from __future__ import annotations
 
-import abc
 import os
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex
 
@@ -328,7 +327,3 @@ class Backed(ReadOnly, Closeable):
     def verify(self, **options: Any) -> VerifyReport:
         """Compare the file with its checksums; see `onecopy.ArrayFile.verify`."""
         return self._origin.file.verify(**options)
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Release the file; slices and views made from it stay valid."""

@@ -168,10 +168,7 @@ def plain_or_pickle(value: Any) -> Named:
 def maker_of(name: str, kinds: Kinds) -> FromPlain:
     """Return the function that converts plain values to a type, given its name in the file; imports no module.
 
-    Raises
-    ------
-    FormatError
-        The type is a pickle, or cannot be made from plain values of these kinds.
+    FormatError if the type is a pickle, or cannot be made from plain values of these kinds.
     """
     if name == "pickle":
         raise FormatError("cannot read a pickled value: only the job that wrote it may, because it can execute code")
@@ -333,10 +330,6 @@ def _checked(kind: type[T], value: Any) -> T:
     return value
 
 
-def _plain_deque(value: collections.deque[Any]) -> Any:
-    return list(value), value.maxlen
-
-
 def _plain_tensor(value: Any) -> Any:
     if value.requires_grad or value.is_conj() or value.is_neg() or value.layout != sys.modules["torch"].strided:
         raise NotShareable("a tensor that is sparse, lazily conjugated or has a gradient: detach it first")
@@ -397,7 +390,7 @@ for _cls, _to, _from in (
     (frozenset, list, frozenset),
     (collections.OrderedDict, dict, collections.OrderedDict),
     (collections.Counter, dict, collections.Counter),
-    (collections.deque, _plain_deque, _make_deque),
+    (collections.deque, lambda value: (list(value), value.maxlen), _make_deque),
     (array.array, lambda value: (value.typecode, value.tobytes()), _make_array),
     (type(pathlib.Path()), str, pathlib.Path),
     (pathlib.PurePosixPath, str, pathlib.PurePosixPath),

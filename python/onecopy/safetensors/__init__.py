@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import arrays
 from onecopy.arguments import path_text
-from onecopy.arrays import dtypes, saving
-from onecopy.arrays.entries import dtype_of
+from onecopy.arrays import saving
+from onecopy.arrays.entries import TYPES, dtype_of, item_size
 from onecopy.errors import FormatError
 from onecopy.files import Closeable
 
@@ -240,7 +240,7 @@ def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, A
         return load_file(file.name, backend="pread")
 
 
-_RANKS = {one.name: rank for rank, one in enumerate(dtypes.TYPES)}
+_RANKS = {one.name: rank for rank, one in enumerate(TYPES)}
 """The order of element types by which safetensors sorts arrays, the last one first."""
 
 
@@ -260,7 +260,7 @@ def serialized(values: Mapping[str, Any], metadata: Mapping[str, str] | None) ->
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     end = 0
     for name, dtype, shape in specs:
-        begin, end = end, end + prod(shape) * dtypes.item_size(dtype)
+        begin, end = end, end + prod(shape) * item_size(dtype)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)

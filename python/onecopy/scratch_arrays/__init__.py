@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
 from onecopy.arguments import byte_count, non_negative, path_text
-from onecopy.arrays import dtypes
+from onecopy.arrays.entries import is_raw, of_numpy, to_numpy
 from onecopy.arrays.saving import CHUNK
 from onecopy.errors import FormatError
 from onecopy.files import Closeable
@@ -102,7 +102,7 @@ class Kind:
     def __init__(self, shape: tuple[int, ...], name: str) -> None:
         self.shape = shape
         self.name = name
-        self.dtype = dtypes.to_numpy(name)
+        self.dtype = to_numpy(name)
         self.nbytes = self.dtype.itemsize
         for extent in shape:
             self.nbytes *= extent
@@ -115,23 +115,15 @@ class Kind:
 
 
 def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
-    """Return shape and element type, validated for array files.
-
-    Raises
-    ------
-    ValueError
-        An extent is negative, or the dtype is not little-endian.
-    TypeError
-        safetensors has no such element type.
-    """
+    """Return shape and element type; ValueError for a negative extent or big-endian dtype, TypeError for others."""
     import numpy as np
 
     extents = tuple(map(operator.index, shape)) if hasattr(shape, "__iter__") else (operator.index(shape),)
     if any(extent < 0 for extent in extents):
         raise ValueError(f"extents must not be negative: shape {extents}")
     wanted = np.dtype(dtype)
-    name = dtypes.of_numpy(wanted)
-    if name is None or dtypes.is_raw(name):
+    name = of_numpy(wanted)
+    if name is None or is_raw(name):
         raise TypeError(f"dtype {wanted} is not supported: safetensors has no such element type")
     if wanted != wanted.newbyteorder("<"):
         raise ValueError(f"dtype {wanted} is not supported: scratch arrays are little-endian")

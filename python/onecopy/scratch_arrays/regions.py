@@ -35,14 +35,8 @@ class Box(NamedTuple):
 def box_of(region: Region, shape: Sequence[int]) -> Box:
     """Return the box of a region in an array of this shape.
 
-    Raises
-    ------
-    IndexError
-        An integer is out of range, or the region has more axes than the array.
-    ValueError
-        A slice has a step.
-    TypeError
-        The region has something else than integers, slices and one ``...``.
+    IndexError if an integer is out of range, or the region has more axes than the array; ValueError if a slice has a
+    step; TypeError if the region has something else than integers, slices and one ``...``.
 
     Examples
     --------

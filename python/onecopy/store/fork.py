@@ -42,10 +42,7 @@ def trim_heap() -> None:
 def call_in_child(build: Callable[[Path], object], path: Path) -> None:
     """Call a build function in a forked child and wait for it; exceptions of the build are raised here.
 
-    Raises
-    ------
-    ChildProcessError
-        The child was killed, or exited without an exception.
+    ChildProcessError if the child was killed, or exited without an exception.
     """
     parent = os.getpid()
     _flush()  # the child would write the buffered output again

@@ -14,13 +14,13 @@ from tests.support import hostile_files
 from tests.support.safetensors_files import bytes_of
 
 import onecopy as oc
-from onecopy.arrays import dtypes
-from onecopy.memory.addresses import Regions
+from onecopy.arrays.entries import TYPES, to_numpy
+from onecopy.memory.proc import Regions
 from onecopy.safetensors import SafetensorError, safe_open
 from onecopy.safetensors.numpy import load, load_file, save, save_file
 
 WIDE = np.arange(30.0).reshape(10, 3)
-ALL = {one.name: np.arange(1, 7).reshape(2, 3).astype(dtypes.to_numpy(one.name)) for one in dtypes.TYPES}
+ALL = {one.name: np.arange(1, 7).reshape(2, 3).astype(to_numpy(one.name)) for one in TYPES}
 OTHERS = {"empty": np.zeros((0, 3), "f4"), "0-d": np.array(5, "i2"), "big": np.arange(3, dtype=">i4")}
 
 

@@ -106,8 +106,8 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
     [
         ("python/onecopy/files.py", "import onecopy.arrays"),
         ("python/onecopy/memory/proc.py", "import onecopy.errors"),
-        ("python/onecopy/store/store.py", "import onecopy.arrays"),
-        ("python/onecopy/page_cache/pages.py", "import rich"),
+        ("python/onecopy/store/__init__.py", "import onecopy.arrays"),
+        ("python/onecopy/page_cache/__init__.py", "import rich"),
         ("python/onecopy/records/rows.py", "import onecopy_bench"),
     ],
 )

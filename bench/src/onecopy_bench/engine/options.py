@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from onecopy.cli import screen, targets
+from onecopy.cli import reports, screen
 from onecopy.cli.words import SIZE_OF_SOMETHING, parse_size
 from onecopy_bench.engine import pages, pictures
 from onecopy_bench.engine.machine.limits import Unavailable
@@ -130,7 +130,7 @@ class Out:
 def check_folders(*paths: str | None) -> None:
     """Raise a usage error where a file could not be written."""
     for path in paths:
-        if not targets.has_folder(path):
+        if not reports.has_folder(path):
             raise click.UsageError(f"no folder for {path!r}")
 
 

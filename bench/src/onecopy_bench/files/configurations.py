@@ -28,7 +28,7 @@ Named = tuple[str, NDArray[Any]]
 Role = Literal["row", "ceiling", "control"]
 
 
-ONECOPY = ("onecopy", "onecopy.arrays", "onecopy.arrays.dtypes", "onecopy.files", "onecopy.page_cache")
+ONECOPY = ("onecopy", "onecopy.arrays", "onecopy.arrays.entries", "onecopy.files", "onecopy.page_cache")
 """Its modules are loaded on first use, and that must not be on the clock."""
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onecopy.cli.command_line import describe
-from onecopy.cli.targets import has_folder
+from onecopy.cli.reports import has_folder
 from onecopy.cli.words import escape
 from onecopy.memory.pictures import THEMES, draw
 from onecopy.memory.recording import Recording, read_recording

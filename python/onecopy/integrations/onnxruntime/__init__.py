@@ -35,6 +35,7 @@ except ModuleNotFoundError as error:
         "oc.onnxruntime needs ONNX Runtime: pip install 'onecopy[onnxruntime]'", name="onnxruntime"
     ) from None
 
-from onecopy.integrations.onnxruntime._ladder import Copied, Mapped, Mode, Report, Session, session
+from onecopy.integrations import Copied
+from onecopy.integrations.onnxruntime._ladder import Mapped, Mode, Report, Session, session
 
 __all__ = ["Copied", "Mapped", "Mode", "Report", "Session", "session"]

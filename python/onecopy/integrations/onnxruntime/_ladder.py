@@ -16,6 +16,7 @@ import onnxruntime
 from onecopy import _core, page_cache
 from onecopy.errors import FormatError
 from onecopy.files import Mapping as FileMapping
+from onecopy.integrations import Copied, lines_of
 from onecopy.integrations.onnxruntime import _options, _prepacking
 from onecopy.memory import proc
 from onecopy.remote import local
@@ -343,13 +344,7 @@ class Model:
 
 
 def parse(path: str, kind: Kind) -> tuple[Model, FileMapping]:
-    """Map a model and list its weights; the caller closes the mapping.
-
-    Raises
-    ------
-    OSError, FormatError
-        As `onecopy.open`.
-    """
+    """Map a model and list its weights; the caller closes the mapping. Errors are those of `onecopy.open`."""
     mapping = FileMapping(path)
     try:
         if kind == "ort":
@@ -391,9 +386,6 @@ def why_copied(tensor: Tensor) -> str:
     return ""
 
 
-_SHOWN = 5  # copied weights in the printed report; all of them are in `copied`
-
-
 @dataclass(frozen=True, slots=True)
 class Mapped:
     """A file of the model that this process has mapped, from ``/proc/self/maps``."""
@@ -401,15 +393,6 @@ class Mapped:
     path: str
     bytes: int
     """Mapped bytes (address space); `onecopy.residency` returns how many of them are in memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """A weight of the file that is not used in place."""
-
-    name: str
-    bytes: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,9 +426,7 @@ class Report:
             lines.append("  no file of the model is mapped")
         if self.copied:
             lines.append(f"  {size(sum(weight.bytes for weight in self.copied))} of weights are copied:")
-            lines += [f"    {weight.name}, {size(weight.bytes)}: {weight.reason}" for weight in self.copied[:_SHOWN]]
-            if len(self.copied) > _SHOWN:
-                lines.append(f"    and {len(self.copied) - _SHOWN} more")
+            lines += [f"  {line}" for line in lines_of(self.copied)]
         return "\n".join(lines)
 
     @property

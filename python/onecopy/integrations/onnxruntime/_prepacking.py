@@ -182,12 +182,7 @@ class Recipe:
 def prepack(recipe: Recipe) -> Prepacked:
     """Return the prepacked weights of a recipe; prepack them in a child, or wait for another process that does.
 
-    Raises
-    ------
-    OSError
-        The store cannot be used, or has no space.
-    ChildProcessError
-        The child was killed.
+    OSError if the store cannot be used, or has no space; its subclass ChildProcessError if the child was killed.
     """
     return Prepacked.read(recipe.built(recipe.store, _in_child).path)
 

@@ -38,7 +38,7 @@ from onecopy import records
 from onecopy.arguments import byte_count
 from onecopy.errors import NotShareable
 from onecopy.files import Mapping
-from onecopy.memory.addresses import Pages
+from onecopy.memory.proc import Pages
 from onecopy.records.columnar import Backed
 from onecopy.store.fork import free_unused_memory
 from onecopy.text import size
@@ -208,7 +208,7 @@ class _Mover:
             return shared, shared, shared.nbytes
         raw, shape = bytes_of(value), tuple(value.shape)
         shared = records.share([raw], **self._options_of(f"{place} {value.dtype} {shape}"))
-        now = (array_in if _is_array(value) else tensor_in)(shared, value.dtype, shape)
+        now = (array_in if type(value).__module__ == "numpy" else tensor_in)(shared, value.dtype, shape)
         return now, shared, raw.nbytes
 
     def _options_of(self, place: str) -> dict[str, Any]:
@@ -236,10 +236,6 @@ def _is_dataset(value: Any) -> bool:
     kind = type(value)
     ours = kind.__module__.partition(".")[0] not in LIBRARIES
     return ours and hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and hasattr(value, "__dict__")
-
-
-def _is_array(value: Any) -> bool:
-    return type(value).__module__ == "numpy"
 
 
 def _length(value: Any) -> int | None:
@@ -275,14 +271,10 @@ def estimated_bytes(value: Any, depth: int = 0) -> int:
         return own
     if isinstance(value, dict):
         keys = 0 if depth else _of_children(list(_sample(value, depth)), len(value), depth)  # records share their keys
-        return own + keys + _of_values(value, depth)
+        return own + keys + _of_children([value[key] for key in _sample(value, depth)], len(value), depth)
     if isinstance(value, list | tuple | set | frozenset):
         return own + _of_children(list(_sample(value, depth)), len(value), depth)
     return own + (estimated_bytes(vars(value), depth + 1) if hasattr(value, "__dict__") else 0)
-
-
-def _of_values(value: dict[Any, Any], depth: int) -> int:
-    return _of_children([value[key] for key in _sample(value, depth)], len(value), depth)
 
 
 def _sample(container: Any, depth: int) -> islice[Any]:

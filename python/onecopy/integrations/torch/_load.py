@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import arrays
 from onecopy.arrays.saving import save
+from onecopy.integrations import Copied, lines_of
 from onecopy.remote import local
 from onecopy.store import Store
 from onecopy.text import size
@@ -58,10 +59,7 @@ def expect_torch() -> None:
 def dtype_of(dtype: Any) -> Any:
     """Return the dtype of torch given as itself or by name, such as "bfloat16" or "torch.bfloat16"; None for None.
 
-    Raises
-    ------
-    TypeError
-        torch has no such dtype.
+    TypeError if torch has no such dtype.
     """
     import torch
 
@@ -109,12 +107,7 @@ def needs_cast(path: str | os.PathLike[str], dtype: Any) -> bool:
 def cast_once(path: str | os.PathLike[str], dtype: Any, store: Store | str | os.PathLike[str] | None = None) -> Path:
     """Return the path of a file with the weights of `path` cast to another dtype; made unless the store has it.
 
-    Raises
-    ------
-    OSError, FormatError
-        The file cannot be opened, as for `onecopy.open`; the store cannot be written, or its disk is full.
-    TypeError
-        safetensors does not have the dtype of a weight.
+    Errors are those of `onecopy.open` and of a store; TypeError if safetensors does not have the dtype of a weight.
     """
     with arrays.open_arrays(path) as file:
         metadata = file.metadata if file.container == "safetensors" else {}
@@ -125,18 +118,6 @@ def cast_once(path: str | os.PathLike[str], dtype: Any, store: Store | str | os.
 
 
 _SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """A weight that was copied instead of mapped."""
-
-    name: str
-    """Name of the weight."""
-    bytes: int
-    """Size of the copy in bytes."""
-    reason: str
-    """Reason of the copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +146,7 @@ class LoadReport:
     def __str__(self) -> str:
         first = f"{size(self.sent)} sent to a device" if self.sent else f"{size(self.mapped)} mapped"
         lines = [f"{self.path}: {first}, {size(sum(one.bytes for one in self.copied))} copied"]
-        lines += [f"  {one.name}, {size(one.bytes)}: {one.reason}" for one in self.copied[:_SHOWN]]
-        if len(self.copied) > _SHOWN:
-            lines.append(f"  and {len(self.copied) - _SHOWN} more")
+        lines += lines_of(self.copied)
         for words, names in (
             ("one weight", [" = ".join(group) for group in self.tied]),
             ("not in the file", self.missing),
