@@ -204,10 +204,6 @@ def _is_dense(tensor: Any) -> bool:
     return bool(tensor.layout is torch.strided and tensor.device.type == "cpu")
 
 
-def _has_storage(tensor: Any, place: int) -> bool:
-    return _is_dense(tensor) and bool(tensor.untyped_storage()._cdata == place)
-
-
 def _move_to_heap(storage: Any) -> None:
     """Give all tensors of a storage on a snapshot another one, in memory of torch, with the same bytes."""
     import torch
@@ -216,7 +212,8 @@ def _move_to_heap(storage: Any) -> None:
     fresh.copy_(storage)
     place = storage._cdata
     for tensor in gc.get_objects():
-        if issubclass(type(tensor), torch.Tensor) and _has_storage(tensor, place):
+        is_dense = issubclass(type(tensor), torch.Tensor) and _is_dense(tensor)
+        if is_dense and tensor.untyped_storage()._cdata == place:
             shape, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
             tensor.data = torch.empty(0, dtype=tensor.dtype).set_(fresh, offset, shape, stride)
     storage._set_cdata(fresh._cdata)

@@ -453,8 +453,5 @@ class Pages:
         first, last = address // PAGESIZE, (address + nbytes - 1) // PAGESIZE
         entries = os.pread(self._fd, (last - first + 1) * _ENTRY_BYTES, first * _ENTRY_BYTES)
         kinds = Counter(entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES])
-        return min(sum(count for kind, count in kinds.items() if _is_private(kind)) * PAGESIZE, nbytes)
-
-
-def _is_private(kind: int) -> bool:
-    return bool(kind & _SWAPPED or (kind & _PRESENT and not kind & _OF_FILE))
+        private = (kind for kind in kinds if kind & _SWAPPED or (kind & _PRESENT and not kind & _OF_FILE))
+        return min(sum(kinds[kind] for kind in private) * PAGESIZE, nbytes)
