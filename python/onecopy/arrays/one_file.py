@@ -137,8 +137,7 @@ class OneFile(OpenFile, ArrayFile):
         """Return ranges, or the whole file, as a portion for `onecopy.page_cache`; with `verify`, also its verifier."""
         if not verify:
             return self.core, ranges, None
-        wide = self._core.ranges_to_verify([(0, 0)] if ranges == [] else ranges or [])
-        return self.core, wide, self._core.verifier()
+        return self.core, self._core.ranges_to_verify(ranges), self._core.verifier()
 
     # --- the file -------------------------------------------------------------------------------------------------
 

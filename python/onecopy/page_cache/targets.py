@@ -18,9 +18,6 @@ Range: TypeAlias = tuple[int, int]
 
 SEVERAL = "ranges cannot be given for several files: give names of arrays instead, file.warm([...])"
 
-CorePortions: TypeAlias = "list[tuple[_core.Mapping, list[Range], _core.Inspector | None]]"
-"""Portions as the compiled module takes them: an empty list of ranges is the whole mapping."""
-
 
 class Mapped(Protocol):
     """An object with one mapping: `onecopy.Mapping`, or an `onecopy.ArrayFile` of one file."""
@@ -31,7 +28,7 @@ class Mapped(Protocol):
 
 
 Portion: TypeAlias = "tuple[_core.Mapping, Sequence[Range] | None, _core.Inspector | None]"
-"""A mapping, ranges of it (None: the whole mapping), and an optional inspector that checks the bytes while reading."""
+"""A mapping, ranges of it (None: all of it; []: no bytes), and an inspector that checks the bytes while reading."""
 
 
 class Selection:
@@ -55,7 +52,9 @@ Target: TypeAlias = "Single | Sequence[Single]"
 """An open file, a path, or a list of these, which are treated as one."""
 
 
-def of_target(target: Target, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> CorePortions:
+def of_target(
+    target: Target, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None
+) -> list[Portion]:
     """Return the mappings of a target, each with its ranges; a path is mapped by this call."""
     if isinstance(target, list | tuple):
         if ranges is not None or inspector is not None:
@@ -63,28 +62,29 @@ def of_target(target: Target, ranges: Sequence[Range] | None, inspector: _core.I
         return [part for single in target for part in of_target(single, None)]
     if isinstance(target, str | bytes | os.PathLike):
         core = _core.open_mapping(path_text(target))
-        return [(core, _ranges(ranges), inspector)]
+        return [(core, _checked(ranges), inspector)]
     return of_opened(target, ranges, inspector)
 
 
-def of_opened(target: object, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None) -> CorePortions:
+def of_opened(
+    target: object, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None
+) -> list[Portion]:
     """Return the mappings of an open file, each with its ranges.
 
     TypeError if `target` is not an open file, or if `ranges` are given for several files.
     """
     core = getattr(target, "core", None)
     if core is not None:
-        return [(core, _ranges(ranges), inspector)]
+        return [(core, _checked(ranges), inspector)]
     portions = getattr(target, "portions", None)
     if portions is None:
         raise TypeError(f"expected an open onecopy file, not {target!r}: onecopy.Mapping(path) opens any file")
     if ranges is not None:
         raise TypeError(SEVERAL)
-    return [(core, _ranges(part), inspects) for core, part, inspects in portions]
+    return [(core, _checked(part), inspects) for core, part, inspects in portions]
 
 
-def _ranges(ranges: Sequence[Range] | None) -> list[Range]:
-    """Return ranges for the compiled module: [] for None, the whole mapping; [(0, 0)] for [], no bytes at all."""
+def _checked(ranges: Sequence[Range] | None) -> list[Range] | None:
     if ranges is None:
-        return []
-    return [(non_negative("offset", offset), non_negative("length", length)) for offset, length in ranges] or [(0, 0)]
+        return None
+    return [(non_negative("offset", offset), non_negative("length", length)) for offset, length in ranges]
