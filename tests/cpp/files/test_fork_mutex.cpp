@@ -55,6 +55,24 @@ TEST_CASE("no fork leaves a mutex locked in the child, however threads nest them
   two.join();
 }
 
+TEST_CASE("a fork calls no mutex that another thread has not made completely, or begins to destroy") {
+  std::atomic<bool> stop{false};
+  const auto work = [&] {
+    while (!stop) {
+      const ForkMutex brief;
+      const SharedForkMutex shared;
+    }
+  };
+  std::thread one(work);
+  std::thread two(work);
+  int failed = 0;
+  for (int i = 0; i < 1000; ++i) failed += is_true_in_child([] { return true; }) ? 0 : 1;
+  CHECK(failed == 0);
+  stop = true;
+  one.join();
+  two.join();
+}
+
 TEST_CASE("a child begins with what a mutex was made with, and the parent does not") {
   ForkMutex mutex([] { ++renewed; });
   CHECK(is_true_in_child([] { return renewed == 1; }));
