@@ -236,6 +236,7 @@ CALLS_DURING_FORKS = {
 }
 
 
+@pytest.mark.unsanitized  # a fork may leave the locks of AddressSanitizer's allocator locked in the child
 @pytest.mark.parametrize("name", CALLS_DURING_FORKS)
 def test_a_child_that_is_forked_during_a_long_call_makes_the_same_call(tmp_path, name):
     call = CALLS_DURING_FORKS[name](tmp_path)
