@@ -36,7 +36,7 @@ TEST_CASE("no fork leaves a mutex locked in the child, however threads nest them
   std::atomic<bool> stop{false};
   const auto work = [&] {
     while (!stop) {
-      const std::scoped_lock first(outer);
+      const std::scoped_lock first(outer);  // NOLINT(modernize-use-scoped-lock): nested
       const std::scoped_lock second(inner);
       ++sum;
       --sum;
@@ -46,7 +46,7 @@ TEST_CASE("no fork leaves a mutex locked in the child, however threads nest them
   std::thread two(work);
   for (int i = 0; i < 200; ++i)
     CHECK(is_true_in_child([&] {
-      const std::scoped_lock first(inner);
+      const std::scoped_lock first(inner);  // NOLINT(modernize-use-scoped-lock): nested
       const std::scoped_lock second(outer);
       return sum == 0;
     }));
